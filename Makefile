@@ -1,0 +1,61 @@
+# One command each; `make help` lists them.
+JOBS ?= $(shell nproc)
+# Warnings become errors where CI says so: make WERROR=ON test
+WERROR ?= OFF
+export JOBS
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build demo test test-all asan tsan fuzz bench bench-peers package format lint clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: ## installs what is missing (Debian packages)
+	@tools/setup.sh --check >/dev/null || tools/setup.sh
+
+build: setup ## the program, the library, tests, examples and benchmarks, in build/release
+	@$(call build_preset,release)
+
+demo: build ## plans a small run, then trains it
+	@tools/demo.sh
+
+test: build ## the quick tests: under two minutes
+	@tools/test.sh release -L quick
+
+test-all: build asan tsan fuzz ## quick and slow tests, under the sanitizers too, and short fuzzing
+	@tools/test.sh release
+
+asan: setup ## the quick tests under the address and undefined behaviour sanitizers
+	@$(call build_preset,asan)
+	@tools/test.sh asan -L quick
+
+tsan: setup ## the quick tests under the thread sanitizer
+	@$(call build_preset,tsan)
+	@tools/test.sh tsan -L quick
+
+fuzz: setup ## every fuzzer for ten seconds
+	@$(call build_preset,fuzz)
+	@tools/fuzz.sh 10
+
+bench: build ## every benchmark
+	@tools/bench.sh
+
+bench-peers: build ## the same work in other systems, side by side
+	@python3 bench/peers/run.py
+
+package: build ## .deb packages and a relocatable archive, in build/package
+	@tools/package.sh
+
+format: setup ## formats every source
+	@git ls-files --cached --others --exclude-standard -- '*.cpp' '*.h' | xargs -r clang-format-19 -i
+
+lint: setup ## checks the format, and runs clang-tidy on what changed
+	@tools/lint.sh
+
+clean: ## removes every build
+	@rm -rf build
+
+# ninja configures again by itself when a CMake file changes; a flag that changed needs saying.
+build_preset = mkdir -p build && \
+	{ cmake --preset $(1) -DWEFT_WERROR=$(WERROR) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; } && \
+	cmake --build --preset $(1) -j $(JOBS)

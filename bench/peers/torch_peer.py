@@ -1,0 +1,361 @@
+#!/usr/bin/env python3
+"""One workload in PyTorch; prints one JSON line with the keys of `weft bench --json`.
+
+    python torch_peer.py gpt2 --batch 4 --length 64 --mode compile --precision bf16
+    python torch_peer.py train-characters --text tinyshakespeare.txt
+"""
+import argparse
+import math
+import pathlib
+import time
+
+from workloads import WORKLOADS, measure, print_line, seconds_since_start
+
+before_import = time.perf_counter()
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import_seconds = time.perf_counter() - before_import
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, causal, bias):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(width, 3 * width, bias=bias)
+        self.proj = nn.Linear(width, width, bias=bias)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(x).split(width, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.proj(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class PreNormBlock(nn.Module):
+    def __init__(self, width, heads, bias, gelu):
+        super().__init__()
+        self.ln1, self.attn = nn.LayerNorm(width, bias=bias), Attention(width, heads, True, bias)
+        self.ln2 = nn.LayerNorm(width, bias=bias)
+        self.fc = nn.Linear(width, 4 * width, bias=bias)
+        self.out = nn.Linear(4 * width, width, bias=bias)
+        self.gelu = gelu
+
+    def forward(self, x):
+        x = x + self.attn(self.ln1(x))
+        return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate=self.gelu))
+
+
+class PostNormBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attn, self.ln1 = Attention(width, heads, False, True), nn.LayerNorm(width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln2 = nn.LayerNorm(width)
+
+    def forward(self, x):
+        x = self.ln1(x + self.attn(x))
+        return self.ln2(x + self.out(F.gelu(self.fc(x))))
+
+
+class Gpt(nn.Module):
+    """GPT-2 with tied head; bias=False and gelu="none" (exact) give nanoGPT's character form."""
+
+    def __init__(self, layers, heads, width, vocabulary, context, bias=True, gelu="tanh"):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.h = nn.Sequential(*[PreNormBlock(width, heads, bias, gelu) for _ in range(layers)])
+        self.ln = nn.LayerNorm(width, bias=bias)
+        for name, p in self.named_parameters():
+            if p.dim() > 1:
+                residual = name.endswith(("proj.weight", "out.weight"))
+                nn.init.normal_(p, std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
+
+    def forward(self, ids):
+        x = self.h(self.wte(ids) + self.wpe.weight[:ids.shape[1]])
+        return F.linear(self.ln(x), self.wte.weight).flatten(0, 1)
+
+
+def gpt2():
+    return Gpt(12, 12, 768, 50257, 1024)
+
+
+def gpt_characters(vocabulary=65):
+    return Gpt(4, 4, 128, vocabulary, 64, bias=False, gelu="none")
+
+
+class Bert(nn.Module):
+    """BERT-base with the masked language model's head, every position predicted, no dropout."""
+
+    def __init__(self, layers=12, heads=12, width=768, vocabulary=30522, context=512):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.ln = nn.LayerNorm(width)
+        self.h = nn.Sequential(*[PostNormBlock(width, heads) for _ in range(layers)])
+        self.transform, self.transform_ln = nn.Linear(width, width), nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, ids):
+        x = self.h(self.ln(self.wte(ids) + self.wpe.weight[:ids.shape[1]]))
+        return self.head(self.transform_ln(F.gelu(self.transform(x)))).flatten(0, 1)
+
+
+class LstmLm(nn.Module):
+    def __init__(self, vocabulary=10000, width=512):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, 2, batch_first=True)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, ids):
+        return self.head(self.lstm(self.embed(ids))[0]).flatten(0, 1)
+
+
+def conv_bn(inputs, outputs, size, stride=1, padding=0):
+    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, padding, bias=False),
+                         nn.BatchNorm2d(outputs))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.a, self.b = conv_bn(inputs, width, 1), conv_bn(width, width, 3, stride, 1)
+        self.c = conv_bn(width, outputs, 1)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else conv_bn(inputs, outputs, 1, stride)
+
+    def forward(self, x):
+        return F.relu(self.c(F.relu(self.b(F.relu(self.a(x))))) + self.shortcut(x))
+
+
+class Basic(nn.Module):
+    """CIFAR form: the shortcut subsamples and appends zero channels (He et al. 2015, option A)."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.a, self.b = conv_bn(inputs, outputs, 3, stride, 1), conv_bn(outputs, outputs, 3, 1, 1)
+        self.stride, self.extra = stride, outputs - inputs
+
+    def forward(self, x):
+        shortcut = x
+        if self.stride == 2:
+            shortcut = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, self.extra))
+        return F.relu(self.b(F.relu(self.a(x))) + shortcut)
+
+
+def resnet50():
+    layers, inputs = [conv_bn(3, 64, 7, 2, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for k in range(count):
+            layers.append(Bottleneck(inputs, width, stride if k == 0 else 1))
+            inputs = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+def resnet20():
+    layers, inputs = [conv_bn(3, 16, 3, 1, 1), nn.ReLU()], 16
+    for width, stride in ((16, 1), (32, 2), (64, 2)):
+        for k in range(3):
+            layers.append(Basic(inputs, width, stride if k == 0 else 1))
+            inputs = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def alexnet():
+    """The one-tower form with dropout before the first two linear layers."""
+    conv, relu, pool = nn.Conv2d, nn.ReLU, lambda: nn.MaxPool2d(3, 2)
+    return nn.Sequential(
+        conv(3, 64, 11, 4, 2), relu(), pool(), conv(64, 192, 5, padding=2), relu(), pool(),
+        conv(192, 384, 3, padding=1), relu(), conv(384, 256, 3, padding=1), relu(),
+        conv(256, 256, 3, padding=1), relu(), pool(), nn.Flatten(),
+        nn.Dropout(), nn.Linear(9216, 4096), relu(),
+        nn.Dropout(), nn.Linear(4096, 4096), relu(), nn.Linear(4096, 1000))
+
+
+def mnist_conv():
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def train_step(model, inputs, targets, optimizer, args):
+    if args.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        inputs = inputs.to(memory_format=torch.channels_last)
+    run = torch.compile(model) if args.mode == "compile" else model
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+            loss = F.cross_entropy(run(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+def token_task(model, vocabulary, args):
+    """AdamW on all parameters; items are tokens."""
+    shape = (args.batch, args.length)
+    ids, targets = (torch.randint(0, vocabulary, shape) for _ in range(2))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, weight_decay=0.1, fused=True)
+    return train_step(model, ids, targets.flatten(), optimizer, args), math.prod(shape)
+
+
+def image_task(model, shape, classes, args):
+    """SGD with momentum; items are images."""
+    images, labels = torch.randn(args.batch, *shape), torch.randint(0, classes, (args.batch,))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4,
+                                fused=True)
+    return train_step(model, images, labels, optimizer, args), args.batch
+
+
+def adamw_task(args):
+    """The update of GPT-2's 124M parameters alone; items are bytes: 16 read, 12 written each."""
+    sizes = [50257 * 768, 1024 * 768] + [7087872] * 12
+    parameters = [torch.randn(n, requires_grad=True) for n in sizes]
+    for p in parameters:
+        p.grad = torch.randn_like(p)
+    optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.1, fused=True)
+
+    def step():
+        optimizer.step()
+        return 0.0
+
+    return step, 28 * sum(sizes)
+
+
+def row_task(function, passes, args):
+    """Forward and backward of one operation; items are the fewest bytes it has to move."""
+    x = torch.randn(args.batch, args.length, requires_grad=True)
+    upstream = torch.randn(args.batch, args.length)
+    run = torch.compile(function) if args.mode == "compile" else function
+
+    def step():
+        y = run(x)
+        y.backward(upstream if y.dim() else None)
+        x.grad = None
+        return 0.0
+
+    return step, passes * 4 * x.numel()
+
+
+def cross_entropy_task(args):
+    targets = torch.randint(0, args.length, (args.batch,))
+    return row_task(lambda x: F.cross_entropy(x, targets), 3, args)
+
+
+def layer_norm_task(args):
+    weight, bias = (torch.ones(args.length, requires_grad=True) for _ in range(2))
+    return row_task(lambda x: F.layer_norm(x, [args.length], weight, bias), 5, args)
+
+
+TASKS = {
+    "gpt2": lambda args: token_task(gpt2(), 50257, args),
+    "gpt-char": lambda args: token_task(gpt_characters(), 65, args),
+    "bert": lambda args: token_task(Bert(), 30522, args),
+    "lstm": lambda args: token_task(LstmLm(), 10000, args),
+    "resnet50": lambda args: image_task(resnet50(), (3, 224, 224), 1000, args),
+    "resnet20": lambda args: image_task(resnet20(), (3, 32, 32), 10, args),
+    "alexnet": lambda args: image_task(alexnet(), (3, 224, 224), 1000, args),
+    "mnist-conv": lambda args: image_task(mnist_conv(), (1, 28, 28), 10, args),
+    "mlp": lambda args: image_task(mlp(), (784,), 10, args),
+    "adamw": adamw_task,
+    # softmax, layer norm, GELU: read x, write y; read dy and x or y, write dx
+    "softmax": lambda args: row_task(lambda x: F.softmax(x, -1), 5, args),
+    "layer-norm": layer_norm_task,
+    "gelu": lambda args: row_task(F.gelu, 5, args),
+    "cross-entropy": cross_entropy_task,
+}
+
+
+def learning_rate(step, total, peak=1e-3, least=1e-4, warmup=100):
+    if step < warmup:
+        return peak * (step + 1) / (warmup + 1)
+    done = (step - warmup) / max(1, total - warmup)
+    return least + 0.5 * (peak - least) * (1 + math.cos(math.pi * done))
+
+
+def validation_loss(model, text, context=64, rows=64):
+    """Mean over all whole windows of the text."""
+    windows = (len(text) - 1) // context
+    x = text[:windows * context].view(windows, context)
+    y = text[1:windows * context + 1].view(windows, context)
+    with torch.no_grad():
+        total = sum(F.cross_entropy(model(a), b.flatten(), reduction="sum").item()
+                    for a, b in zip(x.split(rows), y.split(rows)))
+    return total / (windows * context)
+
+
+def train_characters(args, context=64, batch=12):
+    """nanoGPT's published CPU setting on a text; seconds of training, then validation loss."""
+    text = pathlib.Path(args.text).read_text()
+    index = {c: i for i, c in enumerate(sorted(set(text)))}
+    data = torch.tensor([index[c] for c in text])
+    train, valid = data[:int(0.9 * len(data))], data[int(0.9 * len(data)):]
+    model, total = gpt_characters(len(index)), args.steps or 2000
+    run = torch.compile(model) if args.mode == "compile" else model
+    groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, 1e-3, (0.9, 0.99), fused=True)
+    start = time.perf_counter()
+    for step in range(total):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, total)
+        at = torch.randint(len(train) - context, (batch,))
+        x = torch.stack([train[i:i + context] for i in at])
+        y = torch.stack([train[i + 1:i + 1 + context] for i in at])
+        loss = F.cross_entropy(run(x), y.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step == 0:
+            first_seconds = seconds_since_start()
+    seconds = time.perf_counter() - start
+    return {"steps": total, "seconds": round(seconds, 2), "first_step_done_s":
+            round(first_seconds, 3), "loss": round(validation_loss(model, valid), 4)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", choices=[*TASKS, "train-characters"])
+    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--length", type=int)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1337)
+    parser.add_argument("--text", help="text file of train-characters")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    line = {"workload": args.workload, "system": f"PyTorch {torch.__version__}",
+            "mode": args.mode + ("-channels-last" if args.channels_last else ""),
+            "precision": args.precision, "threads": args.threads}
+    if args.workload == "train-characters":
+        if not args.text:
+            parser.error("train-characters needs --text FILE")
+        return print_line(line | train_characters(args))
+    defaults = WORKLOADS[args.workload]
+    args.batch, args.length = args.batch or defaults.batch, args.length or defaults.length
+    step, items = TASKS[args.workload](args)
+    numbers = measure(step, items, args.steps or 7)
+    print_line(line | {"batch": args.batch, "length": args.length} | numbers
+               | {"import_s": round(import_seconds, 3)})
+
+
+if __name__ == "__main__":
+    main()

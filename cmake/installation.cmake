@@ -1,0 +1,62 @@
+# `cmake --install`, and the .deb of `make package`. Two components:
+#   program      the program and its recipes (package weft)
+#   development  libweft.so, headers, find_package(weft) (package weft-dev)
+
+# The program finds what lies beside it (the relocatable archive of tools/package.sh), then what the
+# system has, then what the archive brings for systems that lack it: a driver loaded later may need
+# a libstdc++ newer than ours. RPATH, not RUNPATH: it holds for the libraries' own libraries too.
+if(TARGET weft_program)
+  target_link_options(weft_program PRIVATE -Wl,--disable-new-dtags)
+  set_target_properties(weft_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH
+    "$ORIGIN/../lib/weft;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;$ORIGIN/../lib/weft/fallback")
+  install(TARGETS weft_program RUNTIME COMPONENT program)
+endif()
+if(EXISTS "${PROJECT_SOURCE_DIR}/recipes")
+  install(DIRECTORY recipes/ DESTINATION "${CMAKE_INSTALL_DATADIR}/weft/recipes" COMPONENT program
+          FILES_MATCHING PATTERN "*.yaml" PATTERN "*.yml" PATTERN "*.md")
+endif()
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
+
+# What the target weft_dep_public names, find_package(weft) finds again (weft-config.cmake).
+install(TARGETS weft weft_dep_public EXPORT weft-targets
+        LIBRARY COMPONENT development NAMELINK_COMPONENT development)
+install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development
+        FILES_MATCHING PATTERN "*.h")
+install(FILES "${WEFT_GENERATED_DIR}/weft/base/version.h"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/weft/base" COMPONENT development)
+
+include(CMakePackageConfigHelpers)
+set(weft_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/weft")
+configure_package_config_file(cmake/weft-config.cmake.in "${PROJECT_BINARY_DIR}/weft-config.cmake"
+  INSTALL_DESTINATION "${weft_cmake_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/weft-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(EXPORT weft-targets NAMESPACE weft:: DESTINATION "${weft_cmake_dir}" COMPONENT development)
+install(FILES "${PROJECT_BINARY_DIR}/weft-config.cmake"
+              "${PROJECT_BINARY_DIR}/weft-config-version.cmake"
+        DESTINATION "${weft_cmake_dir}" COMPONENT development)
+
+# ---- .deb ----------------------------------------------------------------------------------------
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME weft)
+set(CPACK_PACKAGE_CONTACT "The weft developers <weft@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_THREADS 0)  # as many as there are cores
+set(CPACK_COMPONENTS_ALL program development)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME weft)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME weft-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, g++ (>= 4:12)")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
+    "Plans, trains and serves neural networks: the program and its recipes.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+    "Plans, trains and serves neural networks: the C++ library, for programs with models of their own.")
+include(CPack)

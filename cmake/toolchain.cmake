@@ -1,0 +1,55 @@
+# Compiler, linker and the flags of our own code (target weft_flags).
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+endif()
+# -g1: function names and lines in backtraces and profiles, at a fraction of the size of -g.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
+
+find_program(WEFT_CCACHE ccache)
+if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${WEFT_CCACHE}")
+endif()
+
+find_program(WEFT_MOLD mold)
+if(WEFT_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_compile_options(-ffunction-sections -fdata-sections)
+add_link_options(-Wl,--gc-sections -Wl,--as-needed)
+
+if(WEFT_SANITIZE)
+  add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${WEFT_SANITIZE})
+  if(WEFT_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+add_library(weft_flags INTERFACE)
+target_compile_options(weft_flags INTERFACE
+  -ffp-contract=off             # bits must not depend on what the compiler contracts
+  -fno-semantic-interposition   # a shared library as fast as a static one
+  -fvisibility-inlines-hidden
+  -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wunused
+  -Wno-missing-field-initializers)  # designated initialisers leave fields out on purpose
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 sees ghosts of these when it inlines the standard library.
+  target_compile_options(weft_flags INTERFACE
+    -Wno-error=maybe-uninitialized -Wno-error=array-bounds -Wno-error=stringop-overflow
+    -Wno-error=stringop-overread -Wno-error=restrict -Wno-error=dangling-pointer)
+endif()
+if(WEFT_WERROR)
+  target_compile_options(weft_flags INTERFACE -Werror)
+endif()
+if(WEFT_DEBUG_BUILD)
+  target_compile_definitions(weft_flags INTERFACE WEFT_DEBUG_BUILD=1)
+endif()

@@ -1,0 +1,110 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "tests/backends/allocations.h"
+#include "tests/backends/kernel_case.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+
+struct Geometry {
+  const char* what;
+  Shape x, weight;
+  ConvOptions options;
+};
+const std::vector<Geometry> geometries = {
+    {"3x3 padded", {2, 3, 9, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}},
+    {"1x1", {2, 17, 5, 5}, {3, 17, 1, 1}, {}},
+    {"stride 2", {3, 4, 8, 9}, {6, 4, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
+    {"stride that leaves a rest", {1, 2, 10, 11}, {3, 2, 3, 2}, {.stride = {3, 2}}},
+    {"1x1 with stride", {2, 16, 8, 8}, {32, 16, 1, 1}, {.stride = {2, 2}}},
+    {"dilation", {2, 3, 12, 11}, {4, 3, 3, 2}, {.padding = {2, 1}, .dilation = {2, 3}}},
+    {"groups", {2, 6, 7, 7}, {9, 2, 3, 3}, {.padding = {1, 1}, .groups = 3}},
+    {"wide groups", {2, 32, 6, 6}, {64, 16, 3, 3}, {.padding = {1, 1}, .groups = 2}},
+    {"depthwise", {2, 17, 7, 7}, {17, 1, 3, 3}, {.padding = {1, 1}, .groups = 17}},
+    {"one channel", {3, 1, 10, 10}, {16, 1, 5, 5}, {.padding = {2, 2}}},
+    {"one axis", {2, 3, 17}, {4, 3, 3}, {.stride = {2}, .padding = {1}}},
+    {"kernel as large as the image", {2, 3, 4, 4}, {8, 3, 4, 4}, {}},
+    {"one of all", {1, 1, 1, 1}, {1, 1, 1, 1}, {}},
+    {"padding beyond the kernel", {1, 2, 3, 3}, {2, 2, 2, 2}, {.padding = {3, 2}}},
+    {"channels of whole vectors", {2, 32, 9, 9}, {64, 32, 3, 3}, {.padding = {1, 1}}},
+};
+
+// The convolution and its two gradients, as nodes on inputs.
+std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
+  const Value x = input({dtype, geometry.x}, 0), weight = input({dtype, geometry.weight}, 1);
+  const Value y = conv(x, weight, {}, geometry.options);
+  const Value dy = input(y.type(), 2);
+  std::vector<Value> found;
+  const Value wanted[] = {x, weight};
+  std::vector<Value> open = gradients(y, wanted, dy);
+  open.push_back(y);
+  while (!open.empty()) {  // through the reshapes of one-dimensional convolutions
+    Value value = open.back();
+    open.pop_back();
+    if (value->op->name.starts_with("conv")) found.push_back(value);
+    else open.insert(open.end(), value->inputs.begin(), value->inputs.end());
+  }
+  REQUIRE(found.size() == 3);
+  return found;
+}
+
+TEST_CASE("convolutions and their gradients agree with the reference in every geometry and type") {
+  for (auto [dtype, tolerance] : {std::pair{DType::f32, 3e-6}, {DType::f64, 1e-13}, {DType::bf16, 8e-3},
+                                  {DType::f16, 2e-3}})
+    for (const Geometry& geometry : geometries)
+      for (const Value& node : nodes_of(geometry, dtype)) {
+        KernelCase conv_case(node);
+        conv_case.run();
+        const std::string wrong = conv_case.disagreement(tolerance);
+        CHECK_MESSAGE(wrong.empty(), geometry.what, " ", name(dtype), " ", wrong);
+      }
+}
+
+TEST_CASE("a convolution run twice on other data forgets the first run") {
+  for (const Value& node : nodes_of(geometries[0], DType::f32)) {
+    KernelCase conv_case(node);
+    conv_case.run();
+    conv_case.run();
+    CHECK(conv_case.disagreement(3e-6) == "");
+  }
+}
+
+TEST_CASE("convolutions of nothing give nothing or zeros") {
+  for (DType dtype : {DType::f32, DType::f64})
+    for (auto [x, weight] : {std::pair<Shape, Shape>{{0, 3, 5, 5}, {4, 3, 3, 3}}, {{2, 3, 5, 5}, {0, 3, 3, 3}},
+                             {{2, 0, 5, 5}, {4, 0, 3, 3}}})
+      for (const Value& node : nodes_of({"empty", x, weight, {}}, dtype)) {
+        KernelCase conv_case(node);
+        conv_case.run();
+        CHECK(conv_case.disagreement(0) == "");
+      }
+}
+
+TEST_CASE("activations of convolutions lie channels-last, weights row-major") {
+  for (const Value& node : nodes_of(geometries[0], DType::f32)) {
+    KernelCase conv_case(node);
+    const bool gives_weight = node->is("conv_weight_gradient");
+    CHECK(conv_case.choice().operand_order[0] == Dims{0, 2, 3, 1});
+    CHECK(conv_case.choice().result_order == (gives_weight ? Dims{} : Dims{0, 2, 3, 1}));
+  }
+}
+
+TEST_CASE("convolutions allocate less than 1 KiB while they run, and keep none of it") {
+  if (!can_watch_allocations()) return;
+  for (DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (int i : {2, 5, 14})
+      for (const Value& node : nodes_of(geometries[static_cast<size_t>(i)], dtype)) {
+        KernelCase conv_case(node);
+        conv_case.run();
+        const Allocations used = allocations_of([&] { conv_case.run(); });
+        CHECK_MESSAGE(used.most_live < 1024, conv_case.step().kernel);
+        CHECK(used.kept == 0);
+      }
+}
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,122 @@
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+
+#include "tests/backends/allocations.h"
+#include "tests/backends/kernel_case.h"
+#include "weft/backends/cpu/contraction.h"
+#include "weft/backends/cpu/onednn.h"
+#include "weft/base/parallel.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+
+Value product(DType dtype, const Shape& a, const Shape& b) {
+  return matmul(input({dtype, a}, 0), input({dtype, b}, 1));
+}
+double tolerance(DType dtype) {
+  return dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 2e-6 : dtype == DType::f16 ? 1e-3 : 8e-3;
+}
+const DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
+                         DType::i32, DType::i16, DType::i8,  DType::u8};
+
+TEST_CASE("matmul agrees with the reference on odd extents in every number type") {
+  for (DType dtype : numbers)
+    for (Shape a : {Shape{1, 1}, Shape{3, 17}, Shape{17, 3}, Shape{1, 33}, Shape{65, 1}, Shape{31, 300}})
+      for (int64_t n : {1, 3, 17, 70}) {
+        KernelCase product_case(product(dtype, a, {a[1], n}), {}, !is_float(dtype));
+        product_case.run();
+        CHECK_MESSAGE(product_case.disagreement(tolerance(dtype)).empty(), name(dtype), " ", to_string(a),
+                      " ", n, " ", product_case.disagreement(tolerance(dtype)));
+      }
+}
+
+TEST_CASE("matmul of empty operands is empty, or zeros where there is nothing to sum") {
+  for (DType dtype : numbers)
+    for (auto [m, k, n] : {std::array<int64_t, 3>{0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 0, 1}}) {
+      KernelCase product_case(product(dtype, {m, k}, {k, n}));
+      product_case.run();
+      CHECK(product_case.disagreement(0) == "");
+    }
+}
+
+TEST_CASE("matmul takes operands as they lie: transposed, padded, sliced out of a larger tensor") {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32})
+    for (Lie a : {Lie{}, Lie{{1, 0}}, Lie{{}, 5, 3}, Lie{{1, 0}, 7, 2}})
+      for (Lie b : {Lie{}, Lie{{1, 0}}, Lie{{}, 9, 1}, Lie{{1, 0}, 1, 4}}) {
+        KernelCase product_case(product(dtype, {33, 47}, {47, 29}), {a, b}, dtype == DType::i32);
+        product_case.run();
+        CHECK(product_case.disagreement(tolerance(dtype)) == "");
+      }
+}
+
+TEST_CASE("matmul broadcasts batch axes of either operand") {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f64})
+    for (auto [a, b] : {std::pair<Shape, Shape>{{4, 3, 5, 7}, {1, 1, 7, 6}}, {{1, 3, 5, 7}, {4, 1, 7, 6}},
+                        {{1, 1, 5, 7}, {4, 3, 7, 6}}, {{4, 3, 1, 7}, {1, 3, 7, 1}}, {{2, 1, 3, 1}, {2, 5, 1, 4}}}) {
+      KernelCase product_case(product(dtype, a, b));
+      product_case.run();
+      CHECK(product_case.disagreement(tolerance(dtype)) == "");
+    }
+}
+
+TEST_CASE("matmul of attention heads reads them where they lie in the joint projection") {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    Lie heads{{0, 2, 1, 3}, 0, 0};
+    KernelCase scores(product(dtype, {2, 3, 20, 8}, {2, 3, 8, 20}), {heads, {{0, 3, 1, 2}}});
+    scores.run();
+    CHECK(scores.disagreement(tolerance(dtype)) == "");
+    if (dtype != DType::bf16) CHECK(scores.choice().operand_order.empty());
+  }
+}
+
+TEST_CASE("a weight shared by the whole batch is one product over all rows") {
+  KernelCase shared(product(DType::f32, {4, 16, 32}, {1, 32, 48}));
+  shared.run();
+  CHECK(shared.disagreement(2e-6) == "");
+  CHECK(shared.choice().operand_order.empty());
+}
+
+TEST_CASE("f32 matmul whose operands lie as oneDNN cannot take them needs no copies") {
+  KernelCase padded(product(DType::f32, {64, 64}, {64, 64}), {{{}, 3}, {{}, 5}});
+  padded.run();
+  CHECK(padded.choice().kernel == "weft:matmul");
+  CHECK(padded.choice().operand_order.empty());
+  CHECK(padded.disagreement(2e-6) == "");
+}
+
+TEST_CASE("the contraction sums in one order whatever the number of threads") {
+  const int before = thread_count();
+  const int64_t m = 70, n = 130, k = 600;
+  cpu::Contraction task{DType::f32, {}, m, n, k, {{}, k, 1}, {{}, n, 1}, {{}, n, 1}};
+  std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
+  for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(static_cast<float>(i));
+  for (size_t i = 0; i < b.size(); ++i) b[i] = std::cos(static_cast<float>(i));
+  std::vector<std::vector<float>> results;
+  for (int threads : {1, 2, 3, 8}) {
+    set_thread_count(threads);
+    std::vector<float> result(static_cast<size_t>(m * n));
+    std::vector<std::byte> workspace(cpu::contraction_workspace(task, threads) + 64);
+    auto aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    cpu::contract(task, a.data(), b.data(), result.data(), aligned, threads);
+    results.push_back(std::move(result));
+  }
+  set_thread_count(before);
+  for (const auto& result : results) CHECK(result == results[0]);
+}
+
+TEST_CASE("matmul allocates less than 1 KiB while it runs, and keeps none of it") {
+  if (!can_watch_allocations()) return;
+  for (DType dtype : {DType::f32, DType::bf16, DType::f64, DType::f16})
+    for (auto [a, b] : {std::pair<Lie, Lie>{}, {Lie{{1, 0}}, Lie{}}, {Lie{}, Lie{{1, 0}}}}) {
+      KernelCase product_case(product(dtype, {256, 768}, {768, 512}), {a, b});
+      product_case.run();
+      const Allocations used = allocations_of([&] { product_case.run(); });
+      CHECK(used.most_live < 1024);
+      CHECK(used.kept == 0);
+    }
+}
+}  // namespace
+}  // namespace weft::testing

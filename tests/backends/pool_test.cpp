@@ -1,0 +1,77 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "tests/backends/allocations.h"
+#include "tests/backends/kernel_case.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+
+struct Geometry {
+  Shape x;
+  PoolOptions options;
+};
+const std::vector<Geometry> geometries = {
+    {{2, 3, 8, 8}, {.kernel = {2, 2}}},
+    {{2, 17, 9, 7}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
+    {{1, 65, 7, 7}, {.kernel = {3, 2}, .stride = {1, 2}}},
+    {{3, 1, 5, 6}, {.kernel = {5, 6}}},
+    {{2, 130, 6, 6}, {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}}},
+    {{2, 4, 10, 10}, {.kernel = {2, 2}, .stride = {3, 3}}},
+    {{1, 1, 1, 1}, {.kernel = {1, 1}}},
+    {{0, 3, 4, 4}, {.kernel = {2, 2}}},
+    {{2, 3, 1, 17}, {.kernel = {1, 4}, .stride = {1, 3}, .padding = {0, 2}}},
+};
+const std::pair<DType, double> types[] = {
+    {DType::f32, 1e-6}, {DType::f64, 1e-14}, {DType::bf16, 8e-3}, {DType::f16, 1e-3}};
+
+void check(const Value& node, double tolerance, bool whole = false) {
+  KernelCase pool_case(node, {}, whole);
+  pool_case.run();
+  const std::string wrong = pool_case.disagreement(tolerance);
+  CHECK_MESSAGE(wrong.empty(), to_string(node->inputs[0].type()), " ", wrong);
+}
+
+Value gradient_node(const Value& x, const Value& y) {
+  const Value wanted[] = {x};
+  return gradients(y, wanted, input(y.type(), 1))[0];
+}
+
+TEST_CASE("max_pool and its gradient agree with the reference, ties included") {
+  for (auto [dtype, tolerance] : types)
+    for (const Geometry& geometry : geometries)
+      for (bool whole : {false, true}) {  // few distinct numbers: many ties
+        const Value x = input({dtype, geometry.x}, 0), y = max_pool(x, geometry.options);
+        check(y, 0, whole);
+        check(gradient_node(x, y), tolerance, whole);
+      }
+}
+
+TEST_CASE("avg_pool and its gradient agree with the reference, with and without counted padding") {
+  for (auto [dtype, tolerance] : types)
+    for (Geometry geometry : geometries)
+      for (bool counts : {false, true}) {
+        geometry.options.count_include_pad = counts;
+        const Value x = input({dtype, geometry.x}, 0), y = avg_pool(x, geometry.options);
+        check(y, tolerance);
+        check(gradient_node(x, y), tolerance);
+      }
+}
+
+TEST_CASE("pooling allocates nothing while it runs") {
+  if (!can_watch_allocations()) return;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const Value x = input({dtype, {4, 32, 16, 16}}, 0), y = max_pool(x, geometries[1].options);
+    for (const Value& node : {y, gradient_node(x, y)}) {
+      KernelCase pool_case(node);
+      pool_case.run();
+      const Allocations used = allocations_of([&] { pool_case.run(); });
+      CHECK(used.most_live == 0);
+    }
+  }
+}
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,184 @@
+#include "tests/codegen/fused_step.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+
+#include "weft/backends/reference/kernels.h"
+#include "weft/base/buffer.h"
+#include "weft/ir/graph.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::test {
+namespace {
+Graph decomposed(Graph graph) {
+  while (true) {
+    bool any = false;
+    graph = rewrite(graph, [&](const Value& node) -> Value {
+      if (node->op->decompose == nullptr) return {};
+      any = true;
+      return node->op->decompose(*node.node());
+    });
+    if (!any) return graph;
+  }
+}
+
+bool in_memory(const Value& value) { return value->is("input") || value->is("data"); }
+
+struct Place {
+  Value leaf;
+  int64_t offset = 0;
+  Dims strides;
+};
+
+// Strides of a reshape that only adds, drops or splits off axes of a row-major value.
+bool find_place(const Value& value, Place& place) {
+  if (in_memory(value)) {
+    place = {value, 0, row_major_strides(value.shape())};
+    return true;
+  }
+  bool view = value->is("reshape") || value->is("permute") || value->is("slice") || value->is("flip");
+  if (!view || !find_place(value->inputs[0], place)) return false;
+  const Value& x = value->inputs[0];
+  if (value->is("permute")) {
+    Dims strides;
+    for (int64_t axis : value->attrs.dims("order")) strides.push_back(place.strides[static_cast<int>(axis)]);
+    place.strides = strides;
+  } else if (value->is("slice")) {
+    int axis = static_cast<int>(value->attrs.integer("axis"));
+    place.offset += value->attrs.integer("start") * place.strides[axis];
+    place.strides[axis] *= value->attrs.integer("step");
+  } else if (value->is("flip")) {
+    for (int64_t axis : value->attrs.dims("axes")) {
+      auto i = static_cast<int>(axis);
+      place.offset += (x.shape()[i] - 1) * place.strides[i];
+      place.strides[i] = -place.strides[i];
+    }
+  } else {
+    REQUIRE(place.strides == row_major_strides(x.shape()));
+    place.strides = row_major_strides(value.shape());
+  }
+  return true;
+}
+
+struct Memory {
+  std::vector<std::byte> bytes;
+  explicit Memory(const Type& type, size_t padding = 0) : bytes(type.bytes() + padding) {}
+};
+
+std::vector<double> doubles(const std::byte* data, const Type& type) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < type.elements(); ++i) values.push_back(load(data, type.dtype, i));
+  return values;
+}
+
+using Memories = std::unordered_map<const Node*, std::vector<std::byte>>;
+
+void evaluate(const Value& value, Memories& memory) {
+  std::vector<reference::Layout> layouts;
+  std::vector<int> slots;
+  std::vector<void*> pointers;
+  for (const Value& input : value->inputs) {
+    slots.push_back(static_cast<int>(slots.size()));
+    layouts.emplace_back(Access{input, {0, 0, row_major_strides(input.shape())}});
+    pointers.push_back(memory.at(input.node()).data());
+  }
+  auto& out = memory[value.node()];
+  out.resize(value.type().bytes());
+  reference::Layout layout(Access{value, {0, 0, row_major_strides(value.shape())}});
+  auto function = reference::find_function(*value->op);
+  REQUIRE_MESSAGE(function != nullptr, value->op->name);
+  function(*value.node(), reference::Operands(layouts, slots, pointers.data()), {out.data(), &layout});
+}
+}  // namespace
+
+FusedStep::FusedStep(std::vector<Value> outputs) {
+  Graph graph;
+  graph.outputs = std::move(outputs);
+  graph = decomposed(std::move(graph));
+  nodes = graph.nodes();
+  std::unordered_map<const Node*, bool> wanted;
+  for (const Value& output : graph.outputs) wanted[output.node()] = true;
+  // From users to inputs: what is a view of memory is an operand, the rest is computed.
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const Value& value = nodes[i];
+    if (!wanted.contains(value.node())) continue;
+    Place place;
+    if (find_place(value, place)) {
+      step.operands.push_back({value, {static_cast<int>(step.operands.size()), place.offset, place.strides}});
+      operand_leaf.push_back(place.leaf);
+      continue;
+    }
+    step.body.push_back(value);
+    for (const Value& input : value->inputs) wanted[input.node()] = true;
+  }
+  std::reverse(step.body.begin(), step.body.end());
+  for (const Value& output : graph.outputs)
+    step.results.push_back({output, {0, 0, row_major_strides(output.shape())}});
+}
+
+double spread(const Value& leaf, int64_t index) {
+  auto x = static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15 + leaf->id * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 31)) * 0x94D049BB133111EB;
+  double unit = static_cast<double>((x ^ (x >> 29)) >> 11) * 0x1p-53;
+  if (leaf.dtype() == DType::boolean) return unit < 0.5 ? 1 : 0;
+  if (leaf.dtype() == DType::u8) return std::floor(unit * 200);
+  if (is_integer(leaf.dtype())) return std::floor(unit * 21) - 10;
+  return unit * 4 - 2;
+}
+
+Run run(const FusedStep& fused, const Fill& fill) {
+  Memories memory;
+  for (const Value& value : fused.nodes) {
+    if (in_memory(value)) {
+      auto& bytes = memory[value.node()];
+      bytes.resize(value.type().bytes());
+      if (value->data) std::memcpy(bytes.data(), value->data->data, bytes.size());
+      else
+        for (int64_t i = 0; i < value.elements(); ++i) store(bytes.data(), value.dtype(), i, fill(value, i));
+    } else {
+      evaluate(value, memory);
+    }
+  }
+  CompiledKernel kernel = compile_cpu(fused.step);
+  std::vector<void*> operands, results;
+  for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
+  Run run;
+  constexpr size_t guard = 64;  // bytes behind each result that must stay as they are
+  for (const Access& result : fused.step.results)
+    run.bytes.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
+  for (auto& bytes : run.bytes) results.push_back(bytes.data());
+  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8) + 64);
+  run_kernel(kernel, operands.data(), results.data(), workspace->data);
+  for (size_t i = 0; i < run.bytes.size(); ++i) {
+    const Value& value = fused.step.results[i].value;
+    for (size_t k = 0; k < guard; ++k) REQUIRE(run.bytes[i][value.type().bytes() + k] == std::byte{0x5a});
+    run.results.push_back(doubles(run.bytes[i].data(), value.type()));
+    run.expected.push_back(doubles(memory.at(value.node()).data(), value.type()));
+  }
+  return run;
+}
+
+void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
+  FusedStep fused(std::move(outputs));
+  std::string text;
+  std::string why;
+  REQUIRE_MESSAGE(can_fuse(fused.step, &why), why);
+  Run result = run(fused, fill);
+  for (size_t r = 0; r < result.results.size(); ++r) {
+    int wrong = 0;
+    for (size_t i = 0; i < result.results[r].size(); ++i) {
+      double got = result.results[r][i], want = result.expected[r][i];
+      bool equal = got == want || (std::isnan(got) && std::isnan(want));
+      if (equal || std::fabs(got - want) <= tolerance * std::max(1.0, std::fabs(want))) continue;
+      if (wrong++ < 3) MESSAGE("result " << r << " element " << i << ": " << got << " not " << want);
+    }
+    CHECK_MESSAGE(wrong == 0, wrong << " of " << result.results[r].size() << " elements differ\n"
+                                    << kernel_text(fused.step));
+  }
+}
+
+}  // namespace weft::test

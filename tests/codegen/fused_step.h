@@ -1,0 +1,38 @@
+// Makes one fused step of a small graph, runs it compiled and by the reference kernels, and compares.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "weft/codegen/codegen.h"
+#include "weft/ir/plan.h"
+
+namespace weft::test {
+
+// A step that computes `outputs` from the graph's input and data leaves (through views of them).
+// Composites are decomposed. Results lie row-major unless `result_strides` says otherwise.
+struct FusedStep {
+  explicit FusedStep(std::vector<Value> outputs);
+
+  Step step;
+  std::vector<Value> nodes;   // everything, inputs before users, for the reference
+  // The leaf whose bytes each operand of the step lies in.
+  std::vector<Value> operand_leaf;
+};
+
+// Fills of leaves: element index -> value.
+using Fill = std::function<double(const Value& leaf, int64_t index)>;
+double spread(const Value& leaf, int64_t index);  // in (-2, 2), different for each leaf
+
+struct Run {
+  std::vector<std::vector<double>> results;            // of the compiled kernel
+  std::vector<std::vector<double>> expected;           // of the reference
+  std::vector<std::vector<std::byte>> bytes;           // of the compiled kernel's results
+};
+Run run(const FusedStep& fused, const Fill& fill = spread);
+
+// Checks every element of every result: |a - b| <= tolerance * max(1, |b|), nan equal to nan.
+void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
+
+}  // namespace weft::test

@@ -1,0 +1,94 @@
+#include "weft/data/addition.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <vector>
+
+#include "tests/io/helpers.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+struct Sample {
+  std::string inputs, labels;  // '_' where a label is ignored
+};
+Sample sample(const data::Source& source, const data::SampleKey& key) {
+  static const io::Vocabulary vocabulary = data::addition_vocabulary();
+  auto length = static_cast<size_t>(source.input_type().elements());
+  std::vector<int64_t> inputs(length), labels(length);
+  source.write(key, reinterpret_cast<std::byte*>(inputs.data()), labels.data());
+  auto text = [&](const std::vector<int64_t>& ids) {
+    std::string characters;
+    for (int64_t id : ids) {
+      auto one = static_cast<int32_t>(id);
+      characters += id == data::ignored_label ? "_" : vocabulary.decode({&one, 1});
+    }
+    return characters;
+  };
+  return {text(inputs), text(labels)};
+}
+
+}  // namespace
+
+TEST_CASE("samples are true sums, whose answers alone count") {
+  for (bool reversed : {false, true}) {
+    data::AdditionOptions options{.reversed = reversed, .size = 500};
+    for (const auto& source : {data::addition_train(options), data::addition_test(options)}) {
+      CHECK(source->size() == 500);
+      CHECK(source->input_type() == Type{DType::i64, {12}});
+      for (int64_t i = 0; i < 500; ++i) {
+        auto [inputs, labels] = sample(*source, {4, 1, i});
+        int a = 0, b = 0;
+        REQUIRE(std::sscanf(inputs.c_str(), "%d+%d=", &a, &b) == 2);
+        std::string answer = std::to_string(a + b);
+        if (reversed) std::reverse(answer.begin(), answer.end());
+        std::string question = data::addition_question(a, b);
+        std::string expected = question + answer + std::string(13, '\n');
+        CHECK(inputs == expected.substr(0, 12));
+        std::string counted = std::string(question.size() - 1, '_') + answer + "\n";
+        CHECK(labels == counted + std::string(12 - counted.size(), '_'));
+        CHECK(data::addition_answer(a, b, options) == answer + "\n");
+      }
+    }
+  }
+}
+
+TEST_CASE("no sum of the test set is ever trained, in either order") {
+  data::AdditionOptions options{.digits = 2, .held_out = 0.2, .size = 20'000};
+  auto parts = [](const data::Source& source) {
+    std::set<std::pair<int, int>> sums;
+    for (int64_t i = 0; i < source.size(); ++i) {
+      int a = 0, b = 0;
+      REQUIRE(std::sscanf(sample(source, {0, 0, i}).inputs.c_str(), "%d+%d", &a, &b) == 2);
+      sums.insert(std::minmax(a, b));
+    }
+    return sums;
+  };
+  auto train = parts(*data::addition_train(options)), test = parts(*data::addition_test(options));
+  for (const auto& sum : test) CHECK(train.count(sum) == 0);
+  // 5050 unordered pairs: a fifth held out, nearly all others drawn.
+  CHECK(test.size() > 900);
+  CHECK(test.size() < 1120);
+  CHECK(train.size() + test.size() > 4900);
+}
+
+TEST_CASE("tests are the same in every epoch, training sums are not") {
+  auto train = data::addition_train(), test = data::addition_test({.size = 100});
+  CHECK(sample(*test, {0, 0, 7}).inputs == sample(*test, {5, 9, 7}).inputs);
+  CHECK(sample(*train, {0, 0, 7}).inputs != sample(*train, {0, 1, 7}).inputs);
+  CHECK(sample(*train, {0, 1, 7}).inputs == sample(*train, {0, 1, 7}).inputs);
+}
+
+TEST_CASE("options that cannot be are refused") {
+  CHECK(error_of([] { data::addition_train({.digits = 5}); }) ==
+        "failed: [addition] digits are 1 to 4. Got 5.");
+  CHECK(error_of([] { data::addition_test({.held_out = 1}); }) ==
+        "failed: [addition] held_out is at least 0 and below 1. Got 1.");
+  CHECK(error_of([] { data::addition_train({.size = 0}); }) ==
+        "failed: [addition] size must be positive. Got 0.");
+}

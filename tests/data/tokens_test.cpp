@@ -1,0 +1,129 @@
+#include "weft/data/tokens.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tests/io/helpers.h"
+#include "weft/base/env.h"
+
+using namespace weft;
+using namespace weft::test;
+using data::TokenDataset;
+
+namespace {
+
+TokenDataset counting(int32_t count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return TokenDataset(tokens, count);
+}
+
+struct Window {
+  std::vector<int64_t> inputs, labels;
+};
+Window window(const data::Source& source, const data::SampleKey& key) {
+  auto length = static_cast<size_t>(source.input_type().elements());
+  Window w{std::vector<int64_t>(length, 777), std::vector<int64_t>(length, 777)};
+  source.write(key, reinterpret_cast<std::byte*>(w.inputs.data()), w.labels.data());
+  return w;
+}
+
+}  // namespace
+
+TEST_CASE("random windows are contiguous, labelled by what follows, and reach both ends") {
+  auto source = counting(20).random_windows(4);
+  CHECK(source->size() == 5);
+  CHECK(source->input_type() == Type{DType::i64, {4}});
+  CHECK(source->label_shape() == Shape{4});
+  std::set<int64_t> starts;
+  for (int64_t epoch = 0; epoch < 100; ++epoch)
+    for (int64_t index = 0; index < 5; ++index) {
+      auto [inputs, labels] = window(*source, {1, epoch, index});
+      for (size_t t = 0; t < 4; ++t) {
+        CHECK(inputs[t] == inputs[0] + static_cast<int64_t>(t));
+        CHECK(labels[t] == inputs[t] + 1);
+      }
+      starts.insert(inputs[0]);
+    }
+  CHECK(starts.size() == 16);
+  CHECK(*starts.rbegin() == 15);
+  CHECK(window(*source, {1, 2, 3}).inputs == window(*source, {1, 2, 3}).inputs);
+}
+
+TEST_CASE("windows in sequence label every token but the first exactly once") {
+  for (int32_t count : {2, 5, 8, 9, 10, 13}) {
+    auto source = counting(count).windows(4);
+    std::vector<int64_t> labels;
+    for (int64_t i = 0; i < source->size(); ++i) {
+      Window w = window(*source, {0, 0, i});
+      for (size_t t = 0; t < 4; ++t) {
+        if (w.labels[t] == data::ignored_label) {
+          CHECK(w.inputs[t] == 0);
+          continue;
+        }
+        CHECK(w.labels[t] == w.inputs[t] + 1);
+        labels.push_back(w.labels[t]);
+      }
+    }
+    std::vector<int64_t> expected(static_cast<size_t>(count) - 1);
+    std::iota(expected.begin(), expected.end(), 1);
+    CHECK(labels == expected);
+  }
+}
+
+TEST_CASE("streams that are too short and tokens out of range are refused") {
+  CHECK(error_of([] { counting(4).random_windows(4); }) ==
+        "data: [data] 4 tokens are too few for windows of seq_len 4 and a label.");
+  CHECK(error_of([] { counting(1).windows(4); }) ==
+        "data: [data] 1 tokens are too few: a label follows a token.");
+  CHECK(error_of([] { counting(4).windows(0); }) == "failed: [data] seq_len must be positive. Got 0.");
+  CHECK(error_of([] { TokenDataset({1, 5}, 5); }) ==
+        "data: [data] token 5 at position 1 is outside 0 to 4.");
+  CHECK(error_of([] { counting(4).slice(2, 5); }) == "failed: [data] slice [2, 5) is outside the 4 tokens.");
+}
+
+TEST_CASE("a text splits into training and validation") {
+  TemporaryFolder folder;
+  std::string path = folder.file("t", "abababababababababaz");
+  data::TextDataset text = data::text(path);
+  CHECK(text.vocabulary.size() == 3);
+  CHECK(text.train.size() == 18);
+  CHECK(text.validation.size() == 2);
+  CHECK(text.vocabulary.decode(text.validation.tokens()) == "az");
+  data::TextDataset bytes = data::text(path, {.tokenizer = "bytes", .val_split = 0});
+  CHECK(bytes.train.vocabulary_size() == 256);
+  CHECK(bytes.validation.size() == 0);
+  data::TextDataset two = data::text(path, {.val_path = folder.file("v", "xyz")});
+  CHECK(two.train.size() == 20);
+  CHECK(two.vocabulary.decode(two.validation.tokens()) == "xyz");
+  CHECK(two.vocabulary.size() == 5);
+}
+
+TEST_CASE("a text is read with the vocabulary of an earlier run") {
+  TemporaryFolder folder;
+  std::string path = folder.file("t", "bbbbb");
+  CHECK(data::text(path, {.vocabulary = io::Vocabulary::characters("abc")}).train.tokens()[0] == 1);
+  CHECK(error_of([&] { data::text(path, {.vocabulary = io::Vocabulary::characters("ac")}); }) ==
+        "data: [text] character U+0062 'b' at offset 0 is not among the 2 of the vocabulary.");
+  CHECK(error_of([&] { data::text(path, {.tokenizer = "words"}); }) ==
+        "usage: [data] unknown tokenizer 'words'. Known: bytes, characters.");
+  CHECK(error_of([&] { data::text(folder.file("none")); }) ==
+        "data: cannot open " + folder.file("none") + ": No such file or directory.");
+}
+
+TEST_CASE("tiny Shakespeare has nanoGPT's vocabulary and split") {
+  std::string path = data_directory() + "/text/tinyshakespeare.txt";
+  if (!std::filesystem::exists(path)) {
+    MESSAGE("skipped: no ", path, "; set WEFT_DATA_DIR to test it");
+    return;
+  }
+  data::TextDataset text = data::text(path);
+  CHECK(text.vocabulary.size() == 65);
+  CHECK(text.train.size() == 1'003'854);
+  CHECK(text.validation.size() == 111'540);
+  CHECK(text.vocabulary.decode(text.train.tokens().first(14)) == "First Citizen:");
+  CHECK(text.train.tokens()[0] == 18);  // 'F', as nanoGPT numbers it
+}

@@ -1,0 +1,61 @@
+// What every fuzz target shares. A parser may refuse its input in one way only: an Error of the kind
+// it promises, with a message of one line. Anything else ends the run as a finding.
+//
+// Run: build/fuzz/fuzz/NAME -max_total_time=60; with a file as argument it tries that input again.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+namespace weft::fuzz {
+
+template <class Parse>
+void expect_value_or_error(ErrorKind kind, Parse&& parse) {
+  try {
+    parse();
+  } catch (const Error& error) {
+    if (error.kind() != kind || std::strchr(error.what(), '\n') != nullptr) std::abort();
+  }
+}
+
+// A copy of exactly these bytes on the heap, so that reading past its end is seen.
+inline std::shared_ptr<Buffer> exact_copy(const uint8_t* data, size_t size) {
+  auto owner = std::shared_ptr<std::byte[]>(new std::byte[size]);
+  if (size > 0) std::memcpy(owner.get(), data, size);
+  auto buffer = std::make_shared<Buffer>();
+  buffer->data = owner.get();
+  buffer->bytes = size;
+  buffer->owner = std::shared_ptr<void>(owner, owner.get());
+  return buffer;
+}
+
+// Reads every byte, for the sanitizer to watch.
+inline void touch(std::span<const std::byte> bytes) {
+  volatile unsigned sum = 0;
+  for (std::byte b : bytes) sum = sum + static_cast<unsigned>(b);
+}
+
+// Starts again from a valid input now and then, so that a run needs no corpus.
+inline size_t mutate(std::span<const std::string> valid, uint8_t* data, size_t size, size_t max_size,
+                     unsigned seed) {
+  if (size < 4 || seed % 64 == 0) {
+    const std::string& start = valid[seed / 64 % valid.size()];
+    size = std::min(start.size(), max_size);
+    std::memcpy(data, start.data(), size);
+  }
+  return LLVMFuzzerMutate(data, size, max_size);
+}
+
+}  // namespace weft::fuzz

@@ -1,0 +1,163 @@
+#include "weft/io/files.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "tests/io/helpers.h"
+#include "weft/base/hash.h"
+
+using namespace weft;
+using namespace weft::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// While it lives, no file of this process can grow beyond `bytes`: a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &saved_);
+    rlimit small = saved_;
+    small.rlim_cur = bytes;
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &saved_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit saved_{};
+  void (*handler_)(int) = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a file is written whole and read back") {
+  TemporaryFolder folder;
+  std::string text(3'000'000, 'x');
+  text += "end";
+  io::FileSummary summary = io::write_file_atomically(folder.file("f"), text);
+  CHECK(contents_of(folder.file("f")) == text);
+  CHECK(io::read_file(folder.file("f"), text.size()) == text);
+  CHECK(summary.bytes == text.size());
+  CHECK(summary.checksum == hash_text(text));
+  CHECK(io::checksum_file(folder.file("f")) == hash_text(text));
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("an older file stays until the new one is complete") {
+  TemporaryFolder folder;
+  folder.file("f", "old");
+  {
+    io::AtomicFile file(folder.file("f"));
+    file.write("new");
+    CHECK(contents_of(folder.file("f")) == "old");
+  }  // not committed
+  CHECK(contents_of(folder.file("f")) == "old");
+  CHECK(folder.entries() == 1);
+  io::write_file_atomically(folder.file("f"), "new");
+  CHECK(contents_of(folder.file("f")) == "new");
+}
+
+TEST_CASE("a full disk is reported and changes nothing") {
+  TemporaryFolder folder;
+  folder.file("f", "old");
+  std::string text(100'000, 'x');
+  std::string error;
+  {
+    FullDisk full(40'000);
+    error = error_of([&] { io::write_file_atomically(folder.file("f"), text); });
+  }
+  CHECK(error == "failed: cannot write " + folder.file("f") +
+                     ": File too large after 40000 bytes. Nothing was changed.");
+  CHECK(contents_of(folder.file("f")) == "old");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("places that cannot be written are named") {
+  TemporaryFolder folder;
+  folder.file("plain", "x");
+  fs::create_directory(folder.file("folder"));
+  CHECK(error_of([&] { io::write_file_atomically(folder.file("none/f"), "x"); }) ==
+        "failed: cannot write " + folder.file("none/f") + ": No such file or directory.");
+  CHECK(error_of([&] { io::write_file_atomically(folder.file("plain/f"), "x"); }) ==
+        "failed: cannot write " + folder.file("plain/f") + ": Not a directory.");
+  CHECK(error_of([&] { io::write_file_atomically(folder.file("folder"), "x"); }) ==
+        "failed: cannot write " + folder.file("folder") +
+            ": Is a directory after 1 bytes. Nothing was changed.");
+  CHECK(error_of([&] { io::AtomicFolder(folder.file("plain/f")); }) ==
+        "failed: cannot create folder " + folder.file("plain/f") + ": Not a directory.");
+  CHECK(folder.entries() == 2);
+}
+
+TEST_CASE("reading says what is wrong, in the kind of the reader") {
+  TemporaryFolder folder;
+  folder.file("f", "12345");
+  CHECK(error_of([&] { io::read_file(folder.file("f"), 4); }) ==
+        "data: cannot read " + folder.file("f") + ": 5 bytes, over the limit of 4.");
+  CHECK(error_of([&] { io::map_file(folder.file("none"), ErrorKind::checkpoint); }) ==
+        "checkpoint: cannot open " + folder.file("none") + ": No such file or directory.");
+  CHECK(error_of([&] { io::checksum_file(folder.path()); }) ==
+        "data: cannot read " + folder.path() + ": not a regular file.");
+}
+
+TEST_CASE("a map outlives the name of its file, and an empty file maps to nothing") {
+  TemporaryFolder folder;
+  auto map = io::map_file(folder.file("f", "hello"));
+  fs::remove(folder.file("f"));
+  CHECK(std::string_view(reinterpret_cast<const char*>(map->data), map->bytes) == "hello");
+  CHECK(io::map_file(folder.file("empty", ""))->bytes == 0);
+  CHECK(io::read_file(folder.file("empty"), 0) == "");
+}
+
+TEST_CASE("a folder appears complete, or not at all") {
+  TemporaryFolder folder;
+  std::string path = folder.file("step-1");
+  {
+    io::AtomicFolder unfinished(path);
+    io::write_file_atomically(unfinished.path() + "/a", "1");
+  }
+  CHECK(folder.entries() == 0);
+  io::AtomicFolder made(path + "/");
+  fs::create_directory(made.path() + "/inner");
+  io::write_file_atomically(made.path() + "/inner/a", "1");
+  CHECK(!fs::exists(path));
+  made.commit();
+  CHECK(contents_of(path + "/inner/a") == "1");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a folder replaces an older one of its name") {
+  TemporaryFolder folder;
+  for (const char* text : {"1", "2"}) {
+    io::AtomicFolder made(folder.file("step"));
+    io::write_file_atomically(made.path() + "/" + text, text);
+    made.commit();
+  }
+  CHECK(!fs::exists(folder.file("step/1")));
+  CHECK(contents_of(folder.file("step/2")) == "2");
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a link moves from one target to another") {
+  TemporaryFolder folder;
+  folder.file("a", "1");
+  folder.file("b", "2");
+  io::replace_link(folder.file("latest"), "a");
+  CHECK(contents_of(folder.file("latest")) == "1");
+  io::replace_link(folder.file("latest"), "b");
+  CHECK(contents_of(folder.file("latest")) == "2");
+  CHECK(fs::read_symlink(folder.file("latest")) == "b");
+  CHECK(folder.entries() == 3);
+}
+
+TEST_CASE("names from files are fit for a message") {
+  CHECK(io::printable("block.0\n\x1b[31m") == "block.0\\x0a\\x1b[31m");
+  CHECK(io::printable(std::string(1000, 'a')) == std::string(120, 'a') + "...");
+}

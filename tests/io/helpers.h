@@ -1,0 +1,79 @@
+// What tests of files need: a folder that goes away, bytes by hand, and the error of a call.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+
+namespace weft::test {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "weft-test-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
+  // Writes `contents` there; its path.
+  std::string file(std::string_view name, std::string_view contents) const {
+    std::ofstream(file(name), std::ios::binary) << contents;
+    return file(name);
+  }
+  const std::string& path() const { return path_; }
+  int entries() const {
+    int count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) ++count;
+    return count;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string contents_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+inline std::shared_ptr<Buffer> buffer_of(std::string_view bytes) {
+  auto buffer = Buffer::allocate(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(buffer->data));
+  return buffer;
+}
+
+// "data: MESSAGE", or "none" if nothing was thrown. A message is one line.
+template <class F>
+std::string error_of(F&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    std::string message = error.what();
+    if (message.find('\n') != std::string::npos) return "more than one line: " + message;
+    switch (error.kind()) {
+      case ErrorKind::data: return "data: " + message;
+      case ErrorKind::checkpoint: return "checkpoint: " + message;
+      case ErrorKind::usage: return "usage: " + message;
+      default: return "failed: " + message;
+    }
+  }
+  return "none";
+}
+
+}  // namespace weft::test

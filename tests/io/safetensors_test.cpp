@@ -1,0 +1,286 @@
+#include "weft/io/safetensors.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "tests/io/helpers.h"
+
+using namespace weft;
+using namespace weft::test;
+using io::NamedBytes;
+using io::Safetensors;
+
+namespace {
+
+// A file by hand: the size of the header, the header, the data.
+std::string file_with(std::string_view header, std::string_view data) {
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return bytes.append(header).append(data);
+}
+
+Safetensors parse(std::string_view bytes) { return Safetensors::parse(buffer_of(bytes), "f"); }
+
+std::string error_for(std::string_view bytes) {
+  return error_of([&] { parse(bytes); });
+}
+std::string error_for_header(std::string_view header, std::string_view data = "") {
+  return error_for(file_with(header, data));
+}
+
+std::string entry(std::string_view fields) { return fmt::format("{{\"a\":{{{}}}}}", fields); }
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Variable variable(std::string name, Type type, float first) {
+  Variable v(std::move(name), type);
+  for (float& x : v.floats()) x = first++;
+  return v;
+}
+
+}  // namespace
+
+TEST_CASE("a file by hand is read without a copy") {
+  auto file = buffer_of(file_with(
+      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+      R"("a":{"shape":[3],"dtype":"U8","data_offsets":[8,11]},"s":{"dtype":"BOOL","shape":[],)"
+      R"("data_offsets":[11,12]}}  )",
+      {"\0\0\x80\x3f\0\0\0\xc0xyz\x01", 12}));
+  Safetensors opened = Safetensors::parse(file, "f");
+  REQUIRE(opened.entries().size() == 3);
+  CHECK(opened.entries()[0].name == "a");
+  CHECK(opened.entries()[0].type == Type{DType::u8, {3}});
+  CHECK(opened.entries()[1].type == Type{DType::f32, {1, 2}});
+  CHECK(opened.entries()[2].type == Type{DType::boolean, {}});
+  CHECK(text_of(opened.bytes(opened.entries()[0])) == "xyz");
+  CHECK(opened.metadata() == io::Metadata{{"format", "pt"}});
+  CHECK(opened.find("c") == nullptr);
+  CHECK(error_of([&] { opened.tensor("c"); }) ==
+        "checkpoint: [safetensors] f: no tensor 'c' among its 3.");
+  Tensor a = opened.tensor("a");
+  CHECK(a->data->data == file->data + file->bytes - 4);
+}
+
+TEST_CASE("tensors that the file does not align are copied into place") {
+  std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  for (int spaces = 0; spaces < 4; ++spaces) {
+    Safetensors file = parse(file_with(header + std::string(static_cast<size_t>(spaces), ' '),
+                                       {"\0\0\x80\x3f\0\0\0\xc0", 8}));
+    CHECK(file.tensor("a").to_vector<float>() == std::vector<float>{1, -2});
+  }
+}
+
+TEST_CASE("an empty file of tensors is valid") {
+  CHECK(parse(file_with("{}", "")).entries().empty());
+  Safetensors zero = parse(file_with(entry(R"("dtype":"I64","shape":[0,3],"data_offsets":[0,0])"), ""));
+  CHECK(zero.entries()[0].type.bytes() == 0);
+}
+
+TEST_CASE("a size of the header that cannot be is refused") {
+  CHECK(error_for("abc") == "checkpoint: [safetensors] f: 3 bytes are too few for a header.");
+  CHECK(error_for({"\x40\0\0\0\0\0\0\0{}", 10}) ==
+        "checkpoint: [safetensors] f: header of 64 bytes, but the file has 10; truncated.");
+  CHECK(error_for("\xff\xff\xff\xff\xff\xff\xff\xff{}") ==
+        "checkpoint: [safetensors] f: header of 18446744073709551615 bytes, over the limit of "
+        "100000000: not a safetensors file.");
+  CHECK(error_for_header("") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
+  CHECK(error_for_header(" {}") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
+}
+
+TEST_CASE("a header that is not the expected JSON is refused") {
+  auto problem = [](std::string_view header) {
+    std::string error = error_for_header(header);
+    std::string_view start = "checkpoint: [safetensors] f: ";
+    CHECK(error.starts_with(start));
+    return error.substr(std::min(start.size(), error.size()));
+  };
+  CHECK(problem("{") == "the header is not valid JSON near its byte 2.");
+  CHECK(problem("{}{}").starts_with("the header is not valid JSON"));
+  CHECK(problem("{\"a\xff\":1}").starts_with("the header is not valid JSON"));
+  CHECK(problem(R"({"a":1})") == "a number stands out of place.");
+  CHECK(problem(R"({"a":[]})") == "a list stands out of place.");
+  CHECK(problem(R"({"a":null})") == "null stands out of place.");
+  CHECK(problem(R"({"a":true})") == "a boolean stands out of place.");
+  CHECK(problem(R"({"a":"x"})") == "text stands where a number, a list or an object should.");
+  CHECK(problem(R"({"a":{"dtype":{}}})") == "an object stands where a value should.");
+  CHECK(problem(R"({"a":{"shape":[[1]]}})") == "a list stands out of place.");
+  CHECK(problem(R"({"a":{"shape":[{}]}})") == "an object stands where a value should.");
+  CHECK(problem(R"({"a":{"shape":[-1]}})") == "a negative number stands out of place.");
+  CHECK(problem(R"({"a":{"shape":[1.5]}})") == "a fraction or huge number stands out of place.");
+  CHECK(problem(R"({"a":{"shape":["1"]}})") ==
+        "text stands where a number, a list or an object should.");
+  CHECK(problem(R"({"__metadata__":{"k":1}})") == "a number stands out of place.");
+  CHECK(problem(R"({"__metadata__":{"k":"1","k":"2"}})") == "a key of __metadata__ is there twice.");
+  std::string deep(100'000, '[');
+  CHECK(problem("{\"a\":" + deep) == "a list stands out of place.");
+}
+
+TEST_CASE("an entry that breaks a rule is named") {
+  auto problem = [](std::string_view fields, std::string_view data = "") {
+    std::string error = error_for_header(entry(fields), data);
+    std::string_view start = "checkpoint: [safetensors] f: tensor 'a': ";
+    CHECK(error.starts_with(start));
+    return error.substr(std::min(start.size(), error.size()));
+  };
+  CHECK(problem("") == "dtype, shape or two data_offsets are missing.");
+  CHECK(problem(R"("dtype":"U8","shape":[0])") == "dtype, shape or two data_offsets are missing.");
+  CHECK(problem(R"("dtype":"U8","shape":[0],"data_offsets":[0])") ==
+        "dtype, shape or two data_offsets are missing.");
+  CHECK(problem(R"("data_offsets":[0,1,2])") == "data_offsets has more than two numbers.");
+  CHECK(problem(R"("dtype":"F8_E4M3")") == "unknown dtype 'F8_E4M3'.");
+  CHECK(problem(R"("strides":[1])") == "unknown key 'strides'.");
+  CHECK(problem(R"("shape":[1],"shape":[1])") == "key 'shape' is there twice.");
+  CHECK(problem(R"("data_offsets":[0,1],"data_offsets":[0,1])") ==
+        "key 'data_offsets' is there twice.");
+  CHECK(problem(R"("shape":[1,1,1,1,1,1,1,1,1])") == "rank is over the limit of 8.");
+  CHECK(problem(R"("shape":[9223372036854775808])") == "an extent is over the limit of 2^63 - 1.");
+  CHECK(problem(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])") ==
+        "shape [4611686018427387904, 4] is too large.");
+  CHECK(problem(R"("dtype":"U8","shape":[0,9223372036854775807,9],"data_offsets":[0,0])") ==
+        "shape [0, 9223372036854775807, 9] is too large.");
+  CHECK(problem(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])", "abcd") ==
+        "f32[2] does not take the 4 bytes of its data_offsets.");
+  CHECK(problem(R"("dtype":"U8","shape":[2],"data_offsets":[4,2])", "abcd") ==
+        "data_offsets run backwards.");
+}
+
+TEST_CASE("entries must cover the data without gaps and overlaps") {
+  auto two = [](int a, int b, int c, int d) {
+    return fmt::format(
+        R"({{"a":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}},"b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
+        b - a, a, b, d - c, c, d);
+  };
+  CHECK(error_for_header(two(0, 2, 2, 4), "abcd") == "none");
+  CHECK(error_for_header(two(2, 4, 0, 2), "abcd") == "none");
+  CHECK(error_for_header(two(0, 3, 2, 4), "abcd") ==
+        "checkpoint: [safetensors] f: tensors 'a' and 'b' overlap at byte 2.");
+  CHECK(error_for_header(two(0, 1, 2, 4), "abcd") ==
+        "checkpoint: [safetensors] f: bytes 1 to 2 belong to no tensor.");
+  CHECK(error_for_header(two(0, 2, 2, 4), "abcde") ==
+        "checkpoint: [safetensors] f: 1 bytes after the last tensor.");
+  CHECK(error_for_header(two(0, 2, 2, 4), "abc") ==
+        "checkpoint: [safetensors] f: tensor 'b' ends at byte 4 of 3; the file is truncated or "
+        "damaged.");
+  std::string twice = two(0, 2, 2, 4);
+  twice[twice.find("\"b\"") + 1] = 'a';
+  CHECK(error_for_header(twice, "abcd") ==
+        "checkpoint: [safetensors] f: tensor 'a' is there twice.");
+}
+
+TEST_CASE("every prefix of a file is refused") {
+  TemporaryFolder folder;
+  std::vector<NamedBytes> tensors{{"w", {DType::u8, {5}}, bytes_of("hello")}};
+  io::write_safetensors(folder.file("f"), tensors, {{"k", "v"}});
+  std::string whole = contents_of(folder.file("f"));
+  for (size_t length = 0; length < whole.size(); ++length)
+    CHECK(error_for(whole.substr(0, length)).starts_with("checkpoint: [safetensors] f: "));
+}
+
+TEST_CASE("what is written is read back, aligned, whatever its dtype") {
+  TemporaryFolder folder;
+  std::vector<std::string> names, contents;
+  for (int i = 0; i < dtype_count; ++i) {
+    names.push_back(fmt::format("tensor \"{}\"\n€", i));
+    contents.push_back(std::string(3 * size_of(static_cast<DType>(i)), static_cast<char>(i + 1)));
+  }
+  std::vector<NamedBytes> tensors;
+  for (int i = 0; i < dtype_count; ++i) {
+    auto n = static_cast<size_t>(i);
+    tensors.push_back({names[n], {static_cast<DType>(i), {3, 1}}, bytes_of(contents[n])});
+  }
+  io::Metadata metadata{{"format", "pt"}, {"step", "12 \"x\""}};
+  io::FileSummary summary = io::write_safetensors(folder.file("f"), tensors, metadata);
+  CHECK(summary.checksum == io::checksum_file(folder.file("f")));
+  Safetensors file = Safetensors::open(folder.file("f"));
+  CHECK(file.metadata() == metadata);
+  REQUIRE(file.entries().size() == dtype_count);
+  for (const NamedBytes& tensor : tensors) {
+    const auto* found = file.find(tensor.name);
+    REQUIRE(found != nullptr);
+    CHECK(found->type == tensor.type);
+    CHECK(text_of(file.bytes(*found)) == text_of(tensor.bytes));
+    CHECK(found->offset % size_of(tensor.type.dtype) == 0);
+  }
+}
+
+TEST_CASE("equal contents give equal files, whatever their order") {
+  TemporaryFolder folder;
+  std::vector<NamedBytes> tensors{{"b", {DType::u8, {2}}, bytes_of("bb")},
+                                  {"a", {DType::u8, {2}}, bytes_of("aa")},
+                                  {"c", {DType::i16, {1}}, bytes_of("cc")}};
+  io::write_safetensors(folder.file("1"), tensors);
+  std::swap(tensors[0], tensors[2]);
+  io::write_safetensors(folder.file("2"), tensors);
+  CHECK(contents_of(folder.file("1")) == contents_of(folder.file("2")));
+  std::string bytes = contents_of(folder.file("1"));
+  CHECK(bytes.ends_with("ccaabb"));
+  CHECK((bytes.size() - 6) % 64 == 0);
+}
+
+TEST_CASE("names that a file cannot hold are refused before it is touched") {
+  TemporaryFolder folder;
+  auto error_with = [&](std::string_view one, std::string_view other) {
+    std::vector<NamedBytes> tensors{{std::string(one), {DType::u8, {1}}, bytes_of("1")},
+                                    {std::string(other), {DType::u8, {1}}, bytes_of("2")}};
+    return error_of([&] { io::write_safetensors(folder.file("f"), tensors); });
+  };
+  CHECK(error_with("w", "w") == "failed: [safetensors] two tensors have the name 'w'; " +
+                                    folder.file("f") + " was not written.");
+  CHECK(error_with("w", "__metadata__").find("'__metadata__'") != std::string::npos);
+  CHECK(error_with("w", "\xff").find("is not valid UTF-8") != std::string::npos);
+  CHECK(folder.entries() == 0);
+}
+
+TEST_CASE("variables are saved and loaded by name") {
+  TemporaryFolder folder;
+  std::vector<Variable> saved{variable("w", {DType::f32, {2, 3}}, 1), variable("b", {DType::f32, {3}}, 7)};
+  io::save_safetensors(folder.file("m"), saved);
+  CHECK(Safetensors::open(folder.file("m")).metadata() == io::Metadata{{"format", "pt"}});
+  std::vector<Variable> loaded{variable("b", {DType::f32, {3}}, 0),
+                               variable("w", {DType::f32, {2, 3}}, 0)};
+  io::load_into(folder.file("m"), loaded);
+  CHECK(loaded[0].floats()[2] == 9);
+  CHECK(loaded[1].floats()[5] == 6);
+}
+
+TEST_CASE("a file that does not fit is refused with the first names, and nothing changes") {
+  TemporaryFolder folder;
+  Type type{DType::f32, {2}};
+  std::vector<Variable> saved;
+  for (const char* name : {"a", "b", "c", "d", "e", "w"}) saved.push_back(variable(name, type, 1));
+  io::save_safetensors(folder.file("m"), saved);
+  std::vector<Variable> wanted{variable("w", {DType::f32, {2, 1}}, 5), variable("a", type, 5),
+                               Variable("b", {DType::i64, {2}}), variable("x", type, 5)};
+  CHECK(error_of([&] { io::load_into(folder.file("m"), wanted); }) ==
+        "checkpoint: [load] " + folder.file("m") +
+            " does not fit: 1 missing ('x'); 3 unexpected ('c', 'd', 'e'); 2 of another type ('w' is "
+            "f32[2], wanted f32[2, 1], 'b' is f32[2], wanted i64[2]).");
+  CHECK(wanted[1].floats()[0] == 5);
+  std::vector<Variable> one{wanted[1]};
+  CHECK(error_of([&] { io::load_into(folder.file("m"), one); }) ==
+        "checkpoint: [load] " + folder.file("m") +
+            " does not fit: 5 unexpected ('b', 'c', 'd', ...).");
+}
+
+TEST_CASE("a model is saved under the names of its state") {
+  struct Named {
+    std::string name;
+    Variable variable;
+  };
+  struct Model {
+    std::vector<Named> variables;
+    std::vector<Named> state() const { return variables; }
+  };
+  TemporaryFolder folder;
+  Model model{{{"head.weight", variable("gpt.head.weight", {DType::f32, {2}}, 3)}}};
+  io::save(model, folder.file("m"));
+  CHECK(Safetensors::open(folder.file("m")).find("head.weight") != nullptr);
+  model.variables[0].variable.floats()[1] = 0;
+  io::load(model, folder.file("m"));
+  CHECK(model.variables[0].variable.floats()[1] == 4);
+}

@@ -1,0 +1,193 @@
+// The same weights, batches and optimisers as PyTorch had: the same losses, gradients and weights.
+#include <doctest/doctest.h>
+
+#include "tests/models/reference.h"
+#include "weft/models/model.h"
+#include "weft/optim/optim.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+struct Batch {
+  Tensor inputs, labels;
+};
+
+Tensor uniform_tensor(uint64_t stream, const Shape& shape, DType dtype) {
+  std::vector<double> values(static_cast<size_t>(element_count(shape)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = formula_uniform(stream, i, 1);
+  return constant(values, shape, dtype);
+}
+
+Batch image_batch(uint64_t b, const Shape& shape, DType dtype) {
+  std::vector<int64_t> labels(static_cast<size_t>(shape[0]));
+  for (size_t r = 0; r < labels.size(); ++r) labels[r] = formula_integer(2000 + b, r, 10);
+  return {uniform_tensor(1000 + b, shape, dtype), tensor(labels, {shape[0]})};
+}
+
+// A noisy affine walk of 65 tokens in each of four rows.
+Batch token_batch(uint64_t b) {
+  std::vector<int64_t> inputs, labels;
+  for (uint64_t row = 0; row < 4; ++row) {
+    int64_t token = formula_integer(1000 + b, row * 65, 65);
+    for (uint64_t j = 1; j <= 64; ++j) {
+      inputs.push_back(token);
+      token = (5 * token + formula_integer(1000 + b, row * 65 + j, 4)) % 65;
+      labels.push_back(token);
+    }
+  }
+  return {tensor(inputs, {4, 64}), tensor(labels, {4, 64})};
+}
+
+std::vector<Batch> batches(const std::string& name, DType dtype) {
+  std::vector<Batch> all;
+  for (uint64_t b = 0; b < 8; ++b)
+    all.push_back(name == "gpt"   ? token_batch(b)
+                  : name == "mlp" ? image_batch(b, {64, 784}, dtype)
+                                  : image_batch(b, {16, 3, 32, 32}, dtype));
+  return all;
+}
+
+std::unique_ptr<Model> build(const std::string& name, DType dtype) {
+  nn::BuildScope scope({.dtype = dtype, .initialize = true});
+  if (name == "mlp") return make_model("mlp", {}, {InputKind::features, {784}, 10});
+  if (name == "gpt")
+    return make_model("gpt", {{"hidden_size", int64_t{128}}, {"num_hidden_layers", int64_t{4}},
+                              {"num_attention_heads", int64_t{4}}, {"bias", false},
+                              {"hidden_act", std::string("gelu")}},
+                      {InputKind::tokens, {64}, 65});
+  return make_model("resnet20", {}, {InputKind::images, {3, 32, 32}, 10});
+}
+
+void set_weights(const Model& model, const Json& parameters) {
+  auto named = model.named_parameters();
+  REQUIRE(named.size() == parameters.size());
+  for (size_t p = 0; p < named.size(); ++p) {
+    const Json& spec = parameters[p];
+    REQUIRE(named[p].name == spec.at("name").get<std::string>());
+    std::vector<double> values(static_cast<size_t>(named[p].variable.type().elements()), 1.0);
+    if (spec.at("init") == "uniform")
+      for (size_t i = 0; i < values.size(); ++i) values[i] = formula_uniform(p, i, spec.at("scale"));
+    write(named[p].variable, values);
+  }
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const Model& model, const Json& spec) {
+  optim::OptimizerSettings settings{.lr = spec.at("lr").get<double>(),
+                                    .weight_decay = spec.at("weight_decay").get<double>()};
+  if (spec.contains("momentum")) settings.momentum = spec.at("momentum").get<double>();
+  if (spec.contains("betas")) settings.betas = spec.at("betas").get<std::array<double, 2>>();
+  if (spec.contains("weight_decay_on")) settings.groups = {optim::no_decay_below_rank_2()};
+  return optim::make_optimizer(spec.at("name").get<std::string>(), model.parameters(), settings);
+}
+
+// A model with the weights of a reference file and its training step.
+struct Run {
+  std::string name;
+  Json reference;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::vector<Batch> data;
+  Compiled<std::vector<Tensor>> step;  // loss, then the gradients before clipping
+
+  Run(const std::string& name, DType dtype, bool with_gradients)
+      : name(name),
+        reference(reference_file(name + ".json")),
+        model(build(name, dtype)),
+        data(batches(name, dtype)),
+        step(compile([this, with_gradients](Tensor inputs, Tensor labels) {
+          return train(inputs, labels, with_gradients);
+        })) {
+    set_weights(*model, reference.at("parameters"));
+    optimizer = make_optimizer(*model, reference.at("optimizer"));
+  }
+  Run(const Run&) = delete;
+
+  std::vector<Tensor> train(const Tensor& inputs, const Tensor& labels, bool with_gradients) {
+    Tensor loss = cross_entropy((*model)(inputs), labels);
+    std::vector<Tensor> gradients = grad(loss, model->parameters());
+    std::vector<Tensor> results{loss};
+    if (with_gradients) results.insert(results.end(), gradients.begin(), gradients.end());
+    const Json& max_norm = reference.at("clip_grad_norm");
+    if (!max_norm.is_null()) gradients = optim::clip_grad_norm(gradients, max_norm).gradients;
+    optimizer->step(gradients);
+    return results;
+  }
+  std::vector<Tensor> operator()(size_t index) {
+    const Batch& batch = data[index % data.size()];
+    return step(batch.inputs, batch.labels);
+  }
+};
+
+// Norm and first elements, as first_step and after_10_steps list them.
+void check_summary(const std::vector<double>& values, const Json& expected, double tolerance) {
+  double squares = 0;
+  for (double value : values) squares += value * value;
+  double norm = expected.at("norm");
+  CHECK(std::sqrt(squares) == doctest::Approx(norm).epsilon(tolerance));
+  const Json& first = expected.at("first");
+  for (size_t i = 0; i < first.size(); ++i)
+    CHECK(std::abs(values[i] - first[i].get<double>()) <= tolerance * std::max(norm, 1e-3));
+}
+
+void check_first_step_and_ten(const std::string& name) {
+  Run run(name, DType::f64, true);
+  auto named = run.model->named_parameters();
+  std::vector<Tensor> first = run(0);
+  CHECK(first[0].item() == doctest::Approx(run.reference.at("loss_f64")[0].get<double>()).epsilon(1e-12));
+  for (size_t p = 0; p < named.size(); ++p) {
+    CAPTURE(named[p].name);
+    check_summary(first[p + 1].to_doubles(), run.reference.at("first_step").at(named[p].name), 1e-9);
+  }
+  for (size_t s = 1; s < 10; ++s) {
+    double expected = run.reference.at("loss_f64")[s];
+    CHECK(run(s)[0].item() == doctest::Approx(expected).epsilon(1e-9));
+  }
+  for (const auto& [key, variable] : run.model->state()) {
+    CAPTURE(key);
+    check_summary(read(variable), run.reference.at("after_10_steps").at(key), 1e-8);
+  }
+}
+
+void check_curve(const std::string& name, size_t steps, double tolerance, DType dtype = DType::f64) {
+  Run run(name, dtype, false);
+  const Json& losses = run.reference.at(dtype == DType::f64 ? "loss_f64" : "loss_f32");
+  for (size_t s = 0; s < steps; ++s) {
+    CAPTURE(s);
+    double expected = losses[s];
+    REQUIRE(run(s)[0].item() == doctest::Approx(expected).epsilon(tolerance));
+  }
+}
+}  // namespace
+
+TEST_CASE("the formula of the reference data is the documented one") {
+  Json check = reference_file("mlp.json").at("check");
+  CHECK(formula_bits(7, 3) == 0xF53A29A2695577C0);
+  for (size_t i = 0; i < 3; ++i)
+    CHECK(formula_uniform(0, i, 0.04) == check.at("uniform(0, 0..2, 0.04)")[i].get<double>());
+  CHECK(formula_integer(2000, 7, 10) == check.at("integer(2000, 0..7, 10)")[7].get<int64_t>());
+}
+
+TEST_CASE("MLP: losses, gradients and weights of ten steps are PyTorch's") {
+  check_first_step_and_ten("mlp");
+}
+TEST_CASE("GPT: losses, gradients and weights of ten steps are PyTorch's") {
+  check_first_step_and_ten("gpt");
+}
+TEST_CASE("ResNet-20: losses, gradients, weights and statistics of ten steps are PyTorch's") {
+  check_first_step_and_ten("resnet20");
+}
+
+TEST_CASE("in float32 the first ten losses are PyTorch's") {
+  // Tolerances: ten times PyTorch's own spread between float32 and float64 (field "spread").
+  check_curve("mlp", 10, 3e-6, DType::f32);
+  check_curve("gpt", 10, 4e-6, DType::f32);
+  check_curve("resnet20_slow", 10, 2e-5, DType::f32);
+}
+
+TEST_SUITE("slow: a hundred steps are PyTorch's to a millionth") {
+  TEST_CASE("MLP") { check_curve("mlp", 100, 1e-6); }
+  TEST_CASE("GPT") { check_curve("gpt", 100, 1e-6); }
+  TEST_CASE("ResNet-20") { check_curve("resnet20", 100, 1e-6); }
+}

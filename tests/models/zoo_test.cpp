@@ -1,0 +1,140 @@
+#include "weft/models/model.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/models/reference.h"
+#include "weft/models/gpt.h"
+#include "weft/models/mlp.h"
+#include "weft/models/resnet.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+const TaskShape digits{InputKind::images, {1, 28, 28}, 10};
+const TaskShape colours{InputKind::images, {3, 32, 32}, 10};
+const TaskShape characters{InputKind::tokens, {64}, 65};
+
+// As tests/reference/models.py has it.
+nn::Options small_gpt() {
+  return {{"hidden_size", int64_t{128}},       {"num_hidden_layers", int64_t{4}},
+          {"num_attention_heads", int64_t{4}}, {"bias", false},
+          {"hidden_act", std::string("gelu")}};
+}
+
+void check_names(const Model& model, const std::string& reference) {
+  Json expected = reference_file(reference + ".json").at("parameters");
+  auto parameters = model.named_parameters();
+  REQUIRE(parameters.size() == expected.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    CHECK(parameters[i].name == expected[i].at("name").get<std::string>());
+    CHECK(parameters[i].variable.shape() == shape_of(expected[i]));
+  }
+}
+double deviation(const Variable& variable) {
+  double total = 0;
+  for (float value : variable.floats()) total += static_cast<double>(value) * value;
+  return std::sqrt(total / static_cast<double>(variable.type().elements()));
+}
+}  // namespace
+
+TEST_CASE("models have PyTorch's parameters, names and order") {
+  check_names(*make_model("mlp", {}, {InputKind::features, {784}, 10}), "mlp");
+  check_names(*make_model("resnet20", {}, colours), "resnet20");
+  check_names(*make_model("gpt", small_gpt(), characters), "gpt");
+}
+
+TEST_CASE("models have the known numbers of parameters") {
+  nn::BuildScope scope({.initialize = false});
+  CHECK(make_model("mlp", {}, {InputKind::features, {784}, 10})->parameter_count() == 203'530);
+  CHECK(make_model("lenet5", {}, digits)->parameter_count() == 61'706);
+  CHECK(make_model("cnn", {}, digits)->parameter_count() == 421'642);
+  CHECK(make_model("resnet20", {}, colours)->parameter_count() == 269'722);
+  CHECK(make_model("resnet56", {}, colours)->parameter_count() == 853'018);
+  TaskShape gpt2{InputKind::tokens, {1024}, 50257};
+  CHECK(make_model("gpt", {}, gpt2)->parameter_count() == 124'439'808);
+}
+
+TEST_CASE("every model of the zoo yields logits for a batch") {
+  for (const ModelEntry& entry : registered_models()) {
+    CAPTURE(entry.name);
+    CHECK_FALSE(entry.description.empty());
+    bool tokens = entry.name == "gpt";
+    TaskShape task = tokens ? characters : colours;
+    auto model = entry.make(tokens ? small_gpt() : nn::Options{}, task);
+    Type input = task.batch(2);
+    Shape expected = tokens ? Shape{2, 64, 65} : Shape{2, 10};
+    CHECK((*model)(zeros(input.shape, input.dtype)).shape() == expected);
+    CHECK(model->input_kind() == task.kind);
+  }
+}
+
+TEST_CASE("a model's config makes the same model again") {
+  for (const ModelEntry& entry : registered_models()) {
+    if (entry.name == "user_model") continue;
+    CAPTURE(entry.name);
+    bool tokens = entry.name == "gpt";
+    TaskShape task = tokens ? characters : colours;
+    auto model = entry.make(tokens ? small_gpt() : nn::Options{}, task);
+    std::string type = std::get<std::string>(*model->config().find("model_type"));
+    auto again = make_model(type, model->config(), task);
+    CHECK(again->config().entries() == model->config().entries());
+    CHECK(again->parameter_count() == model->parameter_count());
+  }
+}
+
+TEST_CASE("GPT starts as GPT-2 does: 0.02, residual projections over sqrt(2 layers), biases zero") {
+  models::Gpt model({.vocab_size = 100, .max_position_embeddings = 32, .hidden_size = 64,
+                     .num_hidden_layers = 8, .num_attention_heads = 4});
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    CAPTURE(name);
+    if (name.ends_with("bias")) CHECK(deviation(parameter) == 0);
+    else if (parameter.shape().size() == 1) CHECK(deviation(parameter) == 1);
+    else if (name.ends_with("c_proj.weight")) CHECK(deviation(parameter) == doctest::Approx(0.005).epsilon(0.05));
+    else CHECK(deviation(parameter) == doctest::Approx(0.02).epsilon(0.05));
+  }
+}
+
+TEST_CASE("a list of layers is a model; its last layer must yield the classes") {
+  std::vector<nn::LayerSpec> layers = {{"flatten"}, {"linear", {{"out_features", int64_t{10}}}}};
+  auto model = make_layers_model(layers, digits);
+  CHECK((*model)(zeros({4, 1, 28, 28})).shape() == Shape{4, 10});
+  CHECK(model->named_parameters()[0].name == "1.weight");
+  layers.back() = {"linear", {{"out_features", int64_t{7}}}};
+  CHECK_THROWS_WITH_AS(make_layers_model(layers, digits),
+                       "[layers] the last layer must yield [1, 10] for one sample of 10 classes. Got [1, 7].",
+                       Error);
+}
+
+TEST_CASE("a user's model enters the registry") {
+  register_model("user_model", [](const nn::Options&, const TaskShape& task) {
+    return make_model("mlp", {}, task);
+  }, "mine");
+  CHECK(make_model("user_model", {}, digits)->parameter_count() == 203'530);
+  CHECK_THROWS_WITH_AS(register_model("user_model", nullptr),
+                       "[model] the name \"user_model\" is taken or empty.", Error);
+}
+
+TEST_CASE("wrong configs are refused with the option and its limit") {
+  auto message = [](const char* model, const nn::Options& config, const TaskShape& task) -> std::string {
+    try {
+      make_model(model, config, task);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::usage);
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(message("gpt", {{"num_attention_heads", int64_t{5}}}, characters) ==
+        "[gpt] num_attention_heads must divide hidden_size (768). Got 5.");
+  CHECK(message("gpt", {{"vocab_size", int64_t{10}}}, characters) ==
+        "[gpt] vocab_size must be at least 65. Got 10.");
+  CHECK(message("gpt", {}, digits) == "[gpt] takes tokens. Got images of shape [1, 28, 28].");
+  CHECK(message("resnet", {{"depth", int64_t{21}}}, colours) ==
+        "[resnet] depth must be 6 n + 2 (20, 32, 44, 56, ...). Got 21.");
+  CHECK(message("mlp", {{"hidden_act", std::string("rely")}}, digits).starts_with(
+      "[mlp] unknown activation \"rely\". Known: relu, relu6,"));
+  CHECK(message("cnn", {{"width", int64_t{3}}}, digits).starts_with("[cnn] unknown option \"width\"."));
+  CHECK(message("alexnet", {}, digits).starts_with("[model] unknown model \"alexnet\". Known: cnn, gpt,"));
+}

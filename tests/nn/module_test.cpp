@@ -1,0 +1,126 @@
+#include "weft/nn/module.h"
+
+#include <doctest/doctest.h>
+
+#include "weft/nn/layers.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+
+namespace {
+struct Mlp : nn::Module {
+  nn::Linear hidden{*this, "hidden", 6, 4};
+  nn::Dropout dropout{*this, "dropout", 0.1};
+  nn::Linear head{*this, "head", 4, 3};
+  Tensor operator()(Tensor x) const { return head(dropout(relu(hidden(x)))); }
+};
+
+struct Inner : nn::Module {
+  Inner(nn::Module& parent, std::string name) : Module(parent, std::move(name)) {}
+  nn::Linear late{*this, "late", 2, 2};
+  Variable own = parameter("own", {5}, nn::Init::constant(2));
+  nn::BatchNorm norm{*this, "norm", 2};
+};
+struct Outer : nn::Module {
+  nn::Module blocks{*this, "blocks"};
+  Inner first{blocks, "0"};
+  Inner second{blocks, "1"};
+};
+
+struct Tied : nn::Module {
+  nn::Embedding embedding{*this, "embedding", 7, 3};
+  struct Head : nn::Module {
+    Head(nn::Module& parent, const Variable& weight) : Module(parent, "head") {
+      share("weight", weight);
+    }
+  } head{*this, embedding.weight};
+};
+
+std::vector<std::string> names(const std::vector<nn::NamedVariable>& variables) {
+  std::vector<std::string> all;
+  for (const auto& entry : variables) all.push_back(entry.name);
+  return all;
+}
+using Names = std::vector<std::string>;
+}  // namespace
+
+TEST_CASE("parameters come in the order of registration, a weight before its bias") {
+  Mlp model;
+  CHECK(names(model.named_parameters()) ==
+        Names{"hidden.weight", "hidden.bias", "head.weight", "head.bias"});
+  CHECK(model.parameters()[2].name() == "head.weight");
+  CHECK(model.parameters()[0].shape() == Shape{4, 6});
+  CHECK(model.parameter_count() == 4 * 6 + 4 + 3 * 4 + 3);
+}
+
+TEST_CASE("a module's own parameters come before its children's, buffers apart") {
+  Outer model;
+  CHECK(names(model.first.named_parameters()) ==
+        Names{"own", "late.weight", "late.bias", "norm.weight", "norm.bias"});
+  CHECK(names(model.named_buffers()) ==
+        Names{"blocks.0.norm.running_mean", "blocks.0.norm.running_var",
+              "blocks.1.norm.running_mean", "blocks.1.norm.running_var"});
+  CHECK(model.state().size() == model.parameters().size() + model.buffers().size());
+  CHECK(model.second.norm.path() == "blocks.1.norm");
+  CHECK(model.second.norm.running_var.name() == "blocks.1.norm.running_var");
+  CHECK(model.second.norm.running_var.category() == Category::buffer_state);
+  CHECK(model.first.own.floats()[4] == 2.0f);
+}
+
+TEST_CASE("a shared variable counts once, under its first name") {
+  Tied model;
+  CHECK(names(model.named_parameters()) == Names{"embedding.weight"});
+  CHECK(names(model.head.named_parameters()) == Names{"weight"});
+  CHECK(model.parameter_count() == 21);
+}
+
+TEST_CASE("two members of one name are refused with the module's path") {
+  nn::Module root;
+  nn::Module block(root, "block");
+  nn::Linear first(block, "linear", 2, 2);
+  CHECK_THROWS_WITH_AS(nn::Linear(block, "linear", 2, 2),
+                       "[module] \"block\" has two members named \"linear\".", Error);
+  CHECK(block.children().size() == 1);
+}
+
+TEST_CASE("a child that is destroyed leaves its parent") {
+  nn::Module root;
+  { nn::Linear child(root, "child", 2, 2); }
+  CHECK(root.children().empty());
+  CHECK(root.parameters().empty());
+}
+
+TEST_CASE("nodes carry the path of their layer and the line of the user's call") {
+  Mlp model;
+  Tensor x = zeros({2, 6});
+  unsigned line = __LINE__ + 1;
+  Tensor y = model.head(relu(model.hidden(x)));
+  CHECK(y->module() == "head");
+  CHECK(y->origin.where.line == line);
+  CHECK(std::string(y->origin.where.file).find("module_test.cpp") != std::string::npos);
+}
+
+TEST_CASE("a wrong shape is an error that names layer, limit and the user's line") {
+  Mlp model;
+  std::string line = std::to_string(__LINE__ + 3);
+  std::string message;
+  try {
+    model.head(zeros({2, 5}));
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CHECK(message == "[linear] \"head\" takes 4 features in the last axis. Got f32[2, 5]. "
+                   "(module_test.cpp:" + line + ")");
+}
+
+TEST_CASE("a build scope sets the type of parameters and may leave them zero") {
+  nn::Module root;
+  {
+    nn::BuildScope scope({.dtype = DType::f64, .initialize = false});
+    nn::Linear linear(root, "linear", 3, 3);
+    CHECK(linear.weight.type().dtype == DType::f64);
+    for (std::byte byte : linear.weight.bytes()) CHECK(byte == std::byte{0});
+  }
+  nn::Linear linear(root, "again", 3, 3);
+  CHECK(linear.weight.type().dtype == DType::f32);
+}

@@ -1,0 +1,130 @@
+// Gradients of every op of the table against central differences in float64, first and second
+// order.
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/op_cases.h"
+#include "weft/base/buffer.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+constexpr double step = 1e-4, allowed = 1e-5;
+
+// A random scalar function: the sum of an op's result times fixed weights.
+struct Function {
+  Value result;
+  std::vector<Value> variables;  // its float64 operands
+};
+
+Function draw_function(const OpDef& def, Random& random) {
+  Function function;
+  CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
+                      Value operand = random_values(type, low, high, random);
+                      if (type.dtype == DType::f64) function.variables.push_back(operand);
+                      return operand;
+                    }};
+  source.extents = {1, 2, 3};
+  source.most_elements = 12;
+  source.max_rank = 3;
+  function.result = draw_case(def, DType::f64, source);
+  return function;
+}
+
+Value weighted_sum(const Value& value, Random& random) {
+  return sum(value * random_values(value.type(), -1, 1, random));
+}
+
+// d(loss) / d(element) by central differences.
+double slope(const Value& loss, const Value& variable, int64_t element) {
+  auto* data = reinterpret_cast<double*>(variable->data->data);
+  double saved = data[element];
+  data[element] = saved + step;
+  double above = elements(interpret(loss)).front();
+  data[element] = saved - step;
+  double below = elements(interpret(loss)).front();
+  data[element] = saved;
+  return (above - below) / (2 * step);
+}
+
+void check_gradients(const Value& loss, const std::vector<Value>& variables) {
+  std::vector<Value> wanted = gradients(loss, variables);
+  std::vector<Value> computed = interpret(wanted);
+  for (size_t v = 0; v < variables.size(); ++v) {
+    std::vector<double> values = elements(computed[v]);
+    for (int64_t i = 0; i < variables[v].elements(); ++i) {
+      double expected = slope(loss, variables[v], i), got = values[static_cast<size_t>(i)];
+      INFO("variable " << v << " " << to_string(variables[v].type()) << " element " << i);
+      CHECK(std::fabs(got - expected) <= allowed * std::max(1.0, std::fabs(expected)));
+    }
+  }
+}
+
+bool has_gradient(const OpDef& def) {
+  return def.test.floats && def.test.no_gradient.empty() && def.kind != OpKind::leaf;
+}
+}  // namespace
+
+TEST_CASE("every op has a gradient, or a stated reason for none") {
+  for (const OpDef* def : registered_ops()) {
+    if (def->kind == OpKind::leaf) continue;
+    INFO(def->name);
+    bool differentiable = def->gradient != nullptr || def->decompose != nullptr;
+    CHECK(differentiable == def->test.no_gradient.empty());
+  }
+}
+
+TEST_CASE("first order gradients agree with finite differences") {
+  for (const OpDef* def : registered_ops()) {
+    if (!has_gradient(*def)) continue;
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      INFO(def->name << " seed " << seed);
+      Random random(seed);
+      Function function = draw_function(*def, random);
+      if (function.result.dtype() != DType::f64) continue;  // a cast that rounds
+      check_gradients(weighted_sum(function.result, random), function.variables);
+    }
+  }
+}
+
+TEST_CASE("second order gradients agree with finite differences") {
+  for (const OpDef* def : registered_ops()) {
+    if (!has_gradient(*def)) continue;
+    for (uint64_t seed = 10; seed < 13; ++seed) {
+      INFO(def->name << " seed " << seed);
+      Random random(seed);
+      Function function = draw_function(*def, random);
+      if (function.result.dtype() != DType::f64) continue;
+      Value loss = weighted_sum(function.result, random);
+      for (const Value& gradient : gradients(loss, function.variables))
+        check_gradients(weighted_sum(gradient, random), function.variables);
+    }
+  }
+}
+
+TEST_CASE("an operand used several times gets the sum of its gradients") {
+  Random random(1);
+  Value x = random_values({DType::f64, {1, 2, 3, 4}}, -1, 1, random);
+  check_gradients(weighted_sum(attention(x, x, x), random), {x});
+  check_gradients(weighted_sum(x * x + x, random), {x});
+  Value square = random_values({DType::f64, {3, 3}}, -1, 1, random);
+  check_gradients(weighted_sum(matmul(square, matmul(square, transpose(square))), random),
+                  {square});
+}
+
+TEST_CASE("gradients of activations that are plain expressions agree with finite differences") {
+  Random random(2);
+  Value x = random_values({DType::f64, {24}}, -6, 6, random);
+  for (auto activation :
+       {+[](const Value& v) { return relu6(v); }, +[](const Value& v) { return elu(v, 0.7); },
+        +[](const Value& v) { return leaky_relu(v, 0.2); }, +[](const Value& v) { return selu(v); },
+        +[](const Value& v) { return mish(v); }, +[](const Value& v) { return log_sigmoid(v); },
+        +[](const Value& v) { return hardsigmoid(v); },
+        +[](const Value& v) { return hardswish(v); }})
+    check_gradients(weighted_sum(activation(x), random), {x});
+}

@@ -1,0 +1,236 @@
+// Values and gradients of ops against PyTorch's, in float64 (tests/reference/ops.json).
+#include <functional>
+#include <map>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/reference_file.h"
+#include "tests/support/values.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using namespace weft::testing;
+using nlohmann::json;
+
+namespace {
+constexpr double allowed = 1e-12;
+using Named = std::map<std::string, Value>;
+using Function = std::function<Value(const Named& in, const json& attributes)>;
+
+// One number or one per axis.
+Dims pair(const json& value) {
+  if (value.is_number()) return {value, value};
+  return {value[0], value[1]};
+}
+Value optional(const Named& in, const std::string& key) {
+  auto found = in.find(key);
+  return found == in.end() ? Value() : found->second;
+}
+
+Value conv2d(const Named& in, const json& a) {
+  return conv(in.at("input"), in.at("weight"), optional(in, "bias"),
+              {.stride = pair(a["stride"]),
+               .padding = pair(a["padding"]),
+               .dilation = pair(a["dilation"]),
+               .groups = a["groups"]});
+}
+// The input gradient of a convolution that maps the result's shape to the input's.
+Value conv_transpose2d(const Named& in, const json& a) {
+  const Value &x = in.at("input"), &weight = in.at("weight"), &bias = in.at("bias");
+  int64_t groups = a["groups"], stride = a["stride"], padding = a["padding"],
+          extra = a["output_padding"];
+  auto extent = [&](int axis) {
+    return (x.dim(axis) - 1) * stride - 2 * padding + weight.dim(axis) + extra;
+  };
+  Value y =
+      make_node(op("conv_input_gradient"), {x, weight},
+                {{"input_shape", Shape{x.dim(0), weight.dim(1) * groups, extent(2), extent(3)}},
+                 {"stride", pair(stride)},
+                 {"padding", pair(padding)},
+                 {"dilation", pair(a["dilation"])},
+                 {"groups", groups}});
+  return y + reshape(bias, {1, bias.dim(0), 1, 1});
+}
+PoolOptions pool_options(const json& a) {
+  return {.kernel = pair(a["kernel_size"]),
+          .stride = pair(a["stride"]),
+          .padding = pair(a["padding"]),
+          .count_include_pad = a.value("count_include_pad", true)};
+}
+Value max_pool2d(const Named& in, const json& a) {
+  return max_pool(in.at("input"), pool_options(a));
+}
+Value avg_pool2d(const Named& in, const json& a) {
+  return avg_pool(in.at("input"), pool_options(a));
+}
+
+Value cross_entropy_of(const Named& in, const json& a) {
+  return cross_entropy(in.at("input"), in.at("target"),
+                       {.ignore_index = a.value("ignore_index", -100),
+                        .label_smoothing = a.value("label_smoothing", 0.0)});
+}
+Value cross_entropy_images(const Named& in, const json& a) {
+  Named last{{"input", permute(in.at("input"), {0, 2, 3, 1})}, {"target", in.at("target")}};
+  return cross_entropy_of(last, a);
+}
+
+Value attend(const Named& in, const json& a) {
+  AttentionOptions options{.causal = a.value("is_causal", false), .mask = optional(in, "mask")};
+  if (options.mask && options.mask.dtype() == DType::i64) options.mask = options.mask != 0;
+  if (a.contains("scale")) options.scale = a["scale"].get<double>();
+  return attention(in.at("query"), in.at("key"), in.at("value"), options);
+}
+
+Value batch_norm(const Named& in, const json& a) {
+  if (a["training"])
+    return batch_norm_train(in.at("input"), in.at("weight"), in.at("bias"), a["eps"]).y;
+  return batch_norm_eval(in.at("input"), in.at("running_mean"), in.at("running_var"),
+                         in.at("weight"), in.at("bias"), a["eps"]);
+}
+
+template <Value (*f)(Arg)>
+Value unary(const Named& in, const json&) {
+  return f(in.at("input"));
+}
+ReduceOptions along(const json& a) {
+  return {.axes = {a["dim"].get<int64_t>()}, .keepdim = a.value("keepdim", false)};
+}
+
+const std::map<std::string, Function> functions = {
+    {"conv2d", conv2d},
+    {"conv2d_stride_dilation", conv2d},
+    {"conv2d_groups", conv2d},
+    {"conv2d_depthwise", conv2d},
+    {"conv2d_unread_edge", conv2d},
+    {"conv_transpose2d", conv_transpose2d},
+    {"max_pool2d", max_pool2d},
+    {"avg_pool2d_count_pad", avg_pool2d},
+    {"avg_pool2d_skip_pad", avg_pool2d},
+    {"batch_norm_train", batch_norm},
+    {"batch_norm_eval", batch_norm},
+    {"group_norm",
+     [](const Named& in, const json& a) {
+       return group_norm(in.at("input"), a["num_groups"], in.at("weight"), in.at("bias"), a["eps"]);
+     }},
+    {"layer_norm",
+     [](const Named& in, const json& a) {
+       return layer_norm(in.at("input"), in.at("weight"), in.at("bias"), a["eps"]);
+     }},
+    {"rms_norm", [](const Named& in,
+                    const json& a) { return rms_norm(in.at("input"), in.at("weight"), a["eps"]); }},
+    {"gelu", unary<gelu>},
+    {"gelu_tanh", unary<gelu_tanh>},
+    {"silu", unary<silu>},
+    {"mish", unary<mish>},
+    {"selu", unary<selu>},
+    {"hardswish", unary<hardswish>},
+    {"elu", [](const Named& in, const json& a) { return elu(in.at("input"), a["alpha"]); }},
+    {"leaky_relu", [](const Named& in,
+                      const json& a) { return leaky_relu(in.at("input"), a["negative_slope"]); }},
+    {"softmax", [](const Named& in, const json& a) { return softmax(in.at("input"), a["dim"]); }},
+    {"log_softmax",
+     [](const Named& in, const json& a) { return log_softmax(in.at("input"), a["dim"]); }},
+    {"cross_entropy", cross_entropy_of},
+    {"cross_entropy_ignore_index", cross_entropy_of},
+    {"cross_entropy_label_smoothing", cross_entropy_of},
+    {"cross_entropy_images", cross_entropy_images},
+    {"bce_with_logits",
+     [](const Named& in, const json&) { return bce_with_logits(in.at("input"), in.at("target")); }},
+    {"mse_loss",
+     [](const Named& in, const json&) { return mse_loss(in.at("input"), in.at("target")); }},
+    {"attention", attend},
+    {"attention_causal", attend},
+    {"attention_causal_rectangular", attend},
+    {"attention_grouped_heads", attend},
+    {"attention_scale_and_bias", attend},
+    {"attention_boolean_mask", attend},
+    {"var_unbiased",
+     [](const Named& in, const json& a) { return variance(in.at("input"), along(a), 1); }},
+    {"var_biased",
+     [](const Named& in, const json& a) { return variance(in.at("input"), along(a), 0); }},
+    {"logsumexp",
+     [](const Named& in, const json& a) { return logsumexp(in.at("input"), along(a)); }},
+    {"prod", [](const Named& in, const json& a) { return prod(in.at("input"), along(a)); }},
+};
+
+void check(const Value& got, const json& want, const std::string& what) {
+  INFO(what);
+  CHECK(difference(interpret(got), reference_tensor(want), allowed) == "");
+}
+
+void run_case(const json& row, const Function& function) {
+  Named in;
+  for (const auto& [key, recipe] : row["inputs"].items()) in[key] = reference_tensor(recipe);
+  Value output = function(in, row["attributes"]);
+  check(output, row["outputs"]["output"], "output");
+  if (!row.contains("upstream")) return;
+  Value loss = sum(output * reference_tensor(row["upstream"]["output"]));
+  for (const auto& [key, want] : row["outputs"].items()) {
+    if (key.rfind("grad_", 0) != 0) continue;
+    const Value& variable = in.at(key.substr(5));
+    check(gradients(loss, std::span(&variable, 1)).front(), want, key);
+  }
+}
+}  // namespace
+
+TEST_CASE("the formula of the reference files is PyTorch's") {
+  json check_values = reference_file("ops.json")["check"];
+  CHECK(fmt::format("{:#x}", formula_bits(7, 3)) == check_values["bits(7, 3)"]);
+  for (uint64_t i = 0; i < 3; ++i)
+    CHECK(formula_uniform(1000, i, 1.0) == check_values["uniform(1000, 0..2, 1.0)"][i]);
+  for (uint64_t i = 0; i < 8; ++i)
+    CHECK(formula_integer(2000, i, 10) == check_values["integer(2000, 0..7, 10)"][i]);
+}
+
+TEST_CASE("values and gradients are PyTorch's") {
+  size_t found = 0;
+  json file = reference_file("ops.json");
+  for (const json& row : file["cases"]) {
+    auto function = functions.find(row["name"]);
+    if (function == functions.end()) continue;
+    ++found;
+    INFO(function->first);
+    run_case(row, function->second);
+  }
+  CHECK(found == functions.size());
+}
+
+TEST_CASE("batch statistics update running statistics as PyTorch's") {
+  json file = reference_file("ops.json");
+  for (const json& row : file["cases"]) {
+    if (row["name"] != "batch_norm_train") continue;
+    Value x = reference_tensor(row["inputs"]["input"]);
+    BatchNorm norm = batch_norm_train(x, {}, {}, 1e-5);
+    double count = static_cast<double>(x.elements()) / 2, momentum = 0.1;
+    Value mean =
+        reference_tensor(row["inputs"]["running_mean"]) * (1 - momentum) + norm.mean * momentum;
+    Value variance = reference_tensor(row["inputs"]["running_var"]) * (1 - momentum) +
+                     norm.variance * (momentum * count / (count - 1));
+    check(mean, row["outputs"]["new_running_mean"], "mean");
+    check(variance, row["outputs"]["new_running_var"], "variance");
+  }
+}
+
+TEST_CASE("a one-dimensional convolution is a two-dimensional one of height one") {
+  Random random(3);
+  Value x = random_values({DType::f64, {2, 4, 9}}, -1, 1, random);
+  Value weight = random_values({DType::f64, {6, 2, 3}}, -1, 1, random);
+  Value bias = random_values({DType::f64, {6}}, -1, 1, random);
+  Value line = conv(x, weight, bias, {.stride = {2}, .padding = {1}, .dilation = {2}, .groups = 2});
+  Value image = conv(reshape(x, {2, 4, 1, 9}), reshape(weight, {6, 2, 1, 3}), bias,
+                     {.stride = {1, 2}, .padding = {0, 1}, .dilation = {1, 2}, .groups = 2});
+  CHECK(difference(interpret(line), interpret(reshape(image, line.shape())), 0) == "");
+}
+
+TEST_CASE("a query that may look at nothing gets zeros") {
+  Random random(4);
+  Value q = random_values({DType::f32, {1, 1, 2, 3}}, -1, 1, random);
+  Value mask = constant(std::vector<double>{0, 0, 1, 1}, {2, 2}, DType::boolean);
+  std::vector<double> y = elements(interpret(attention(q, q, q, {.mask = mask})));
+  CHECK(y[0] == 0);
+  CHECK(y[1] == 0);
+  CHECK(y[3] != 0);
+}

@@ -1,0 +1,110 @@
+// Random numbers: the generator against its published values, distributions against their moments.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/base/philox.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+RandomKey key(int64_t step, int64_t seed = 7, int64_t stream = 3) {
+  return {.step = constant(std::vector<double>{static_cast<double>(step)}, {}, DType::i64),
+          .seed = seed,
+          .stream = stream};
+}
+std::vector<double> values(const Value& value) { return elements(interpret(value)); }
+
+double mean_of(const std::vector<double>& x) {
+  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+}
+double deviation_of(const std::vector<double>& x) {
+  double mean = mean_of(x), total = 0;
+  for (double value : x) total += (value - mean) * (value - mean);
+  return std::sqrt(total / static_cast<double>(x.size()));
+}
+}  // namespace
+
+// Known answers of the authors' library, Random123 (kat_vectors).
+TEST_CASE("philox gives the published words") {
+  using Words = std::array<uint32_t, 4>;
+  uint32_t full = 0xffffffff;
+  CHECK(philox({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(philox({full, full, full, full}, {full, full}) ==
+        Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("element i of a uniform tensor is a function of seed, stream, step and i alone") {
+  int64_t seed = (int64_t{5} << 40) + 9;
+  std::vector<double> u = values(uniform({3, 7}, key(11, seed, 2)));
+  for (int64_t i = 0; i < 21; ++i) {
+    auto words = philox({static_cast<uint32_t>(i / 4), 0, 11, 2}, {9, 5 << 8});
+    CHECK(u[static_cast<size_t>(i)] == (words[static_cast<size_t>(i % 4)] >> 8) * 0x1p-24);
+  }
+  CHECK(values(uniform({21}, key(11, seed, 2))) == u);
+  CHECK(values(uniform({3, 7}, key(12, seed, 2))) != u);
+  CHECK(values(uniform({3, 7}, key(11, seed + 1, 2))) != u);
+  CHECK(values(uniform({3, 7}, key(11, seed, 3))) != u);
+}
+
+TEST_CASE("every backend draws the same bits") {
+  Graph graph;
+  graph.outputs = {uniform({5, 13}, key(3)), bernoulli({40}, key(4), 0.3),
+                   uniform({2, 3}, key(-1, -2, -3))};
+  for (const auto& library : backends()) {
+    INFO(library->name());
+    std::vector<Value> want = interpret(graph), got = run_planned(graph, {}, *library);
+    for (size_t i = 0; i < want.size(); ++i) CHECK(difference(got[i], want[i], 0) == "");
+  }
+}
+
+TEST_CASE("distributions have their moments") {
+  std::vector<double> u = values(uniform({20000}, key(0), -1, 3));
+  CHECK(std::fabs(mean_of(u) - 1) < 0.03);
+  CHECK(std::fabs(deviation_of(u) - 4 / std::sqrt(12.0)) < 0.02);
+  CHECK(*std::min_element(u.begin(), u.end()) >= -1);
+  CHECK(*std::max_element(u.begin(), u.end()) <= 3);
+  std::vector<double> n = values(normal({20000}, key(0), 5, 2));
+  CHECK(std::fabs(mean_of(n) - 5) < 0.05);
+  CHECK(std::fabs(deviation_of(n) - 2) < 0.04);
+  CHECK(std::fabs(mean_of(values(cast(bernoulli({20000}, key(0), 0.3), DType::f32))) - 0.3) < 0.02);
+}
+
+TEST_CASE("the host fills arrays with the numbers of the graph") {
+  std::vector<float> host(50);
+  fill_normal(host, {.seed = 7, .stream = 3, .step = 4}, 1, 2);
+  std::vector<double> graph = values(normal({50}, key(4), 1, 2));
+  for (size_t i = 0; i < host.size(); ++i) CHECK(std::fabs(host[i] - graph[i]) < 1e-5);
+  fill_uniform(host, {.seed = 7, .stream = 3, .step = 4}, -2, 2);
+  graph = values(uniform({50}, key(4), -2, 2));
+  for (size_t i = 0; i < host.size(); ++i) CHECK(host[i] == graph[i]);
+}
+
+TEST_CASE("a permutation holds every index once and differs from step to step") {
+  std::vector<double> p = values(permutation(100, key(0))), sorted = p;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i) CHECK(sorted[i] == static_cast<double>(i));
+  CHECK(p != sorted);
+  CHECK(p != values(permutation(100, key(1))));
+}
+
+TEST_CASE("dropout zeroes its share and scales the rest") {
+  Value x = ones({10000});
+  std::vector<double> y = values(dropout(x, 0.25, key(0)));
+  double kept = 0;
+  for (double value : y) {
+    CHECK((value == 0 || std::fabs(value - 4.0 / 3) < 1e-6));
+    kept += value != 0;
+  }
+  CHECK(std::fabs(kept / 10000 - 0.75) < 0.02);
+  CHECK(dropout(x, 0, key(0)).node() == x.node());
+}

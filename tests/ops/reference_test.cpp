@@ -1,0 +1,155 @@
+// The reference backend itself: placements with offsets and any strides, and results known by hand.
+#include "weft/backends/reference/reference.h"
+
+#include <numeric>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/op_cases.h"
+#include "weft/base/buffer.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+std::vector<double> values(const Value& value) { return elements(interpret(value)); }
+Value numbers(std::vector<double> list, const Shape& shape, DType dtype = DType::f32) {
+  return constant(list, shape, dtype);
+}
+
+// Memory in which a value lies with its axes in random order, some backwards, behind an offset, and
+// with gaps between its elements.
+struct Scattered {
+  std::shared_ptr<Buffer> memory;
+  Access access;
+
+  Scattered(const Value& value, Random& random) {
+    int rank = value.rank();
+    std::vector<int> order(static_cast<size_t>(rank));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random.bits);
+    Placement at{.slot = 0, .offset = random.below(4), .strides = value.shape()};
+    int64_t stride = random.between(1, 2);
+    for (int axis : order) {
+      int64_t extent = value.shape()[axis];
+      at.strides[axis] = stride;
+      if (random.chance(0.3) && extent > 0) {
+        at.offset += (extent - 1) * stride;
+        at.strides[axis] = -stride;
+      }
+      stride *= std::max<int64_t>(1, extent) + random.below(2);
+    }
+    memory =
+        Buffer::allocate(static_cast<size_t>(stride + 2 * at.offset + 4) * size_of(value.dtype()));
+    access = {value, at};
+  }
+  // Copies between a dense value and this memory, element by element.
+  void each(const Value& dense, bool to_memory) const {
+    size_t bytes = size_of(dense.dtype());
+    for (int64_t i = 0; i < dense.elements(); ++i) {
+      int64_t rest = i, at = access.at.offset;
+      for (int axis = dense.rank() - 1; axis >= 0; --axis) {
+        at += rest % dense.shape()[axis] * access.at.strides[axis];
+        rest /= dense.shape()[axis];
+      }
+      std::byte* here = memory->data + static_cast<size_t>(at) * bytes;
+      std::byte* there = dense->data->data + static_cast<size_t>(i) * bytes;
+      std::copy_n(to_memory ? there : here, bytes, to_memory ? here : there);
+    }
+  }
+};
+
+std::string run_scattered(const Value& y, Random& random) {
+  static const auto library = reference_library();
+  Step step;
+  step.kind = Step::Kind::library;
+  step.kernel = "ref:" + std::string(y->op->name);
+  step.body = {y};
+  std::vector<Scattered> operands;
+  std::vector<void*> pointers;
+  for (const Value& input : y->inputs) {
+    operands.emplace_back(input, random);
+    operands.back().each(interpret(input), true);
+    step.operands.push_back(operands.back().access);
+    pointers.push_back(operands.back().memory->data);
+  }
+  Scattered result(y, random);
+  step.results = {result.access};
+  void* results[] = {result.memory->data};
+  library->compile(Plan{}, step)->run(pointers.data(), results, nullptr);
+  Value got = from_buffer(Buffer::allocate(y.type().bytes()), y.type());
+  result.each(got, false);
+  return difference(got, interpret(y), 0);
+}
+}  // namespace
+
+TEST_CASE("every primitive honours offsets and strides of operands and result") {
+  auto library = reference_library();
+  for (const OpDef* def : registered_ops()) {
+    if (!has_cases(*def) || def->decompose != nullptr) continue;
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      INFO(def->name << " seed " << seed);
+      Random random(seed);
+      CaseSource source{.random = random,
+                        .operand = [&](const Type& type, double low, double high) {
+                          return random_values(type, low, high, random);
+                        }};
+      DType dtype = random.pick(dtypes_of(*def));
+      CHECK(run_scattered(draw_case(*def, dtype, source), random) == "");
+    }
+  }
+}
+
+TEST_CASE("the reference runs every primitive and overrides no composite") {
+  auto library = reference_library();
+  for (const OpDef* def : registered_ops()) {
+    if (!has_cases(*def)) continue;
+    INFO(def->name);
+    Random random(1);
+    CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
+                        return random_values(type, low, high, random);
+                      }};
+    Value value = draw_case(*def, dtypes_of(*def).front(), source);
+    CHECK(library->choose(*value.node(), {}).has_value() == (def->decompose == nullptr));
+    CHECK(flops(*value.node()) >= 0);
+  }
+}
+
+TEST_CASE("results known by hand") {
+  Value x = numbers({1, 2, 3, 4, 5, 6}, {2, 3});
+  CHECK(values(matmul(x, transpose(x))) == std::vector<double>{14, 32, 32, 77});
+  CHECK(values(sum(x, {.axes = {0}})) == std::vector<double>{5, 7, 9});
+  CHECK(values(argmax(numbers({3, 7, 7, 1}, {4}))) == std::vector<double>{1});
+  CHECK(values(slice(x, 1, 0, 3, 2)) == std::vector<double>{1, 3, 4, 6});
+  CHECK(values(flip(x, {1})) == std::vector<double>{3, 2, 1, 6, 5, 4});
+  CHECK(values(pad(numbers({1, 2}, {2}), {1}, {2}, 9)) == std::vector<double>{9, 1, 2, 9, 9});
+  CHECK(values(concat(std::vector<Value>{x, x}, 0)) ==
+        std::vector<double>{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
+  Value image = numbers({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3});
+  CHECK(values(conv(image, numbers({1, 0, 0, 1}, {1, 1, 2, 2}))) ==
+        std::vector<double>{6, 8, 12, 14});
+  CHECK(values(max_pool(image, {.kernel = {2, 2}, .stride = {1, 1}})) ==
+        std::vector<double>{5, 6, 8, 9});
+  CHECK(values(avg_pool(image, {.kernel = {3, 3}})) == std::vector<double>{5});
+}
+
+TEST_CASE("an index outside of the axis reads zero and adds nowhere") {
+  Value x = numbers({10, 20, 30}, {3});
+  Value indices = numbers({2, -1, 0, 3}, {4}, DType::i64);
+  CHECK(values(gather(x, indices)) == std::vector<double>{30, 0, 10, 0});
+  CHECK(values(scatter_add(x, indices, numbers({1, 2, 3, 4}, {4}))) ==
+        std::vector<double>{13, 20, 31});
+}
+
+TEST_CASE("embedding and one_hot") {
+  Value weight = numbers({1, 2, 3, 4, 5, 6}, {3, 2}), ids = numbers({2, 0}, {2}, DType::i32);
+  CHECK(values(embedding(ids, weight)) == std::vector<double>{5, 6, 1, 2});
+  CHECK(values(one_hot(ids, 3)) == std::vector<double>{0, 0, 1, 1, 0, 0});
+}
+
+TEST_CASE("sums of many 16-bit numbers accumulate wider") {
+  CHECK(values(sum(ones({4096}, DType::bf16))) == std::vector<double>{4096});
+  CHECK(values(sum(full({1000}, 100, DType::i16))) == std::vector<double>{100000 - 65536 * 2});
+}

@@ -1,0 +1,81 @@
+#include "weft/optim/schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+using namespace weft;
+using namespace weft::optim;
+
+namespace {
+const Schedule schedules[] = {
+    constant(0.1, {.warmup = 5}),
+    linear(0.2, {.warmup = 3, .total = 20, .min_lr = 0.01}),
+    cosine(1e-3, {.warmup = 10, .total = 40, .min_lr = 1e-5}),
+    step_decay(0.1, {.warmup = 2, .every = 7, .gamma = 0.5}),
+    wsd(3e-4, {.warmup = 4, .total = 30, .min_lr = 1e-6, .decay = 10}),
+};
+}
+
+TEST_CASE("warm-up rises in a straight line from above zero to the rate") {
+  Schedule schedule = constant(1.0, {.warmup = 4});
+  CHECK(schedule.at(0) == doctest::Approx(0.2));
+  CHECK(schedule.at(3) == doctest::Approx(0.8));
+  CHECK(schedule.at(4) == 1.0);
+  CHECK(schedule.at(1000000) == 1.0);
+}
+
+TEST_CASE("linear and cosine reach half way in the middle and min_lr at the end") {
+  for (auto make : {linear, cosine}) {
+    Schedule schedule = make(1.0, {.warmup = 100, .total = 300, .min_lr = 0.2});
+    CHECK(schedule.at(100) == doctest::Approx(1.0));
+    CHECK(schedule.at(200) == doctest::Approx(0.6));
+    CHECK(schedule.at(300) == doctest::Approx(0.2));
+    CHECK(schedule.at(5000) == doctest::Approx(0.2));
+  }
+  Schedule curve = cosine(1.0, {.total = 3});
+  CHECK(curve.at(1) == doctest::Approx(0.75));  // (1 + cos 60 degrees) / 2
+  CHECK(linear(1.0, {.total = 4}).at(1) == doctest::Approx(0.75));
+}
+
+TEST_CASE("step decay multiplies by gamma after every so many steps") {
+  Schedule schedule = step_decay(1.0, {.every = 10, .gamma = 0.1});
+  CHECK(schedule.at(9) == doctest::Approx(1.0));
+  CHECK(schedule.at(10) == doctest::Approx(0.1));
+  CHECK(schedule.at(29) == doctest::Approx(0.01));
+}
+
+TEST_CASE("wsd stays until its last steps, then falls in a straight line") {
+  Schedule schedule = wsd(1.0, {.warmup = 10, .total = 100, .decay = 20});
+  CHECK(schedule.at(10) == 1.0);
+  CHECK(schedule.at(80) == 1.0);
+  CHECK(schedule.at(90) == doctest::Approx(0.5));
+  CHECK(schedule.at(100) == doctest::Approx(0.0));
+}
+
+TEST_CASE("in the graph a schedule has the values of the host") {
+  for (const Schedule& schedule : schedules) {
+    std::vector<Tensor> rates;
+    for (int64_t step = 0; step < 45; ++step) rates.push_back(schedule.at(scalar(static_cast<double>(step), DType::i64)));
+    eval(rates);
+    for (size_t step = 0; step < rates.size(); ++step) {
+      CAPTURE(step);
+      CHECK(rates[step].dtype() == DType::f64);
+      CHECK(rates[step].item() ==
+            doctest::Approx(schedule.at(static_cast<int64_t>(step))).epsilon(1e-12));
+    }
+  }
+}
+
+TEST_CASE("impossible schedules are refused with their limit") {
+  CHECK_THROWS_WITH_AS(cosine(1.0, {.warmup = 10, .total = 10}),
+                       "[cosine] total must be more than the 10 steps of warmup. Got 10.", Error);
+  CHECK_THROWS_WITH_AS(wsd(1.0, {.warmup = 10, .total = 30, .decay = 21}),
+                       "[wsd] decay must be between 1 and 20, the steps after warmup. Got 21.", Error);
+  CHECK_THROWS_WITH_AS(step_decay(1.0, {}), "[step] every must be at least 1. Got 0.", Error);
+  CHECK_THROWS_WITH_AS(Schedule(-1.0),
+                       "[constant] the learning rate must be at least 0. Got -1.", Error);
+  CHECK_THROWS_WITH_AS(make_schedule("sine", 1.0, {}),
+                       "[scheduler] unknown schedule \"sine\". Known: constant, linear, cosine, step, wsd.",
+                       Error);
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The relocatable archive runs wherever it is unpacked: in a root that holds nothing but glibc.
+set -euo pipefail
+# shellcheck source=tests/package/support.bash
+. "$SRC/tests/package/support.bash"
+
+make_packages
+root=$work/root
+mkdir -p "$root/some where/else"
+tar -C "$root/some where/else" --zstd -xf "$packages"/weft-*.tar.zst
+for file in $(dpkg -L libc6 | grep -E '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread)\.so\.[0-9]+)$'); do
+  mkdir -p "$root$(dirname "$file")"
+  cp -L "$file" "$root$file"
+done
+[ -e "$root/lib64" ] || [ ! -e /lib64/ld-linux-x86-64.so.2 ] ||
+  { mkdir "$root/lib64" && cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64"; }
+
+program=$(cd "$root" && find "some where" -path '*/bin/weft')
+# Without /proc, the loader must be told where the program lies.
+version=$(LD_ORIGIN_PATH="/$(dirname "$program")" chroot "$root" "/$program" --version)
+echo "$version"
+[ "$version" = "$("$WEFT" --version)" ]
+echo "brings: $(cd "$root" && find "some where" -name '*.so*' -printf '%f ')"

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# weft.deb installs into a minimal Debian, with all that it depends on, and runs there.
+set -euo pipefail
+# shellcheck source=tests/package/support.bash
+. "$SRC/tests/package/support.bash"
+command -v debootstrap >/dev/null || skip "debootstrap is not here"
+
+# The mirror that this machine uses, for the release that it runs.
+# shellcheck source=/dev/null
+. /etc/os-release
+mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
+  awk -v codename="$VERSION_CODENAME" '$2 == codename && $3 == "main" {print $1; exit}')
+[ -n "$mirror" ] || skip "apt knows no mirror of $VERSION_CODENAME"
+
+make_packages
+root=$work/root
+debootstrap --variant=minbase "$VERSION_CODENAME" "$root" "$mirror" >"$work/debootstrap.log" 2>&1 || {
+  tail -5 "$work/debootstrap.log"
+  skip "debootstrap cannot reach $mirror"
+}
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+cp "$packages"/weft_*.deb "$root/tmp/weft.deb"
+
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+chroot "$root" apt-get install -y -q --no-install-recommends /tmp/weft.deb </dev/null \
+  >"$work/install.log" 2>&1 || { tail -30 "$work/install.log"; exit 1; }
+
+version=$(chroot "$root" weft --version)
+echo "$version"
+[ "$version" = "$("$WEFT" --version)" ]
+chroot "$root" sh -c 'ls /usr/share/weft/recipes/*.yaml' | head -3
+chroot "$root" dpkg -s weft | grep '^Depends:'
+chroot "$root" apt-get purge -y -q weft </dev/null >"$work/purge.log" 2>&1
+[ ! -e "$root/usr/bin/weft" ]

@@ -1,0 +1,109 @@
+#include "tests/passes/run_plan.h"
+
+#include <cstring>
+#include <unordered_map>
+
+#include "tests/support/interpreter.h"
+#include "weft/base/buffer.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+class PlanRunner {
+ public:
+  explicit PlanRunner(const Plan& plan) : plan_(plan), arena_(plan.arena_bytes + 64) {
+    for (size_t i = 0; i < arena_.size(); ++i) arena_[i] = static_cast<std::byte>(0x41 + i % 7);
+    for (const Slot& slot : plan.slots) {
+      own_.emplace_back(slot.space == Space::arena ? 0 : slot.bytes);
+      const Buffer* source = nullptr;
+      if (slot.space == Space::state) source = slot.value->variable->buffer.get();
+      if (slot.space == Space::constant) source = slot.value->data.get();
+      if (source != nullptr) std::memcpy(own_.back().data(), source->data, slot.bytes);
+    }
+  }
+
+  PlanResult run(std::span<const Value> inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) put(plan_.inputs[i], inputs[i]);
+    for (const Step& step : plan_.steps) run(step);
+    for (const Assign& assign : plan_.assigns)
+      if (assign.copy) put(state(assign), get(assign.value));
+    PlanResult result;
+    for (const Access& output : plan_.outputs) result.outputs.push_back(get(output));
+    for (const Assign& assign : plan_.assigns) {
+      const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
+      result.assigned[slot.value->variable->name] = get(state(assign));
+    }
+    return result;
+  }
+
+ private:
+  Access state(const Assign& assign) const {
+    const Value& value = assign.value.value;
+    return {value, {assign.state_slot, 0, row_major_strides(value.shape())}};
+  }
+
+  std::byte* address(const Access& access) {
+    const Slot& slot = plan_.slots[static_cast<size_t>(access.at.slot)];
+    return slot.space == Space::arena ? arena_.data() + slot.offset
+                                      : own_[static_cast<size_t>(access.at.slot)].data();
+  }
+
+  // Calls visit(position in memory, index in row-major order), both in elements.
+  template <class F>
+  static void for_each_element(const Access& access, F&& visit) {
+    const Shape& shape = access.value.shape();
+    for (int64_t i = 0; i < access.value.elements(); ++i) {
+      int64_t left = i, at = access.at.offset;
+      for (int axis = shape.size() - 1; axis >= 0; --axis) {
+        at += left % shape[axis] * access.at.strides[axis];
+        left /= shape[axis];
+      }
+      visit(at, i);
+    }
+  }
+
+  Value get(const Access& access) {
+    auto buffer = Buffer::allocate(access.value.type().bytes());
+    size_t size = size_of(access.value.dtype());
+    const std::byte* from = address(access);
+    for_each_element(access, [&](int64_t at, int64_t i) {
+      std::memcpy(buffer->data + i * static_cast<int64_t>(size), from + at * static_cast<int64_t>(size), size);
+    });
+    return from_buffer(std::move(buffer), access.value.type());
+  }
+
+  void put(const Access& access, const Value& data) {
+    size_t size = size_of(access.value.dtype());
+    std::byte* to = address(access);
+    for_each_element(access, [&](int64_t at, int64_t i) {
+      std::memcpy(to + at * static_cast<int64_t>(size), data->data->data + i * static_cast<int64_t>(size), size);
+    });
+  }
+
+  void run(const Step& step) {
+    std::unordered_map<const Node*, Value> known;
+    for (const Access& operand : step.operands) known[operand.value.node()] = get(operand);
+    for (const Value& value : step.body) {
+      std::vector<Value> inputs;
+      for (const Value& input : value->inputs) {
+        auto found = known.find(input.node());
+        // Leaves that kernels make themselves (scalars, indices) need no operand.
+        inputs.push_back(found != known.end() ? found->second : interpret(input));
+      }
+      known[value.node()] = inputs.empty() ? interpret(value) : interpret(rebuild(*value.node(), inputs));
+    }
+    if (step.workspace > 0)  // kernels may leave anything there
+      std::memset(arena_.data() + plan_.slots[static_cast<size_t>(step.workspace_slot)].offset, 0x5A, step.workspace);
+    for (const Access& result : step.results) put(result, known.at(result.value.node()));
+  }
+
+  const Plan& plan_;
+  std::vector<std::byte> arena_;
+  std::vector<std::vector<std::byte>> own_;  // copies of variables and constants
+};
+}  // namespace
+
+PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) { return PlanRunner(plan).run(inputs); }
+
+}  // namespace weft::testing

@@ -1,0 +1,51 @@
+"""The one formula that makes weights and data here and in weft's tests (see README.md)."""
+import math
+
+import numpy as np
+import torch
+
+MASK = (1 << 64) - 1
+
+
+def splitmix64(x):
+    """One 64-bit number from another; Python integers, so that it reads like the C++."""
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def bits(stream, count):
+    """uint64 [count]: splitmix64(splitmix64(stream) + index)."""
+    x = np.arange(count, dtype=np.uint64) + np.uint64(splitmix64(stream))
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniform(stream, shape, scale=1.0, shift=0.0):
+    """float64 tensor in [-scale, scale) + shift, row-major."""
+    unit = (bits(stream, math.prod(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    values = (2 * unit - 1) * scale
+    if shift:
+        values = values + shift
+    return torch.from_numpy(values).reshape(shape)
+
+
+def integers(stream, shape, count):
+    """int64 tensor in 0 .. count-1, row-major."""
+    values = bits(stream, math.prod(shape)) % np.uint64(count)
+    return torch.from_numpy(values.astype(np.int64)).reshape(shape)
+
+
+def check():
+    """Values by which another implementation proves that it has the same formula."""
+    assert int(bits(7, 4)[3]) == splitmix64((splitmix64(7) + 3) & MASK)
+    return {
+        "splitmix64(0)": hex(splitmix64(0)),
+        "bits(7, 3)": hex(int(bits(7, 4)[3])),
+        "uniform(1000, 0..2, 1.0)": uniform(1000, [3]).tolist(),
+        "uniform(0, 0..2, 0.04)": uniform(0, [3], 0.04).tolist(),
+        "integer(2000, 0..7, 10)": integers(2000, [8], 10).tolist(),
+    }

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Writes the curves of models.py and ops.json beside itself (see README.md)."""
+import argparse
+import json
+import pathlib
+import time
+
+import torch
+import torch.nn.functional as F
+
+import formula
+import make_ops
+from models import BATCHES, SPECS, build, make_optimizer, parameter_rule
+
+STEPS = 301
+MARKS = (1, 5, 10, 20, 50, 100, 200, 300)
+HERE = pathlib.Path(__file__).parent
+
+
+def digest(tensor):
+    flat = tensor.detach().double().flatten()
+    return {"norm": flat.norm().item(), "first": flat[:3].tolist()}
+
+
+def statistics(model):
+    return {k: v for k, v in model.named_buffers() if v.is_floating_point()}
+
+
+def train(name, dtype, nudge=0.0):
+    """Losses, and digests of the first gradients and of the state after ten updates."""
+    spec, model = SPECS[name], build(name, dtype, nudge)
+    optimizer = make_optimizer(name, model)
+    batches = [spec["batch"](b) for b in range(BATCHES)]
+    batches = [(x.to(dtype) if x.is_floating_point() else x, y) for x, y in batches]
+    losses, first_step, after_10 = [], {}, {}
+    for step in range(spec.get("steps", STEPS)):
+        inputs, targets = batches[step % BATCHES]
+        loss = F.cross_entropy(model(inputs), targets)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        if step == 0:
+            first_step = {k: digest(p.grad) for k, p in model.named_parameters()}
+        if spec["clip"]:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), spec["clip"])
+        optimizer.step()
+        if step == 9:
+            after_10 = {k: digest(v) for k, v in [*model.named_parameters(),
+                                                 *statistics(model).items()]}
+    return losses, first_step, after_10
+
+
+def spread(a, b):
+    """Largest absolute difference of two curves up to each mark."""
+    return {str(m): max(abs(x - y) for x, y in zip(a[:m + 1], b[:m + 1]))
+            for m in MARKS if m < len(a)}
+
+
+def parameters_of(name):
+    rows = []
+    for key, parameter in build(name, torch.float64).named_parameters():
+        kind, scale = parameter_rule(SPECS[name], key, parameter.shape)
+        row = {"name": key, "shape": list(parameter.shape), "init": kind}
+        rows.append(row | ({"scale": scale} if scale else {}))
+    return rows
+
+
+def one_row_per_item(document):
+    """JSON with one line per key, and per item of nested tables, so that a diff can be read."""
+    lines = []
+    for key, value in document.items():
+        text = json.dumps(value)
+        if isinstance(value, dict) and len(text) > 100:
+            inner = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+            text = "{\n" + inner + "\n  }"
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            text = "[\n" + ",\n".join(f"    {json.dumps(v)}" for v in value) + "\n  ]"
+        lines.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def curve(name):
+    start = time.time()
+    f64, first_step, after_10 = train(name, torch.float64)
+    f32, _, _ = train(name, torch.float32)
+    f64_nudged, _, _ = train(name, torch.float64, 2.0**-52)
+    f32_nudged, _, _ = train(name, torch.float32, 2.0**-23)
+    spec = SPECS[name]
+    document = {
+        "name": name, "model": spec["model"], "made_by": f"PyTorch {torch.__version__}",
+        "formula": "README.md: splitmix64; stream = parameter position, 1000 + b inputs, "
+                   "2000 + b labels; step s uses batch s % 8",
+        "check": formula.check(),
+        "optimizer": spec["optimizer"], "clip_grad_norm": spec["clip"],
+        "batches": BATCHES, "input_shape": list(spec["batch"](0)[0].shape),
+        "target_shape": list(spec["batch"](0)[1].shape),
+        "first_targets": spec["batch"](0)[1][:8].tolist(),
+        "parameters": parameters_of(name),
+        "spread": {"f32_vs_f64": spread(f32, f64),
+                   "f64_vs_f64_nudged": spread(f64, f64_nudged),
+                   "f32_vs_f32_nudged": spread(f32, f32_nudged)},
+        "first_step": first_step, "after_10_steps": after_10,
+        "loss_f64": f64, "loss_f32": f32,
+    }
+    (HERE / f"{name}.json").write_text(one_row_per_item(document))
+    print(f"{name}: {time.time() - start:.1f} s, loss {f64[0]:.4f} to {f64[-1]:.4g}")
+    for key, marks in document["spread"].items():
+        print("  ", key, {k: f"{v:.1e}" for k, v in marks.items()})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*SPECS, "ops"])
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for name in args.names:
+        if name == "ops":
+            (HERE / "ops.json").write_text(one_row_per_item(make_ops.document()))
+            print("ops: done")
+        else:
+            curve(name)
+
+
+if __name__ == "__main__":
+    main()

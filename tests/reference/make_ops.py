@@ -1,0 +1,297 @@
+"""Values and gradients, in float64, of operations that are easy to get wrong (see README.md)."""
+import torch
+import torch.nn.functional as F
+
+import formula
+from formula import integers, uniform
+
+
+class Table:
+    """Collects cases; every input and every upstream gradient takes the next free stream."""
+
+    def __init__(self):
+        self.rows, self.stream = [], 3000
+
+    def draw(self, shape, scale=1.0, shift=0.0):
+        """A random tensor and the JSON that describes it."""
+        stream, self.stream = self.stream, self.stream + 1
+        recipe = {"stream": stream, "shape": list(shape), "scale": scale, "shift": shift}
+        return uniform(stream, list(shape), scale, shift), recipe
+
+    def add(self, name, function, inputs, constants=None, integer_inputs=None, gradients=True,
+            **attributes):
+        """Runs `function(**inputs, **constants, **integers, **attributes)`.
+
+        `inputs` are differentiated, `constants` are not; both map a name to a shape or to
+        (shape, scale, shift). A function may return one tensor or a dictionary; only entries that
+        need a gradient get an upstream one.
+        """
+        as_tuple = lambda spec: spec if isinstance(spec, tuple) else (spec,)
+        drawn, recipes = {}, {}
+        for key, spec in {**inputs, **(constants or {})}.items():
+            drawn[key], recipes[key] = self.draw(*as_tuple(spec))
+        for key in inputs:
+            drawn[key].requires_grad_(gradients)
+        for key, values in (integer_inputs or {}).items():
+            recipes[key] = {"shape": list(values.shape), "values": values.flatten().tolist()}
+        results = function(**drawn, **(integer_inputs or {}), **attributes)
+        results = results if isinstance(results, dict) else {"output": results}
+        row = {"name": name, "attributes": attributes, "inputs": recipes, "outputs": {}}
+        total, upstream = 0, {}
+        for key, result in results.items():
+            row["outputs"][key] = values_of(result)
+            if result.requires_grad:
+                weight, upstream[key] = self.draw(list(result.shape))
+                total = total + (result * weight).sum()
+        if upstream:
+            row["upstream"] = upstream
+            used = [k for k in inputs if drawn[k].requires_grad]
+            for key, gradient in zip(used, torch.autograd.grad(total, [drawn[k] for k in used])):
+                row["outputs"][f"grad_{key}"] = values_of(gradient)
+        self.rows.append(row)
+
+
+def values_of(tensor):
+    assert tensor.isfinite().all()  # JSON has no infinity
+    return {"shape": list(tensor.shape), "values": tensor.detach().double().flatten().tolist()}
+
+
+def convolutions(table):
+    def conv2d(input, weight, bias=None, **attributes):
+        return F.conv2d(input, weight, bias, **attributes)
+
+    table.add("conv2d", conv2d, {"input": [2, 3, 4, 5], "weight": [2, 3, 3, 3], "bias": [2]},
+              stride=1, padding=1, dilation=1, groups=1)
+    table.add("conv2d_stride_dilation", conv2d, {"input": [1, 2, 7, 8], "weight": [3, 2, 3, 2]},
+              stride=[2, 3], padding=[2, 1], dilation=[2, 3], groups=1)
+    table.add("conv2d_groups", conv2d,
+              {"input": [1, 4, 5, 5], "weight": [6, 2, 3, 3], "bias": [6]},
+              stride=2, padding=1, dilation=1, groups=2)
+    table.add("conv2d_depthwise", conv2d, {"input": [1, 3, 4, 5], "weight": [6, 1, 3, 3]},
+              stride=1, padding=1, dilation=1, groups=3)
+    # (6 + 2*0 - 3) is odd with stride 2: the last row is never read and its gradient is zero
+    table.add("conv2d_unread_edge", conv2d, {"input": [1, 2, 6, 6], "weight": [2, 2, 3, 3]},
+              stride=2, padding=0, dilation=1, groups=1)
+    table.add("conv_transpose2d",
+              lambda input, weight, bias, **a: F.conv_transpose2d(input, weight, bias, **a),
+              {"input": [1, 4, 3, 3], "weight": [4, 2, 3, 3], "bias": [4]},
+              stride=2, padding=1, output_padding=1, groups=2, dilation=1)
+
+
+def pools(table):
+    image = {"input": [2, 2, 5, 6]}
+    table.add("max_pool2d", lambda input, **a: F.max_pool2d(input, **a), image,
+              kernel_size=3, stride=2, padding=1, dilation=1, ceil_mode=False)
+    table.add("max_pool2d_ceil_mode", lambda input, **a: F.max_pool2d(input, **a), image,
+              kernel_size=[2, 3], stride=2, padding=[0, 1], dilation=1, ceil_mode=True)
+    for name, include, ceil in (("avg_pool2d_count_pad", True, False),
+                                ("avg_pool2d_skip_pad", False, False),
+                                ("avg_pool2d_count_pad_ceil_mode", True, True)):
+        table.add(name, lambda input, **a: F.avg_pool2d(input, **a), image,
+                  kernel_size=3, stride=2, padding=1, ceil_mode=ceil, count_include_pad=include)
+    table.add("adaptive_avg_pool2d", lambda input, **a: F.adaptive_avg_pool2d(input, **a), image,
+              output_size=[3, 4])
+    for align in (False, True):
+        table.add(f"interpolate_bilinear_{'align' if align else 'no_align'}",
+                  lambda input, **a: F.interpolate(input, **a), {"input": [1, 2, 3, 4]},
+                  size=[5, 7], mode="bilinear", align_corners=align)
+
+
+def norms(table):
+    def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+        mean, var = running_mean.clone(), running_var.clone()
+        y = F.batch_norm(input, mean, var, weight, bias, training, momentum, eps)
+        return {"output": y, "new_running_mean": mean, "new_running_var": var}
+
+    for training in (True, False):
+        table.add(f"batch_norm_{'train' if training else 'eval'}", batch_norm,
+                  {"input": [3, 2, 2, 3], "weight": [2], "bias": [2]},
+                  {"running_mean": [2], "running_var": ([2], 0.5, 1.0)},
+                  training=training, momentum=0.1, eps=1e-5)
+    table.add("group_norm",
+              lambda input, weight, bias, **a: F.group_norm(input, weight=weight, bias=bias, **a),
+              {"input": [2, 4, 3, 2], "weight": [4], "bias": [4]}, num_groups=2, eps=1e-5)
+    table.add("layer_norm",
+              lambda input, weight, bias, normalized_shape, eps:
+              F.layer_norm(input, normalized_shape, weight, bias, eps),
+              {"input": [3, 2, 5], "weight": [5], "bias": [5]}, normalized_shape=[5], eps=1e-5)
+    table.add("layer_norm_two_axes",
+              lambda input, normalized_shape, eps: F.layer_norm(input, normalized_shape, eps=eps),
+              {"input": [3, 2, 4]}, normalized_shape=[2, 4], eps=1e-5)
+    table.add("rms_norm",
+              lambda input, weight, normalized_shape, eps:
+              F.rms_norm(input, normalized_shape, weight, eps),
+              {"input": [4, 6], "weight": [6]}, normalized_shape=[6], eps=1e-6)
+
+
+def activations(table):
+    wide = {"input": ([16], 5.0)}  # far enough out for the tails
+    table.add("gelu", lambda input, **a: F.gelu(input, **a), wide, approximate="none")
+    table.add("gelu_tanh", lambda input, **a: F.gelu(input, **a), wide, approximate="tanh")
+    table.add("silu", lambda input: F.silu(input), wide)
+    table.add("mish", lambda input: F.mish(input), wide)
+    table.add("softplus", lambda input, **a: F.softplus(input, **a), wide, beta=2.0, threshold=6.0)
+    table.add("elu", lambda input, **a: F.elu(input, **a), wide, alpha=0.7)
+    table.add("selu", lambda input: F.selu(input), wide)
+    table.add("leaky_relu", lambda input, **a: F.leaky_relu(input, **a), wide, negative_slope=0.2)
+    table.add("hardswish", lambda input: F.hardswish(input), wide)
+    table.add("glu", lambda input, **a: F.glu(input, **a), {"input": [3, 6]}, dim=-1)
+    table.add("softmax", lambda input, **a: F.softmax(input, **a), {"input": ([3, 5], 40.0)},
+              dim=0)
+    table.add("log_softmax", lambda input, **a: F.log_softmax(input, **a),
+              {"input": ([3, 5], 40.0)}, dim=1)
+
+
+def losses(table):
+    labels = integers(2999, [8], 5)
+    ignored = labels.clone()
+    ignored[[1, 4]] = -100
+
+    def cross_entropy(input, target, weight=None, **attributes):
+        return F.cross_entropy(input, target, weight, **attributes)
+
+    logits = {"input": ([8, 5], 3.0)}
+    table.add("cross_entropy", cross_entropy, logits, None, {"target": labels})
+    table.add("cross_entropy_ignore_index", cross_entropy, logits, None, {"target": ignored},
+              ignore_index=-100)
+    table.add("cross_entropy_label_smoothing", cross_entropy, logits, None, {"target": ignored},
+              ignore_index=-100, label_smoothing=0.1)
+    # a mean over weights, not over rows; smoothing weighs each class too
+    table.add("cross_entropy_class_weights", cross_entropy, logits,
+              {"weight": ([5], 0.5, 1.0)}, {"target": ignored},
+              ignore_index=-100, label_smoothing=0.1)
+    table.add("cross_entropy_sum", cross_entropy, logits, None, {"target": ignored},
+              ignore_index=-100, reduction="sum")
+    table.add("cross_entropy_images", cross_entropy, {"input": [2, 3, 2, 2]}, None,
+              {"target": integers(2998, [2, 2, 2], 3)})
+    table.add("bce_with_logits",
+              lambda input, target, **a: F.binary_cross_entropy_with_logits(input, target, **a),
+              {"input": ([3, 4], 30.0)}, {"target": ([3, 4], 0.5, 0.5)})
+    table.add("bce_with_logits_pos_weight",
+              lambda input, target, pos_weight: F.binary_cross_entropy_with_logits(
+                  input, target, pos_weight=pos_weight),
+              {"input": ([3, 4], 3.0)},
+              {"target": ([3, 4], 0.5, 0.5), "pos_weight": ([4], 1.0, 2.0)})
+    pair = ({"input": ([4, 3], 2.0)}, {"target": ([4, 3], 2.0)})
+    table.add("mse_loss", lambda input, target: F.mse_loss(input, target), *pair)
+    table.add("l1_loss", lambda input, target: F.l1_loss(input, target), *pair)
+    table.add("huber_loss", lambda input, target, **a: F.huber_loss(input, target, **a), *pair,
+              delta=0.8)
+    table.add("smooth_l1_loss", lambda input, target, **a: F.smooth_l1_loss(input, target, **a),
+              *pair, beta=0.8)
+    table.add("kl_div_batchmean", lambda input, target: F.kl_div(
+        F.log_softmax(input, -1), F.softmax(target, -1), reduction="batchmean"), *pair)
+
+
+def attention(table):
+    def heads(q, k, v):
+        return {"query": q, "key": k, "value": v}
+
+    def attend(query, key, value, mask=None, **attributes):
+        # boolean masks: nonzero means "may look"
+        mask = mask.bool() if mask is not None and not mask.is_floating_point() else mask
+        return F.scaled_dot_product_attention(query, key, value, mask, **attributes)
+
+    table.add("attention", attend, heads([1, 2, 4, 3], [1, 2, 5, 3], [1, 2, 5, 2]))
+    table.add("attention_causal", attend, heads([1, 2, 5, 4], [1, 2, 5, 4], [1, 2, 5, 4]),
+              is_causal=True)
+    # shorter queries: the triangle starts at the upper left corner
+    table.add("attention_causal_rectangular", attend,
+              heads([1, 1, 3, 4], [1, 1, 5, 4], [1, 1, 5, 4]), is_causal=True)
+    # query head h uses key head h // 2
+    table.add("attention_grouped_heads", attend,
+              heads([1, 4, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]), is_causal=True, enable_gqa=True)
+    table.add("attention_scale_and_bias", attend,
+              heads([2, 1, 3, 4], [2, 1, 3, 4], [2, 1, 3, 4]) | {"mask": [3, 3]}, scale=0.3)
+    table.add("attention_boolean_mask", attend, heads([1, 1, 3, 4], [1, 1, 4, 4], [1, 1, 4, 4]),
+              None, {"mask": torch.tensor([[1, 0, 1, 1], [0, 1, 0, 0], [1, 1, 1, 0]])})
+
+
+def reductions(table):
+    matrix = {"input": [3, 5]}
+    for unbiased in (True, False):
+        table.add(f"var_{'unbiased' if unbiased else 'biased'}",
+                  lambda input, **a: torch.var(input, **a), matrix, dim=1,
+                  correction=int(unbiased), keepdim=False)
+    table.add("std_unbiased", lambda input, **a: torch.std(input, **a), matrix, dim=0,
+              correction=1)
+    table.add("logsumexp", lambda input, **a: torch.logsumexp(input, **a),
+              {"input": ([3, 5], 900.0)}, dim=1)
+    table.add("norm_l2", lambda input, **a: torch.linalg.vector_norm(input, **a), matrix, dim=1)
+    table.add("cumsum", lambda input, **a: torch.cumsum(input, **a), matrix, dim=1)
+    table.add("prod", lambda input, **a: torch.prod(input, **a), matrix, dim=1)
+    table.add("embedding_padding_index", lambda weight, ids, **a: F.embedding(ids, weight, **a),
+              {"weight": [6, 3]}, None, {"ids": torch.tensor([2, 0, 2, 5, 1, 1])}, padding_idx=1)
+
+
+def recurrent(table):
+    def run(kind, gates):
+        def function(input, weight_ih, weight_hh, bias_ih, bias_hh, **states):
+            cell = getattr(torch, f"{kind}_cell")
+            hidden = (states["h"], states["c"]) if kind == "lstm" else states["h"]
+            out = cell(input, hidden, weight_ih, weight_hh, bias_ih, bias_hh)
+            return {"h_new": out[0], "c_new": out[1]} if kind == "lstm" else out
+        inputs = {"input": [2, 3], "weight_ih": [gates * 4, 3], "weight_hh": [gates * 4, 4],
+                  "bias_ih": [gates * 4], "bias_hh": [gates * 4], "h": [2, 4]}
+        table.add(f"{kind}_cell", function, inputs | ({"c": [2, 4]} if kind == "lstm" else {}))
+
+    run("lstm", 4)  # gate order: input, forget, cell, output
+    run("gru", 3)  # gate order: reset, update, new; the hidden bias of new lies inside the reset
+
+
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1}),
+    "sgd_momentum": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "sgd_dampening": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    "sgd_weight_decay": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    "sgd_nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True,
+                                       "weight_decay": 0.01}),
+    "adam": (torch.optim.Adam, {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8}),
+    "adam_weight_decay": (torch.optim.Adam, {"lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-8,
+                                             "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "betas": [0.9, 0.99], "eps": 1e-8,
+                                  "weight_decay": 0.1}),
+    "adamw_amsgrad": (torch.optim.AdamW, {"lr": 0.01, "betas": [0.5, 0.6], "eps": 1e-3,
+                                          "weight_decay": 0.1, "amsgrad": True}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "alpha": 0.9, "eps": 1e-8, "momentum": 0.9,
+                                      "centered": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "eps": 1e-10}),
+}
+
+
+def optimizers(table):
+    """The parameter after each of five steps, with a gradient of its own stream at each."""
+    for name, (kind, options) in OPTIMIZERS.items():
+        parameter, recipe = table.draw([4])
+        parameter.requires_grad_(True)
+        optimizer = kind([parameter], **options)
+        inputs, outputs = {"parameter": recipe}, {}
+        for step in range(5):
+            parameter.grad, inputs[f"grad_{step}"] = table.draw([4])
+            optimizer.step()
+            outputs[f"parameter_{step}"] = values_of(parameter)
+        table.rows.append({"name": f"optimizer_{name}", "attributes": options, "inputs": inputs,
+                           "outputs": outputs})
+    for name, max_norm in (("clips", 1.0), ("leaves", 100.0)):
+        inputs, parameters = {}, []
+        for key, shape in (("grad_a", [2, 3]), ("grad_b", [4])):
+            gradient, inputs[key] = table.draw(shape)
+            parameters.append(torch.zeros(shape, dtype=torch.float64, requires_grad=True))
+            parameters[-1].grad = gradient
+        norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        table.rows.append({
+            "name": f"clip_grad_norm_{name}", "attributes": {"max_norm": max_norm},
+            "inputs": inputs,
+            "outputs": {"norm": values_of(norm), "clipped_a": values_of(parameters[0].grad),
+                        "clipped_b": values_of(parameters[1].grad)}})
+
+
+def document():
+    table = Table()
+    for family in (convolutions, pools, norms, activations, losses, attention, reductions,
+                   recurrent, optimizers):
+        family(table)
+    return {"made_by": f"PyTorch {torch.__version__}", "dtype": "float64",
+            "formula": "README.md: inputs and upstream gradients are "
+                       "uniform(stream, index, scale) + shift",
+            "check": formula.check(), "cases": table.rows}

@@ -1,0 +1,74 @@
+#include "tests/support/interpreter.h"
+
+#include "weft/backends/reference/reference.h"
+#include "weft/base/buffer.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+Access dense(const Value& value, int slot) {
+  return {value, {.slot = slot, .offset = 0, .strides = row_major_strides(value.shape())}};
+}
+
+class Interpreter {
+ public:
+  explicit Interpreter(std::span<const Value> inputs) : inputs_(inputs) {}
+
+  Value evaluate(const Value& root) {
+    Graph graph{.inputs = {}, .outputs = {root}, .assignments = {}};
+    for (const Value& value : graph.nodes())
+      if (!known_.contains(value.node()))
+        known_[value.node()] = from_buffer(compute(value), value.type());
+    kept_.push_back(root);
+    return known_.at(root.node());
+  }
+
+ private:
+  std::shared_ptr<Buffer> compute(const Value& value) {
+    if (value->is("data")) return value->data;
+    if (value->is("variable")) return value->variable->buffer;
+    if (value->is("input"))
+      return inputs_[static_cast<size_t>(value->attrs.integer("index"))]->data;
+    if (value->op->decompose != nullptr) return evaluate(value->op->decompose(*value.node()))->data;
+    return run_kernel(value);
+  }
+
+  std::shared_ptr<Buffer> run_kernel(const Value& value) {
+    static const std::unique_ptr<KernelLibrary> library = reference_library();
+    auto result = Buffer::allocate(value.type().bytes());
+    Step step;
+    step.kind = Step::Kind::library;
+    step.kernel = value->op->name;
+    step.body = {value};
+    step.results = {dense(value, -1)};
+    std::vector<void*> operands;
+    for (const Value& input : value->inputs) {
+      step.operands.push_back(dense(input, static_cast<int>(operands.size())));
+      operands.push_back(known_.at(input.node())->data->data);
+    }
+    void* results[] = {result->data};
+    library->compile(Plan{}, step)->run(operands.data(), results, nullptr);
+    return result;
+  }
+
+  std::span<const Value> inputs_;
+  std::unordered_map<const Node*, Value> known_;
+  std::vector<Value> kept_;  // expressions of composites: their nodes must outlive `known_`
+};
+}  // namespace
+
+std::vector<Value> interpret(const Graph& graph, std::span<const Value> inputs) {
+  Interpreter interpreter(inputs);
+  std::vector<Value> results;
+  for (const Value& root : graph.roots()) results.push_back(interpreter.evaluate(root));
+  return results;
+}
+Value interpret(const Value& value) { return interpret(std::span(&value, 1)).front(); }
+std::vector<Value> interpret(std::span<const Value> values) {
+  Interpreter interpreter({});
+  std::vector<Value> results;
+  for (const Value& value : values) results.push_back(interpreter.evaluate(value));
+  return results;
+}
+}  // namespace weft::testing

@@ -1,0 +1,355 @@
+#include "tests/support/op_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+// One use being drawn: the op, its dtype, and where operands come from.
+struct Draw {
+  const OpDef& def;
+  DType dtype;
+  CaseSource& source;
+  Random& random;
+
+  // The range of operand `i`: (low, high), or the second pair where the row has one.
+  Value operand(const Shape& shape, int i = 0) const { return operand({dtype, shape}, i); }
+  Value operand(const Type& type, int i = 0) const {
+    const TestRow& row = def.test;
+    bool second = i > 0 && row.second_low != row.second_high;
+    return source.operand(type, second ? row.second_low : row.low,
+                          second ? row.second_high : row.high);
+  }
+  Value indices(const Shape& shape, int64_t count) const {
+    // Now and then one that is out of range, on either side.
+    double beyond = random.chance(0.3) ? 1 : 0;
+    DType type = random.chance(0.5) ? DType::i64 : DType::i32;
+    return source.operand({type, shape}, -beyond, static_cast<double>(count) - 1 + beyond);
+  }
+  Shape shape(int least_rank = 0) const { return source.shape(least_rank, source.max_rank); }
+  int64_t extent() const { return random.pick(source.extents); }
+  int axis(const Shape& shape) const { return static_cast<int>(random.below(shape.size())); }
+  Dims some_axes(const Shape& shape) const {
+    Dims axes;
+    int certain = axis(shape);
+    for (int i = 0; i < shape.size(); ++i)
+      if (i == certain || random.chance(0.4)) axes.push_back(i);
+    return axes;
+  }
+  Value make(std::vector<Value> inputs, Attrs attrs = {}) const {
+    return make_node(def, std::move(inputs), std::move(attrs));
+  }
+};
+using Builder = Value (*)(const Draw& draw);
+
+Value elementwise(const Draw& draw) {
+  Shape shape = draw.shape();
+  std::vector<Value> inputs;
+  for (int i = 0; i < draw.def.arity; ++i) inputs.push_back(draw.operand(shape, i));
+  if (draw.def.name == "select") inputs[0] = draw.operand({DType::boolean, shape});
+  if (draw.def.name != "cast") return draw.make(inputs);
+  auto target = draw.random.below(dtype_count);
+  return draw.make(inputs, {{"dtype", target}});
+}
+
+Value reduce(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  bool index = draw.def.name == "argmax" || draw.def.name == "argmin";
+  Dims axes = index ? Dims{draw.axis(shape)} : draw.some_axes(shape);
+  return draw.make({draw.operand(shape)}, {{"axes", axes}});
+}
+
+// ---- movement
+Value reshape_case(const Draw& draw) {
+  Shape from = draw.shape(), to;
+  int64_t left = element_count(from);
+  while (left > 1 && to.size() < 4) {
+    int64_t factor = draw.random.pick<int64_t>({1, 2, 3, 5, left});
+    if (left % factor != 0) continue;
+    to.push_back(factor);
+    left /= factor;
+  }
+  if (left != 1) to.push_back(left);
+  return draw.make({draw.operand(from)}, {{"shape", to}});
+}
+Value permute_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  std::vector<int64_t> order;
+  for (int i = 0; i < shape.size(); ++i) order.push_back(i);
+  std::shuffle(order.begin(), order.end(), draw.random.bits);
+  return draw.make({draw.operand(shape)}, {{"order", Dims(order)}});
+}
+Value broadcast_case(const Draw& draw) {
+  Shape to = draw.shape(1), from = to;
+  for (int64_t axis : draw.some_axes(to)) from[static_cast<int>(axis)] = 1;
+  return draw.make({draw.operand(from)}, {{"shape", to}});
+}
+Value slice_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  int axis = draw.axis(shape);
+  int64_t start = draw.random.below(shape[axis] + 1),
+          stop = draw.random.between(start, shape[axis]);
+  if (start == stop && start > 0 && draw.random.chance(0.8)) --start;  // seldom empty
+  return draw.make({draw.operand(shape)}, {{"axis", int64_t{axis}},
+                                           {"start", start},
+                                           {"stop", stop},
+                                           {"step", draw.random.between(1, 3)}});
+}
+Value flip_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  return draw.make({draw.operand(shape)}, {{"axes", draw.some_axes(shape)}});
+}
+Value pad_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  Dims low = shape, high = shape;
+  for (int i = 0; i < shape.size(); ++i) {
+    low[i] = draw.random.below(3);
+    high[i] = draw.random.below(3);
+  }
+  double value = draw.dtype == DType::boolean ? 1 : draw.random.pick<double>({0, 1, 3});
+  return draw.make({draw.operand(shape)}, {{"low", low}, {"high", high}, {"value", value}});
+}
+Value concat_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  int axis = draw.axis(shape);
+  std::vector<Value> parts;
+  for (int64_t i = draw.random.between(1, 3); i > 0; --i) {
+    shape[axis] = draw.extent();
+    parts.push_back(draw.operand(shape));
+  }
+  return draw.make(parts, {{"axis", int64_t{axis}}});
+}
+
+// ---- gather and scatter
+Value gather_case(const Draw& draw) {
+  Shape shape = draw.source.shape(1, 3);
+  int axis = draw.axis(shape);
+  Value indices = draw.indices(draw.source.shape(0, 2), shape[axis]);
+  return draw.make({draw.operand(shape), indices}, {{"axis", int64_t{axis}}});
+}
+Value scatter_add_case(const Draw& draw) {
+  Shape into = draw.source.shape(1, 3), places = draw.source.shape(0, 2), updates = places;
+  for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
+  return draw.make({draw.operand(into), draw.indices(places, into[0]), draw.operand(updates)});
+}
+
+// ---- contractions and windows
+Value matmul_case(const Draw& draw) {
+  Shape a = draw.source.shape(0, 2), b = a;
+  for (int i = 0; i < a.size(); ++i) {
+    if (draw.random.chance(0.3))
+      a[i] = 1;
+    else if (draw.random.chance(0.3))
+      b[i] = 1;
+  }
+  int64_t m = draw.extent(), k = draw.extent(), n = draw.extent();
+  a.push_back(m), a.push_back(k), b.push_back(k), b.push_back(n);
+  return draw.make({draw.operand(a), draw.operand(b)});
+}
+
+// A convolution's attributes and shapes.
+struct Convolution {
+  Shape x, weight, y;
+  Dims stride, padding, dilation;
+  int64_t groups;
+  explicit Convolution(Random& random) {
+    auto few = [&](int64_t low, int64_t high) {
+      return Dims{random.between(low, high), random.between(low, high)};
+    };
+    groups = random.pick<int64_t>({1, 1, 2, 3});
+    stride = few(1, 3), padding = few(0, 2), dilation = few(1, 2);
+    x = {random.between(1, 2), groups * random.between(1, 3), 0, 0};
+    weight = {groups * random.between(1, 3), x[1] / groups, random.between(1, 3),
+              random.between(1, 3)};
+    y = {x[0], weight[0], 0, 0};
+    for (int i = 0; i < 2; ++i) {
+      int64_t reach = dilation[i] * (weight[2 + i] - 1) + 1;
+      x[2 + i] = std::max<int64_t>(1, reach - 2 * padding[i]) + random.below(4);
+      y[2 + i] = (x[2 + i] + 2 * padding[i] - reach) / stride[i] + 1;
+    }
+  }
+};
+Value conv_case(const Draw& draw) {
+  Convolution c(draw.random);
+  return draw.make({draw.operand(c.x), draw.operand(c.weight)}, {{"stride", c.stride},
+                                                                 {"padding", c.padding},
+                                                                 {"dilation", c.dilation},
+                                                                 {"groups", c.groups}});
+}
+Value conv_input_gradient_case(const Draw& draw) {
+  Convolution c(draw.random);
+  return draw.make({draw.operand(c.y), draw.operand(c.weight)}, {{"input_shape", c.x},
+                                                                 {"stride", c.stride},
+                                                                 {"padding", c.padding},
+                                                                 {"dilation", c.dilation},
+                                                                 {"groups", c.groups}});
+}
+Value conv_weight_gradient_case(const Draw& draw) {
+  Convolution c(draw.random);
+  return draw.make({draw.operand(c.x), draw.operand(c.y)}, {{"weight_shape", c.weight},
+                                                            {"stride", c.stride},
+                                                            {"padding", c.padding},
+                                                            {"dilation", c.dilation},
+                                                            {"groups", c.groups}});
+}
+
+struct Windows {
+  Dims kernel, stride, padding;
+  Shape x, y;
+  explicit Windows(Random& random) : x{random.between(1, 2), random.between(1, 3)}, y(x) {
+    for (int i = 0; i < 2; ++i) {
+      kernel.push_back(random.between(1, 3));
+      stride.push_back(random.between(1, 3));
+      padding.push_back(random.below(kernel[i] / 2 + 1));
+      x.push_back(kernel[i] + random.below(4));
+      y.push_back((x[2 + i] + 2 * padding[i] - kernel[i]) / stride[i] + 1);
+    }
+  }
+};
+Value max_pool_case(const Draw& draw) {
+  Windows w(draw.random);
+  return draw.make({draw.operand(w.x)},
+                   {{"kernel", w.kernel}, {"stride", w.stride}, {"padding", w.padding}});
+}
+Value max_pool_gradient_case(const Draw& draw) {
+  Windows w(draw.random);
+  return draw.make({draw.operand(w.x), draw.operand(w.y)},
+                   {{"kernel", w.kernel}, {"stride", w.stride}, {"padding", w.padding}});
+}
+Value avg_pool_case(const Draw& draw) {
+  Windows w(draw.random);
+  return draw.make({draw.operand(w.x)}, {{"kernel", w.kernel},
+                                         {"stride", w.stride},
+                                         {"padding", w.padding},
+                                         {"count_include_pad", draw.random.below(2)}});
+}
+Value avg_pool_gradient_case(const Draw& draw) {
+  Windows w(draw.random);
+  return draw.make({draw.operand(w.y)}, {{"kernel", w.kernel},
+                                         {"stride", w.stride},
+                                         {"padding", w.padding},
+                                         {"count_include_pad", draw.random.below(2)},
+                                         {"input_shape", w.x}});
+}
+
+// ---- leaves and random
+Value scalar_case(const Draw& draw) {
+  return scalar(static_cast<double>(draw.random.below(3)), draw.dtype);
+}
+Value iota_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  return iota(shape, draw.axis(shape), draw.dtype == DType::boolean ? DType::i64 : draw.dtype);
+}
+Value random_uniform_case(const Draw& draw) {
+  return draw.make({draw.source.operand({DType::i64, {}}, 0, 100)},
+                   {{"shape", draw.shape()},
+                    {"seed", draw.random.between(-5, 5)},
+                    {"stream", draw.random.below(9)}});
+}
+
+// ---- composites
+Value along_axis(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  return draw.make({draw.operand(shape)}, {{"axis", int64_t{draw.axis(shape)}}});
+}
+Value over_axes(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  shape[draw.axis(shape)] = 5;  // more than one element to normalise
+  Dims axes = draw.some_axes(shape);
+  return draw.make({draw.operand(shape)}, {{"axes", axes}, {"eps", 1e-2}});
+}
+Value cross_entropy_rows_case(const Draw& draw) {
+  Shape logits = draw.source.shape(1, 3), labels = logits;
+  int last = logits.size() - 1;
+  labels[last] = 1;
+  Value label = draw.source.operand({DType::i32, labels}, 0, static_cast<double>(logits[last] - 1));
+  return draw.make({draw.operand(logits), label},
+                   {{"label_smoothing", draw.random.pick<double>({0, 0.1})}});
+}
+Value attention_case(const Draw& draw) {
+  Random& random = draw.random;
+  int64_t batch = random.between(1, 2), key_heads = random.between(1, 2),
+          each = random.between(1, 2);
+  int64_t queries = random.between(1, 5), keys = random.between(1, 5), width = random.between(1, 4);
+  std::vector<Value> inputs{draw.operand(Shape{batch, key_heads * each, queries, width}),
+                            draw.operand(Shape{batch, key_heads, keys, width}),
+                            draw.operand(Shape{batch, key_heads, keys, random.between(1, 4)})};
+  int64_t mask = random.below(3);
+  DType mask_type = mask == 1 ? DType::boolean : draw.dtype;
+  if (mask != 0) inputs.push_back(draw.operand({mask_type, {batch, 1, queries, keys}}));
+  return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
+}
+
+const std::map<std::string_view, Builder>& builders() {
+  static const std::map<std::string_view, Builder> table = {
+      {"scalar", scalar_case},
+      {"iota", iota_case},
+      {"reshape", reshape_case},
+      {"permute", permute_case},
+      {"broadcast", broadcast_case},
+      {"slice", slice_case},
+      {"flip", flip_case},
+      {"pad", pad_case},
+      {"concat", concat_case},
+      {"gather", gather_case},
+      {"scatter_add", scatter_add_case},
+      {"matmul", matmul_case},
+      {"conv", conv_case},
+      {"conv_input_gradient", conv_input_gradient_case},
+      {"conv_weight_gradient", conv_weight_gradient_case},
+      {"max_pool", max_pool_case},
+      {"max_pool_gradient", max_pool_gradient_case},
+      {"avg_pool", avg_pool_case},
+      {"avg_pool_gradient", avg_pool_gradient_case},
+      {"random_uniform", random_uniform_case},
+      {"softmax", along_axis},
+      {"log_softmax", along_axis},
+      {"normalize", over_axes},
+      {"rms_normalize", over_axes},
+      {"cross_entropy_rows", cross_entropy_rows_case},
+      {"attention", attention_case},
+  };
+  return table;
+}
+}  // namespace
+
+Shape CaseSource::shape(int least_rank, int most_rank) {
+  int rank = static_cast<int>(
+      random.between(least_rank, std::max(least_rank, std::min(most_rank, max_rank))));
+  Shape result;
+  int64_t left = most_elements;
+  for (int i = 0; i < rank; ++i) {
+    int64_t extent = random.pick(extents);
+    if (extent > left) extent = 1;
+    left /= std::max<int64_t>(1, extent);
+    result.push_back(extent);
+  }
+  return result;
+}
+
+bool has_cases(const OpDef& def) {
+  return def.name != "input" && def.name != "data" && def.name != "variable";
+}
+
+std::vector<DType> dtypes_of(const OpDef& def) {
+  std::vector<DType> dtypes;
+  if (def.test.floats) dtypes = {DType::f64, DType::f32, DType::bf16, DType::f16};
+  if (def.test.integers)
+    for (DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8})
+      dtypes.push_back(dtype);
+  if (def.test.booleans) dtypes.push_back(DType::boolean);
+  return dtypes;
+}
+
+Value draw_case(const OpDef& def, DType dtype, CaseSource& source) {
+  Draw draw{def, dtype, source, source.random};
+  auto named = builders().find(def.name);
+  if (named != builders().end()) return named->second(draw);
+  if (def.kind == OpKind::elementwise || def.oracle != nullptr) return elementwise(draw);
+  if (def.kind == OpKind::reduce) return reduce(draw);
+  WEFT_ASSERT(false, "tests/support/op_cases.cpp has no case for the op {}", def.name);
+}
+}  // namespace weft::testing

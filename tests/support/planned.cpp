@@ -1,0 +1,65 @@
+#include "tests/support/planned.h"
+
+#include <cstring>
+
+#include "tests/support/values.h"
+#include "weft/backends/cpu/cpu.h"
+#include "weft/backends/reference/reference.h"
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+
+namespace weft::testing {
+namespace {
+Value copy_of(const void* bytes, const Type& type) {
+  auto buffer = Buffer::allocate(type.bytes());
+  std::memcpy(buffer->data, bytes, type.bytes());
+  return from_buffer(std::move(buffer), type);
+}
+}  // namespace
+
+std::span<const std::unique_ptr<KernelLibrary>> backends() {
+  static const auto all = [] {
+    std::vector<std::unique_ptr<KernelLibrary>> libraries;
+    libraries.push_back(reference_library());
+    libraries.push_back(cpu_library());
+    return libraries;
+  }();
+  return all;
+}
+
+std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
+                               const KernelLibrary& library, const PlanSettings& settings) {
+  Plan plan = make_plan(graph, {.library = &library,
+                                .threads = thread_count(),
+                                .skip = settings.skip,
+                                .verify = true,
+                                .fault = settings.fault});
+  Executable executable(std::move(plan), library, std::make_shared<Workspace>());
+  std::vector<Value> before;
+  for (const auto& [variable, value] : graph.assignments)
+    before.push_back(copy_of(variable->variable->buffer->data, variable.type()));
+
+  std::vector<Value> results;
+  for (const Value& result : executable.run(inputs))
+    results.push_back(copy_of(result->data->data, result.type()));
+  for (size_t i = 0; i < before.size(); ++i) {
+    std::byte* state = graph.assignments[i].variable->variable->buffer->data;
+    results.push_back(copy_of(state, before[i].type()));
+    std::memcpy(state, before[i]->data->data, before[i].type().bytes());
+  }
+  return results;
+}
+
+std::string disagreement(std::span<const Value> got, std::span<const Value> want, double factor) {
+  if (got.size() != want.size())
+    return fmt::format("{} results instead of {}", got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    std::string text = difference(got[i], want[i], factor * tolerance_of(want[i].dtype()));
+    if (!text.empty()) return fmt::format("result {}: {}", i, text);
+  }
+  return "";
+}
+}  // namespace weft::testing

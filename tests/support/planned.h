@@ -1,0 +1,31 @@
+// Evaluates a graph as programs do: passes, plan, executable. And the backends that tests cover.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/device/device.h"
+#include "weft/ir/graph.h"
+
+namespace weft::testing {
+
+// Every backend of this build that runs kernels, the reference first.
+std::span<const std::unique_ptr<KernelLibrary>> backends();
+
+struct PlanSettings {
+  std::vector<std::string> skip;  // optional passes
+  std::string fault;              // a seeded bug (weft/passes/passes.h)
+};
+// "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
+// verified.
+std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
+                               const KernelLibrary& library, const PlanSettings& settings = {});
+
+// "" where each result agrees with that of the interpreter within `factor` times its dtype's
+// tolerance, else the first that does not.
+std::string disagreement(std::span<const Value> got, std::span<const Value> want,
+                         double factor = 1);
+
+}  // namespace weft::testing

@@ -1,0 +1,243 @@
+#include "tests/support/random_graph.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/op_cases.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+constexpr int most_nodes = 24;
+
+// Ops of exact operands whose results every backend must give to the bit.
+bool is_exact_op(const OpDef& def) {
+  static const std::set<std::string_view> exact = {
+      "identity", "stop_gradient", "neg",  "abs",   "sign",   "add",     "sub",
+      "mul",      "floor",         "ceil", "round", "trunc",  "maximum", "minimum",
+      "select",   "cast",          "max",  "min",   "gather", "relu",    "max_pool"};
+  return def.predicate || def.kind == OpKind::movement || def.kind == OpKind::random ||
+         exact.contains(def.name);
+}
+// Ops whose value, or whose gradient, jumps: they take exact operands only.
+bool decides(const OpDef& def) {
+  static const std::set<std::string_view> jumps = {"sign",
+                                                   "floor",
+                                                   "ceil",
+                                                   "round",
+                                                   "trunc",
+                                                   "remainder",
+                                                   "floor_divide",
+                                                   "argmax",
+                                                   "argmin",
+                                                   "cast",
+                                                   "max",
+                                                   "min",
+                                                   "maximum",
+                                                   "minimum",
+                                                   "abs",
+                                                   "relu",
+                                                   "prod",
+                                                   "max_pool",
+                                                   "max_pool_gradient"};
+  return def.predicate || jumps.contains(def.name);
+}
+
+class Grower {
+ public:
+  explicit Grower(uint64_t seed) : random_(seed) {
+    main_ = random_.pick<DType>(
+        {DType::f32, DType::f32, DType::f64, DType::f64, DType::bf16, DType::f16, DType::i32});
+    extents_ = random_.pick<std::vector<int64_t>>(
+        {{1, 2, 3}, {1, 3, 17}, {1, 5, 5}, {1, 4, 33}, {2, 3}, {1, 64}});
+    for (const OpDef* def : registered_ops())
+      if (has_cases(*def)) ops_.push_back(def);
+  }
+
+  RandomGraph grow() {
+    for (int64_t i = random_.between(3, most_nodes); i > 0; --i) add_node();
+    if (random_.chance(0.1)) add_large_sum();
+    if (random_.chance(0.5)) add_gradients();
+    choose_roots();
+    return std::move(result_);
+  }
+
+ private:
+  struct Entry {
+    Value value;
+    bool exact;  // to the bit, on every backend
+  };
+
+  void add_node() {
+    const OpDef& def = *random_.pick(ops_);
+    std::vector<DType> dtypes = dtypes_of(def);
+    bool fits = std::find(dtypes.begin(), dtypes.end(), main_) != dtypes.end();
+    DType dtype = fits && random_.chance(0.8) ? main_ : random_.pick(dtypes);
+    bool exact = true;
+    CaseSource source{.random = random_,
+                      .operand =
+                          [&](const Type& type, double low, double high) {
+                            Entry entry = operand(type, low, high, decides(def));
+                            exact = exact && entry.exact;
+                            return entry.value;
+                          },
+                      .extents = extents_,
+                      .most_elements = 300};
+    Value value = draw_case(def, dtype, source);
+    keep(value, exact && is_exact_op(def));
+  }
+
+  // Large enough for the pass that splits reductions.
+  void add_large_sum() {
+    DType dtype = random_.pick<DType>({DType::f32, DType::f64, DType::i32});
+    Value x = leaf({dtype, {40, 1024}}, -1, 1);
+    Dims axes = random_.chance(0.5) ? Dims{0, 1} : Dims{random_.below(2)};
+    keep(sum(x * x + x, {.axes = axes}), false);
+  }
+
+  Entry keep(const Value& value, bool exact) {
+    pool_.push_back({value, exact || !is_float(value.dtype())});
+    return pool_.back();
+  }
+
+  // A value of this type within [low, high]: an earlier one, fitted, or a new leaf.
+  Entry operand(const Type& type, double low, double high, bool exact) {
+    if (!pool_.empty() && random_.chance(0.85))
+      for (int attempt = 0; attempt < 12; ++attempt) {
+        const Entry& entry = random_.pick(pool_);
+        if (exact && !entry.exact) continue;
+        if (Value fitted = fit(entry, type)) return {bounded(fitted, low, high), entry.exact};
+      }
+    return {leaf(type, low, high), true};
+  }
+
+  // `entry` as a value of `type`, by casts and movement; empty where that does not go.
+  Value fit(const Entry& entry, const Type& type) {
+    Value x = entry.value;
+    if (x.dtype() != type.dtype) {
+      if (random_.chance(0.5)) return {};
+      if (!entry.exact && !is_float(type.dtype)) return {};
+      x = cast(x, type.dtype);
+    }
+    if (x.shape() == type.shape) return x;
+    if (x.elements() == type.elements()) return reshape(x, type.shape);
+    if (x.rank() != type.shape.size()) return {};
+    for (int i = 0; i < x.rank(); ++i) {
+      if (x.shape()[i] > type.shape[i]) {
+        int64_t start = random_.below(x.shape()[i] - type.shape[i] + 1);
+        x = slice(x, i, start, start + type.shape[i]);
+      } else if (x.shape()[i] < type.shape[i] && x.shape()[i] != 1) {
+        return {};
+      }
+    }
+    return broadcast_to(x, type.shape);
+  }
+
+  static Value bounded(const Value& x, double low, double high) {
+    if (x.dtype() == DType::boolean) return x;
+    if (is_float(x.dtype())) return clamp(x, low, high);
+    if (x.dtype() == DType::u8) low = std::max(low, 0.0);
+    auto whole = [](double bound) { return static_cast<int64_t>(bound); };
+    return minimum(maximum(x, whole(low)), whole(high));
+  }
+
+  Value leaf(const Type& type, double low, double high) {
+    Value data = random_values(type, low, high, random_);
+    switch (random_.below(4)) {
+      case 0: {
+        Value value = input(type, static_cast<int>(result_.inputs.size()));
+        result_.graph.inputs.push_back(value);
+        result_.inputs.push_back(data);
+        return keep(value, true).value;
+      }
+      case 1: {
+        auto state = std::make_shared<VariableState>();
+        state->name = fmt::format("variable{}", variables_.size());
+        state->type = type;
+        state->buffer = data->data;
+        variables_.push_back(variable_leaf(state));
+        return keep(variables_.back(), true).value;
+      }
+      case 2:
+        return keep(random_view(type, low, high, random_), true).value;
+      default:
+        return keep(data, true).value;
+    }
+  }
+
+  void add_gradients() {
+    std::vector<Value> losses;
+    for (const Entry& entry : pool_)
+      if (is_float(entry.value.dtype()) && !entry.value->inputs.empty())
+        losses.push_back(entry.value);
+    if (losses.empty()) return;
+    const Value& last = random_.pick(losses);
+    Value loss = mean(last.dtype() == DType::f64 ? last : cast(last, DType::f32));
+    std::vector<Value> wanted;
+    for (const Value& variable : variables_)
+      if (is_float(variable.dtype())) wanted.push_back(variable);
+    std::vector<Value> found = gradients(loss, wanted);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      result_.graph.outputs.push_back(found[i]);
+      if (random_.chance(0.7)) assign(wanted[i], wanted[i] - 0.1 * found[i]);
+    }
+  }
+
+  void assign(const Value& variable, const Value& value) {
+    for (const Graph::Assignment& assignment : result_.graph.assignments)
+      if (assignment.variable.node() == variable.node()) return;
+    result_.graph.assignments.push_back({variable, value});
+  }
+
+  void choose_roots() {
+    for (int64_t i = random_.between(1, 4); i > 0; --i)
+      result_.graph.outputs.push_back(random_.pick(pool_).value);
+    result_.graph.outputs.push_back(pool_.back().value);
+    for (const Value& variable : variables_)
+      for (const Entry& entry : pool_)
+        if (entry.value.type() == variable.type() && random_.chance(0.5))
+          assign(variable, entry.value);
+  }
+
+  Random random_;
+  DType main_;
+  std::vector<int64_t> extents_;
+  std::vector<const OpDef*> ops_;
+  std::vector<Entry> pool_;
+  std::vector<Value> variables_;
+  RandomGraph result_;
+};
+
+// Errors of single operations add up along a graph; 16-bit ones soon say little.
+double factor_of(DType dtype) {
+  return dtype == DType::f64 ? 1000 : dtype == DType::f32 ? 200 : 10;
+}
+}  // namespace
+
+RandomGraph random_graph(uint64_t seed) { return Grower(seed).grow(); }
+
+std::vector<std::string> random_skips(uint64_t seed) {
+  Random random(seed ^ 0x5EED);
+  std::vector<std::string> skips;
+  for (const char* pass : {"simplify", "split", "fuse", "alias", "order", "reuse"})
+    if (random.chance(0.3)) skips.push_back(pass);
+  return skips;
+}
+
+std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
+                               const PlanSettings& settings) {
+  RandomGraph drawn = random_graph(seed);
+  std::vector<Value> want = interpret(drawn.graph, drawn.inputs);
+  std::vector<Value> got = run_planned(drawn.graph, drawn.inputs, library, settings);
+  if (got.size() != want.size())
+    return fmt::format("{} results instead of {}", got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    DType dtype = want[i].dtype();
+    std::string text = difference(got[i], want[i], factor_of(dtype) * tolerance_of(dtype));
+    if (!text.empty()) return fmt::format("result {}: {}\n{}", i, text, to_text(drawn.graph));
+  }
+  return "";
+}
+}  // namespace weft::testing

@@ -1,0 +1,102 @@
+#include "tests/support/values.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/base/buffer.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+double random_element(DType dtype, double low, double high, Random& random) {
+  if (dtype == DType::boolean) return static_cast<double>(random.below(2));
+  if (is_float(dtype)) return low + (high - low) * random.unit();
+  if (dtype == DType::u8) low = std::max(low, 0.0);
+  auto first = static_cast<int64_t>(std::ceil(low)), last = static_cast<int64_t>(std::floor(high));
+  return static_cast<double>(random.between(first, std::max(first, last)));
+}
+
+Value random_slice(const Type& type, int axis, double low, double high, Random& random) {
+  int64_t before = random.below(3), after = random.below(3), step = random.between(1, 3);
+  int64_t extent = type.shape[axis];
+  Type whole = type;
+  whole.shape[axis] = before + extent * step + after;
+  Value data = random_values(whole, low, high, random);
+  return slice(data, axis, before, before + std::max<int64_t>(0, (extent - 1) * step + 1), step);
+}
+
+Value random_permutation_of_axes(const Type& type, double low, double high, Random& random) {
+  std::vector<int64_t> order(type.shape.begin(), type.shape.end());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  std::shuffle(order.begin(), order.end(), random.bits);
+  Type source = type;
+  for (int i = 0; i < type.shape.size(); ++i)
+    source.shape[static_cast<int>(order[static_cast<size_t>(i)])] = type.shape[i];
+  return permute(random_values(source, low, high, random), Dims(order));
+}
+}  // namespace
+
+Value random_values(const Type& type, double low, double high, Random& random) {
+  auto buffer = Buffer::allocate(type.bytes());
+  for (int64_t i = 0; i < type.elements(); ++i)
+    store(buffer->data, type.dtype, i, random_element(type.dtype, low, high, random));
+  return from_buffer(std::move(buffer), type);
+}
+
+Value random_view(const Type& type, double low, double high, Random& random) {
+  int64_t kind = type.shape.empty() ? 0 : random.below(6);
+  int axis = type.shape.empty() ? 0 : static_cast<int>(random.below(type.shape.size()));
+  if (kind == 1) return random_slice(type, axis, low, high, random);
+  if (kind == 2) return random_permutation_of_axes(type, low, high, random);
+  if (kind == 3) return flip(random_values(type, low, high, random), {axis});
+  if (kind == 4 && type.shape[axis] > 0) {
+    Type source = type;
+    source.shape[axis] = 1;
+    return broadcast_to(random_values(source, low, high, random), type.shape);
+  }
+  return random_values(type, low, high, random);
+}
+
+std::vector<double> elements(const Value& data) {
+  std::vector<double> result(static_cast<size_t>(data.elements()));
+  for (int64_t i = 0; i < data.elements(); ++i)
+    result[static_cast<size_t>(i)] = load(data->data->data, data.dtype(), i);
+  return result;
+}
+
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 1e-11;
+    case DType::f32:
+      return 1e-5;
+    case DType::f16:
+      return 4e-3;
+    case DType::bf16:
+      return 3e-2;
+    default:
+      return 0;
+  }
+}
+
+std::string difference(const Value& got, const Value& want, double tolerance) {
+  if (got.type() != want.type())
+    return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
+  std::vector<double> a = elements(got), b = elements(want);
+  double scale = 1;
+  for (double x : b)
+    if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
+  double worst = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
+    double error = same ? 0 : std::fabs(a[i] - b[i]) / scale;
+    if (std::isnan(error)) error = INFINITY;
+    if (error > worst) worst = error, at = i;
+  }
+  double allowed = is_float(want.dtype()) ? tolerance : 0;
+  if (worst <= allowed) return "";
+  return fmt::format("{}: element {} is {:.17g} instead of {:.17g} (off by {:.3g}, allowed {:.3g})",
+                     to_string(want.type()), at, a[at], b[at], worst * scale, allowed * scale);
+}
+}  // namespace weft::testing

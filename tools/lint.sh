@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Checks the format of every source, and runs clang-tidy on what changed since origin/main (or, on
+# main itself, since the commit before). tools/lint.sh --all: clang-tidy on everything.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+
+sources() { git ls-files --cached --others --exclude-standard -- '*.cpp' '*.h' | existing; }
+existing() { while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
+
+sources | xargs -r -P "$jobs" -n 32 clang-format-19 --dry-run --Werror
+echo "lint: format of $(sources | wc -l) files is right"
+
+base=$(git merge-base origin/main HEAD 2>/dev/null || true)
+if [ -z "$base" ] || [ "$base" = "$(git rev-parse -q --verify HEAD || true)" ]; then
+  base=$(git rev-parse -q --verify HEAD~ || true)
+fi
+if [ "${1:-}" = --all ] || [ -z "$base" ]; then
+  changed=$(sources)
+else
+  changed=$({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } | existing)
+fi
+# A fuzzer is not among the commands of build/release.
+changed=$(grep -E '^(weft|tests|examples|bench)/.*\.cpp$' <<<"$changed" |
+  grep -vE '^tests/(fuzz|package)/' | sort -u || true)
+
+[ -f build/release/compile_commands.json ] || cmake --preset release >/dev/null
+count=$(grep -c . <<<"$changed" || true)
+echo "lint: clang-tidy on $count files"
+[ "$count" -eq 0 ] || xargs -P "$jobs" -n 1 clang-tidy-19 -p build/release --quiet \
+  --extra-arg=-Wno-unknown-warning-option <<<"$changed" 2> >(grep -vE 'warnings? generated' >&2)
+echo "lint: clean"

@@ -1,0 +1,40 @@
+// The register-tiled matrix product for every numeric type and any strides: what oneDNN lacks (float64,
+// float16, integers), and what it would need copies for.
+//
+// The order in which the products of one element are summed depends on K alone, never on threads,
+// strides or the other elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "weft/base/dtype.h"
+#include "weft/base/shape.h"
+
+namespace weft::cpu {
+
+// Strides in elements; those of a batch axis may be 0.
+struct MatrixStrides {
+  Dims batch;
+  int64_t row = 0, column = 0;
+};
+
+// result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating point sums are in
+// float32 (float64 for float64), integer ones wrap around.
+struct Contraction {
+  DType dtype = DType::f32;
+  Dims batch;
+  int64_t m = 0, n = 0, k = 0;
+  MatrixStrides a, b, result;
+};
+
+// Bytes of scratch that contract() needs on `threads` threads.
+size_t contraction_workspace(const Contraction& task, int threads);
+// `workspace` is aligned to buffer_alignment and may be what `threads` of workspace needs.
+void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,
+              int threads);
+
+// Whether contract() knows the type (every number; not bool).
+bool contracts(DType dtype);
+
+}  // namespace weft::cpu

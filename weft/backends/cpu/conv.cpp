@@ -1,0 +1,145 @@
+// Convolutions: oneDNN where it knows the type, else windows as a matrix (im2col.h). Activations lie
+// channels-last, which measured faster than oneDNN's blocked layouts with conversions in all three
+// directions (docs/benchmarks.md); weights stay row-major and are converted inside.
+#include <algorithm>
+
+#include "weft/backends/cpu/contraction.h"
+#include "weft/backends/cpu/im2col.h"
+#include "weft/backends/cpu/kernels.h"
+#include "weft/backends/cpu/onednn.h"
+#include "weft/base/parallel.h"
+
+namespace weft::cpu {
+namespace {
+const Dims channels_last{0, 2, 3, 1};
+const Dims row_major{0, 1, 2, 3};
+
+Convolution convolution_of(const Node& node) {
+  Convolution conv;
+  Shape x = node.inputs[0].shape(), weight = node.inputs[1].shape(), y = node.type.shape;
+  if (node.is("conv_input_gradient")) {
+    conv.kind = Convolution::Kind::input_gradient;
+    std::swap(x, y);
+  } else if (node.is("conv_weight_gradient")) {
+    conv.kind = Convolution::Kind::weight_gradient;
+    std::swap(weight, y);
+  }
+  conv.dtype = node.type.dtype;
+  conv.batch = x[0];
+  conv.channels = x[1];
+  conv.outputs = y[1];
+  conv.groups = node.attrs.integer("groups");
+  conv.in = {x[2], x[3]};
+  conv.out = {y[2], y[3]};
+  conv.kernel = {weight[2], weight[3]};
+  conv.stride = node.attrs.dims("stride");
+  conv.padding = node.attrs.dims("padding");
+  conv.dilation = node.attrs.dims("dilation");
+  return conv;
+}
+
+onednn::Problem problem_of(const Convolution& conv) {
+  auto activation = [&](const Shape& shape) {
+    return onednn::Tensor{conv.dtype, shape, dense_strides(shape, channels_last), false};
+  };
+  Shape filter = conv.weight_shape();
+  if (conv.groups > 1)
+    filter = {conv.groups, filter[0] / conv.groups, filter[1], filter[2], filter[3]};
+  const onednn::Tensor weight{conv.dtype, filter, row_major_strides(filter), true};
+  const onednn::Tensor x = activation(conv.x_shape()), y = activation(conv.y_shape());
+  onednn::Problem problem{.stride = conv.stride,
+                          .padding = conv.padding,
+                          .padding_after = conv.padding,
+                          .dilation = {conv.dilation[0] - 1, conv.dilation[1] - 1}};
+  switch (conv.kind) {
+    case Convolution::Kind::forward:
+      problem.operation = onednn::Operation::conv;
+      problem.a = x, problem.b = weight, problem.result = y;
+      break;
+    case Convolution::Kind::input_gradient:
+      problem.operation = onednn::Operation::conv_input_gradient;
+      problem.a = y, problem.b = weight, problem.result = x;
+      break;
+    case Convolution::Kind::weight_gradient:
+      problem.operation = onednn::Operation::conv_weight_gradient;
+      problem.a = x, problem.b = y, problem.result = weight;
+      break;
+  }
+  return problem;
+}
+
+std::optional<onednn::Primitive> library_primitive(const Convolution& conv) {
+  const bool empty = element_count(conv.x_shape()) == 0 || element_count(conv.weight_shape()) == 0 ||
+                     element_count(conv.y_shape()) == 0;
+  if (empty || !onednn::supports(conv.dtype)) return std::nullopt;
+  return onednn::Primitive::make(problem_of(conv));
+}
+
+class LibraryConv : public Kernel {
+ public:
+  LibraryConv(onednn::Primitive primitive, const Step& step)
+      : primitive_(std::move(primitive)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
+    WEFT_ASSERT(primitive_.workspace() <= step.workspace, "{} plans {} bytes but needs {}",
+                step.kernel, step.workspace, primitive_.workspace());
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results), workspace);
+  }
+
+ private:
+  onednn::Primitive primitive_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+};
+
+class WindowsConv : public Kernel {
+ public:
+  WindowsConv(Convolution conv, const Step& step)
+      : conv_(std::move(conv)),
+        inputs_(bind_inputs(step)),
+        result_(bind_result(step)),
+        threads_(thread_count()) {
+    const size_t needed = im2col_workspace(conv_, threads_);
+    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
+                step.workspace, needed);
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    im2col_convolve(conv_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+                    workspace, threads_);
+  }
+
+ private:
+  Convolution conv_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  int threads_;
+};
+}  // namespace
+
+std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement>) {
+  const Convolution conv = convolution_of(node);
+  if (!contracts(conv.dtype)) return std::nullopt;
+  KernelChoice choice;
+  if (conv.kind == Convolution::Kind::weight_gradient) {
+    choice.operand_order = {channels_last, channels_last};
+  } else {
+    choice.operand_order = {channels_last, row_major};
+    choice.result_order = channels_last;
+  }
+  if (auto primitive = library_primitive(conv)) {
+    choice.kernel = "dnnl:" + std::string(node.op->name);
+    choice.workspace = primitive->workspace();
+  } else {
+    choice.kernel = "weft:" + std::string(node.op->name);
+    choice.workspace = im2col_workspace(conv, thread_count());
+  }
+  return choice;
+}
+
+std::unique_ptr<Kernel> compile_conv(const Step& step) {
+  Convolution conv = convolution_of(*step.body.front().node());
+  if (auto primitive = library_primitive(conv))
+    return std::make_unique<LibraryConv>(std::move(*primitive), step);
+  return std::make_unique<WindowsConv>(std::move(conv), step);
+}
+}  // namespace weft::cpu

@@ -1,0 +1,81 @@
+#include "weft/backends/cpu/cpu.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "weft/backends/cpu/kernels.h"
+#include "weft/base/parallel.h"
+#include "weft/codegen/codegen.h"
+
+namespace weft {
+namespace cpu {
+namespace {
+
+class FusedKernel : public Kernel {
+ public:
+  explicit FusedKernel(CompiledKernel kernel) : kernel_(std::move(kernel)) {}
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    run_kernel(kernel_, operands, results, workspace);
+  }
+
+ private:
+  CompiledKernel kernel_;
+};
+
+// All that a choice depends on, as text.
+std::string signature(const Node& node, std::span<const Placement> operands) {
+  std::string text(node.op->name);
+  auto append = [&](const Attr& attr) {
+    if (const auto* number = std::get_if<int64_t>(&attr)) text += std::to_string(*number);
+    if (const auto* dims = std::get_if<Dims>(&attr)) text += to_string(*dims);
+  };
+  for (const Attrs::Entry& entry : node.attrs.entries()) {
+    text += ' ';
+    append(entry.value);
+  }
+  for (size_t i = 0; i < operands.size(); ++i)
+    text += ' ' + to_string(node.inputs[i].type()) + '@' + to_string(operands[i].strides);
+  return text + " t" + std::to_string(thread_count());
+}
+
+class CpuLibrary : public KernelLibrary {
+ public:
+  std::string name() const override { return "cpu"; }
+  bool generates() const override { return true; }
+
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    const Family* family = find_family(node.op->name);
+    if (family == nullptr) return std::nullopt;
+    std::string key = signature(node, operands);
+    {
+      std::lock_guard lock(mutex_);
+      if (auto found = choices_.find(key); found != choices_.end()) return found->second;
+    }
+    std::optional<KernelChoice> choice = family->choose(node, operands);
+    std::lock_guard lock(mutex_);
+    return choices_.emplace(std::move(key), std::move(choice)).first->second;
+  }
+
+  size_t workspace(const Step& fused) const override {
+    return workspace_bytes(fused, thread_count());
+  }
+
+  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    if (step.kind == Step::Kind::fused) return std::make_unique<FusedKernel>(compile_cpu(step));
+    const Family* family = find_family(step.body.front()->op->name);
+    WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", step.kernel);
+    return family->compile(step);
+  }
+
+ private:
+  // Passes ask again and again about the same few shapes, and an answer costs up to a millisecond.
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::optional<KernelChoice>> choices_;
+};
+}  // namespace
+}  // namespace cpu
+
+std::unique_ptr<KernelLibrary> cpu_library() { return std::make_unique<cpu::CpuLibrary>(); }
+}  // namespace weft

@@ -1,0 +1,208 @@
+#include "weft/backends/cpu/im2col.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "weft/backends/cpu/contraction.h"
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+
+namespace weft::cpu {
+namespace {
+
+size_t rounded(size_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+// Sizes that every part below needs. Windows are rows [groups][image, oh, ow][kh, kw, channel], weights
+// [groups][kh, kw, channel][output].
+struct Sizes {
+  int64_t group_channels, group_outputs, depth, pixels;  // depth: of one window in one group
+  int64_t images;                                        // whose windows exist at a time
+
+  explicit Sizes(const Convolution& conv)
+      : group_channels(conv.channels / conv.groups),
+        group_outputs(conv.outputs / conv.groups),
+        depth(group_channels * conv.kernel[0] * conv.kernel[1]),
+        pixels(conv.out[0] * conv.out[1]),
+        images(conv.batch) {
+    if (conv.kind == Convolution::Kind::weight_gradient) return;  // sums over all images at once
+    const int64_t bytes_each = std::max<int64_t>(
+        1, conv.groups * pixels * depth * static_cast<int64_t>(size_of(conv.dtype)));
+    images = std::clamp<int64_t>((int64_t{8} << 20) / bytes_each, 1, std::max<int64_t>(1, conv.batch));
+  }
+  int64_t rows() const { return images * pixels; }
+};
+
+// What is stored: elements are only moved, or summed in float64 and rounded once.
+template <class F>
+void with_element(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 8: return f(uint64_t{});
+    case 4: return f(uint32_t{});
+    case 2: return f(uint16_t{});
+    default: return f(uint8_t{});
+  }
+}
+
+template <class T>
+void write_windows(const Convolution& conv, const Sizes& sizes, const T* x, int64_t images, T* windows) {
+  const int64_t runs = conv.groups * images * conv.out[0];
+  parallel_for(runs, [&](int64_t begin, int64_t end) {
+    for (int64_t run = begin; run < end; ++run) {
+      const int64_t oh = run % conv.out[0], image = run / conv.out[0] % images;
+      const int64_t group = run / conv.out[0] / images;
+      T* to = windows + (group * sizes.rows() + image * sizes.pixels + oh * conv.out[1]) * sizes.depth;
+      const T* from = x + image * conv.in[0] * conv.in[1] * conv.channels + group * sizes.group_channels;
+      for (int64_t ow = 0; ow < conv.out[1]; ++ow)
+        for (int64_t kh = 0; kh < conv.kernel[0]; ++kh) {
+          const int64_t h = oh * conv.stride[0] + kh * conv.dilation[0] - conv.padding[0];
+          for (int64_t kw = 0; kw < conv.kernel[1]; ++kw, to += sizes.group_channels) {
+            const int64_t w = ow * conv.stride[1] + kw * conv.dilation[1] - conv.padding[1];
+            if (h >= 0 && h < conv.in[0] && w >= 0 && w < conv.in[1])
+              std::copy_n(from + (h * conv.in[1] + w) * conv.channels, sizes.group_channels, to);
+            else
+              std::fill_n(to, sizes.group_channels, T{});
+          }
+        }
+    }
+  });
+}
+
+// weight[group, output, channel, kh, kw] -> packed[group, kh, kw, channel, output], or back.
+template <class T>
+void repack_weight(const Convolution& conv, const Sizes& sizes, T* weight, T* packed, bool back) {
+  const int64_t taps = conv.kernel[0] * conv.kernel[1];
+  for (int64_t o = 0; o < conv.outputs; ++o)
+    for (int64_t c = 0; c < sizes.group_channels; ++c)
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        T& plain = weight[(o * sizes.group_channels + c) * taps + tap];
+        const int64_t group = o / sizes.group_outputs, within = o % sizes.group_outputs;
+        T& moved = packed[(group * sizes.depth + tap * sizes.group_channels + c) * sizes.group_outputs + within];
+        (back ? plain : moved) = back ? moved : plain;
+      }
+}
+
+// Calls f(window's pixel, tap) for the windows that see pixel (h, w), in a fixed order.
+template <class F>
+void for_each_window_over(const Convolution& conv, int64_t h, int64_t w, F&& f) {
+  for (int64_t kh = 0; kh < conv.kernel[0]; ++kh) {
+    const int64_t top = h + conv.padding[0] - kh * conv.dilation[0];
+    if (top < 0 || top % conv.stride[0] != 0 || top / conv.stride[0] >= conv.out[0]) continue;
+    for (int64_t kw = 0; kw < conv.kernel[1]; ++kw) {
+      const int64_t left = w + conv.padding[1] - kw * conv.dilation[1];
+      if (left < 0 || left % conv.stride[1] != 0 || left / conv.stride[1] >= conv.out[1]) continue;
+      f(top / conv.stride[0] * conv.out[1] + left / conv.stride[1], kh * conv.kernel[1] + kw);
+    }
+  }
+}
+
+// Adds up what the windows of `images` images hold of each element of x.
+template <class Sum, class Load, class Store>
+void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Load&& load, Store&& store) {
+  parallel_for(images * conv.in[0], [&](int64_t begin, int64_t end) {
+    for (int64_t run = begin; run < end; ++run)
+      for (int64_t w = 0; w < conv.in[1]; ++w)
+        for (int64_t c = 0; c < conv.channels; ++c) {
+          const int64_t group = c / sizes.group_channels, within = c % sizes.group_channels;
+          const int64_t image = run / conv.in[0];
+          Sum total = 0;
+          for_each_window_over(conv, run % conv.in[0], w, [&](int64_t pixel, int64_t tap) {
+            const int64_t row = group * sizes.rows() + image * sizes.pixels + pixel;
+            total += load(row * sizes.depth + tap * sizes.group_channels + within);
+          });
+          store((run * conv.in[1] + w) * conv.channels + c, total);
+        }
+  });
+}
+void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, const void* windows,
+                 void* x) {
+  if (conv.dtype == DType::f64) {
+    auto* from = static_cast<const double*>(windows);
+    auto* to = static_cast<double*>(x);
+    sum_windows<double>(
+        conv, sizes, images, [&](int64_t at) { return from[at]; },
+        [&](int64_t at, double value) { to[at] = value; });
+  } else if (is_float(conv.dtype)) {
+    sum_windows<double>(
+        conv, sizes, images, [&](int64_t at) { return load(windows, conv.dtype, at); },
+        [&](int64_t at, double value) { store(x, conv.dtype, at, value); });
+  } else {
+    sum_windows<uint64_t>(
+        conv, sizes, images,
+        [&](int64_t at) { return static_cast<uint64_t>(load_int(windows, conv.dtype, at)); },
+        [&](int64_t at, uint64_t value) { store_int(x, conv.dtype, at, static_cast<int64_t>(value)); });
+  }
+}
+
+// The product over `images` images: forward: windows x weight -> y; input_gradient: dy x weight' ->
+// windows; weight_gradient: windows' x dy -> weight.
+Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images) {
+  const MatrixStrides windows{{sizes.rows() * sizes.depth}, sizes.depth, 1};
+  const MatrixStrides weight{{sizes.depth * sizes.group_outputs}, sizes.group_outputs, 1};
+  const MatrixStrides y{{sizes.group_outputs}, conv.outputs, 1};
+  auto transposed = [](MatrixStrides strides) {
+    std::swap(strides.row, strides.column);
+    return strides;
+  };
+  const int64_t rows = images * sizes.pixels;
+  switch (conv.kind) {
+    case Convolution::Kind::forward:
+      return {conv.dtype, {conv.groups}, rows, sizes.group_outputs, sizes.depth, windows, weight, y};
+    case Convolution::Kind::input_gradient:
+      return {conv.dtype, {conv.groups}, rows, sizes.depth, sizes.group_outputs, y,
+              transposed(weight), windows};
+    default:
+      return {conv.dtype, {conv.groups}, sizes.depth, sizes.group_outputs, rows,
+              transposed(windows), y, weight};
+  }
+}
+
+size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {
+  return rounded(static_cast<size_t>(conv.groups * sizes.rows() * sizes.depth) * size_of(conv.dtype));
+}
+size_t weight_bytes(const Convolution& conv) {
+  return rounded(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(conv.dtype));
+}
+}  // namespace
+
+size_t im2col_workspace(const Convolution& conv, int threads) {
+  const Sizes sizes(conv);
+  size_t scratch = contraction_workspace(product(conv, sizes, sizes.images), threads);
+  if (const int64_t last = conv.batch % sizes.images; conv.batch > 0 && last > 0)
+    scratch = std::max(scratch, contraction_workspace(product(conv, sizes, last), threads));
+  return windows_bytes(conv, sizes) + weight_bytes(conv) + scratch;
+}
+
+void im2col_convolve(const Convolution& conv, const void* a, const void* b, void* result,
+                     void* workspace, int threads) {
+  const Sizes sizes(conv);
+  auto* windows = static_cast<std::byte*>(workspace);
+  std::byte* weight = windows + windows_bytes(conv, sizes);
+  std::byte* scratch = weight + weight_bytes(conv);
+  with_element(conv.dtype, [&]<class T>(T) {
+    auto at = [](auto* base, int64_t index) {
+      return const_cast<T*>(static_cast<const T*>(static_cast<const void*>(base))) + index;
+    };
+    const int64_t x_each = element_count(conv.x_shape()) / std::max<int64_t>(1, conv.batch);
+    const int64_t y_each = element_count(conv.y_shape()) / std::max<int64_t>(1, conv.batch);
+    if (conv.kind == Convolution::Kind::weight_gradient) {
+      write_windows(conv, sizes, at(a, 0), conv.batch, at(windows, 0));
+      contract(product(conv, sizes, conv.batch), windows, b, weight, scratch, threads);
+      return repack_weight(conv, sizes, at(result, 0), at(weight, 0), true);
+    }
+    repack_weight(conv, sizes, at(b, 0), at(weight, 0), false);
+    for (int64_t first = 0; first < conv.batch; first += sizes.images) {
+      const int64_t images = std::min(sizes.images, conv.batch - first);
+      const Contraction task = product(conv, sizes, images);
+      if (conv.kind == Convolution::Kind::forward) {
+        write_windows(conv, sizes, at(a, first * x_each), images, at(windows, 0));
+        contract(task, windows, weight, at(result, first * y_each), scratch, threads);
+      } else {
+        contract(task, at(a, first * y_each), weight, windows, scratch, threads);
+        sum_windows(conv, sizes, images, windows, at(result, first * x_each));
+      }
+    }
+  });
+}
+}  // namespace weft::cpu

@@ -1,0 +1,66 @@
+#include "weft/backends/cpu/kernels.h"
+
+#include <algorithm>
+
+namespace weft::cpu {
+
+const Family* find_family(std::string_view op) {
+  static constexpr Family families[] = {
+      {"matmul", choose_matmul, compile_matmul},
+      {"conv", choose_conv, compile_conv},
+      {"conv_input_gradient", choose_conv, compile_conv},
+      {"conv_weight_gradient", choose_conv, compile_conv},
+      {"max_pool", choose_pool, compile_pool},
+      {"max_pool_gradient", choose_pool, compile_pool},
+      {"avg_pool", choose_pool, compile_pool},
+      {"avg_pool_gradient", choose_pool, compile_pool},
+      {"scatter_add", choose_scatter_add, compile_scatter_add},
+  };
+  for (const Family& family : families)
+    if (family.op == op) return &family;
+  return nullptr;
+}
+
+std::vector<Bound> bind_inputs(const Step& step) {
+  WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);
+  std::vector<Bound> inputs;
+  for (const Value& input : step.body.front()->inputs) {
+    auto found = std::find_if(step.operands.begin(), step.operands.end(), [&](const Access& access) {
+      return access.value.node() == input.node();
+    });
+    WEFT_ASSERT(found != step.operands.end(), "{} lacks an operand", step.kernel);
+    inputs.push_back({static_cast<int>(found - step.operands.begin()), found->at.offset,
+                      found->at.strides, input.type()});
+  }
+  return inputs;
+}
+
+Bound bind_result(const Step& step) {
+  WEFT_ASSERT(step.results.size() == 1, "{} has {} results", step.kernel, step.results.size());
+  const Access& result = step.results.front();
+  return {0, result.at.offset, result.at.strides, result.value.type()};
+}
+
+Dims dense_strides(const Shape& shape, const Dims& order) {
+  Dims strides = Dims::filled(shape.size(), 0);
+  int64_t stride = 1;
+  for (int i = order.size() - 1; i >= 0; --i) {
+    const int axis = static_cast<int>(order[i]);
+    strides[axis] = stride;
+    stride *= shape[axis];
+  }
+  return strides;
+}
+
+Dims order_of(const Shape& shape, const Dims& strides) {
+  std::vector<int> axes;
+  for (int axis = 0; axis < shape.size(); ++axis) axes.push_back(axis);
+  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
+    if (shape[a] == 1 || shape[b] == 1) return false;
+    return std::abs(strides[a]) > std::abs(strides[b]);
+  });
+  Dims order;
+  for (int axis : axes) order.push_back(axis);
+  return order;
+}
+}  // namespace weft::cpu

@@ -1,0 +1,223 @@
+// Matrix products: oneDNN where it takes the operands as they lie and is fast there, else the
+// contraction of contraction.h, which takes any strides.
+#include <algorithm>
+
+#include "weft/backends/cpu/contraction.h"
+#include "weft/backends/cpu/kernels.h"
+#include "weft/backends/cpu/onednn.h"
+#include "weft/base/parallel.h"
+
+namespace weft::cpu {
+namespace {
+
+MatrixStrides matrix_strides(const Shape& shape, const Dims& strides) {
+  MatrixStrides matrix;
+  const int rank = shape.size();
+  for (int i = 0; i < rank - 2; ++i) matrix.batch.push_back(shape[i] == 1 ? 0 : strides[i]);
+  matrix.row = strides[rank - 2];
+  matrix.column = strides[rank - 1];
+  return matrix;
+}
+
+Dims without_axis(const Dims& dims, int axis) {
+  Dims rest;
+  for (int i = 0; i < dims.size(); ++i)
+    if (i != axis) rest.push_back(dims[i]);
+  return rest;
+}
+void drop_batch_axis(Contraction& task, int axis) {
+  task.batch = without_axis(task.batch, axis);
+  for (MatrixStrides* strides : {&task.a, &task.b, &task.result})
+    strides->batch = without_axis(strides->batch, axis);
+}
+
+// Axis `axis` and its inner neighbour are one in every matrix.
+bool merges(const Contraction& task, int axis) {
+  for (const MatrixStrides* strides : {&task.a, &task.b, &task.result})
+    if (strides->batch[axis] != strides->batch[axis + 1] * task.batch[axis + 1]) return false;
+  return true;
+}
+
+// The innermost batch axis becomes more rows (a weight shared by the whole batch) or more columns.
+bool absorb_innermost(Contraction& task) {
+  const int last = task.batch.size() - 1;
+  const int64_t extent = task.batch[last];
+  const int64_t a = task.a.batch[last], b = task.b.batch[last], result = task.result.batch[last];
+  if (b == 0 && (task.m == 1 || (a == task.a.row * task.m && result == task.result.row * task.m))) {
+    if (task.m == 1) task.a.row = a, task.result.row = result;
+    task.m *= extent;
+  } else if (a == 0 && (task.n == 1 || (b == task.b.column * task.n &&
+                                        result == task.result.column * task.n))) {
+    if (task.n == 1) task.b.column = b, task.result.column = result;
+    task.n *= extent;
+  } else {
+    return false;
+  }
+  drop_batch_axis(task, last);
+  return true;
+}
+
+// The same products with as few batch axes as the strides allow.
+Contraction simplest(const Type& type, const Shape& a, const Dims& a_strides, const Shape& b,
+                     const Dims& b_strides, const Dims& result_strides) {
+  const int rank = type.shape.size();
+  Contraction task;
+  task.dtype = type.dtype;
+  for (int i = 0; i < rank - 2; ++i) task.batch.push_back(type.shape[i]);
+  task.m = type.shape[rank - 2];
+  task.n = type.shape[rank - 1];
+  task.k = a[rank - 1];
+  task.a = matrix_strides(a, a_strides);
+  task.b = matrix_strides(b, b_strides);
+  task.result = matrix_strides(type.shape, result_strides);
+  for (int axis = task.batch.size() - 1; axis >= 0; --axis)
+    if (task.batch[axis] == 1) drop_batch_axis(task, axis);
+  for (int axis = task.batch.size() - 2; axis >= 0; --axis)
+    if (merges(task, axis)) {
+      const int64_t outer = task.batch[axis];
+      drop_batch_axis(task, axis);
+      task.batch[axis] *= outer;
+    }
+  while (task.batch.size() > 0 && absorb_innermost(task)) {
+  }
+  return task;
+}
+
+// An operand or result as oneDNN wants to see it: broadcast batch axes have extent 1, and the strides
+// of axes of extent 1 are those of a dense tensor.
+onednn::Tensor tensor_of(const Contraction& task, const MatrixStrides& strides, int64_t rows,
+                         int64_t columns) {
+  onednn::Tensor tensor{task.dtype, {}, {}, false};
+  for (int i = 0; i < task.batch.size(); ++i)
+    tensor.shape.push_back(strides.batch[i] == 0 ? 1 : task.batch[i]);
+  tensor.shape.push_back(rows);
+  tensor.shape.push_back(columns);
+  tensor.strides = strides.batch;
+  const bool transposed = strides.row == 1 && (strides.column != 1 || rows > 1) && columns > 1;
+  tensor.strides.push_back(rows > 1 ? strides.row : transposed ? 1 : columns);
+  tensor.strides.push_back(columns > 1 ? strides.column : 1);
+  int64_t dense = rows * columns;
+  for (int i = task.batch.size() - 1; i >= 0; --i) {
+    if (tensor.shape[i] == 1) tensor.strides[i] = dense;
+    dense *= tensor.shape[i];
+  }
+  return tensor;
+}
+
+onednn::Problem problem_of(const Contraction& task) {
+  onednn::Problem problem;
+  problem.a = tensor_of(task, task.a, task.m, task.k);
+  problem.b = tensor_of(task, task.b, task.k, task.n);
+  problem.result = tensor_of(task, task.result, task.m, task.n);
+  return problem;
+}
+
+// Measured in float32 (docs/benchmarks.md): the contraction is faster where oneDNN would transpose a,
+// and where rows of b a multiple of 4 KiB apart fall on the same cache lines.
+bool contraction_is_faster(const Contraction& task) {
+  if (task.dtype != DType::f32 || task.m == 1 || task.n == 1) return false;
+  const bool transposed_a = task.a.column != 1 && task.k > 1;
+  const bool aliasing_b = task.b.column == 1 && task.b.row * 4 % 4096 == 0 && task.k > 1;
+  return transposed_a || aliasing_b;
+}
+
+bool is_empty(const Contraction& task) {
+  return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
+}
+
+std::optional<onednn::Primitive> library_primitive(const Contraction& task) {
+  if (is_empty(task) || !onednn::supports(task.dtype) || contraction_is_faster(task))
+    return std::nullopt;
+  return onednn::Primitive::make(problem_of(task));
+}
+
+class LibraryMatmul : public Kernel {
+ public:
+  LibraryMatmul(onednn::Primitive primitive, const Step& step)
+      : primitive_(std::move(primitive)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
+    WEFT_ASSERT(primitive_.workspace() <= step.workspace, "{} plans {} bytes but needs {}",
+                step.kernel, step.workspace, primitive_.workspace());
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results), workspace);
+  }
+
+ private:
+  onednn::Primitive primitive_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+};
+
+class ContractionMatmul : public Kernel {
+ public:
+  ContractionMatmul(Contraction task, const Step& step)
+      : task_(std::move(task)),
+        inputs_(bind_inputs(step)),
+        result_(bind_result(step)),
+        threads_(thread_count()) {
+    const size_t needed = contraction_workspace(task_, threads_);
+    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
+                step.workspace, needed);
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    contract(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results), workspace,
+             threads_);
+  }
+
+ private:
+  Contraction task_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  int threads_;
+};
+
+// What oneDNN needs made dense first: nothing, b, a, or both.
+std::optional<KernelChoice> choose_with_copies(const Node& node, const Dims& a_strides,
+                                               const Dims& b_strides) {
+  const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape();
+  for (int copies = 1; copies < 4; ++copies) {
+    KernelChoice choice{.operand_order = {{}, {}}};
+    Dims strides[2] = {a_strides, b_strides};
+    if (copies & 2) {
+      choice.operand_order[0] = order_of(a, a_strides);
+      strides[0] = dense_strides(a, choice.operand_order[0]);
+    }
+    if (copies & 1) {
+      choice.operand_order[1] = order_of(b, b_strides);
+      strides[1] = dense_strides(b, choice.operand_order[1]);
+    }
+    auto primitive = library_primitive(
+        simplest(node.type, a, strides[0], b, strides[1], row_major_strides(node.type.shape)));
+    if (!primitive) continue;
+    choice.kernel = "dnnl:matmul";
+    choice.workspace = primitive->workspace();
+    return choice;
+  }
+  return std::nullopt;
+}
+}  // namespace
+
+std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Placement> operands) {
+  if (!contracts(node.type.dtype)) return std::nullopt;
+  const Dims &a = operands[0].strides, &b = operands[1].strides;
+  const Contraction task = simplest(node.type, node.inputs[0].shape(), a, node.inputs[1].shape(), b,
+                                    row_major_strides(node.type.shape));
+  if (auto primitive = library_primitive(task))
+    return KernelChoice{.kernel = "dnnl:matmul", .workspace = primitive->workspace()};
+  // Copies are cheaper than doing without the matrix instructions for bfloat16.
+  if (task.dtype == DType::bf16 && !is_empty(task) && onednn::supports(DType::bf16))
+    if (auto choice = choose_with_copies(node, a, b)) return choice;
+  return KernelChoice{.kernel = "weft:matmul",
+                      .workspace = contraction_workspace(task, thread_count())};
+}
+
+std::unique_ptr<Kernel> compile_matmul(const Step& step) {
+  const std::vector<Bound> inputs = bind_inputs(step);
+  const Bound result = bind_result(step);
+  Contraction task = simplest(result.type, inputs[0].type.shape, inputs[0].strides,
+                              inputs[1].type.shape, inputs[1].strides, result.strides);
+  if (auto primitive = library_primitive(task))
+    return std::make_unique<LibraryMatmul>(std::move(*primitive), step);
+  return std::make_unique<ContractionMatmul>(std::move(task), step);
+}
+}  // namespace weft::cpu

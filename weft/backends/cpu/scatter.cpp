@@ -1,0 +1,126 @@
+// scatter_add: result = into, with row i of `updates` added to row indices[i], in the order of i.
+//
+// The updates of each row are chained first, then every row is written once, by one thread, from a sum
+// that 16-bit types keep in float32. Where `into` and the result are the same memory, rows that no index
+// names are not touched at all.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "weft/backends/cpu/elements.h"
+#include "weft/backends/cpu/kernels.h"
+#include "weft/base/parallel.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")  // vectorises the loops over a row
+#endif
+
+namespace weft::cpu {
+namespace {
+constexpr int64_t block = 256;  // elements of a row at a time
+
+struct Chains {
+  int32_t* first;  // per row: its first update, or -1
+  int32_t* next;   // per update: the next one to the same row, or -1
+};
+
+bool is_broadcast(const Shape& shape, const Dims& strides) {
+  for (int i = 0; i < shape.size(); ++i)
+    if (shape[i] > 1 && strides[i] != 0) return false;
+  return true;
+}
+
+Chains chain(const void* indices, DType dtype, int64_t rows, int64_t count, void* workspace) {
+  Chains chains{static_cast<int32_t*>(workspace), static_cast<int32_t*>(workspace) + rows};
+  std::fill_n(chains.first, rows, -1);
+  for (int64_t i = count; i-- > 0;) {
+    const int64_t row = load_int(indices, dtype, i);
+    if (row < 0 || row >= rows) continue;  // an index outside adds nowhere
+    chains.next[i] = chains.first[row];
+    chains.first[row] = static_cast<int32_t>(i);
+  }
+  return chains;
+}
+
+struct Rows {
+  int64_t count, width;
+  bool same_memory, broadcast;  // what `into` is
+};
+
+// Elements [from, from + width) of one row: its old value plus all updates from `update` on.
+template <class Element, class Lane>
+void add_chain(const Element* old, bool broadcast, const Element* updates, int64_t row_width,
+               const Chains& chains, int32_t update, int64_t from, int64_t width, Element* to) {
+  std::array<Lane, block> sums;
+  for (int64_t k = 0; k < width; ++k) sums[k] = to_lane<Lane>(old[broadcast ? 0 : k]);
+  for (; update >= 0; update = chains.next[update]) {
+    const Element* row = updates + update * row_width + from;
+    for (int64_t k = 0; k < width; ++k) sums[k] += to_lane<Lane>(row[k]);
+  }
+  for (int64_t k = 0; k < width; ++k) to[k] = from_lane<Element>(sums[k]);
+}
+
+template <class Element, class Lane>
+void write_rows(const Rows& rows, const Chains& chains, const Element* into, const Element* updates,
+                Element* result) {
+  const int64_t blocks = (rows.width + block - 1) / block;
+  parallel_for(rows.count * blocks, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / blocks, from = i % blocks * block;
+      const int64_t width = std::min(block, rows.width - from), at = row * rows.width + from;
+      const Element* old = rows.broadcast ? into : into + at;
+      if (chains.first[row] >= 0)
+        add_chain<Element, Lane>(old, rows.broadcast, updates, rows.width, chains, chains.first[row],
+                                 from, width, result + at);
+      else if (rows.same_memory) continue;
+      else if (rows.broadcast) std::fill_n(result + at, width, *into);
+      else std::copy_n(old, width, result + at);
+    }
+  });
+}
+
+class ScatterAdd : public Kernel {
+ public:
+  explicit ScatterAdd(const Step& step) : inputs_(bind_inputs(step)), result_(bind_result(step)) {
+    const Shape& shape = result_.type.shape;
+    rows_.count = shape[0];
+    rows_.width = 1;
+    for (int i = 1; i < shape.size(); ++i) rows_.width *= shape[i];
+    rows_.broadcast = is_broadcast(shape, inputs_[0].strides);
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    if (rows_.count == 0 || rows_.width == 0) return;
+    const Chains chains = chain(inputs_[1].in(operands), inputs_[1].type.dtype, rows_.count,
+                                inputs_[1].type.elements(), workspace);
+    Rows rows = rows_;
+    rows.same_memory = !rows.broadcast && inputs_[0].in(operands) == result_.out(results);
+    with_number(result_.type.dtype, [&]<class Element, class Lane>(Element, Lane) {
+      write_rows<Element, Lane>(rows, chains, reinterpret_cast<const Element*>(inputs_[0].in(operands)),
+                                reinterpret_cast<const Element*>(inputs_[2].in(operands)),
+                                reinterpret_cast<Element*>(result_.out(results)));
+    });
+  }
+
+ private:
+  std::vector<Bound> inputs_;  // into, indices, updates
+  Bound result_;
+  Rows rows_{};
+};
+}  // namespace
+
+std::optional<KernelChoice> choose_scatter_add(const Node& node, std::span<const Placement> operands) {
+  const int64_t rows = node.type.shape[0], updates = node.inputs[1].elements();
+  if (node.type.dtype == DType::boolean || updates > INT32_MAX) return std::nullopt;
+  const bool broadcast = is_broadcast(node.type.shape, operands[0].strides);
+  return KernelChoice{
+      .kernel = "weft:scatter_add",
+      .operand_order = {broadcast ? Dims{} : Dims::iota(node.type.shape.size()),
+                        Dims::iota(node.inputs[1].rank()), Dims::iota(node.inputs[2].rank())},
+      .workspace = static_cast<size_t>(rows + updates) * sizeof(int32_t)};
+}
+
+std::unique_ptr<Kernel> compile_scatter_add(const Step& step) {
+  return std::make_unique<ScatterAdd>(step);
+}
+}  // namespace weft::cpu

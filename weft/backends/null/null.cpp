@@ -1,0 +1,32 @@
+#include "weft/backends/null/null.h"
+
+namespace weft {
+namespace {
+class NullKernel : public Kernel {
+ public:
+  void run(void* const*, void* const*, void*) const override {}
+};
+
+class NullLibrary : public KernelLibrary {
+ public:
+  explicit NullLibrary(const KernelLibrary& of) : of_(of) {}
+  std::string name() const override { return "null"; }
+  bool generates() const override { return of_.generates(); }
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    return of_.choose(node, operands);
+  }
+  size_t workspace(const Step& fused) const override { return of_.workspace(fused); }
+  std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override {
+    return std::make_unique<NullKernel>();
+  }
+
+ private:
+  const KernelLibrary& of_;
+};
+}  // namespace
+
+std::unique_ptr<KernelLibrary> null_library(const KernelLibrary& of) {
+  return std::make_unique<NullLibrary>(of);
+}
+}  // namespace weft

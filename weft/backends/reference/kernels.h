@@ -1,0 +1,30 @@
+// One function per family of primitives; `node` says which and with what attributes.
+#pragma once
+
+#include "weft/backends/reference/view.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::reference {
+
+using Function = void (*)(const Node& node, const Operands& in, const View& out);
+
+void leaf(const Node& node, const Operands& in, const View& out);  // scalar, iota
+void elementwise(const Node& node, const Operands& in, const View& out);
+void reduce(const Node& node, const Operands& in, const View& out);  // sum, prod, max, min, arg...
+void movement(const Node& node, const Operands& in, const View& out);
+void gather(const Node& node, const Operands& in, const View& out);
+void scatter_add(const Node& node, const Operands& in, const View& out);
+void matmul(const Node& node, const Operands& in, const View& out);
+void conv(const Node& node, const Operands& in, const View& out);
+void conv_input_gradient(const Node& node, const Operands& in, const View& out);
+void conv_weight_gradient(const Node& node, const Operands& in, const View& out);
+void max_pool(const Node& node, const Operands& in, const View& out);
+void max_pool_gradient(const Node& node, const Operands& in, const View& out);
+void avg_pool(const Node& node, const Operands& in, const View& out);
+void avg_pool_gradient(const Node& node, const Operands& in, const View& out);
+void random_uniform(const Node& node, const Operands& in, const View& out);
+
+// Null where the reference has no kernel: composites, and leaves that lie in memory already.
+Function find_function(const OpDef& def);
+
+}  // namespace weft::reference

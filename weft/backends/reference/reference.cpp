@@ -1,0 +1,86 @@
+#include "weft/backends/reference/reference.h"
+
+#include <algorithm>
+
+#include "weft/backends/reference/kernels.h"
+
+namespace weft {
+namespace reference {
+
+Function find_function(const OpDef& def) {
+  struct Named {
+    std::string_view op;
+    Function function;
+  };
+  static constexpr Named named[] = {
+      {"scalar", leaf},
+      {"iota", leaf},
+      {"gather", gather},
+      {"scatter_add", scatter_add},
+      {"matmul", matmul},
+      {"conv", conv},
+      {"conv_input_gradient", conv_input_gradient},
+      {"conv_weight_gradient", conv_weight_gradient},
+      {"max_pool", max_pool},
+      {"max_pool_gradient", max_pool_gradient},
+      {"avg_pool", avg_pool},
+      {"avg_pool_gradient", avg_pool_gradient},
+      {"random_uniform", random_uniform},
+  };
+  if (def.kind == OpKind::elementwise) return elementwise;
+  if (def.kind == OpKind::reduce) return reduce;
+  if (def.kind == OpKind::movement) return movement;
+  for (const Named& candidate : named)
+    if (candidate.op == def.name) return candidate.function;
+  return nullptr;
+}
+
+namespace {
+class ReferenceKernel : public Kernel {
+ public:
+  explicit ReferenceKernel(const Step& step)
+      : value_(step.body.back()),
+        function_(find_function(*value_->op)),
+        result_(step.results.front()) {
+    WEFT_ASSERT(step.body.size() == 1 && step.results.size() == 1 && function_ != nullptr,
+                "the reference runs one primitive per step, not {}", step.kernel);
+    for (const Access& operand : step.operands) layouts_.emplace_back(operand);
+    for (const Value& input : value_->inputs) {
+      auto found =
+          std::find_if(step.operands.begin(), step.operands.end(),
+                       [&](const Access& operand) { return operand.value.node() == input.node(); });
+      WEFT_ASSERT(found != step.operands.end(), "{} lacks an operand", step.kernel);
+      slots_.push_back(static_cast<int>(found - step.operands.begin()));
+    }
+  }
+  void run(void* const* operands, void* const* results, void*) const override {
+    function_(*value_.node(), Operands(layouts_, slots_, operands), View{results[0], &result_});
+  }
+
+ private:
+  Value value_;
+  Function function_;
+  Layout result_;
+  std::vector<Layout> layouts_;
+  std::vector<int> slots_;
+};
+
+class ReferenceLibrary : public KernelLibrary {
+ public:
+  std::string name() const override { return "reference"; }
+  bool generates() const override { return false; }
+  std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override {
+    if (find_function(*node.op) == nullptr) return std::nullopt;
+    return KernelChoice{.kernel = "ref:" + std::string(node.op->name)};
+  }
+  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    return std::make_unique<ReferenceKernel>(step);
+  }
+};
+}  // namespace
+}  // namespace reference
+
+std::unique_ptr<KernelLibrary> reference_library() {
+  return std::make_unique<reference::ReferenceLibrary>();
+}
+}  // namespace weft

@@ -1,0 +1,53 @@
+#include "weft/base/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "weft/base/error.h"
+
+namespace weft {
+namespace {
+constexpr size_t huge_page = size_t{2} << 20;
+
+std::shared_ptr<void> map(size_t bytes) {
+  // Over-reserve by one huge page so that the start can be aligned to it.
+  size_t reserved = bytes + huge_page;
+  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED)
+    throw Error(ErrorKind::failed, "out of memory: could not map {} bytes.", bytes);
+  auto address = reinterpret_cast<uintptr_t>(base);
+  void* aligned = reinterpret_cast<void*>((address + huge_page - 1) / huge_page * huge_page);
+  madvise(aligned, bytes, MADV_HUGEPAGE);
+  return {aligned, [base, reserved](void*) { munmap(base, reserved); }};
+}
+}  // namespace
+
+std::shared_ptr<Buffer> Buffer::allocate(size_t bytes) {
+  auto buffer = std::make_shared<Buffer>();
+  buffer->bytes = bytes;
+  if (bytes >= huge_page) {
+    buffer->owner = map(bytes);
+  } else {
+    size_t rounded = (bytes + buffer_alignment) / buffer_alignment * buffer_alignment;
+    buffer->owner = std::shared_ptr<void>(std::aligned_alloc(buffer_alignment, rounded), std::free);
+    if (buffer->owner == nullptr)
+      throw Error(ErrorKind::failed, "out of memory: could not allocate {} bytes.", bytes);
+    std::memset(buffer->owner.get(), 0, rounded);
+  }
+  buffer->data = static_cast<std::byte*>(buffer->owner.get());
+  return buffer;
+}
+
+std::shared_ptr<Buffer> Buffer::part(const std::shared_ptr<Buffer>& whole, size_t offset,
+                                     size_t bytes) {
+  WEFT_ASSERT(offset + bytes <= whole->bytes, "part beyond its buffer");
+  auto buffer = std::make_shared<Buffer>();
+  buffer->data = whole->data + offset;
+  buffer->bytes = bytes;
+  buffer->owner = whole;
+  return buffer;
+}
+}  // namespace weft

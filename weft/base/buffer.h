@@ -1,0 +1,22 @@
+// Memory that holds values: a span of bytes and whoever keeps it alive.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace weft {
+
+inline constexpr size_t buffer_alignment = 64;  // bytes; one cache line, one AVX-512 vector
+
+struct Buffer {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  std::shared_ptr<void> owner;  // arenas, files and plain allocations alike
+
+  // Zeroed and aligned. Large ones are mapped with huge pages. Throws Error(failed) when out of memory.
+  static std::shared_ptr<Buffer> allocate(size_t bytes);
+  // A part of `whole`, which it keeps alive.
+  static std::shared_ptr<Buffer> part(const std::shared_ptr<Buffer>& whole, size_t offset, size_t bytes);
+};
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+#include "weft/base/env.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "weft/base/error.h"
+
+namespace weft {
+namespace {
+constexpr EnvVariable registry[] = {
+    {"WEFT_DEBUG", "1 passes, 2 plan, 3 graph, 4 kernels, 5 kernel code, 6 every step"},
+    {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
+    {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
+    {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
+    {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},
+    {"NO_COLOR", "no colours and no progress bar on the terminal"},
+    {"XDG_CACHE_HOME", "parent of the cache folder"},
+    {"HOME", "parent of .cache where XDG_CACHE_HOME is unset"},
+};
+}  // namespace
+
+std::span<const EnvVariable> env_registry() { return registry; }
+
+std::optional<std::string> env(std::string_view name) {
+  WEFT_ASSERT(std::any_of(std::begin(registry), std::end(registry),
+                          [&](const EnvVariable& v) { return v.name == name; }),
+              "environment variable {} is not registered", name);
+  const char* value = std::getenv(std::string(name).c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+int env_int(std::string_view name, int otherwise) {
+  auto text = env(name);
+  if (!text) return otherwise;
+  int value = 0;
+  auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size())
+    throw Error(ErrorKind::usage, "{}='{}' is not a whole number.", name, *text);
+  return value;
+}
+
+int debug_level() {
+  static const int level = env_int("WEFT_DEBUG", 0);
+  return level;
+}
+
+std::string cache_directory() {
+  if (auto directory = env("WEFT_CACHE_DIR")) return *directory;
+  if (auto directory = env("XDG_CACHE_HOME")) return *directory + "/weft";
+  if (auto home = env("HOME")) return *home + "/.cache/weft";
+  return "";
+}
+
+std::string data_directory() { return env("WEFT_DATA_DIR").value_or("../shared/data"); }
+}  // namespace weft

@@ -1,0 +1,25 @@
+// The one registry of environment variables; `weft doctor --env` prints it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct EnvVariable {
+  std::string_view name;
+  std::string_view help;
+};
+std::span<const EnvVariable> env_registry();
+
+// The value, or nullopt when unset or empty. Asserts that `name` is in the registry.
+std::optional<std::string> env(std::string_view name);
+int env_int(std::string_view name, int otherwise);  // throws Error(usage) if it is not a number
+
+int debug_level();               // WEFT_DEBUG, 0 to 6
+std::string cache_directory();   // WEFT_CACHE_DIR, else $XDG_CACHE_HOME/weft, else ~/.cache/weft
+std::string data_directory();    // WEFT_DATA_DIR, else ../shared/data
+
+}  // namespace weft

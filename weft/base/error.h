@@ -1,0 +1,74 @@
+// Errors: what went wrong, in one line that a user can act on, and the exit code it maps to.
+//
+//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);   a user's mistake: throws Error
+//   WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");   ours: throws InternalError
+//   throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}, expected 0x00000803.", path, m);
+#pragma once
+
+#include <fmt/core.h>
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace weft {
+
+// The value of each kind is the exit code of the program (docs: "Exit codes and signals").
+enum class ErrorKind {
+  failed = 1,
+  usage = 2,
+  does_not_fit = 3,
+  data = 4,
+  checkpoint = 5,
+  non_finite = 6,
+  device = 7,
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  template <class... Args>
+    requires(sizeof...(Args) > 0)
+  Error(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args)
+      : Error(kind, fmt::format(format, std::forward<Args>(args)...)) {}
+
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+// A defect of weft itself. Its message says where, and how to report it.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+namespace detail {
+[[noreturn]] void throw_user_error(std::string message);
+[[noreturn]] void throw_internal_error(const char* condition, std::string message,
+                                       std::source_location where);
+}  // namespace detail
+
+// The place in the user's program that is being worked on; user errors name it ("model.cpp:12").
+struct UserLocation {
+  const char* file = nullptr;
+  unsigned line = 0;
+};
+UserLocation current_user_location();
+void set_current_user_location(UserLocation where);
+
+}  // namespace weft
+
+#define WEFT_CHECK(condition, ...)                                       \
+  do {                                                                   \
+    if (!(condition)) ::weft::detail::throw_user_error(fmt::format(__VA_ARGS__)); \
+  } while (false)
+
+#define WEFT_ASSERT(condition, ...)                                                       \
+  do {                                                                                    \
+    if (!(condition))                                                                     \
+      ::weft::detail::throw_internal_error(#condition, fmt::format(__VA_ARGS__),          \
+                                           std::source_location::current());              \
+  } while (false)

@@ -1,0 +1,28 @@
+// Messages to standard error. Level `note` speaks always; `debug(n)` from WEFT_DEBUG=n upwards.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+#include "weft/base/env.h"
+
+namespace weft::log {
+
+void write(std::string_view level, std::string_view message);
+
+template <class... Args>
+void note(fmt::format_string<Args...> format, Args&&... args) {
+  write("note", fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  write("warning", fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
+  if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace weft::log

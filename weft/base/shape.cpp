@@ -1,0 +1,54 @@
+#include "weft/base/shape.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+
+namespace weft {
+
+Dims::Dims(std::initializer_list<int64_t> values) {
+  for (int64_t value : values) push_back(value);
+}
+Dims::Dims(std::span<const int64_t> values) {
+  for (int64_t value : values) push_back(value);
+}
+Dims Dims::filled(int size, int64_t value) {
+  Dims dims;
+  for (int i = 0; i < size; ++i) dims.push_back(value);
+  return dims;
+}
+Dims Dims::iota(int size) {
+  Dims dims;
+  for (int i = 0; i < size; ++i) dims.push_back(i);
+  return dims;
+}
+void Dims::push_back(int64_t value) {
+  WEFT_CHECK(size_ < max_rank, "[shape] rank is at most {}.", max_rank);
+  values_[static_cast<size_t>(size_++)] = value;
+}
+bool Dims::contains(int64_t value) const { return std::find(begin(), end(), value) != end(); }
+bool operator==(const Dims& a, const Dims& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+int64_t element_count(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t extent : shape) count *= extent;
+  return count;
+}
+Dims row_major_strides(const Shape& shape) {
+  Dims strides = Dims::filled(shape.size(), 1);
+  for (int i = shape.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * shape[i + 1];
+  return strides;
+}
+std::string to_string(const Dims& dims) {
+  std::string text = "[";
+  for (int i = 0; i < dims.size(); ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
+  return text + "]";
+}
+int normalize_axis(int64_t axis, int rank, const char* op) {
+  WEFT_CHECK(axis >= -rank && axis < rank, "[{}] axis {} is out of range for rank {}.", op, axis,
+             rank);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+}  // namespace weft

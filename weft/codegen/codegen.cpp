@@ -1,0 +1,90 @@
+#include "weft/codegen/codegen.h"
+
+#include <fmt/format.h>
+#include <llvm/IR/LLVMContext.h>
+
+#include <map>
+#include <mutex>
+
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+#include "weft/base/parallel.h"
+#include "weft/codegen/llvm_emit.h"
+#include "weft/codegen/llvm_jit.h"
+#include "weft/codegen/lower.h"
+#include "weft/codegen/schedule.h"
+
+namespace weft {
+namespace {
+constexpr double worth_a_team = 10000;  // nanoseconds of work below which the caller runs alone
+
+size_t align(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+
+CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& schedule) {
+  llvm::LLVMContext context;
+  loop::EmittedKernel emitted = loop::emit_llvm(kernel, schedule, context, "kernel");
+  std::vector<std::string> names;
+  for (const auto& stage : emitted.stages) names.push_back(stage.function);
+  loop::LoadedCode code = loop::load_object(loop::compile_object(*emitted.module), names);
+  CompiledKernel result{.shared_scratch = align(schedule.shared_scratch),
+                        .scratch_per_thread = align(schedule.thread_scratch),
+                        .work = schedule.work,
+                        .code = code.owner};
+  for (size_t i = 0; i < names.size(); ++i)
+    result.stages.push_back({reinterpret_cast<KernelStage::Function>(code.functions[i]), emitted.stages[i].extent});
+  return result;
+}
+}  // namespace
+
+CompiledKernel compile_cpu(const Step& step) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<CompiledKernel>> compiled;
+  loop::Kernel kernel = loop::lower(step);
+  loop::CpuSchedule schedule = loop::schedule_cpu(kernel, loop::host_target().vector_bytes);
+  std::string text = to_text(kernel) + to_text(schedule);
+  {
+    std::lock_guard lock(mutex);
+    auto it = compiled.find(text);
+    if (it != compiled.end()) return *it->second;
+  }
+  auto fresh = std::make_shared<CompiledKernel>(compile(kernel, schedule));
+  std::lock_guard lock(mutex);
+  return *compiled.try_emplace(text, fresh).first->second;
+}
+
+bool can_fuse(const Step& step, std::string* why) {
+  try {
+    loop::lower(step);
+    return true;
+  } catch (const InternalError& error) {
+    if (why != nullptr) *why = error.what();
+    return false;
+  }
+}
+
+size_t workspace_bytes(const Step& step, int threads) {
+  loop::CpuSchedule schedule = loop::schedule_cpu(loop::lower(step), loop::host_target().vector_bytes);
+  return align(schedule.shared_scratch) + static_cast<size_t>(threads) * align(schedule.thread_scratch);
+}
+
+void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,
+                void* workspace) {
+  auto* shared = static_cast<std::byte*>(workspace);
+  std::byte* scratch = shared + kernel.shared_scratch;
+  int64_t threads = kernel.work < worth_a_team ? 1 : thread_count();
+  for (const KernelStage& stage : kernel.stages) {
+    int64_t parts = std::min(threads, stage.extent);
+    parallel_for(parts, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part)
+        stage.fn(operands, results, scratch + static_cast<size_t>(part) * kernel.scratch_per_thread, shared,
+                 stage.extent * part / parts, stage.extent * (part + 1) / parts);
+    });
+  }
+}
+
+std::string kernel_text(const Step& step) {
+  loop::Kernel kernel = loop::lower(step);
+  return to_text(kernel) + to_text(loop::schedule_cpu(kernel, loop::host_target().vector_bytes));
+}
+
+}  // namespace weft

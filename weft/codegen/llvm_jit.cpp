@@ -1,0 +1,183 @@
+#include "weft/codegen/llvm_jit.h"
+
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/PassManager.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+
+#include <atomic>
+#include <cmath>
+#include <mutex>
+
+#include "weft/base/error.h"
+
+namespace weft::loop {
+namespace {
+
+template <class T>
+T take(llvm::Expected<T> value, const char* what) {
+  if (value) return static_cast<T&&>(*value);
+  std::string reason = llvm::toString(value.takeError());
+  WEFT_ASSERT(false, "{}: {}", what, reason);
+}
+void check(llvm::Error error, const char* what) {
+  if (!error) return;
+  std::string reason = llvm::toString(std::move(error));
+  WEFT_ASSERT(false, "{}: {}", what, reason);
+}
+
+void initialize_llvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+}
+
+HostTarget find_host() {
+  HostTarget host;
+  host.cpu = llvm::sys::getHostCPUName().str();
+  bool avx512 = false, avx2 = false;
+  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  std::vector<std::string> names;
+  for (const auto& feature : features)
+    names.push_back((feature.second ? "+" : "-") + feature.first().str());
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) host.features += (host.features.empty() ? "" : ",") + name;
+  avx512 = features.lookup("avx512f") && features.lookup("avx512vl") && features.lookup("avx512dq") &&
+           features.lookup("avx512bw");
+  avx2 = features.lookup("avx2");
+  host.vector_bytes = avx512 ? 64 : avx2 ? 32 : 16;
+  return host;
+}
+
+std::unique_ptr<llvm::TargetMachine> make_machine() {
+  initialize_llvm();
+  std::string problem, triple = llvm::sys::getProcessTriple();
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, problem);
+  WEFT_ASSERT(target != nullptr, "no LLVM target for {}: {}", triple, problem);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  const HostTarget& host = host_target();
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
+      triple, host.cpu, host.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+      llvm::CodeGenOptLevel::Default, true));
+}
+
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::SROAPass(llvm::SROAOptions::PreserveCFG));
+  passes.addPass(llvm::EarlyCSEPass());
+  passes.addPass(llvm::InstCombinePass());
+  passes.addPass(llvm::SimplifyCFGPass());
+  for (llvm::Function& function : module)
+    if (!function.isDeclaration()) passes.run(function, functions);
+}
+
+// Kernels call these by name and nothing else.
+llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
+  using Unary = double (*)(double);
+  using Binary = double (*)(double, double);
+  llvm::orc::SymbolMap symbols;
+  auto add = [&](const char* name, auto* function) {
+    symbols[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function),
+                                          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+  };
+  add("exp", static_cast<Unary>(std::exp)), add("expm1", static_cast<Unary>(std::expm1));
+  add("log", static_cast<Unary>(std::log)), add("log1p", static_cast<Unary>(std::log1p));
+  add("sin", static_cast<Unary>(std::sin)), add("cos", static_cast<Unary>(std::cos));
+  add("tan", static_cast<Unary>(std::tan)), add("asin", static_cast<Unary>(std::asin));
+  add("acos", static_cast<Unary>(std::acos)), add("atan", static_cast<Unary>(std::atan));
+  add("sinh", static_cast<Unary>(std::sinh)), add("cosh", static_cast<Unary>(std::cosh));
+  add("tanh", static_cast<Unary>(std::tanh)), add("erf", static_cast<Unary>(std::erf));
+  add("pow", static_cast<Binary>(std::pow)), add("atan2", static_cast<Binary>(std::atan2));
+  // What LLVM lowers to a call where the processor lacks the instruction.
+  add("fma", static_cast<double (*)(double, double, double)>(std::fma));
+  add("fmaf", static_cast<float (*)(float, float, float)>(std::fma));
+  add("floor", static_cast<Unary>(std::floor)), add("floorf", static_cast<float (*)(float)>(std::floor));
+  add("ceil", static_cast<Unary>(std::ceil)), add("ceilf", static_cast<float (*)(float)>(std::ceil));
+  add("trunc", static_cast<Unary>(std::trunc)), add("truncf", static_cast<float (*)(float)>(std::trunc));
+  add("nearbyint", static_cast<Unary>(std::nearbyint));
+  add("nearbyintf", static_cast<float (*)(float)>(std::nearbyint));
+  return symbols;
+}
+
+llvm::orc::LLJIT& jit() {
+  static std::unique_ptr<llvm::orc::LLJIT> instance = [] {
+    initialize_llvm();
+    auto built = take(llvm::orc::LLJITBuilder().create(), "starting the LLVM JIT");
+    check(built->getMainJITDylib().define(llvm::orc::absoluteSymbols(runtime_symbols(*built))),
+          "defining runtime symbols");
+    return built;
+  }();
+  return *instance;
+}
+
+// Unlinks a kernel when its last user is gone.
+struct Library {
+  llvm::orc::JITDylib& dylib;
+  explicit Library(llvm::orc::JITDylib& dylib) : dylib(dylib) {}
+  ~Library() { llvm::consumeError(jit().getExecutionSession().removeJITDylib(dylib)); }
+};
+}  // namespace
+
+const HostTarget& host_target() {
+  static const HostTarget host = find_host();
+  return host;
+}
+
+std::string compile_object(llvm::Module& module) {
+  thread_local std::unique_ptr<llvm::TargetMachine> machine = make_machine();
+  module.setDataLayout(machine->createDataLayout());
+  module.setTargetTriple(machine->getTargetTriple().str());
+  std::string width = std::to_string(host_target().vector_bytes * 8);
+  for (llvm::Function& function : module) {
+    if (function.isDeclaration()) continue;
+    function.addFnAttr("prefer-vector-width", width);
+    function.addFnAttr("min-legal-vector-width", width);
+    function.addFnAttr("target-cpu", host_target().cpu);
+    function.addFnAttr("target-features", host_target().features);
+  }
+  optimize(module, *machine);
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  bool refused = machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile);
+  WEFT_ASSERT(!refused, "LLVM cannot write object files for this machine");
+  passes.run(module);
+  return {bytes.begin(), bytes.end()};
+}
+
+LoadedCode load_object(const std::string& object, const std::vector<std::string>& functions) {
+  static std::atomic<int> count{0};
+  llvm::orc::LLJIT& engine = jit();
+  auto& dylib = take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
+  auto library = std::make_shared<Library>(dylib);
+  dylib.addToLinkOrder(engine.getMainJITDylib());
+  check(engine.addObjectFile(dylib, llvm::MemoryBuffer::getMemBufferCopy(object)), "adding a kernel");
+  LoadedCode code{.functions = {}, .owner = library};
+  for (const std::string& function : functions)
+    code.functions.push_back(take(engine.lookup(dylib, function), "linking a kernel").toPtr<void*>());
+  return code;
+}
+
+}  // namespace weft::loop

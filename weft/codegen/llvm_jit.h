@@ -1,0 +1,28 @@
+// Machine code for this process: object files from LLVM modules, linked by ORC.
+#pragma once
+
+#include <llvm/IR/Module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft::loop {
+
+struct HostTarget {
+  std::string cpu, features;
+  int vector_bytes = 16;  // of the widest registers worth using
+};
+const HostTarget& host_target();
+
+// Optimises the module and compiles it to an object file in memory.
+std::string compile_object(llvm::Module& module);
+
+// Links an object; the addresses of `functions` stay valid while the result lives.
+struct LoadedCode {
+  std::vector<void*> functions;
+  std::shared_ptr<void> owner;
+};
+LoadedCode load_object(const std::string& object, const std::vector<std::string>& functions);
+
+}  // namespace weft::loop

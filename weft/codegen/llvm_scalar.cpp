@@ -1,0 +1,254 @@
+#include "weft/codegen/llvm_scalar.h"
+
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/Module.h>
+
+#include <limits>
+
+#include "weft/base/error.h"
+
+namespace weft::loop {
+namespace {
+using llvm::Value;
+
+bool is_unsigned(DType type) { return type == DType::u8 || type == DType::boolean; }
+
+Value* number(Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
+Value* integer(Value* like, int64_t value) {
+  return llvm::ConstantInt::get(like->getType(), static_cast<uint64_t>(value), true);
+}
+
+Value* intrinsic(LlvmBuilder& b, llvm::Intrinsic::ID id, Value* x) {
+  return b.CreateUnaryIntrinsic(id, x);
+}
+
+// Of integers, without the traps: x / 0 = 0, x % 0 = 0, least / -1 wraps.
+Value* divide(LlvmBuilder& b, Value* x, Value* y, bool is_unsigned, bool remainder) {
+  Value* by_zero = b.CreateICmpEQ(y, integer(y, 0));
+  Value* zero = integer(x, 0);
+  if (is_unsigned) {
+    Value* safe = b.CreateSelect(by_zero, integer(y, 1), y);
+    Value* result = remainder ? b.CreateURem(x, safe) : b.CreateUDiv(x, safe);
+    return b.CreateSelect(by_zero, zero, result);
+  }
+  Value* by_minus_one = b.CreateICmpEQ(y, integer(y, -1));
+  Value* safe = b.CreateSelect(b.CreateOr(by_zero, by_minus_one), integer(y, 1), y);
+  Value* result = remainder ? b.CreateSRem(x, safe) : b.CreateSDiv(x, safe);
+  result = b.CreateSelect(by_minus_one, remainder ? zero : b.CreateNeg(x), result);
+  return b.CreateSelect(by_zero, zero, result);
+}
+
+Value* compare(LlvmBuilder& b, Op op, Value* x, Value* y, DType type) {
+  using P = llvm::CmpInst::Predicate;
+  bool real = is_float(type), no_sign = is_unsigned(type);
+  auto pick = [&](P floats, P without_sign, P with_sign) {
+    return b.CreateCmp(real ? floats : no_sign ? without_sign : with_sign, x, y);
+  };
+  switch (op) {
+    case Op::equal: return pick(P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ);
+    case Op::not_equal: return pick(P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE);
+    case Op::less: return pick(P::FCMP_OLT, P::ICMP_ULT, P::ICMP_SLT);
+    case Op::less_equal: return pick(P::FCMP_OLE, P::ICMP_ULE, P::ICMP_SLE);
+    case Op::greater: return pick(P::FCMP_OGT, P::ICMP_UGT, P::ICMP_SGT);
+    default: return pick(P::FCMP_OGE, P::ICMP_UGE, P::ICMP_SGE);
+  }
+}
+
+Value* convert(LlvmBuilder& b, Value* x, DType from, DType to) {
+  llvm::Type* type = shaped_as(register_type(b.getContext(), to), x->getType());
+  if (from == to) return x;
+  if (to == DType::boolean)
+    return is_float(from) ? b.CreateFCmpUNE(x, number(x, 0)) : b.CreateICmpNE(x, integer(x, 0));
+  if (is_float(from) && is_float(to)) return b.CreateFPCast(x, type);
+  if (is_float(to)) return is_unsigned(from) ? b.CreateUIToFP(x, type) : b.CreateSIToFP(x, type);
+  if (is_float(from)) {
+    auto id = is_unsigned(to) ? llvm::Intrinsic::fptoui_sat : llvm::Intrinsic::fptosi_sat;
+    return b.CreateIntrinsic(id, {type, x->getType()}, {x});
+  }
+  return b.CreateIntCast(x, type, !is_unsigned(from));
+}
+
+// f64 to f32 such that a second rounding to fewer bits gives what one rounding would: truncated, with
+// the last bit set if anything was lost (rounding to odd).
+Value* to_odd_float(LlvmBuilder& b, Value* x) {
+  llvm::Type* single = shaped_as(b.getFloatTy(), x->getType());
+  llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
+  Value* near = b.CreateFPTrunc(x, single);
+  Value* back = b.CreateFPExt(near, x->getType());
+  Value* bits = b.CreateBitCast(near, word);
+  Value* too_far = b.CreateFCmpOGT(intrinsic(b, llvm::Intrinsic::fabs, back),
+                                   intrinsic(b, llvm::Intrinsic::fabs, x));
+  Value* toward_zero = b.CreateSub(bits, b.CreateZExt(too_far, word));
+  Value* inexact = b.CreateZExt(b.CreateFCmpONE(back, x), word);
+  return b.CreateBitCast(b.CreateOr(toward_zero, inexact), single);
+}
+
+Value* round_f16(LlvmBuilder& b, Value* x) {
+  Value* half = b.CreateFPTrunc(x, shaped_as(b.getHalfTy(), x->getType()));
+  return b.CreateFPExt(half, x->getType());
+}
+
+// By integers: the machine's conversion flushes subnormals.
+Value* round_bf16(LlvmBuilder& b, Value* x) {
+  llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
+  Value* bits = b.CreateBitCast(x, word);
+  Value* odd = b.CreateAnd(b.CreateLShr(bits, 16), 1);
+  Value* rounded = b.CreateAdd(b.CreateAdd(bits, integer(bits, 0x7fff)), odd);
+  Value* nan = b.CreateOr(bits, integer(bits, 0x400000));
+  Value* result = b.CreateSelect(b.CreateFCmpUNO(x, x), nan, rounded);
+  return b.CreateBitCast(b.CreateAnd(result, integer(bits, -0x10000)), x->getType());
+}
+
+Value* call_libm(LlvmBuilder& b, Function function, std::span<Value* const> args) {
+  llvm::Module* module = b.GetInsertBlock()->getModule();
+  size_t count = args.size() > 1 && args[1] != nullptr ? 2 : 1;
+  std::vector<llvm::Type*> types(count, b.getDoubleTy());
+  auto callee = module->getOrInsertFunction(
+      name(function), llvm::FunctionType::get(b.getDoubleTy(), types, false));
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType());
+  if (vector == nullptr) return b.CreateCall(callee, {args.data(), count});
+  Value* result = llvm::PoisonValue::get(vector);
+  for (unsigned lane = 0; lane < vector->getNumElements(); ++lane) {
+    std::vector<Value*> scalars;
+    for (size_t i = 0; i < count; ++i) scalars.push_back(b.CreateExtractElement(args[i], lane));
+    result = b.CreateInsertElement(result, b.CreateCall(callee, scalars), lane);
+  }
+  return result;
+}
+}  // namespace
+
+llvm::Type* register_type(llvm::LLVMContext& context, DType type) {
+  switch (type) {
+    case DType::boolean: return llvm::Type::getInt1Ty(context);
+    case DType::u8:
+    case DType::i8: return llvm::Type::getInt8Ty(context);
+    case DType::i16: return llvm::Type::getInt16Ty(context);
+    case DType::i32: return llvm::Type::getInt32Ty(context);
+    case DType::i64: return llvm::Type::getInt64Ty(context);
+    case DType::f64: return llvm::Type::getDoubleTy(context);
+    default: return llvm::Type::getFloatTy(context);
+  }
+}
+
+llvm::Type* memory_type(llvm::LLVMContext& context, DType type) {
+  if (type == DType::boolean) return llvm::Type::getInt8Ty(context);
+  if (type == DType::bf16) return llvm::Type::getInt16Ty(context);
+  if (type == DType::f16) return llvm::Type::getHalfTy(context);
+  return register_type(context, type);
+}
+
+llvm::Type* shaped_as(llvm::Type* scalar, llvm::Type* like) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like);
+  return vector == nullptr ? scalar : llvm::FixedVectorType::get(scalar, vector->getNumElements());
+}
+
+Value* to_vector(LlvmBuilder& b, Value* value, int lanes) {
+  if (value->getType()->isVectorTy()) return value;
+  return b.CreateVectorSplat(static_cast<unsigned>(lanes), value);
+}
+
+llvm::Constant* constant(llvm::LLVMContext& context, const Instruction& in) {
+  llvm::Type* type = register_type(context, in.type);
+  if (is_float(in.type)) return llvm::ConstantFP::get(type, in.number);
+  return llvm::ConstantInt::get(type, static_cast<uint64_t>(in.integer), true);
+}
+
+Value* arithmetic(LlvmBuilder& b, const Instruction& in, std::span<Value* const> args, DType from) {
+  namespace I = llvm::Intrinsic;
+  Value *x = args[0], *y = args[1];
+  bool real = is_float(in.type);
+  switch (in.op) {
+    case Op::add: return real ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
+    case Op::sub: return real ? b.CreateFSub(x, y) : b.CreateSub(x, y);
+    case Op::mul: return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
+    case Op::div: return real ? b.CreateFDiv(x, y) : divide(b, x, y, is_unsigned(from), false);
+    case Op::remainder: return divide(b, x, y, is_unsigned(from), true);
+    case Op::fma: return b.CreateIntrinsic(I::fma, {x->getType()}, {x, y, args[2]});
+    case Op::sqrt: return intrinsic(b, I::sqrt, x);
+    case Op::floor: return intrinsic(b, I::floor, x);
+    case Op::ceil: return intrinsic(b, I::ceil, x);
+    case Op::trunc: return intrinsic(b, I::trunc, x);
+    case Op::rint: return intrinsic(b, I::nearbyint, x);
+    case Op::neg: return real ? b.CreateFNeg(x) : b.CreateNeg(x);
+    case Op::abs:
+      if (real) return intrinsic(b, I::fabs, x);
+      if (is_unsigned(from)) return x;
+      return b.CreateSelect(b.CreateICmpSLT(x, integer(x, 0)), b.CreateNeg(x), x);
+    case Op::logic_and: return b.CreateAnd(x, y);
+    case Op::logic_or: return b.CreateOr(x, y);
+    case Op::logic_xor: return b.CreateXor(x, y);
+    case Op::shift_left: return b.CreateShl(x, y);
+    case Op::shift_right: return b.CreateLShr(x, y);
+    case Op::select: return b.CreateSelect(x, y, args[2]);
+    case Op::convert: return convert(b, x, from, in.type);
+    case Op::bitcast:
+      return b.CreateBitCast(x, shaped_as(register_type(b.getContext(), in.type), x->getType()));
+    case Op::round_f16: return round_f16(b, from == DType::f64 ? to_odd_float(b, x) : x);
+    case Op::round_bf16: return round_bf16(b, from == DType::f64 ? to_odd_float(b, x) : x);
+    case Op::call: return call_libm(b, in.function, args);
+    default: return compare(b, in.op, x, y, from);
+  }
+}
+
+Value* from_memory(LlvmBuilder& b, Value* value, DType storage) {
+  llvm::Type* type = value->getType();
+  if (storage == DType::boolean) return b.CreateICmpNE(value, integer(value, 0));
+  if (storage == DType::f16) return b.CreateFPExt(value, shaped_as(b.getFloatTy(), type));
+  if (storage != DType::bf16) return value;
+  Value* wide = b.CreateShl(b.CreateZExt(value, shaped_as(b.getInt32Ty(), type)), 16);
+  return b.CreateBitCast(wide, shaped_as(b.getFloatTy(), type));
+}
+
+Value* to_memory(LlvmBuilder& b, Value* value, DType storage) {
+  llvm::Type* type = value->getType();
+  if (storage == DType::boolean) return b.CreateZExt(value, shaped_as(b.getInt8Ty(), type));
+  if (storage == DType::f16) return b.CreateFPTrunc(value, shaped_as(b.getHalfTy(), type));
+  if (storage != DType::bf16) return value;
+  Value* bits = b.CreateBitCast(value, shaped_as(b.getInt32Ty(), type));
+  return b.CreateTrunc(b.CreateLShr(bits, 16), shaped_as(b.getInt16Ty(), type));
+}
+
+llvm::Constant* identity(llvm::Type* type, Reduction reduction, DType dtype) {
+  bool greatest = reduction == Reduction::min || reduction == Reduction::argmin;
+  if (reduction == Reduction::sum) return llvm::Constant::getNullValue(type);
+  if (is_float(dtype)) {
+    if (reduction == Reduction::prod) return llvm::ConstantFP::get(type, 1.0);
+    return llvm::ConstantFP::getInfinity(type, !greatest);
+  }
+  if (reduction == Reduction::prod) return llvm::ConstantInt::get(type, 1);
+  unsigned bits = type->getScalarSizeInBits();
+  llvm::APInt least = is_unsigned(dtype) ? llvm::APInt::getMinValue(bits) : llvm::APInt::getSignedMinValue(bits);
+  llvm::APInt most = is_unsigned(dtype) ? llvm::APInt::getMaxValue(bits) : llvm::APInt::getSignedMaxValue(bits);
+  return llvm::ConstantInt::get(type, greatest ? most : least);
+}
+
+namespace {
+// value beats acc; for floats a nan beats all but a nan.
+Value* beats(LlvmBuilder& b, bool greatest, DType dtype, Value* value, Value* acc) {
+  Value* better = compare(b, greatest ? Op::greater : Op::less, value, acc, dtype);
+  if (!is_float(dtype)) return better;
+  Value* first_nan = b.CreateAnd(b.CreateFCmpUNO(value, value), b.CreateFCmpORD(acc, acc));
+  return b.CreateOr(better, first_nan);
+}
+}  // namespace
+
+Value* combine(LlvmBuilder& b, Reduction reduction, DType dtype, Value* acc, Value* value) {
+  bool real = is_float(dtype);
+  if (reduction == Reduction::sum) return real ? b.CreateFAdd(acc, value) : b.CreateAdd(acc, value);
+  if (reduction == Reduction::prod) return real ? b.CreateFMul(acc, value) : b.CreateMul(acc, value);
+  Value* better = compare(b, reduction == Reduction::max ? Op::greater : Op::less, value, acc, dtype);
+  if (real) better = b.CreateOr(better, b.CreateFCmpUNO(value, value));
+  return b.CreateSelect(better, value, acc);
+}
+
+Extreme combine(LlvmBuilder& b, Reduction reduction, DType dtype, Extreme acc, Extreme next) {
+  bool greatest = reduction == Reduction::argmax;
+  Value* better = beats(b, greatest, dtype, next.value, acc.value);
+  Value* worse = beats(b, greatest, dtype, acc.value, next.value);
+  Value* earlier = b.CreateICmpSLT(next.index, acc.index);
+  Value* take = b.CreateOr(better, b.CreateAnd(b.CreateNot(worse), earlier));
+  return {b.CreateSelect(take, next.value, acc.value), b.CreateSelect(take, next.index, acc.index)};
+}
+
+}  // namespace weft::loop

@@ -1,0 +1,78 @@
+#include "weft/codegen/loop_ir.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::loop {
+namespace {
+constexpr const char* op_names[] = {
+    "constant", "index", "in_range", "load", "reduce", "add", "sub", "mul", "div", "remainder",
+    "fma", "sqrt", "floor", "ceil", "trunc", "rint", "neg", "abs", "equal", "not_equal", "less",
+    "less_equal", "greater", "greater_equal", "and", "or", "xor", "shift_left", "shift_right",
+    "select", "convert", "bitcast", "round_f16", "round_bf16", "call"};
+constexpr const char* reduction_names[] = {"sum", "prod", "max", "min", "argmax", "argmin"};
+constexpr const char* function_names[] = {"", "exp", "expm1", "log", "log1p", "sin", "cos", "tan",
+                                          "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
+                                          "pow", "atan2"};
+
+std::string text(const Affine& at) { return fmt::format("{}+{}", at.offset, to_string(at.strides)); }
+
+std::string text(const Instruction& in) {
+  std::string line = fmt::format("{} {}", op_names[static_cast<int>(in.op)], name(in.type));
+  if (in.op == Op::constant)
+    line += is_float(in.type) ? fmt::format(" {}", in.number) : fmt::format(" {}", in.integer);
+  if (in.op == Op::reduce)
+    line += fmt::format(" {}", reduction_names[static_cast<int>(in.reduction)]);
+  if (in.op == Op::call) line += fmt::format(" {}", name(in.function));
+  if (in.op == Op::index) line += " " + text(in.at);
+  if (in.op == Op::in_range) line += fmt::format(" {} <= {} < {}", in.low, text(in.at), in.high);
+  if (in.op == Op::load)
+    line += fmt::format(" operand {} {} at {} scale {}", in.operand, name(in.storage), text(in.at),
+                        in.scale);
+  for (int arg : in.args) line += arg < 0 ? "" : fmt::format(" %{}", arg);
+  if (in.op == Op::load && in.args[0] < 0 && in.args[1] >= 0) line += " guarded";
+  return line;
+}
+}  // namespace
+
+const char* name(Function function) { return function_names[static_cast<int>(function)]; }
+
+int Kernel::loops() const {
+  int count = 1;
+  for (const Instruction& in : code)
+    if (in.op == Op::reduce) count = std::max(count, in.phase);
+  for (const Store& store : stores)
+    if ((store.axes & reduced_axes()) != 0) count = std::max(count, store.phase + 1);
+  return count;
+}
+
+uint32_t Kernel::reduced_axes() const {
+  uint32_t mask = 0;
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].reduced) mask |= 1u << i;
+  return mask;
+}
+
+int64_t Kernel::extent(uint32_t mask) const {
+  int64_t count = 1;
+  for (size_t i = 0; i < axes.size(); ++i)
+    if ((mask >> i & 1) != 0) count *= axes[i].extent;
+  return count;
+}
+
+std::string to_text(const Kernel& kernel) {
+  std::string lines = "axes";
+  for (const Axis& axis : kernel.axes)
+    lines += fmt::format(" {}{}", axis.extent, axis.reduced ? "r" : "");
+  lines += "\n";
+  for (size_t i = 0; i < kernel.code.size(); ++i)
+    lines += fmt::format("%{} = {}  # axes {:b} phase {}\n", i, text(kernel.code[i]),
+                         kernel.code[i].axes, kernel.code[i].phase);
+  for (const Store& store : kernel.stores)
+    lines += fmt::format("store result {} {} at {} %{}  # axes {:b} phase {}\n", store.result,
+                         name(store.storage), text(store.at), store.value, store.axes, store.phase);
+  return lines;
+}
+
+}  // namespace weft::loop

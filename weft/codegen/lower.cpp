@@ -1,0 +1,299 @@
+#include "weft/codegen/lower.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "weft/codegen/merge_axes.h"
+#include "weft/codegen/scalar_ops.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::loop {
+namespace {
+
+// Where an axis of a value is read: at position[axis] + shift, or, without an axis, at `shift`.
+struct Coordinate {
+  int axis = -1;
+  int64_t shift = 0;
+  auto operator<=>(const Coordinate&) const = default;
+};
+using View = std::vector<Coordinate>;  // one per axis of the value
+
+class Lowering {
+ public:
+  explicit Lowering(const Step& step) : step_(step), code_(kernel_) {
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      operands_[step.operands[i].value.node()] = static_cast<int>(i);
+    for (const Value& value : step.body) body_.insert({value.node(), true});
+    kernel_.operands = static_cast<int>(step.operands.size());
+    kernel_.results = static_cast<int>(step.results.size());
+  }
+
+  Kernel run() {
+    find_space();
+    for (size_t i = 0; i < step_.results.size(); ++i) store(static_cast<int>(i));
+    delay_stores_in_place();
+    merge_axes(kernel_);
+    return std::move(kernel_);
+  }
+
+ private:
+  // The iteration space: on each axis the largest extent of any value; reduced where reductions say so.
+  void find_space() {
+    Shape space;
+    Dims reduced;
+    auto grow = [&](const Shape& shape) {
+      if (shape.empty()) return;
+      if (space.empty()) space = Shape::filled(shape.size(), 1);
+      WEFT_ASSERT(shape.size() == space.size(), "{} in a fused kernel over {}", to_string(shape),
+                  to_string(space));
+      for (int i = 0; i < shape.size(); ++i)
+        if (shape[i] != 1) space[i] = shape[i];
+    };
+    for (const Access& result : step_.results) grow(result.value.shape());
+    for (const Value& value : step_.body) {
+      if (value->op->kind != OpKind::reduce) continue;
+      grow(value->inputs[0].shape());
+      for (int64_t axis : value->attrs.dims("axes"))
+        if (!reduced.contains(axis)) reduced.push_back(axis);
+    }
+    for (int i = 0; i < space.size(); ++i) kernel_.axes.push_back({space[i], reduced.contains(i)});
+  }
+
+  View whole(const Shape& shape) const {
+    View view;
+    for (int i = 0; i < shape.size(); ++i) view.push_back({shape[i] == 1 ? -1 : i, 0});
+    return view;
+  }
+
+  Affine at(const View& view, const Dims& strides, int64_t offset) const {
+    Affine result{offset, Dims::filled(static_cast<int>(kernel_.axes.size()), 0)};
+    for (size_t i = 0; i < view.size(); ++i) {
+      int64_t stride = strides[static_cast<int>(i)];
+      result.offset += view[i].shift * stride;
+      if (view[i].axis >= 0 && kernel_.axes[static_cast<size_t>(view[i].axis)].extent > 1)
+        result.strides[view[i].axis] += stride;
+    }
+    return result;
+  }
+
+  void store(int index) {
+    const Access& result = step_.results[static_cast<size_t>(index)];
+    const Value& value = result.value;
+    View view = whole(value.shape());
+    Store store{.result = index, .value = lower(value, view, -1).id, .storage = value.dtype()};
+    store.at = at(view, result.at.strides, result.at.offset);
+    for (int i = 0; i < value.rank(); ++i)
+      if (value.shape()[i] != 1) store.axes |= 1u << i;
+    store.phase = code_.at(store.value).phase;
+    kernel_.stores.push_back(store);
+  }
+
+  // A result in an operand's memory must not be written before the last loop that reads the operand.
+  void delay_stores_in_place() {
+    for (auto [result, operand] : step_.in_place) {
+      // Whether evaluating each instruction in a loop of its own loads from `operand`.
+      std::vector<bool> reads;
+      int last = 0;
+      for (const Instruction& in : kernel_.code) {
+        bool any = in.op == Op::load && in.operand == operand;
+        for (int arg : in.args) any = any || (arg >= 0 && reads[static_cast<size_t>(arg)]);
+        if (in.op == Op::reduce && any) last = std::max(last, in.phase - 1);
+        reads.push_back(any && in.op != Op::reduce);
+      }
+      for (const Store& store : kernel_.stores)
+        if (reads[static_cast<size_t>(store.value)]) last = std::max(last, store.phase);
+      for (Store& store : kernel_.stores)
+        if (store.result == result) store.phase = std::max(store.phase, last);
+    }
+  }
+
+  using Key = std::tuple<const Node*, View, int>;
+
+  // The scalar code of `value` at `view`. Loads are skipped where instruction `guard` is false.
+  Expr lower(const Value& value, const View& view, int guard) {
+    Key key{value.node(), view, guard};
+    auto it = known_.find(key);
+    if (it != known_.end()) return {&code_, it->second};
+    Expr result = operands_.contains(value.node()) ? load(value, view, guard, -1, 0)
+                                                   : compute(value, view, guard);
+    known_[key] = result.id;
+    return result;
+  }
+
+  Expr load(const Value& value, const View& view, int guard, int indirect, int64_t scale) {
+    auto it = operands_.find(value.node());
+    WEFT_ASSERT(it != operands_.end(), "{} is neither an operand nor in the body", value->op->name);
+    const Placement& place = step_.operands[static_cast<size_t>(it->second)].at;
+    Instruction in{.op = Op::load, .type = compute_type(value.dtype()), .args = {indirect, guard, -1}};
+    in.at = at(view, place.strides, place.offset);
+    in.operand = it->second;
+    in.storage = value.dtype();
+    in.scale = scale;
+    return code_.add(in);
+  }
+
+  Expr compute(const Value& value, const View& view, int guard) {
+    const Node& node = *value.node();
+    WEFT_ASSERT(body_.contains(value.node()) || node.op->kind == OpKind::leaf,
+                "{} is neither an operand nor in the body", node.op->name);
+    if (node.op->kind == OpKind::elementwise) return elementwise(node, view, guard);
+    if (node.op->kind == OpKind::reduce) return reduce(node, view, guard);
+    if (node.op->kind == OpKind::random) return random(node, view);
+    if (node.is("scalar")) return constant(code_, node.type.dtype, node.attrs.number("value"));
+    if (node.is("iota")) return iota(node, view);
+    if (node.is("broadcast")) return broadcast(node, view, guard);
+    if (node.is("pad")) return pad(node, view, guard);
+    if (node.is("concat")) return concat(node, view, guard);
+    if (node.is("gather")) return gather(node, view, guard);
+    WEFT_ASSERT(false, "{} cannot be part of a fused kernel", node.op->name);
+  }
+
+  Expr elementwise(const Node& node, const View& view, int guard) {
+    std::vector<Expr> args;
+    for (const Value& input : node.inputs) args.push_back(lower(input, view, guard));
+    return scalar_op(node.op->scalar, args, node.inputs[0].dtype(), node.type.dtype);
+  }
+
+  Expr position(const View& view, const Dims& strides) {
+    Instruction in{.op = Op::index, .type = DType::i64};
+    in.at = at(view, strides, 0);
+    return code_.add(in);
+  }
+
+  Expr iota(const Node& node, const View& view) {
+    Dims strides = Dims::filled(node.type.shape.size(), 0);
+    strides[static_cast<int>(node.attrs.integer("axis"))] = 1;
+    return round_to(position(view, strides), node.type.dtype);
+  }
+
+  Expr random(const Node& node, const View& view) {
+    Expr index = position(view, row_major_strides(node.type.shape));
+    Expr step = lower(node.inputs[0], {}, -1);
+    return random_uniform(index, step, node.attrs.integer("seed"), node.attrs.integer("stream"));
+  }
+
+  Expr broadcast(const Node& node, const View& view, int guard) {
+    const Value& x = node.inputs[0];
+    View inner(view.end() - x.rank(), view.end());
+    for (int i = 0; i < x.rank(); ++i)
+      if (x.shape()[i] == 1) inner[static_cast<size_t>(i)] = {};
+    return lower(x, inner, guard);
+  }
+
+  // Whether the position along axis `axis` of the view lies in [0, extent), and in `guard`.
+  Expr inside(const View& view, int axis, int64_t extent, int guard) {
+    Instruction in{.op = Op::in_range, .type = DType::boolean};
+    Dims strides = Dims::filled(static_cast<int>(view.size()), 0);
+    strides[axis] = 1;
+    in.at = at(view, strides, 0);
+    in.high = extent;
+    Expr here = code_.add(in);
+    return guard < 0 ? here : here & Expr{&code_, guard};
+  }
+
+  Expr pad(const Node& node, View view, int guard) {
+    const Value& x = node.inputs[0];
+    const Dims &low = node.attrs.dims("low"), &high = node.attrs.dims("high");
+    int all = -1;
+    for (int i = 0; i < x.rank(); ++i) {
+      view[static_cast<size_t>(i)].shift -= low[i];
+      if (low[i] != 0 || high[i] != 0) all = inside(view, i, x.shape()[i], all).id;
+    }
+    if (all < 0) return lower(x, view, guard);
+    Expr condition{&code_, all};
+    int both = guard < 0 ? all : (condition & Expr{&code_, guard}).id;
+    Expr padding = constant(code_, node.type.dtype, node.attrs.number("value"));
+    return select(condition, lower(x, view, both), padding);
+  }
+
+  Expr concat(const Node& node, const View& view, int guard) {
+    int axis = static_cast<int>(node.attrs.integer("axis"));
+    int64_t start = 0;
+    std::vector<std::pair<Expr, Expr>> parts;  // where, what
+    for (const Value& part : node.inputs) {
+      View inner = view;
+      inner[static_cast<size_t>(axis)].shift -= start;
+      start += part.shape()[axis];
+      if (part.shape()[axis] == 0) continue;
+      Expr here = inside(inner, axis, part.shape()[axis], -1);
+      int both = guard < 0 ? here.id : (here & Expr{&code_, guard}).id;
+      parts.emplace_back(here, lower(part, inner, both));
+    }
+    if (parts.empty()) return constant(code_, node.type.dtype, 0);
+    Expr result = parts.back().second;
+    for (size_t i = parts.size() - 1; i-- > 0;)
+      result = select(parts[i].first, parts[i].second, result);
+    return result;
+  }
+
+  // An index outside [0, extent) reads zero.
+  Expr gather(const Node& node, const View& view, int guard) {
+    const Value &x = node.inputs[0], &indices = node.inputs[1];
+    auto axis = static_cast<int>(node.attrs.integer("axis"));
+    auto first = view.begin() + axis;
+    Expr raw = lower(indices, View(first, first + indices.rank()), guard);
+    Expr index = convert(raw, DType::i64);
+    int64_t extent = x.shape()[axis];
+    Expr valid = index < static_cast<double>(extent);
+    if (indices.dtype() != DType::u8) valid = valid & (index >= 0.0);
+    if (guard >= 0) valid = valid & Expr{&code_, guard};
+    View inner(view.begin(), first);
+    inner.push_back({});
+    inner.insert(inner.end(), first + indices.rank(), view.end());
+    auto it = operands_.find(x.node());
+    WEFT_ASSERT(it != operands_.end(), "gather from a value that is not in memory");
+    int64_t scale = step_.operands[static_cast<size_t>(it->second)].at.strides[axis];
+    return load(x, inner, valid.id, index.id, scale);
+  }
+
+  Expr reduce(const Node& node, const View& view, int guard) {
+    const Value& x = node.inputs[0];
+    const Dims& axes = node.attrs.dims("axes");
+    WEFT_ASSERT(guard < 0, "a reduction behind a pad, concat or gather");
+    View inner = whole(x.shape());
+    for (int i = 0; i < x.rank(); ++i) {
+      const Axis& axis = kernel_.axes[static_cast<size_t>(i)];
+      bool kept = !axes.contains(i);
+      WEFT_ASSERT(!kept || view[static_cast<size_t>(i)] == inner[static_cast<size_t>(i)],
+                  "a reduction that is read elsewhere than at its own position");
+      WEFT_ASSERT(kept || x.shape()[i] == axis.extent, "reductions of different extents: {} and {}",
+                  x.shape()[i], axis.extent);
+      WEFT_ASSERT(kept != axis.reduced || axis.extent == 1, "reductions over different axes");
+    }
+    return finish_reduce(node, lower(x, inner, -1), axes);
+  }
+
+  Expr finish_reduce(const Node& node, Expr argument, const Dims& axes) {
+    static const std::map<std::string_view, Reduction> kinds{
+        {"sum", Reduction::sum}, {"prod", Reduction::prod}, {"max", Reduction::max},
+        {"min", Reduction::min}, {"argmax", Reduction::argmax}, {"argmin", Reduction::argmin}};
+    auto kind = kinds.find(node.op->name);
+    WEFT_ASSERT(kind != kinds.end(), "unknown reduction {}", node.op->name);
+    Instruction in{.op = Op::reduce, .type = argument.type(), .args = {argument.id, -1, -1}};
+    in.reduction = kind->second;
+    if (in.reduction == Reduction::argmax || in.reduction == Reduction::argmin) {
+      WEFT_ASSERT(axes.size() == 1, "{} over {} axes", node.op->name, axes.size());
+      Dims strides = Dims::filled(node.type.shape.size(), 0);
+      strides[static_cast<int>(axes[0])] = 1;
+      in.args[1] = position(whole(node.inputs[0].shape()), strides).id;
+      in.type = DType::i64;
+      return code_.add(in);
+    }
+    bool exact = in.reduction == Reduction::max || in.reduction == Reduction::min;
+    Expr result = code_.add(in);
+    return exact ? result : round_to(result, node.type.dtype);
+  }
+
+  const Step& step_;
+  Kernel kernel_;
+  Code code_;
+  std::unordered_map<const Node*, int> operands_;
+  std::unordered_map<const Node*, bool> body_;
+  std::map<Key, int> known_;
+};
+}  // namespace
+
+Kernel lower(const Step& step) { return Lowering(step).run(); }
+
+}  // namespace weft::loop

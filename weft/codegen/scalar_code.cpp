@@ -1,0 +1,148 @@
+#include "weft/codegen/scalar_code.h"
+
+#include <cmath>
+
+#include "weft/base/error.h"
+
+namespace weft::loop {
+namespace {
+// Everything that makes an instruction what it is, as bytes.
+std::string key_of(const Instruction& in) {
+  std::string key;
+  auto put = [&](const auto& value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  put(in.op), put(in.type), put(in.args), put(in.number), put(in.integer), put(in.low), put(in.high);
+  put(in.operand), put(in.storage), put(in.scale), put(in.reduction), put(in.function);
+  put(in.at.offset);
+  for (int64_t stride : in.at.strides) put(stride);
+  return key;
+}
+
+uint32_t axes_of(const Affine& at) {
+  uint32_t axes = 0;
+  for (int i = 0; i < at.strides.size(); ++i)
+    if (at.strides[i] != 0) axes |= 1u << i;
+  return axes;
+}
+
+Expr compare(Op op, Expr a, Expr b) { return a.code->op(op, DType::boolean, a, b); }
+Expr binary(Op op, Expr a, Expr b) {
+  WEFT_ASSERT(a.type() == b.type(), "operands of types {} and {}", name(a.type()), name(b.type()));
+  return a.code->op(op, a.type(), a, b);
+}
+Expr unary(Op op, Expr x) { return x.code->op(op, x.type(), x); }
+}  // namespace
+
+DType Expr::type() const { return code->at(id).type; }
+
+Expr Code::number(DType type, double value) {
+  if (!is_float(type)) return integer(type, static_cast<int64_t>(value));
+  double rounded = type == DType::f64 ? value : static_cast<float>(value);
+  return add({.op = Op::constant, .type = type, .number = rounded});
+}
+
+Expr Code::integer(DType type, int64_t value) {
+  return add({.op = Op::constant, .type = type, .integer = value});
+}
+
+Expr Code::add(Instruction in) {
+  in.axes |= axes_of(in.at);
+  for (int arg : in.args) {
+    if (arg < 0) continue;
+    in.axes |= at(arg).axes;
+    in.phase = std::max(in.phase, at(arg).phase);
+  }
+  if (in.op == Op::reduce) {
+    in.axes &= ~kernel_.reduced_axes();
+    ++in.phase;
+  }
+  auto [it, fresh] = known_.try_emplace(key_of(in), static_cast<int>(kernel_.code.size()));
+  if (fresh) kernel_.code.push_back(std::move(in));
+  return {this, it->second};
+}
+
+Expr Code::op(Op op, DType type, Expr a, Expr b, Expr c) {
+  return add({.op = op, .type = type, .args = {a.id, b.id, c.id}});
+}
+
+Expr constant_like(Expr like, double value) { return like.code->number(like.type(), value); }
+
+Expr operator+(Expr a, Expr b) { return binary(Op::add, a, b); }
+Expr operator-(Expr a, Expr b) { return binary(Op::sub, a, b); }
+Expr operator*(Expr a, Expr b) { return binary(Op::mul, a, b); }
+Expr operator/(Expr a, Expr b) { return binary(Op::div, a, b); }
+Expr operator-(Expr a) { return unary(Op::neg, a); }
+Expr operator+(Expr a, double b) { return a + constant_like(a, b); }
+Expr operator-(Expr a, double b) { return a - constant_like(a, b); }
+Expr operator-(double a, Expr b) { return constant_like(b, a) - b; }
+Expr operator*(Expr a, double b) { return a * constant_like(a, b); }
+Expr operator/(double a, Expr b) { return constant_like(b, a) / b; }
+Expr operator&(Expr a, Expr b) { return binary(Op::logic_and, a, b); }
+Expr operator|(Expr a, Expr b) { return binary(Op::logic_or, a, b); }
+Expr operator^(Expr a, Expr b) { return binary(Op::logic_xor, a, b); }
+Expr operator&(Expr a, int64_t b) { return a & a.code->integer(a.type(), b); }
+Expr operator|(Expr a, int64_t b) { return a | a.code->integer(a.type(), b); }
+Expr operator<<(Expr a, int bits) {
+  return binary(Op::shift_left, a, a.code->integer(a.type(), bits));
+}
+Expr operator>>(Expr a, int bits) {
+  return binary(Op::shift_right, a, a.code->integer(a.type(), bits));
+}
+Expr operator!(Expr a) { return a ^ a.code->integer(DType::boolean, 1); }
+Expr operator<(Expr a, Expr b) { return compare(Op::less, a, b); }
+Expr operator<=(Expr a, Expr b) { return compare(Op::less_equal, a, b); }
+Expr operator>(Expr a, Expr b) { return compare(Op::greater, a, b); }
+Expr operator>=(Expr a, Expr b) { return compare(Op::greater_equal, a, b); }
+Expr operator==(Expr a, Expr b) { return compare(Op::equal, a, b); }
+Expr operator!=(Expr a, Expr b) { return compare(Op::not_equal, a, b); }
+Expr operator<(Expr a, double b) { return a < constant_like(a, b); }
+Expr operator<=(Expr a, double b) { return a <= constant_like(a, b); }
+Expr operator>(Expr a, double b) { return a > constant_like(a, b); }
+Expr operator>=(Expr a, double b) { return a >= constant_like(a, b); }
+Expr operator==(Expr a, double b) { return a == constant_like(a, b); }
+Expr operator!=(Expr a, double b) { return a != constant_like(a, b); }
+
+Expr fma(Expr a, Expr b, Expr c) { return a.code->op(Op::fma, a.type(), a, b, c); }
+Expr fma(Expr a, Expr b, double c) { return fma(a, b, constant_like(a, c)); }
+Expr fma(Expr a, double b, Expr c) { return fma(a, constant_like(a, b), c); }
+Expr select(Expr condition, Expr a, Expr b) {
+  WEFT_ASSERT(a.type() == b.type(), "branches of types {} and {}", name(a.type()), name(b.type()));
+  return condition.code->op(Op::select, a.type(), condition, a, b);
+}
+Expr select(Expr condition, Expr a, double b) { return select(condition, a, constant_like(a, b)); }
+Expr select(Expr condition, double a, Expr b) { return select(condition, constant_like(b, a), b); }
+Expr sqrt(Expr x) { return unary(Op::sqrt, x); }
+Expr floor(Expr x) { return unary(Op::floor, x); }
+Expr ceil(Expr x) { return unary(Op::ceil, x); }
+Expr trunc(Expr x) { return unary(Op::trunc, x); }
+Expr rint(Expr x) { return unary(Op::rint, x); }
+Expr abs(Expr x) { return unary(Op::abs, x); }
+Expr is_nan(Expr x) { return x != x; }
+
+Expr convert(Expr x, DType type) {
+  return x.type() == type ? x : x.code->op(Op::convert, type, x);
+}
+Expr bitcast(Expr x, DType type) { return x.code->op(Op::bitcast, type, x); }
+
+Expr call(Function function, Expr a, Expr b) {
+  Instruction in{.op = Op::call, .type = DType::f64, .args = {a.id, b.id, -1}};
+  in.function = function;
+  return a.code->add(in);
+}
+
+namespace {
+// `better` as the machine's maximum: its second operand where either is nan.
+Expr extremum(Op better, Expr a, Expr b) {
+  const Instruction& first = a.code->at(a.id);
+  if (first.op == Op::constant && !std::isnan(first.number)) std::swap(a, b);
+  const Instruction& second = b.code->at(b.id);
+  if (!is_float(a.type()) || (second.op == Op::constant && !std::isnan(second.number)))
+    return select(compare(better, b, a), b, a);
+  return select(is_nan(a), a, select(compare(better, a, b), a, b));
+}
+}  // namespace
+Expr maximum(Expr a, Expr b) { return extremum(Op::greater, a, b); }
+Expr minimum(Expr a, Expr b) { return extremum(Op::less, a, b); }
+
+}  // namespace weft::loop

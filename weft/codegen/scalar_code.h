@@ -1,0 +1,91 @@
+// Writes scalar code of the loop IR as formulas: Expr is an instruction, operators append one. Equal
+// instructions are written once.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "weft/codegen/loop_ir.h"
+
+namespace weft::loop {
+
+class Code;
+
+struct Expr {
+  Code* code = nullptr;
+  int id = -1;
+
+  DType type() const;
+};
+
+class Code {
+ public:
+  explicit Code(Kernel& kernel) : kernel_(kernel) {}
+
+  Expr number(DType type, double value);      // rounded to integers where `type` is one
+  Expr integer(DType type, int64_t value);
+  // Appends, or finds, the instruction; derives its axes (for arithmetic) and its phase.
+  Expr add(Instruction instruction);
+  Expr op(Op op, DType type, Expr a, Expr b = {}, Expr c = {});
+
+  const Instruction& at(int id) const { return kernel_.code[static_cast<size_t>(id)]; }
+  const Kernel& kernel() const { return kernel_; }
+
+ private:
+  Kernel& kernel_;
+  std::unordered_map<std::string, int> known_;
+};
+
+Expr operator+(Expr a, Expr b);
+Expr operator-(Expr a, Expr b);
+Expr operator*(Expr a, Expr b);
+Expr operator/(Expr a, Expr b);
+Expr operator-(Expr a);
+Expr operator+(Expr a, double b);
+Expr operator-(Expr a, double b);
+Expr operator-(double a, Expr b);
+Expr operator*(Expr a, double b);
+Expr operator/(double a, Expr b);
+Expr operator&(Expr a, Expr b);  // booleans too
+Expr operator|(Expr a, Expr b);
+Expr operator^(Expr a, Expr b);
+Expr operator&(Expr a, int64_t b);
+Expr operator|(Expr a, int64_t b);
+Expr operator<<(Expr a, int bits);
+Expr operator>>(Expr a, int bits);
+Expr operator!(Expr a);          // boolean
+Expr operator<(Expr a, Expr b);
+Expr operator<=(Expr a, Expr b);
+Expr operator>(Expr a, Expr b);
+Expr operator>=(Expr a, Expr b);
+Expr operator==(Expr a, Expr b);
+Expr operator!=(Expr a, Expr b);
+Expr operator<(Expr a, double b);
+Expr operator<=(Expr a, double b);
+Expr operator>(Expr a, double b);
+Expr operator>=(Expr a, double b);
+Expr operator==(Expr a, double b);
+Expr operator!=(Expr a, double b);
+
+Expr constant_like(Expr like, double value);
+Expr fma(Expr a, Expr b, Expr c);
+Expr fma(Expr a, Expr b, double c);
+Expr fma(Expr a, double b, Expr c);
+Expr select(Expr condition, Expr a, Expr b);
+Expr select(Expr condition, Expr a, double b);
+Expr select(Expr condition, double a, Expr b);
+Expr sqrt(Expr x);
+Expr floor(Expr x);
+Expr ceil(Expr x);
+Expr trunc(Expr x);
+Expr rint(Expr x);
+Expr abs(Expr x);
+Expr is_nan(Expr x);
+Expr convert(Expr x, DType type);
+Expr bitcast(Expr x, DType type);
+Expr call(Function function, Expr a, Expr b = {});
+// The larger; nan if either is.
+Expr maximum(Expr a, Expr b);
+Expr minimum(Expr a, Expr b);
+
+}  // namespace weft::loop

@@ -1,0 +1,161 @@
+#include "weft/codegen/scalar_ops.h"
+
+#include <limits>
+
+#include "weft/base/error.h"
+#include "weft/codegen/vector_math.h"
+
+namespace weft::loop {
+namespace {
+// Division that rounds to minus infinity, and its remainder, which has the sign of the divisor.
+Expr integer_floor_divide(Expr a, Expr b) {
+  Expr quotient = a / b;
+  Expr inexact = quotient * b != a;
+  Expr opposite = (a < 0.0) != (b < 0.0);
+  return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
+}
+// f32 by way of f64, where the quotient cannot round up to a whole number.
+Expr floor_divide(Expr a, Expr b) {
+  if (!is_float(a.type())) return integer_floor_divide(a, b);
+  return convert(floor(convert(a, DType::f64) / convert(b, DType::f64)), a.type());
+}
+Expr remainder(Expr a, Expr b) {
+  if (is_float(a.type())) {
+    Expr x = convert(a, DType::f64), y = convert(b, DType::f64);
+    return convert(x - floor(x / y) * y, a.type());
+  }
+  Expr rest = a.code->op(Op::remainder, a.type(), a, b);
+  return select((rest != 0.0) & ((rest < 0.0) != (b < 0.0)), rest + b, rest);
+}
+
+Expr sign(Expr x) {
+  Expr one = constant_like(x, 1), zero = constant_like(x, 0);
+  Expr negative = x.type() == DType::u8 ? zero : select(x < 0.0, constant_like(x, -1), zero);
+  return select(x > 0.0, one, negative);
+}
+Expr is_finite(Expr x) { return abs(x) < std::numeric_limits<double>::infinity(); }
+
+// A function of floats; of integers by way of f64.
+template <class F>
+Expr through_float(F function, Expr x) {
+  if (is_float(x.type())) return function(x);
+  return convert(function(convert(x, DType::f64)), x.type());
+}
+
+Expr truth(Expr x) { return convert(x, DType::boolean); }
+
+Expr unary(ScalarOp op, Expr x) {
+  switch (op) {
+    case ScalarOp::identity: return x;
+    case ScalarOp::neg: return -x;
+    case ScalarOp::abs: return abs(x);
+    case ScalarOp::sign: return sign(x);
+    case ScalarOp::logical_not: return !truth(x);
+    case ScalarOp::is_nan: return is_nan(x);
+    case ScalarOp::is_finite: return is_finite(x);
+    case ScalarOp::exp: return through_float(exp, x);
+    case ScalarOp::expm1: return through_float(expm1, x);
+    case ScalarOp::log: return through_float(log, x);
+    case ScalarOp::log1p: return through_float(log1p, x);
+    case ScalarOp::sqrt: return through_float([](Expr v) { return sqrt(v); }, x);
+    case ScalarOp::rsqrt: return through_float(rsqrt, x);
+    case ScalarOp::sin: return through_float(sin, x);
+    case ScalarOp::cos: return through_float(cos, x);
+    case ScalarOp::tan: return through_float(tan, x);
+    case ScalarOp::asin: return through_float(asin, x);
+    case ScalarOp::acos: return through_float(acos, x);
+    case ScalarOp::atan: return through_float(atan, x);
+    case ScalarOp::sinh: return through_float(sinh, x);
+    case ScalarOp::cosh: return through_float(cosh, x);
+    case ScalarOp::tanh: return through_float(tanh, x);
+    case ScalarOp::erf: return through_float(erf, x);
+    case ScalarOp::floor: return is_float(x.type()) ? floor(x) : x;
+    case ScalarOp::ceil: return is_float(x.type()) ? ceil(x) : x;
+    case ScalarOp::trunc: return is_float(x.type()) ? trunc(x) : x;
+    case ScalarOp::round: return is_float(x.type()) ? rint(x) : x;
+    case ScalarOp::reciprocal: return 1 / x;
+    default: break;
+  }
+  WEFT_ASSERT(false, "scalar op {} does not take one operand", static_cast<int>(op));
+}
+
+Expr binary(ScalarOp op, Expr a, Expr b) {
+  switch (op) {
+    case ScalarOp::add: return a + b;
+    case ScalarOp::sub: return a - b;
+    case ScalarOp::mul: return a * b;
+    case ScalarOp::div: return a / b;
+    case ScalarOp::pow: {
+      if (is_float(a.type())) return pow(a, b);
+      return convert(pow(convert(a, DType::f64), convert(b, DType::f64)), a.type());
+    }
+    case ScalarOp::maximum: return maximum(a, b);
+    case ScalarOp::minimum: return minimum(a, b);
+    case ScalarOp::remainder: return remainder(a, b);
+    case ScalarOp::floor_divide: return floor_divide(a, b);
+    case ScalarOp::atan2: return atan2(a, b);
+    case ScalarOp::equal: return a == b;
+    case ScalarOp::not_equal: return a != b;
+    case ScalarOp::less: return a < b;
+    case ScalarOp::less_equal: return a <= b;
+    case ScalarOp::greater: return a > b;
+    case ScalarOp::greater_equal: return a >= b;
+    case ScalarOp::logical_and: return truth(a) & truth(b);
+    case ScalarOp::logical_or: return truth(a) | truth(b);
+    case ScalarOp::logical_xor: return truth(a) ^ truth(b);
+    default: break;
+  }
+  WEFT_ASSERT(false, "scalar op {} does not take two operands", static_cast<int>(op));
+}
+}  // namespace
+
+DType compute_type(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype;
+}
+
+Expr round_to(Expr x, DType dtype) {
+  if (dtype != DType::f16 && dtype != DType::bf16) return convert(x, dtype);
+  if (x.type() != DType::f32) x = convert(x, DType::f64);
+  return x.code->op(dtype == DType::f16 ? Op::round_f16 : Op::round_bf16, DType::f32, x);
+}
+
+Expr scalar_op(ScalarOp op, std::span<const Expr> args, DType from, DType to) {
+  if (op == ScalarOp::cast) return from == to ? args[0] : round_to(args[0], to);
+  if (op == ScalarOp::select) return select(args[0], args[1], args[2]);
+  Expr value = args.size() == 1 ? unary(op, args[0]) : binary(op, args[0], args[1]);
+  bool exact = op == ScalarOp::identity || op == ScalarOp::neg || op == ScalarOp::abs ||
+               op == ScalarOp::maximum || op == ScalarOp::minimum || op == ScalarOp::sign;
+  return exact ? value : round_to(value, to);
+}
+
+Expr constant(Code& code, DType dtype, double value) {
+  if (dtype == DType::boolean) return code.integer(dtype, value != 0 ? 1 : 0);
+  if (dtype == DType::f16) return code.number(DType::f32, to_float(to_half(value)));
+  if (dtype == DType::bf16) return code.number(DType::f32, to_float(to_bfloat16(value)));
+  return code.number(dtype, value);
+}
+
+Expr random_uniform(Expr index, Expr step, int64_t seed, int64_t stream) {
+  constexpr int64_t low_word = 0xffffffff;
+  Code& code = *index.code;
+  auto word = [&](int64_t value) { return code.integer(DType::i64, value & low_word); };
+  Expr block = index >> 2;
+  Expr counter[4] = {block & low_word, block >> 32, step & low_word, word(stream)};
+  uint64_t key0 = static_cast<uint64_t>(seed) & low_word, key1 = static_cast<uint64_t>(seed) >> 32;
+  for (int round = 0; round < 10; ++round) {
+    Expr product0 = counter[0] * word(0xD2511F53), product1 = counter[2] * word(0xCD9E8D57);
+    Expr next[4] = {(product1 >> 32) ^ counter[1] ^ word(static_cast<int64_t>(key0)),
+                    product1 & low_word,
+                    (product0 >> 32) ^ counter[3] ^ word(static_cast<int64_t>(key1)),
+                    product0 & low_word};
+    std::copy(next, next + 4, counter);
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  Expr lane = index & int64_t{3};
+  Expr bits = select(lane == 0.0, counter[0], select(lane == 1.0, counter[1],
+                     select(lane == 2.0, counter[2], counter[3])));
+  return convert(convert(bits >> 8, DType::i32), DType::f32) * 0x1p-24;
+}
+
+}  // namespace weft::loop

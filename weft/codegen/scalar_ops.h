@@ -1,0 +1,23 @@
+// What each ScalarOp of the graph is in scalar code, for every dtype.
+#pragma once
+
+#include <span>
+
+#include "weft/codegen/scalar_code.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::loop {
+
+// The type in which values of `dtype` are computed: f32 for f16 and bf16.
+DType compute_type(DType dtype);
+// `x` rounded to what `dtype` can represent, in its compute type. Converts.
+Expr round_to(Expr x, DType dtype);
+// One elementwise node: `from` is the dtype of its first value operand, `to` of the result.
+Expr scalar_op(ScalarOp op, std::span<const Expr> args, DType from, DType to);
+// A constant of the graph, rounded to `dtype`.
+Expr constant(Code& code, DType dtype, double value);
+// f32 in [0, 1): word `index % 4` of Philox 4x32-10 (Salmon et al. 2011) with key {lo(seed),
+// hi(seed)} and counter {lo(index / 4), hi(index / 4), lo(step), stream}; its top 24 bits.
+Expr random_uniform(Expr index, Expr step, int64_t seed, int64_t stream);
+
+}  // namespace weft::loop

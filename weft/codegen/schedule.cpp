@@ -1,0 +1,282 @@
+#include "weft/codegen/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "weft/base/buffer.h"
+
+namespace weft::loop {
+namespace {
+constexpr int64_t flat_block = 8192;       // columns of an item without reductions
+constexpr int64_t reduced_block = 1024;    // with them: a few accumulators of a block stay in L1
+constexpr size_t kept_limit = 256 << 10;   // bytes of kept values: they should stay in L2
+constexpr double worth_keeping = 10;       // vector operations
+constexpr double split_grain = 32768;      // elements of an item that is worth a thread's while
+constexpr int64_t most_items = 64;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+size_t align(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+
+double cost(const Instruction& in) {
+  switch (in.op) {
+    case Op::constant: return 0;
+    case Op::call: return 300;
+    case Op::div:
+    case Op::remainder:
+    case Op::sqrt: return 6;
+    case Op::load: return in.args[0] >= 0 ? 8 : 1;
+    default: return size_of(in.type) > 4 ? 2 : 1;
+  }
+}
+
+class Scheduler {
+ public:
+  Scheduler(const Kernel& kernel, int vector_bytes) : kernel_(kernel), reduced_(kernel.reduced_axes()) {
+    choose_vector_axis();
+    choose_lanes(vector_bytes);
+    choose_loops();
+    find_dependencies();
+    for (size_t i = 0; i < kernel.code.size(); ++i)
+      if (kernel.code[i].op == Op::reduce)
+        s_.reductions.push_back({static_cast<int>(i), 0, kernel.code[i].phase});
+    choose_block();
+    choose_split();
+    s_.stride = round_up(s_.columns ? s_.block : 1, s_.columns ? s_.lanes : 1);
+    choose_arrays();
+    lay_out();
+    estimate_work();
+  }
+  CpuSchedule take() { return std::move(s_); }
+
+ private:
+  const Instruction& code(int i) const { return kernel_.code[static_cast<size_t>(i)]; }
+  int64_t extent(int axis) const { return kernel_.axes[static_cast<size_t>(axis)].extent; }
+
+  // The axis with the most bytes next to each other; on equal terms the last.
+  void choose_vector_axis() {
+    double best = 0;
+    for (int axis = 0; axis < static_cast<int>(kernel_.axes.size()); ++axis) {
+      double score = extent(axis) > 1 ? 1e-3 : 0;
+      auto add = [&](const Affine& at, uint32_t axes, DType storage, bool indirect, double strided) {
+        int64_t stride = at.strides[axis];
+        double bytes = static_cast<double>(kernel_.extent(axes)) * static_cast<double>(size_of(storage));
+        if (stride == 1 && !indirect) score += bytes;
+        else if (stride != 0 || indirect) score -= strided * bytes;
+      };
+      for (const Instruction& in : kernel_.code) {
+        if (in.op != Op::load) continue;
+        bool indirect = in.args[0] >= 0 && (code(in.args[0]).axes >> axis & 1) != 0;
+        add(in.at, in.axes, in.storage, indirect, 1);
+      }
+      for (const Store& store : kernel_.stores) add(store.at, store.axes, store.storage, false, 2);
+      if (axis == 0 || score >= best) {
+        best = score;
+        s_.vector_axis = axis;
+      }
+    }
+    s_.columns = !kernel_.axes[static_cast<size_t>(s_.vector_axis)].reduced;
+  }
+
+  // As many lanes as the widest register has of the narrowest type that is computed with (at least 4
+  // bytes), and no more than the axis can use.
+  void choose_lanes(int vector_bytes) {
+    bool wide = true;
+    for (const Instruction& in : kernel_.code)
+      if (in.op != Op::constant && in.type != DType::boolean && size_of(in.type) < 8) wide = false;
+    s_.lanes = vector_bytes / (wide ? 8 : 4);
+    while (s_.lanes > 1 && s_.lanes / 2 >= extent(s_.vector_axis)) s_.lanes /= 2;
+  }
+
+  void choose_loops() {
+    int64_t items = 1;
+    for (int axis = 0; axis < static_cast<int>(kernel_.axes.size()); ++axis) {
+      if (axis == s_.vector_axis) continue;
+      bool reduced = kernel_.axes[static_cast<size_t>(axis)].reduced;
+      (reduced ? s_.inner : s_.outer).push_back(axis);
+      if (!reduced) items *= extent(axis);
+    }
+    s_.items = items;
+    bool over_rows = s_.columns && !s_.inner.empty();
+    s_.unrolled = over_rows ? s_.inner.back() : s_.vector_axis;
+    s_.unroll = kernel_.code.size() <= 40 ? 4 : kernel_.code.size() <= 90 ? 2 : 1;
+    int64_t step = over_rows ? 1 : s_.lanes;
+    while (s_.unroll > 1 && extent(s_.unrolled) < step * s_.unroll) s_.unroll /= 2;
+  }
+
+  void find_dependencies() {
+    for (const Instruction& in : kernel_.code) {
+      uint32_t axes = in.axes;
+      if (in.op == Op::reduce && s_.columns) axes |= 1u << s_.vector_axis;
+      for (int arg : in.args)
+        if (arg >= 0 && in.op != Op::reduce) axes |= s_.axes[static_cast<size_t>(arg)];
+      s_.axes.push_back(axes);
+    }
+  }
+
+  void choose_block() {
+    if (!s_.columns) return;
+    int64_t columns = extent(s_.vector_axis);
+    int64_t most = reduced_ == 0 ? flat_block : reduced_block;
+    if (kernel_.loops() > 1) {  // what all loops read should stay in L2
+      int64_t rows = std::max<int64_t>(1, kernel_.extent(reduced_));
+      most = std::clamp<int64_t>(32768 / rows, std::min<int64_t>(4 * s_.lanes, most), most);
+    }
+    s_.blocks = std::max<int64_t>(1, ceil_div(columns, most));
+    s_.block = std::max<int64_t>(1, ceil_div(columns, s_.blocks));
+    if (s_.blocks > 1) s_.block = round_up(s_.block, s_.lanes);
+    s_.blocks = ceil_div(columns, s_.block);
+    s_.items *= s_.blocks;
+  }
+
+  void choose_split() {
+    if (reduced_ == 0) return;
+    auto elements = static_cast<double>(kernel_.extent(~0u >> (32 - kernel_.axes.size())));
+    auto wanted = static_cast<int64_t>(std::min<double>(elements / split_grain, most_items));
+    if (s_.items == 0 || s_.items * 2 >= wanted) return;
+    int64_t pieces = ceil_div(wanted, s_.items);
+    s_.split_axis = s_.inner.empty() ? s_.vector_axis : s_.inner.front();
+    for (int axis : s_.inner)  // the outermost that is long enough, or else the longest
+      if (extent(s_.split_axis) < pieces && extent(axis) > extent(s_.split_axis)) s_.split_axis = axis;
+    if (!s_.columns && extent(s_.split_axis) < pieces && extent(s_.vector_axis) >= pieces * 1024)
+      s_.split_axis = s_.vector_axis;
+    int64_t step = s_.split_axis == s_.unrolled ? s_.unroll : 1;
+    if (s_.split_axis == s_.vector_axis) step *= s_.lanes;
+    s_.chunk = round_up(ceil_div(extent(s_.split_axis), pieces), step);
+    s_.chunks = ceil_div(extent(s_.split_axis), s_.chunk);
+    if (s_.chunks < 2) {
+      s_.split_axis = -1;
+      s_.chunks = 1;
+    }
+  }
+
+  double tree_cost(int i, std::vector<bool>& seen) const {
+    if (seen[static_cast<size_t>(i)]) return 0;
+    seen[static_cast<size_t>(i)] = true;
+    const Instruction& in = code(i);
+    if ((in.axes & reduced_) == 0) return 0;
+    double total = cost(in);
+    for (int arg : in.args)
+      if (arg >= 0) total += tree_cost(arg, seen);
+    return total;
+  }
+
+  // Walks what loop `loop` computes and decides what comes from scratch instead.
+  void choose_arrays() {
+    first_.assign(kernel_.code.size(), -1);
+    for (int loop = 0; loop < kernel_.loops(); ++loop) {
+      std::vector<bool> seen(kernel_.code.size());
+      for (const Array& reduction : s_.reductions)
+        if (code(reduction.instruction).phase - 1 == loop)
+          for (int arg : code(reduction.instruction).args)
+            if (arg >= 0) visit(arg, loop, seen);
+      for (const Store& store : kernel_.stores)
+        if ((store.axes & reduced_) != 0 && store.phase == loop) visit(store.value, loop, seen);
+    }
+  }
+
+  using Array = CpuSchedule::Array;
+  static bool contains(const std::vector<Array>& arrays, int i) {
+    return std::any_of(arrays.begin(), arrays.end(), [&](const Array& a) { return a.instruction == i; });
+  }
+
+  void visit(int i, int loop, std::vector<bool>& seen) {
+    if (seen[static_cast<size_t>(i)]) return;
+    seen[static_cast<size_t>(i)] = true;
+    const Instruction& in = code(i);
+    if (in.op == Op::reduce) return;
+    if ((s_.axes[static_cast<size_t>(i)] & reduced_) == 0) {
+      bool cheap = in.op == Op::constant || in.op == Op::index || in.op == Op::in_range || in.op == Op::load;
+      bool varies = (s_.axes[static_cast<size_t>(i)] >> s_.vector_axis & 1) != 0;
+      if (cheap || !s_.columns || !varies || reduced_ == 0) return;
+      if (!contains(s_.per_column, i)) s_.per_column.push_back({i, 0, in.phase});
+      return;
+    }
+    int& first = first_[static_cast<size_t>(i)];
+    if (first < 0) first = loop;
+    uint32_t all = reduced_ | 1u << s_.vector_axis;
+    if (first < loop && s_.split_axis < 0 && (s_.axes[static_cast<size_t>(i)] & all) == all) {
+      if (contains(s_.kept, i)) return;
+      std::vector<bool> counted(kernel_.code.size());
+      if (tree_cost(i, counted) >= worth_keeping && kept_bytes_ + kept_size(i) <= kept_limit) {
+        kept_bytes_ += kept_size(i);
+        s_.kept.push_back({i, 0, first});
+        return;
+      }
+    }
+    for (int arg : in.args)
+      if (arg >= 0) visit(arg, loop, seen);
+  }
+
+  size_t kept_size(int i) const {
+    int64_t rows = 1;
+    for (int axis : s_.inner) rows *= extent(axis);
+    int64_t row = s_.columns ? s_.stride : round_up(extent(s_.vector_axis), s_.lanes);
+    return align(static_cast<size_t>(rows * row) * size_of(code(i).type));
+  }
+
+  void lay_out() {
+    auto column_bytes = [&](size_t element) { return align(static_cast<size_t>(s_.stride) * element); };
+    size_t at = 0;
+    for (Array& array : s_.reductions) {
+      array.at = at;
+      const Instruction& in = code(array.instruction);
+      at += column_bytes(8) * static_cast<size_t>(accumulator_parts(in.reduction));
+    }
+    s_.partial_bytes = at;
+    if (!s_.columns) at = 0;
+    for (Array& array : s_.per_column) {
+      array.at = at;
+      at += column_bytes(size_of(code(array.instruction).type));
+    }
+    for (Array& array : s_.kept) {
+      array.at = at;
+      at += kept_size(array.instruction);
+    }
+    s_.thread_scratch = at;
+    if (s_.split_axis >= 0)
+      s_.shared_scratch = static_cast<size_t>(s_.items * (s_.chunks + 1)) * s_.partial_bytes;
+  }
+
+  void estimate_work() {
+    double operations = 0, bytes = 0;
+    for (const Instruction& in : kernel_.code) {
+      double spanned = static_cast<double>(kernel_.extent(in.axes));
+      operations += cost(in) * spanned / s_.lanes;
+      if (in.op == Op::load) bytes += spanned * static_cast<double>(size_of(in.storage));
+    }
+    for (const Store& store : kernel_.stores)
+      bytes += static_cast<double>(kernel_.extent(store.axes)) * static_cast<double>(size_of(store.storage));
+    s_.work = std::max(operations * 0.3, bytes * 0.05);
+  }
+
+  const Kernel& kernel_;
+  uint32_t reduced_;
+  CpuSchedule s_;
+  std::vector<int> first_;
+  size_t kept_bytes_ = 0;
+};
+}  // namespace
+
+CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes) {
+  return Scheduler(kernel, vector_bytes).take();
+}
+
+int accumulator_parts(Reduction reduction) {
+  return reduction == Reduction::argmax || reduction == Reduction::argmin ? 2 : 1;
+}
+
+std::string to_text(const CpuSchedule& s) {
+  std::string text = fmt::format("{} axis {} lanes {} items {} unroll {} of axis {}",
+                                 s.columns ? "columns" : "rows", s.vector_axis, s.lanes, s.items,
+                                 s.unroll, s.unrolled);
+  if (s.columns) text += fmt::format(" block {} x {}", s.block, s.blocks);
+  if (s.split_axis >= 0) text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
+  for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
+  for (const auto& array : s.kept) text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);
+  return text + fmt::format(" scratch {} shared {}\n", s.thread_scratch, s.shared_scratch);
+}
+
+}  // namespace weft::loop

@@ -1,0 +1,58 @@
+// How a kernel of the loop IR runs on a CPU: which axis is vectorised, what one item of the parallel loop
+// is, how far loops are unrolled, and what lies in scratch. A function of the kernel and the vector width
+// alone, so that neither the number of threads nor anything measured changes bits.
+//
+// Forms. *Columns*: the vector axis is kept; an item is a block of columns, reductions accumulate one
+// vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the vector axis is
+// reduced; an item is one position of the kept axes, and accumulators are registers. Where items are
+// few and reductions long, each loop is *split* along one reduced axis into chunks: a stage writes
+// partial results, the next combines them in order.
+#pragma once
+
+#include <vector>
+
+#include "weft/codegen/loop_ir.h"
+
+namespace weft::loop {
+
+struct CpuSchedule {
+  int lanes = 1;
+  int vector_axis = 0;
+  bool columns = true;
+  std::vector<int> outer;   // kept axes but the vector axis, outermost first: items run over them
+  std::vector<int> inner;   // reduced axes but the vector axis, outermost first
+  int unrolled = 0;         // axis whose positions one loop body does several of: vector axis or inner.back()
+  int unroll = 1;
+  int64_t block = 1;        // columns of one item
+  int64_t blocks = 1;       // along the vector axis
+  int64_t items = 1;
+  int split_axis = -1;      // -1: not split
+  int64_t chunk = 0, chunks = 1;
+
+  // What lies in thread scratch. Offsets in bytes; a value of a block of columns is `stride` elements long.
+  struct Array {
+    int instruction = -1;
+    size_t at = 0;
+    int loop = 0;        // kept: the loop that fills it; per_column: the loop before which it is filled
+  };
+  std::vector<Array> reductions;   // accumulators: columns of thread scratch; rows keep them in registers
+  std::vector<Array> per_column;   // values without reduced axes, for the loops over reduced axes (columns)
+  std::vector<Array> kept;         // values of one loop that later ones read instead of computing them again
+  int64_t stride = 1;              // columns of a block, rounded up to whole vectors
+  size_t thread_scratch = 0;
+  // Shared scratch (split): accumulators of [item][chunk], then of [item]; reductions[i].at within each.
+  size_t partial_bytes = 0, shared_scratch = 0;
+
+  std::vector<uint32_t> axes;      // per instruction, what it varies over here: columns hold reductions per column
+
+  double work = 0;  // nanoseconds on one core, roughly
+};
+
+CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes);
+
+// Parts of an accumulator: value, and index for argmax and argmin.
+int accumulator_parts(Reduction reduction);
+
+std::string to_text(const CpuSchedule& schedule);
+
+}  // namespace weft::loop

@@ -1,0 +1,86 @@
+// Data sets of labelled images, held in memory as bytes.
+//
+//   data::ImageDataset train = data::mnist("train");
+//   for (auto [images, labels] : train.batches(128, {.shuffle = true})) ...   // f32 [B, C, H, W], i64 [B]
+//
+// A data set is a handle: copies, slices and transformed ones share the pixels. Loading one fails with
+// one line (ErrorKind::data) that says where it was looked for, or what is wrong with the file.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/buffer.h"
+#include "weft/base/env.h"
+#include "weft/data/transforms.h"
+
+namespace weft::data {
+
+struct BatchOptions {
+  bool shuffle = false;
+  std::optional<bool> drop_last = {};   // a short last batch; default: yes where shuffled
+  int64_t seed = 0;
+  std::optional<int64_t> epoch = {};    // default: 0, then one more for each call of batches()
+  int prefetch = 2;
+};
+
+class ImageDataset {
+ public:
+  struct Contents {
+    std::string name;                // for messages and tables
+    std::shared_ptr<Buffer> pixels;  // u8 [N, C, H, W]
+    Shape image;                     // [C, H, W]
+    std::vector<uint8_t> labels;     // [N]
+    int64_t classes = 0;             // labels are below it
+    Normalization normalization = {};
+  };
+  // Throws Error(data) if counts differ or a label is out of range.
+  explicit ImageDataset(Contents contents);
+
+  int64_t size() const { return last_ - first_; }
+  const Shape& image_shape() const { return contents_->image; }  // [C, H, W]
+  int64_t classes() const { return contents_->classes; }
+  const std::string& name() const { return contents_->name; }
+  const Normalization& normalization() const { return normalization_; }
+  int64_t label(int64_t index) const;
+  std::span<const uint8_t> pixels(int64_t index) const;  // [C, H, W]
+
+  // Samples [first, last).
+  ImageDataset slice(int64_t first, int64_t last) const;
+  ImageDataset transform(const Transforms& transforms) const;        // instead of what it had
+  ImageDataset normalize(const Normalization& normalization) const;  // the same
+
+  std::shared_ptr<const Source> source() const;
+  Batches batches(int64_t size, const BatchOptions& options = {}) const;
+
+ private:
+  std::shared_ptr<const Contents> contents_;
+  std::shared_ptr<std::atomic<int64_t>> passes_;  // that batches() has begun
+  int64_t first_ = 0, last_ = 0;
+  Transforms transforms_;
+  Normalization normalization_;
+};
+
+// The well-known ones; `split` is "train" or "test". Files are looked for in ROOT/mnist,
+// ROOT/fashion-mnist or ROOT/cifar-10-binary, then in ROOT itself. They come normalised by the mean
+// and deviation of their training images. Loaded once per process and folder, and kept.
+ImageDataset mnist(std::string_view split, const std::string& root = data_directory());
+ImageDataset fashion_mnist(std::string_view split, const std::string& root = data_directory());
+// Where test_batch.bin is absent, test_batch_first1000.bin (its first thousand) serves.
+ImageDataset cifar10(std::string_view split, const std::string& root = data_directory());
+// By the name that recipes use: mnist, fashion-mnist or cifar10.
+ImageDataset image_dataset(std::string_view name, std::string_view split,
+                           const std::string& root = data_directory());
+
+// Any others. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]; as many classes as labels say.
+ImageDataset images_from_idx(const std::string& images, const std::string& labels);
+ImageDataset images_from_cifar(const std::vector<std::string>& paths);
+// A folder with the file names of MNIST (format: idx) or of CIFAR-10 (format: cifar).
+ImageDataset images_from_folder(std::string_view format, std::string_view split,
+                                const std::string& folder);
+
+}  // namespace weft::data

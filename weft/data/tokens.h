@@ -1,0 +1,53 @@
+// Streams of tokens, and the windows that language models train and are evaluated on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/data/loader.h"
+#include "weft/io/text.h"
+
+namespace weft::data {
+
+// A handle to a stream; slices share it.
+class TokenDataset {
+ public:
+  // Throws Error(data) if a token is outside [0, vocabulary_size).
+  TokenDataset(std::vector<int32_t> tokens, int64_t vocabulary_size);
+
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t vocabulary_size() const { return vocabulary_size_; }
+  std::span<const int32_t> tokens() const { return tokens_; }
+  TokenDataset slice(int64_t first, int64_t last) const;  // [first, last)
+
+  // Windows of T = seq_len tokens, inputs i64 [T]; the labels i64 [T] are the tokens that follow.
+  // For training: each begins at a random place. An epoch has as many as cover the stream once.
+  std::shared_ptr<const Source> random_windows(int64_t seq_len) const;
+  // For evaluation: one after the other, so that every token but the first is a label exactly once.
+  // The last one is filled up with token 0, labelled ignored_label.
+  std::shared_ptr<const Source> windows(int64_t seq_len) const;
+
+ private:
+  std::shared_ptr<const std::vector<int32_t>> stream_;
+  std::span<const int32_t> tokens_;
+  int64_t vocabulary_size_;
+};
+
+struct TextOptions {
+  std::string_view tokenizer = "characters";         // or "bytes"
+  std::string val_path = {};                         // else the end of the file serves:
+  double val_split = 0.1;                            // this part of it
+  std::optional<io::Vocabulary> vocabulary = {};     // of an earlier run, instead of a new one
+};
+struct TextDataset {
+  io::Vocabulary vocabulary;
+  TokenDataset train, validation;  // without val_path, split as nanoGPT does
+};
+TextDataset text(const std::string& path, const TextOptions& options = {});
+
+}  // namespace weft::data

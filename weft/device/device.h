@@ -1,0 +1,52 @@
+// What a backend implements: a KernelLibrary that says what it can run and how it wants its operands,
+// and compiles steps into kernels. Interfaces only; backends include this, never each other.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/ir/plan.h"
+
+namespace weft {
+
+// How a library kernel wants a node's operands and how it lays out its result.
+struct KernelChoice {
+  std::string kernel;               // "dnnl:conv"
+  std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense; empty: any
+                                    // strides that `accepts` said yes to
+  Dims result_order;                // axes of the result from outermost to innermost; empty: row-major
+  size_t workspace = 0;             // bytes
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Pointers of operands, results (each to its slot; kernels know offsets and strides) and scratch, in
+  // the order of the Step. Allocates nothing.
+  virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
+};
+
+class KernelLibrary {
+ public:
+  virtual ~KernelLibrary() = default;
+  virtual std::string name() const = 0;
+
+  // Whether fused steps of elementwise, reduce, movement, gather and random nodes can be generated.
+  virtual bool generates() const = 0;
+  // The kernel that does `node` as a step of its own; nullopt: fuse or decompose it.
+  // `operands[i]` is how input i lies if it is used as it is (slot is not meaningful).
+  virtual std::optional<KernelChoice> choose(const Node& node,
+                                             std::span<const Placement> operands) const = 0;
+  // Bytes of scratch that a generated kernel needs for a fused step; asked before it is compiled.
+  virtual size_t workspace(const Step& fused) const {
+    (void)fused;
+    return 0;
+  }
+  // Called from several threads at once.
+  virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const = 0;
+};
+
+}  // namespace weft

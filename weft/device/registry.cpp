@@ -1,0 +1,38 @@
+#include "weft/device/registry.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+
+namespace weft {
+namespace {
+struct Entry {
+  LibraryFactory make;
+  std::unique_ptr<KernelLibrary> made;
+};
+std::map<std::string, Entry>& entries() {
+  static std::map<std::string, Entry> instance;
+  return instance;
+}
+}  // namespace
+
+void register_library(std::string name, LibraryFactory make) {
+  entries()[std::move(name)] = {std::move(make), nullptr};
+}
+
+const KernelLibrary& library(const std::string& name) {
+  auto found = entries().find(name == "auto" ? "cpu" : name);
+  if (found == entries().end())
+    throw Error(ErrorKind::usage, "unknown device '{}'. Known: auto, {}.", name,
+                fmt::join(library_names(), ", "));
+  Entry& entry = found->second;
+  if (entry.made == nullptr) entry.made = entry.make();
+  return *entry.made;
+}
+
+std::vector<std::string> library_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries()) names.push_back(name);
+  return names;
+}
+}  // namespace weft

@@ -1,0 +1,219 @@
+#include "weft/io/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "weft/base/parallel.h"
+#include "weft/io/safetensors_header.h"
+
+namespace weft::io {
+namespace {
+
+[[noreturn]] void fail(const std::string& file, const std::string& what) {
+  throw Error(ErrorKind::checkpoint, "[safetensors] {}: {}.", file, what);
+}
+
+// Refuses tensors that overlap or leave bytes to nobody, as the format demands.
+void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries, uint64_t data_bytes) {
+  std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t covered = 0;
+  const HeaderEntry* before = nullptr;
+  for (const HeaderEntry& entry : entries) {
+    if (entry.end > data_bytes)
+      fail(file, fmt::format("tensor '{}' ends at byte {} of {}; the file is truncated or damaged",
+                             printable(entry.name), entry.end, data_bytes));
+    if (entry.begin < covered)
+      fail(file, fmt::format("tensors '{}' and '{}' overlap at byte {}", printable(before->name),
+                             printable(entry.name), entry.begin));
+    if (entry.begin > covered)
+      fail(file, fmt::format("bytes {} to {} belong to no tensor", covered, entry.begin));
+    covered = entry.end;
+    before = &entry;
+  }
+  if (covered != data_bytes)
+    fail(file, fmt::format("{} bytes after the last tensor", data_bytes - covered));
+}
+
+// Large tensors in parallel: first touching mapped pages costs more than copying them.
+void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
+  constexpr int64_t chunk = int64_t{1} << 20;
+  auto bytes = static_cast<int64_t>(to.size());
+  parallel_for((bytes + chunk - 1) / chunk, [&](int64_t begin, int64_t end) {
+    auto first = static_cast<size_t>(begin * chunk);
+    auto last = static_cast<size_t>(std::min(end * chunk, bytes));
+    std::memcpy(to.data() + first, from.data() + first, last - first);
+  });
+}
+
+std::string quoted_json(const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::checkpoint, "[safetensors] name '{}' is not valid UTF-8.", printable(text));
+  }
+}
+
+std::string make_header(std::span<const NamedBytes> tensors, std::span<const size_t> order,
+                        const Metadata& metadata) {
+  std::string header = "{";
+  if (!metadata.empty()) {
+    header += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata)
+      header += quoted_json(key) + ":" + quoted_json(value) + ",";
+    header.back() = '}';
+    header += ",";
+  }
+  size_t offset = 0;
+  for (size_t i : order) {
+    const auto& [name, type, bytes] = tensors[i];
+    std::string shape;
+    for (int64_t extent : type.shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+    header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},",
+                          quoted_json(name), info(type.dtype).safetensors, shape, offset,
+                          offset + bytes.size());
+    offset += bytes.size();
+  }
+  if (header.back() == ',') header.pop_back();
+  header += "}";
+  // Spaces, so that the first tensor begins on a cache line.
+  size_t whole = (8 + header.size() + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  header.resize(whole - 8, ' ');
+  return header;
+}
+
+// "3 missing ('a', 'b', 'c')", at most three names.
+std::string count_and_names(const std::vector<std::string>& names, std::string_view what) {
+  std::string text = fmt::format("{} {} (", names.size(), what);
+  for (size_t i = 0; i < names.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + names[i];
+  return text + (names.size() > 3 ? ", ...)" : ")");
+}
+
+}  // namespace
+
+Safetensors Safetensors::open(const std::string& path) {
+  return parse(map_file(path, ErrorKind::checkpoint), path);
+}
+
+Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) {
+  Safetensors file;
+  file.name_ = std::move(name);
+  file.file_ = std::move(bytes);
+  std::span<const std::byte> all(file.file_->data, file.file_->bytes);
+  Header header = parse_header(all, file.name_);
+  check_coverage(file.name_, header.entries, all.size() - header.bytes);
+  file.metadata_ = std::move(header.metadata);
+  for (HeaderEntry& entry : header.entries)
+    file.entries_.push_back({std::move(entry.name), entry.type, header.bytes + entry.begin});
+  std::sort(file.entries_.begin(), file.entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  auto twin = std::adjacent_find(file.entries_.begin(), file.entries_.end(),
+                                 [](const Entry& a, const Entry& b) { return a.name == b.name; });
+  if (twin != file.entries_.end())
+    fail(file.name_, fmt::format("tensor '{}' is there twice", printable(twin->name)));
+  return file;
+}
+
+const Safetensors::Entry* Safetensors::find(std::string_view name) const {
+  auto found = std::lower_bound(entries_.begin(), entries_.end(), name,
+                                [](const Entry& e, std::string_view n) { return e.name < n; });
+  return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+std::span<const std::byte> Safetensors::bytes(const Entry& entry) const {
+  return {file_->data + entry.offset, entry.type.bytes()};
+}
+
+Tensor Safetensors::tensor(std::string_view name) const {
+  const Entry* entry = find(name);
+  if (entry == nullptr)
+    fail(name_, fmt::format("no tensor '{}' among its {}", printable(name), entries_.size()));
+  std::span<const std::byte> from = bytes(*entry);
+  auto address = reinterpret_cast<uintptr_t>(from.data());
+  if (address % size_of(entry->type.dtype) == 0)
+    return tensor_over(file_, file_->data + entry->offset, entry->type);
+  auto copy = Buffer::allocate(from.size());
+  copy_bytes({copy->data, copy->bytes}, from);
+  return tensor_over(copy, copy->data, entry->type);
+}
+
+FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
+                              const Metadata& metadata) {
+  std::vector<size_t> order(tensors.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    size_t a_size = size_of(tensors[a].type.dtype), b_size = size_of(tensors[b].type.dtype);
+    return a_size != b_size ? a_size > b_size : tensors[a].name < tensors[b].name;
+  });
+  std::vector<std::string_view> names;
+  for (const NamedBytes& tensor : tensors) {
+    WEFT_ASSERT(tensor.bytes.size() == tensor.type.bytes(), "'{}' is {} but has {} bytes", tensor.name,
+                to_string(tensor.type), tensor.bytes.size());
+    names.push_back(tensor.name);
+  }
+  std::sort(names.begin(), names.end());
+  auto twin = std::adjacent_find(names.begin(), names.end());
+  WEFT_CHECK(twin == names.end(), "[safetensors] two tensors have the name '{}'; {} was not written.",
+             printable(*twin), path);
+  WEFT_CHECK(!std::binary_search(names.begin(), names.end(), "__metadata__"),
+             "[safetensors] no tensor can have the name '__metadata__'; {} was not written.", path);
+  std::string header = make_header(tensors, order, metadata);
+  WEFT_CHECK(header.size() <= header_limit, "[safetensors] header of {} bytes, over the limit of {}.",
+             header.size(), header_limit);
+  AtomicFile file(path);
+  std::array<uint8_t, 8> size{};
+  for (size_t i = 0; i < size.size(); ++i) size[i] = static_cast<uint8_t>(header.size() >> (8 * i));
+  file.write(size.data(), size.size());
+  file.write(header);
+  for (size_t i : order) file.write(tensors[i].bytes.data(), tensors[i].bytes.size());
+  return file.commit();
+}
+
+NamedVariables by_name(std::span<const Variable> variables) {
+  NamedVariables named;
+  for (const Variable& variable : variables) named.emplace_back(variable.name(), variable);
+  return named;
+}
+
+FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
+                             const Metadata& metadata) {
+  std::vector<NamedBytes> tensors;
+  for (const auto& [name, variable] : variables)
+    tensors.push_back({name, variable.type(), variable.bytes()});
+  return write_safetensors(path, tensors, metadata);
+}
+
+void load_into(const std::string& path, const NamedVariables& variables) {
+  Safetensors file = Safetensors::open(path);
+  std::vector<std::string> missing, unexpected, different, wanted;
+  for (const auto& [name, variable] : variables) {
+    const Safetensors::Entry* entry = file.find(name);
+    wanted.push_back(name);
+    if (entry == nullptr)
+      missing.push_back(fmt::format("'{}'", name));
+    else if (entry->type != variable.type())
+      different.push_back(fmt::format("'{}' is {}, wanted {}", name, to_string(entry->type),
+                                      to_string(variable.type())));
+  }
+  std::sort(wanted.begin(), wanted.end());
+  for (const Safetensors::Entry& entry : file.entries())
+    if (!std::binary_search(wanted.begin(), wanted.end(), entry.name))
+      unexpected.push_back(fmt::format("'{}'", printable(entry.name)));
+  std::string differences;
+  auto report = [&](const std::vector<std::string>& names, std::string_view what) {
+    if (names.empty()) return;
+    differences += (differences.empty() ? "" : "; ") + count_and_names(names, what);
+  };
+  report(missing, "missing");
+  report(unexpected, "unexpected");
+  report(different, "of another type");
+  if (!differences.empty())
+    throw Error(ErrorKind::checkpoint, "[load] {} does not fit: {}.", path, differences);
+  for (const auto& [name, variable] : variables)
+    copy_bytes(variable.bytes(), file.bytes(*file.find(name)));
+}
+
+}  // namespace weft::io

@@ -1,0 +1,98 @@
+// Safetensors files: named tensors as they lie in memory, after a JSON header.
+// Format: the README of the safetensors library, "Format". Eight bytes of header size (little-endian),
+// the header {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {text: text}}, the bytes.
+//
+// A file that breaks the format is refused as a whole, before any tensor is used, with one line
+// (ErrorKind::checkpoint) that names the file, the tensor and the rule.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/base/buffer.h"
+#include "weft/io/files.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::io {
+
+using Metadata = std::map<std::string, std::string>;
+
+// An open file. Copies share its memory map.
+class Safetensors {
+ public:
+  struct Entry {
+    std::string name;
+    Type type;
+    size_t offset = 0;  // of its bytes in the file
+  };
+
+  static Safetensors open(const std::string& path);
+  // The same from memory; `name` stands in messages.
+  static Safetensors parse(std::shared_ptr<Buffer> bytes, std::string name);
+
+  const std::vector<Entry>& entries() const { return entries_; }  // ascending by name
+  const Metadata& metadata() const { return metadata_; }
+  const Entry* find(std::string_view name) const;                 // null if absent
+  std::span<const std::byte> bytes(const Entry& entry) const;
+  // Zero-copy where the file aligns the elements (ours always does), else a copy. Throws if absent.
+  Tensor tensor(std::string_view name) const;
+
+ private:
+  std::string name_;
+  std::shared_ptr<Buffer> file_;
+  std::vector<Entry> entries_;
+  Metadata metadata_;
+};
+
+struct NamedBytes {
+  std::string name;
+  Type type;
+  std::span<const std::byte> bytes;  // row-major, type.bytes() of them
+};
+
+// Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are laid
+// out by falling element size, then name, so that each is aligned. Throws for duplicate names.
+FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
+                              const Metadata& metadata = {});
+
+// Variables and the names that a file gives them.
+using NamedVariables = std::vector<std::pair<std::string, Variable>>;
+NamedVariables by_name(std::span<const Variable> variables);  // Variable::name()
+
+// `format: pt` is what other tools ask for before they load a file.
+FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
+                             const Metadata& metadata = {{"format", "pt"}});
+
+// Overwrites the variables with the tensors of their names. Nothing changes unless every variable is
+// in the file with its type, and nothing else is; the error lists what differs.
+void load_into(const std::string& path, const NamedVariables& variables);
+
+// The same for span<const Variable>, and for a model: parameters and buffers, named from it downwards.
+inline FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
+                                    const Metadata& metadata = {{"format", "pt"}}) {
+  return save_safetensors(path, by_name(variables), metadata);
+}
+inline void load_into(const std::string& path, std::span<const Variable> variables) {
+  load_into(path, by_name(variables));
+}
+template <class Model>
+NamedVariables state_of(const Model& model) {
+  NamedVariables variables;
+  for (auto& [name, variable] : model.state()) variables.emplace_back(name, variable);
+  return variables;
+}
+template <class Model>
+FileSummary save(const Model& model, const std::string& path) {
+  return save_safetensors(path, state_of(model));
+}
+template <class Model>
+void load(Model& model, const std::string& path) {
+  load_into(path, state_of(model));
+}
+
+}  // namespace weft::io

@@ -1,0 +1,33 @@
+// The header of a safetensors file, checked entry by entry; the file's own part of safetensors.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/ir/value.h"
+
+namespace weft::io {
+
+inline constexpr size_t header_limit = 100'000'000;  // bytes, as other readers set it
+
+struct HeaderEntry {
+  std::string name;
+  Type type;
+  uint64_t begin = 0, end = 0;  // within the data; end - begin is type.bytes()
+};
+
+struct Header {
+  std::vector<HeaderEntry> entries;  // as written; names may repeat
+  std::map<std::string, std::string> metadata;
+  size_t bytes = 0;  // with the eight of its size: where the data begins
+};
+
+// Throws Error(checkpoint) naming `file`. Whether offsets fit the file and each other is not checked.
+Header parse_header(std::span<const std::byte> bytes, std::string_view file);
+
+}  // namespace weft::io

@@ -1,0 +1,120 @@
+#include "weft/ir/graph.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "weft/base/buffer.h"
+#include "weft/ir/op_def.h"
+
+namespace weft {
+
+std::string_view name(Category category) {
+  constexpr std::string_view names[] = {"parameters",  "optimizer state", "buffers",
+                                        "inputs",      "constants",       "activations",
+                                        "gradients",   "workspace",       "outputs"};
+  return names[static_cast<int>(category)];
+}
+
+void detach_readers(VariableState& state) {
+  if (!state.leaf) return;
+  if (state.leaf.shared().use_count() > 1) {
+    auto copy = Buffer::allocate(state.type.bytes());
+    std::memcpy(copy->data, state.buffer->data, state.type.bytes());
+    state.leaf->data = std::move(copy);
+    state.leaf->op = &op("data");
+    state.leaf->variable = nullptr;
+  }
+  state.leaf = Value();
+}
+
+std::vector<Value> Graph::roots() const {
+  std::vector<Value> all = outputs;
+  for (const Assignment& assignment : assignments) all.push_back(assignment.value);
+  return all;
+}
+
+std::vector<Value> Graph::nodes() const {
+  std::vector<Value> found;
+  std::unordered_set<const Node*> seen;
+  auto reach = [&](const Value& value) {
+    if (seen.insert(value.node()).second) found.push_back(value);
+  };
+  for (const Value& root : roots()) reach(root);
+  for (const Assignment& assignment : assignments) reach(assignment.variable);
+  for (const Value& input : inputs) reach(input);
+  for (size_t i = 0; i < found.size(); ++i) {
+    Value value = found[i];  // a copy: `found` grows
+    for (const Value& input : value->inputs) reach(input);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Value& a, const Value& b) { return a->id < b->id; });
+  return found;
+}
+
+Uses::Uses(const Graph& graph) {
+  for (const Value& value : graph.nodes())
+    for (const Value& input : value->inputs) users[input.node()].push_back(value.node());
+  for (const Value& root : graph.roots()) ++roots[root.node()];
+}
+int Uses::count(const Node* node) const {
+  auto user = users.find(node);
+  auto root = roots.find(node);
+  return (user == users.end() ? 0 : static_cast<int>(user->second.size())) +
+         (root == roots.end() ? 0 : root->second);
+}
+
+Graph rewrite(const Graph& graph, const std::function<Value(const Value&)>& rule) {
+  std::unordered_map<const Node*, Value> replaced;
+  auto now = [&](const Value& value) { return replaced.at(value.node()); };
+  for (const Value& value : graph.nodes()) {
+    Value current = value;
+    if (!value->inputs.empty()) {
+      std::vector<Value> inputs;
+      bool same = true;
+      for (const Value& input : value->inputs) {
+        inputs.push_back(now(input));
+        same &= inputs.back().node() == input.node();
+      }
+      if (!same) current = rebuild(*value.node(), std::move(inputs));
+    }
+    OriginOverride origin(current->origin);
+    if (Value replacement = rule(current)) {
+      WEFT_ASSERT(replacement.type() == value.type(), "a rewrite of {} changes its type: {} to {}",
+                  value->op->name, to_string(value.type()), to_string(replacement.type()));
+      current = replacement;
+    }
+    replaced.emplace(value.node(), current);
+  }
+  Graph result;
+  for (const Value& input : graph.inputs) result.inputs.push_back(now(input));
+  for (const Value& output : graph.outputs) result.outputs.push_back(now(output));
+  for (const auto& [variable, value] : graph.assignments)
+    result.assignments.push_back({now(variable), now(value)});
+  return result;
+}
+
+void verify(const Graph& graph) {
+  std::unordered_set<const Node*> assigned;
+  for (const auto& [variable, value] : graph.assignments) {
+    WEFT_ASSERT(variable->variable != nullptr, "assignment to {}", variable->op->name);
+    WEFT_ASSERT(variable.type() == value.type(), "assignment changes the type of {}",
+                variable->variable->name);
+    WEFT_ASSERT(assigned.insert(variable.node()).second, "{} is assigned twice",
+                variable->variable->name);
+  }
+  for (const Value& value : graph.nodes()) {
+    const Node& node = *value.node();
+    WEFT_ASSERT(node.op != nullptr, "node {} has no op", node.id);
+    for (const Value& input : node.inputs)
+      WEFT_ASSERT(input->id < node.id, "node {} ({}) precedes its input", node.id, node.op->name);
+    if (node.op->kind == OpKind::leaf) continue;
+    WEFT_ASSERT(rebuild(node, node.inputs).type() == node.type, "type of node {} ({}) is not {}",
+                node.id, node.op->name, to_string(node.type));
+    if (node.op->kind == OpKind::elementwise)
+      for (const Value& input : node.inputs)
+        WEFT_ASSERT(input.shape() == node.type.shape, "operands of {} differ in shape",
+                    node.op->name);
+  }
+}
+}  // namespace weft

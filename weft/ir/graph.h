@@ -1,0 +1,71 @@
+// Graph: a whole step (forward, backward, update) as roots over values.
+//
+// Semantics. Every value is computed at most once from the state at the start of the step. Variables
+// are read at the start and assigned at the end: every reader of a variable sees the old value, and all
+// assignments take effect together. A value that no root reaches is not computed. Inputs are bound
+// per run, in order. Order of execution is any topological order; passes choose it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/ir/value.h"
+
+namespace weft {
+
+// What a byte is for, as the memory table reports it.
+enum class Category : uint8_t {
+  parameter, optimizer_state, buffer_state, input, constant, activation, gradient, workspace, output,
+};
+std::string_view name(Category category);
+
+// State that outlives a step: parameters, optimiser state, running statistics, counters.
+struct VariableState {
+  std::string name;              // "blocks.0.attn.qkv.weight"; unique among what is saved together
+  Type type;
+  Category category = Category::parameter;
+  std::shared_ptr<Buffer> buffer;  // row-major elements; may be re-pointed into a state arena
+  Value leaf;                      // the "variable" node by which handles outside of steps read it
+};
+// Gives handles that read the present value bytes of their own, before it changes.
+void detach_readers(VariableState& state);
+
+struct Graph {
+  struct Assignment {
+    Value variable;  // a "variable" leaf
+    Value value;     // same type
+  };
+  std::vector<Value> inputs;  // "input" leaves in binding order; unused ones stay
+  std::vector<Value> outputs;
+  std::vector<Assignment> assignments;
+
+  std::vector<Value> roots() const;
+  // Every node that a root reaches, inputs before users, ascending ids.
+  std::vector<Value> nodes() const;
+};
+
+// Users of each node within the graph (roots are not counted; see Uses::root).
+struct Uses {
+  std::unordered_map<const Node*, std::vector<const Node*>> users;
+  std::unordered_map<const Node*, int> roots;  // how many roots name it
+  explicit Uses(const Graph& graph);
+  int count(const Node* node) const;  // users (an operand used twice counts twice) plus roots
+};
+
+// Rebuilds a graph bottom-up. `rule` gets a node whose inputs are already rewritten and returns its
+// replacement (of the same type), or an empty Value to keep it.
+Graph rewrite(const Graph& graph, const std::function<Value(const Value& node)>& rule);
+
+// Throws InternalError naming the node if a rule of value.h or graph.h is broken.
+void verify(const Graph& graph);
+
+std::string to_text(const Graph& graph);  // one line per node: "%12 = add(%3, %11) : f32[4, 8]  # blocks.0"
+std::string to_dot(const Graph& graph);
+// Equal for graphs of equal structure, attributes and types, whatever the ids.
+uint64_t structural_hash(const Graph& graph);
+
+}  // namespace weft

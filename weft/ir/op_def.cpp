@@ -1,0 +1,97 @@
+#include "weft/ir/op_def.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <unordered_map>
+
+namespace weft {
+namespace {
+struct Registry {
+  std::deque<OpDef> defs;
+  std::unordered_map<std::string_view, const OpDef*> by_name;
+};
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+Type elementwise_type(const OpDef& def, std::span<const Value> inputs) {
+  Type type = inputs.back().type();  // select(condition, a, b): the branches' type
+  for (size_t i = def.scalar == ScalarOp::select ? 1 : 0; i < inputs.size(); ++i)
+    WEFT_CHECK(inputs[i].type() == type, "[{}] operands differ in type. Got {} and {}.", def.name,
+               to_string(inputs[i].type()), to_string(type));
+  if (def.predicate) type.dtype = DType::boolean;
+  return type;
+}
+
+std::atomic<uint64_t> next_id{1};
+
+Value finish(std::shared_ptr<Node> node, const Origin& origin) {
+  node->id = next_id++;
+  node->origin = origin;
+  return Value(std::move(node));
+}
+
+Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Origin& origin) {
+  WEFT_ASSERT(def.arity < 0 || def.arity == static_cast<int>(inputs.size()),
+              "{} takes {} inputs, not {}", def.name, def.arity, inputs.size());
+  auto node = std::make_shared<Node>();
+  node->op = &def;
+  for (const Value& input : inputs)
+    WEFT_CHECK(input, "[{}] an operand is an empty tensor.", def.name);
+  node->type = def.infer != nullptr ? def.infer(inputs, attrs) : elementwise_type(def, inputs);
+  node->inputs = std::move(inputs);
+  node->attrs = std::move(attrs);
+  return finish(std::move(node), origin);
+}
+}  // namespace
+
+const OpDef& define(OpDef def) {
+  Registry& all = registry();
+  WEFT_ASSERT(!all.by_name.contains(def.name), "op {} is defined twice", def.name);
+  const OpDef& stored = all.defs.emplace_back(def);
+  all.by_name[stored.name] = &stored;
+  return stored;
+}
+const OpDef* find_op(std::string_view name) {
+  auto it = registry().by_name.find(name);
+  return it == registry().by_name.end() ? nullptr : it->second;
+}
+const OpDef& op(std::string_view name) {
+  const OpDef* def = find_op(name);
+  WEFT_ASSERT(def != nullptr, "unknown op {}", name);
+  return *def;
+}
+std::vector<const OpDef*> registered_ops() {
+  std::vector<const OpDef*> all;
+  for (const OpDef& def : registry().defs) all.push_back(&def);
+  std::sort(all.begin(), all.end(), [](auto* a, auto* b) { return a->name < b->name; });
+  return all;
+}
+
+double flops(const Node& node) {
+  if (node.op->flops != nullptr) return node.op->flops(node);
+  switch (node.op->kind) {
+    case OpKind::leaf:
+    case OpKind::movement:
+    case OpKind::gather: return 0;
+    case OpKind::reduce: return static_cast<double>(node.inputs[0].elements());
+    default: return static_cast<double>(node.type.elements());
+  }
+}
+
+Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs) {
+  return make(def, std::move(inputs), std::move(attrs), current_origin());
+}
+Value make_leaf(const OpDef& def, Type type, Attrs attrs) {
+  auto node = std::make_shared<Node>();
+  node->op = &def;
+  node->type = std::move(type);
+  node->attrs = std::move(attrs);
+  return finish(std::move(node), current_origin());
+}
+Value rebuild(const Node& node, std::vector<Value> inputs) {
+  return make(*node.op, std::move(inputs), node.attrs, node.origin);
+}
+}  // namespace weft

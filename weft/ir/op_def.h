@@ -1,0 +1,102 @@
+// OpDef: everything weft knows of one operation, in one place.
+//
+// Primitives (elementwise, cast, reduce, movement, gather/scatter, matmul, conv, window, random) have
+// no decomposition; backends and the code generator know them. Everything else is a composite: one
+// expression of other ops. A backend's kernel for a composite is an override of that expression.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "weft/ir/value.h"
+
+namespace weft {
+
+enum class OpKind : uint8_t {
+  leaf,         // input, variable, data, scalar, iota
+  elementwise,  // one scalar operation per element (`scalar`), casts included
+  reduce,       // over attr "axes", kept with extent 1 (argmax, argmin too)
+  movement,     // reshape, permute, broadcast, slice, flip, pad, concat: no arithmetic
+  gather,       // loads at indices from another value; scatter_add
+  contraction,  // matmul, convolutions
+  window,       // pooling
+  random,       // a function of seed, stream, step and element index
+  composite,    // has `decompose`
+};
+
+// The scalar operations that code generators emit and the folder evaluates.
+enum class ScalarOp : uint8_t {
+  none, identity,
+  neg, abs, sign, exp, expm1, log, log1p, sqrt, rsqrt, sin, cos, tan, asin, acos, atan, sinh, cosh,
+  tanh, erf, floor, ceil, round, trunc, reciprocal, logical_not, is_nan, is_finite, cast,
+  add, sub, mul, div, pow, maximum, minimum, remainder, floor_divide, atan2,
+  equal, not_equal, less, less_equal, greater, greater_equal,
+  logical_and, logical_or, logical_xor,
+  select,
+};
+
+using Gradients = std::vector<Value>;  // one per input; empty where there is none
+
+// How an axis of the output relates to the inputs, for sharding.
+enum class AxisRule : uint8_t {
+  elementwise,  // every axis maps to the same axis of every input
+  reduce,       // kept axes map; axes of attr "axes" are summed over
+  movement,     // by the op's attributes
+  contraction,  // batch and free axes map; contracted axes are summed over
+  none,
+};
+
+// One row of the op tester. Inputs are drawn from [low, high] per input (the last pair repeats).
+struct TestRow {
+  double low = -2, high = 2;
+  double second_low = 0, second_high = 0;  // used where they differ
+  double tolerance = 0;     // relative, on top of the dtype's own; 0: the default of the kind
+  bool floats = true;       // accepts floating point types
+  bool integers = false;
+  bool booleans = false;
+  bool differentiable = true;
+  std::string_view no_gradient = {};  // the stated reason where there is none
+};
+
+struct OpDef {
+  std::string_view name;
+  OpKind kind = OpKind::composite;
+  int arity = 1;  // -1: any number
+  std::string_view doc = {};  // one line, for the reference page
+
+  // Type rule. Null for elementwise ops: the first input's type, or `result_dtype` where set.
+  Type (*infer)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
+  // Gradient of each input, given this value and the gradient of it. Null: decompose and
+  // differentiate that, or none at all (`test.no_gradient` says why).
+  Gradients (*gradient)(const Value& y, const Value& dy) = nullptr;
+  Value (*decompose)(const Node& node) = nullptr;
+
+  ScalarOp scalar = ScalarOp::none;
+  bool predicate = false;  // yields bool
+  // The oracle of an elementwise op in double; never derived from `scalar`.
+  double (*oracle)(double a, double b, double c) = nullptr;
+
+  double (*flops)(const Node& node) = nullptr;  // null: one per element of the output (movement: 0)
+  AxisRule axes = AxisRule::none;
+  TestRow test = {};
+};
+
+// Adds a definition to the registry; the reference stays valid for the life of the process.
+const OpDef& define(OpDef def);
+const OpDef& op(std::string_view name);      // asserts that it exists
+const OpDef* find_op(std::string_view name);
+std::vector<const OpDef*> registered_ops();  // sorted by name
+
+double flops(const Node& node);
+
+// The one way to make a node: checks arity, infers the type, records the origin. `apply` with Args
+// takes the user's line from the first of them.
+Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs = {});
+// A leaf or a rebuilt node whose type is given.
+Value make_leaf(const OpDef& def, Type type, Attrs attrs = {});
+// The same operation on other inputs (passes); keeps attributes and origin, infers the type anew.
+Value rebuild(const Node& node, std::vector<Value> inputs);
+
+}  // namespace weft

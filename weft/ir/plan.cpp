@@ -1,0 +1,221 @@
+// Printer and verifier of plans.
+#include "weft/ir/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "weft/ir/op_def.h"
+
+namespace weft {
+namespace {
+std::string_view name(Space space) {
+  constexpr std::string_view names[] = {"arena", "state", "constant"};
+  return names[static_cast<int>(space)];
+}
+
+std::string to_text(const Access& access) {
+  std::string text = fmt::format("s{}", access.at.slot);
+  if (access.at.offset != 0) text += fmt::format("+{}", access.at.offset);
+  text += ":" + to_string(access.value.type());
+  if (access.at.strides != row_major_strides(access.value.shape()))
+    text += "/" + to_string(access.at.strides);
+  return text;
+}
+
+std::string list(const std::vector<Access>& accesses) {
+  std::string text;
+  for (const Access& access : accesses) text += (text.empty() ? "" : ", ") + to_text(access);
+  return text;
+}
+
+std::string describe(const Slot& slot) {
+  if (slot.value && slot.value->variable != nullptr) return slot.value->variable->name;
+  return slot.value ? std::string(slot.value->op->name) : "scratch";
+}
+
+// What the memory holds while the plan runs: which values each slot has at this point.
+class Contents {
+ public:
+  explicit Contents(const Plan& plan) : plan_(plan), held_(plan.slots.size()) {
+    for (size_t i = 0; i < plan.slots.size(); ++i)
+      if (plan.slots[i].space != Space::arena) held_[i] = {plan.slots[i].value.node()};
+    for (const Access& input : plan.inputs) held_[index(input)] = {input.value.node()};
+  }
+
+  bool holds(const Access& access) const { return holds(held_[index(access)], *access.value.node()); }
+
+  void write(const Access& access) {
+    auto& slot = held_[index(access)];
+    bool whole = access.value.type().bytes() == plan_.slots[index(access)].type.bytes();
+    if (whole) slot.clear();
+    const Node* node = access.value.node();
+    slot.insert(node);
+    for (; node->op->scalar == ScalarOp::identity; node = node->inputs[0].node())
+      slot.insert(node->inputs[0].node());  // a copy holds what it copies
+  }
+
+ private:
+  size_t index(const Access& access) const {
+    WEFT_ASSERT(access.at.slot >= 0 && access.at.slot < static_cast<int>(plan_.slots.size()),
+                "{} has no slot", access.value->op->name);
+    return static_cast<size_t>(access.at.slot);
+  }
+  // A view lies where its base lies, a concatenation where all of its parts do.
+  static bool holds(const std::set<const Node*>& held, const Node& node) {
+    if (held.contains(&node)) return true;
+    return node.op->kind == OpKind::movement && !node.inputs.empty() &&
+           std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](const Value& input) { return holds(held, *input.node()); });
+  }
+
+  const Plan& plan_;
+  std::vector<std::set<const Node*>> held_;
+};
+
+// A result may share a slot with an operand only where in_place says so, element upon element.
+void check_sharing(const Step& step, int at) {
+  for (size_t r = 0; r < step.results.size(); ++r)
+    for (size_t o = 0; o < step.operands.size(); ++o) {
+      const Placement &to = step.results[r].at, &from = step.operands[o].at;
+      if (to.slot != from.slot) continue;
+      std::pair<int, int> pair{static_cast<int>(r), static_cast<int>(o)};
+      bool granted = std::find(step.in_place.begin(), step.in_place.end(), pair) != step.in_place.end();
+      WEFT_ASSERT(granted && same_elements(step.results[r], step.operands[o]),
+                  "step {} ({}) writes slot {} while it reads it", at, step.kernel, to.slot);
+    }
+}
+
+void check_values(const Plan& plan) {
+  Contents memory(plan);
+  auto check_read = [&](const Access& access, int step, std::string_view what) {
+    WEFT_ASSERT(memory.holds(access), "step {}: slot {} does not hold {} {}", step, access.at.slot,
+                access.value->op->name, what);
+  };
+  int at = 0;
+  for (const Step& step : plan.steps) {
+    for (const Access& operand : step.operands) check_read(operand, at, "when " + step.kernel + " reads it");
+    check_sharing(step, at);
+    for (const Access& result : step.results) memory.write(result);
+    ++at;
+  }
+  for (const Assign& assign : plan.assigns) {
+    check_read(assign.value, at, "that is assigned");
+    WEFT_ASSERT(assign.copy || assign.value.at.slot == assign.state_slot,
+                "the new value of slot {} lies in slot {} and is not copied", assign.state_slot,
+                assign.value.at.slot);
+    if (assign.copy && plan.arena_bytes > 0)  // one after another, in the order that alias chose
+      memory.write({assign.value.value, {assign.state_slot, 0, {}}});
+  }
+  for (const Access& output : plan.outputs) check_read(output, at, "that is an output");
+}
+
+void check_lifetimes(const Plan& plan) {
+  auto check = [&](const Access& access, int at) {
+    const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
+    WEFT_ASSERT(slot.space != Space::arena || (slot.first <= at && at <= slot.last),
+                "slot {} lives in steps {} to {} and is used at {}", access.at.slot, slot.first, slot.last, at);
+  };
+  int at = 0;
+  for (const Step& step : plan.steps) {
+    for (const Access& operand : step.operands) check(operand, at);
+    for (const Access& result : step.results) check(result, at);
+    if (step.workspace_slot >= 0) check({{}, {step.workspace_slot, 0, {}}}, at);
+    ++at;
+  }
+  for (const Access& input : plan.inputs) check(input, -1);
+  for (const Access& output : plan.outputs) check(output, at);
+  for (const Assign& assign : plan.assigns) check(assign.value, at);
+}
+
+// Sweeps over the steps with the live slots sorted by offset: a new one must fit between its neighbours.
+void check_overlaps(const Plan& plan) {
+  int steps = static_cast<int>(plan.steps.size());
+  std::vector<std::vector<const Slot*>> starts(plan.steps.size() + 2), ends(plan.steps.size() + 2);
+  for (const Slot& slot : plan.slots) {
+    if (slot.space != Space::arena || slot.bytes == 0) continue;
+    WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= steps,
+                "{} lives from {} to {}", describe(slot), slot.first, slot.last);
+    WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} lies outside the arena", describe(slot));
+    WEFT_ASSERT(slot.bytes >= slot.type.bytes(), "{} is cut short", describe(slot));
+    starts[static_cast<size_t>(slot.first + 1)].push_back(&slot);
+    ends[static_cast<size_t>(slot.last + 1)].push_back(&slot);
+  }
+  std::map<size_t, const Slot*> live;
+  for (size_t time = 0; time < starts.size(); ++time) {
+    for (const Slot* slot : starts[time]) {
+      auto next = live.lower_bound(slot->offset);
+      bool free = next == live.end() || slot->offset + slot->bytes <= next->first;
+      if (next != live.begin()) {
+        const Slot* before = std::prev(next)->second;
+        free = free && before->offset + before->bytes <= slot->offset;
+      }
+      WEFT_ASSERT(free, "{} overlaps a live slot at step {}", describe(*slot), static_cast<int>(time) - 1);
+      live.emplace(slot->offset, slot);
+    }
+    for (const Slot* slot : ends[time]) live.erase(slot->offset);
+  }
+}
+
+// Axes that step through memory evenly merged into one: what of a placement does not depend on its shape.
+std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
+  std::vector<std::pair<int64_t, int64_t>> axes;  // extent, stride
+  const Shape& shape = access.value.shape();
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    int64_t stride = access.at.strides[i];
+    if (!axes.empty() && axes.back().second == stride * shape[i]) {
+      axes.back() = {axes.back().first * shape[i], stride};
+    } else {
+      axes.emplace_back(shape[i], stride);
+    }
+  }
+  return axes;
+}
+}  // namespace
+
+bool same_elements(const Access& a, const Access& b) {
+  return a.at.offset == b.at.offset && size_of(a.value.dtype()) == size_of(b.value.dtype()) &&
+         merged_axes(a) == merged_axes(b);
+}
+
+double Plan::flops() const {
+  double total = 0;
+  for (const Step& step : steps) total += step.flops;
+  return total;
+}
+
+std::string to_text(const Plan& plan) {
+  std::string text;
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    const Slot& slot = plan.slots[i];
+    text += fmt::format("s{}: {} {} {} bytes", i, name(slot.space), describe(slot), slot.bytes);
+    if (slot.space == Space::arena)
+      text += fmt::format(" at {}, steps {} to {}", slot.offset, slot.first, slot.last);
+    text += '\n';
+  }
+  if (!plan.inputs.empty()) text += "inputs " + list(plan.inputs) + "\n";
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    text += fmt::format("{}: {}({}) -> {}", i, step.kernel, list(step.operands), list(step.results));
+    for (auto [result, operand] : step.in_place) text += fmt::format(" {}<-{}", result, operand);
+    if (step.workspace > 0) text += fmt::format(" scratch s{} {}", step.workspace_slot, step.workspace);
+    if (!step.module.empty()) text += "  # " + step.module;
+    text += '\n';
+  }
+  if (!plan.outputs.empty()) text += "outputs " + list(plan.outputs) + "\n";
+  for (const Assign& assign : plan.assigns)
+    text += fmt::format("s{} {} {}\n", assign.state_slot, assign.copy ? ":=" : "is", to_text(assign.value));
+  return text + fmt::format("arena {} bytes, live peak {}\n", plan.arena_bytes, plan.live_peak_bytes);
+}
+
+void verify(const Plan& plan) {
+  check_values(plan);
+  if (plan.arena_bytes == 0) return;  // before the memory pass
+  check_lifetimes(plan);
+  check_overlaps(plan);
+}
+
+}  // namespace weft

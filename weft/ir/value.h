@@ -1,0 +1,164 @@
+// Values of the graph, and the nodes that compute them.
+//
+// A Value is a handle to one immutable result: "this op, on these inputs, with these attributes".
+// Building one computes nothing. Every node yields exactly one value; static shapes; no control flow.
+// A handle is one pointer, free to copy; nodes live as long as a handle reaches them.
+//
+// Operands of one elementwise node have equal shapes and dtypes: broadcasts and casts are nodes of
+// their own. Reductions keep their axes with extent 1. These two rules give every fused kernel one
+// iteration space, in which each value either spans an axis or has extent 1 there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "weft/base/dtype.h"
+#include "weft/base/error.h"
+#include "weft/base/shape.h"
+
+namespace weft {
+
+struct Buffer;
+struct Node;
+struct OpDef;
+struct VariableState;
+
+struct Type {
+  DType dtype = DType::f32;
+  Shape shape;
+
+  int64_t elements() const { return element_count(shape); }
+  size_t bytes() const { return static_cast<size_t>(elements()) * size_of(dtype); }
+  friend bool operator==(const Type&, const Type&) = default;
+};
+std::string to_string(const Type& type);  // "f32[2, 3]"
+
+// Named constants of a node ("axes", "stride"): few, ordered as written.
+using Attr = std::variant<int64_t, double, std::string, Dims>;
+class Attrs {
+ public:
+  struct Entry {
+    std::string_view key;  // a string literal
+    Attr value;
+  };
+  Attrs() = default;
+  Attrs(std::initializer_list<Entry> entries) : entries_(entries) {}
+
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  int64_t integer(std::string_view key) const;
+  double number(std::string_view key) const;  // integers too
+  const std::string& text(std::string_view key) const;
+  const Dims& dims(std::string_view key) const;
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  const Attr* find(std::string_view key) const;
+  const Attr& get(std::string_view key) const;
+  std::vector<Entry> entries_;
+};
+
+class Value {
+ public:
+  Value() = default;
+  explicit Value(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+
+  explicit operator bool() const { return node_ != nullptr; }
+  Node* node() const { return node_.get(); }
+  Node* operator->() const { return node_.get(); }
+  const std::shared_ptr<Node>& shared() const { return node_; }
+
+  const Type& type() const;
+  const Shape& shape() const;
+  DType dtype() const;
+  int rank() const;
+  int64_t dim(int axis) const;  // extent; negative axes count from the end
+  int64_t elements() const;
+
+  // What follows runs pending work (runtime; defined in weft/tensor/eval.cpp).
+  const Value& eval() const;
+  double item() const;                            // of a value with one element
+  std::vector<double> to_doubles() const;         // row-major
+  template <class T> std::vector<T> to_vector() const;  // T of the value's dtype, row-major
+
+ private:
+  std::shared_ptr<Node> node_;
+};
+
+// Where a node was written: the user's line, and the module it belongs to ("blocks.3.attn.qkv").
+struct Origin {
+  UserLocation where;
+  const std::string* module = nullptr;  // interned; null outside modules
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  std::vector<Value> inputs;
+  Attrs attrs;
+  Type type;
+  uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
+  Origin origin;
+  std::shared_ptr<Buffer> data;             // leaf "data": its elements, row-major
+  std::shared_ptr<VariableState> variable;  // leaf "variable"
+
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();  // releases long chains without recursion
+
+  bool is(std::string_view op_name) const;
+  const std::string& module() const;  // "" outside modules
+};
+
+// What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands on.
+struct Arg {
+  Arg(Value value, std::source_location where = std::source_location::current())
+      : value(std::move(value)), where{where.file_name(), where.line()} {}
+  Arg(double scalar, std::source_location where = std::source_location::current())
+      : scalar(scalar), where{where.file_name(), where.line()} {}
+  Arg(int scalar, std::source_location where = std::source_location::current())
+      : scalar(scalar), integral(true), where{where.file_name(), where.line()} {}
+  Arg(int64_t scalar, std::source_location where = std::source_location::current())
+      : scalar(static_cast<double>(scalar)), integral(true), where{where.file_name(), where.line()} {}
+
+  Value value;         // empty for a scalar
+  double scalar = 0;
+  bool integral = false;
+  UserLocation where;
+};
+
+// Nodes made while a scope lives carry its module path and, inside weft's own modules, the line of
+// the user's call instead of ours. Scopes nest.
+class OriginScope {
+ public:
+  explicit OriginScope(const std::string& module);  // absolute path
+  OriginScope(const std::string& module, UserLocation where);
+  ~OriginScope();
+  OriginScope(const OriginScope&) = delete;
+  OriginScope& operator=(const OriginScope&) = delete;
+
+ private:
+  Origin saved_;
+};
+Origin current_origin();
+namespace detail {
+void set_origin(const Origin& origin);
+}
+// While it lives, nodes take their origin from `origin` (gradient rules, passes).
+class OriginOverride {
+ public:
+  explicit OriginOverride(const Origin& origin);
+  ~OriginOverride();
+  OriginOverride(const OriginOverride&) = delete;
+  OriginOverride& operator=(const OriginOverride&) = delete;
+
+ private:
+  Origin saved_;
+};
+
+}  // namespace weft

@@ -1,0 +1,41 @@
+// Decoder-only transformer: Radford et al. 2019, "Language models are unsupervised multitask
+// learners" (GPT-2). Pre-norm, learnt positions, head tied to the token embedding.
+#pragma once
+
+#include "weft/models/model.h"
+#include "weft/nn/layers.h"
+
+namespace weft::models {
+
+struct GptConfig {
+  int64_t vocab_size = 50257;
+  int64_t max_position_embeddings = 1024;
+  int64_t hidden_size = 768;
+  int64_t num_hidden_layers = 12;
+  int64_t num_attention_heads = 12;
+  int64_t intermediate_size = 0;  // 0: 4 * hidden_size
+  bool bias = true;               // of linear layers and norms
+  std::string hidden_act = "gelu_new";
+  double dropout = 0;  // of the embeddings and of what joins the residual stream
+  double layer_norm_eps = 1e-5;
+  double initializer_range = 0.02;  // residual projections: divided by sqrt(2 layers)
+
+  static GptConfig read(const nn::Options& config, const TaskShape& task);
+  nn::Options options() const;
+};
+
+class Gpt : public Model {
+ public:
+  explicit Gpt(const GptConfig& config);
+
+ protected:
+  Tensor forward(const Tensor& tokens) const override;  // integers [B, T] -> [B, T, vocab_size]
+
+ private:
+  nn::Embedding wte_, wpe_;
+  nn::Dropout dropout_;
+  nn::Sequential h_;
+  nn::LayerNorm ln_f_;
+};
+
+}  // namespace weft::models

@@ -1,0 +1,85 @@
+#include "weft/models/model.h"
+
+#include <algorithm>
+#include <map>
+
+#include "weft/models/zoo.h"
+
+namespace weft {
+namespace {
+using Registry = std::map<std::string, ModelEntry, std::less<>>;
+Registry& registry() {
+  static Registry instance = [] {
+    Registry zoo;
+    for (ModelEntry& entry : models::zoo()) zoo.emplace(entry.name, entry);
+    return zoo;
+  }();
+  return instance;
+}
+
+class LayersModel : public Model {
+ public:
+  LayersModel(std::span<const nn::LayerSpec> layers, const TaskShape& task)
+      : Model(task.kind, {{"model_type", std::string("layers")}}) {
+    Type result = nn::add_layers(layers_, layers, task.batch(1));
+    Shape expected = task.kind == InputKind::tokens ? Shape{1, task.input[0], task.classes}
+                                                    : Shape{1, task.classes};
+    if (!(result.shape == expected))
+      throw Error(ErrorKind::usage,
+                  "[layers] the last layer must yield {} for one sample of {} classes. Got {}.",
+                  to_string(expected), task.classes, to_string(result.shape));
+  }
+
+ protected:
+  Tensor forward(const Tensor& x) const override { return layers_(x); }
+
+ private:
+  nn::Sequential layers_{*this, ""};
+};
+}  // namespace
+
+std::string_view name(InputKind kind) {
+  constexpr std::string_view names[] = {"features", "images", "tokens"};
+  return names[static_cast<size_t>(kind)];
+}
+
+Type TaskShape::batch(int64_t size) const {
+  Type type{kind == InputKind::tokens ? DType::i64 : nn::parameter_dtype(), {size}};
+  for (int64_t extent : input) type.shape.push_back(extent);
+  return type;
+}
+
+void register_model(ModelEntry entry) {
+  if (registry().contains(entry.name) || entry.name.empty())
+    throw Error(ErrorKind::usage, "[model] the name \"{}\" is taken or empty.", entry.name);
+  std::string name = entry.name;
+  registry().emplace(std::move(name), std::move(entry));
+}
+void register_model(const std::string& name, decltype(ModelEntry::make) make,
+                    const std::string& description) {
+  register_model({name, description, std::move(make)});
+}
+
+std::vector<ModelEntry> registered_models() {
+  std::vector<ModelEntry> all;
+  for (const auto& [name, entry] : registry()) all.push_back(entry);
+  return all;
+}
+
+std::unique_ptr<Model> make_model(std::string_view name, const nn::Options& config,
+                                  const TaskShape& task) {
+  auto it = registry().find(name);
+  if (it == registry().end()) {
+    std::string known;
+    for (const auto& entry : registry()) known += (known.empty() ? "" : ", ") + entry.first;
+    throw Error(ErrorKind::usage, "[model] unknown model \"{}\". Known: {}.", name, known);
+  }
+  return it->second.make(config, task);
+}
+
+std::unique_ptr<Model> make_layers_model(std::span<const nn::LayerSpec> layers,
+                                         const TaskShape& task) {
+  return std::make_unique<LayersModel>(layers, task);
+}
+
+}  // namespace weft

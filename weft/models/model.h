@@ -1,0 +1,65 @@
+// Model: what the program trains and serves; and the registry of models by name, which holds the zoo
+// and a user's own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/nn/factory.h"
+#include "weft/nn/layer.h"
+#include "weft/nn/options.h"
+
+namespace weft {
+
+enum class InputKind { features, images, tokens };
+std::string_view name(InputKind kind);
+
+// What the data says of a task.
+struct TaskShape {
+  InputKind kind = InputKind::features;
+  Shape input;          // of one sample: [features], [channels, height, width] or [length]
+  int64_t classes = 0;  // logits of each sample, or of each token: the vocabulary
+
+  Type batch(int64_t size) const;  // of the model's input: parameters' float type, or i64 tokens
+};
+
+// model(inputs) -> logits [batch, classes], for tokens [batch, length, classes].
+class Model : public nn::Layer {
+ public:
+  InputKind input_kind() const { return input_kind_; }
+  // All that rebuilds it with make_model, under the names of Hugging Face's config.json; "model_type"
+  // is the name in the registry.
+  const nn::Options& config() const { return config_; }
+
+ protected:
+  Model(InputKind input_kind, nn::Options config)
+      : input_kind_(input_kind), config_(std::move(config)) {}
+
+ private:
+  InputKind input_kind_;
+  nn::Options config_;
+};
+
+struct ModelEntry {
+  std::string name, description;
+  // `config` holds what the user set; the rest follows from the task and the defaults. Throws
+  // Error(usage) naming the option and its limit.
+  std::function<std::unique_ptr<Model>(const nn::Options& config, const TaskShape& task)> make;
+};
+// Throws Error(usage) if the name is taken.
+void register_model(ModelEntry entry);
+void register_model(const std::string& name, decltype(ModelEntry::make) make,
+                    const std::string& description = "");
+std::vector<ModelEntry> registered_models();  // sorted by name
+std::unique_ptr<Model> make_model(std::string_view name, const nn::Options& config,
+                                  const TaskShape& task);
+
+// The model of a recipe's `layers:`; they must end in logits of the task's classes.
+std::unique_ptr<Model> make_layers_model(std::span<const nn::LayerSpec> layers,
+                                         const TaskShape& task);
+
+}  // namespace weft

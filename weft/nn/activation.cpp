@@ -1,0 +1,62 @@
+#include "weft/base/error.h"
+#include "weft/nn/layers.h"
+#include "weft/nn/options.h"
+#include "weft/tensor/compile.h"
+
+namespace weft::nn {
+namespace {
+struct NamedActivation {
+  std::string_view name;
+  ActivationFunction function;
+};
+constexpr NamedActivation activations[] = {
+    {"relu", [](const Tensor& x) { return relu(x); }},
+    {"relu6", [](const Tensor& x) { return relu6(x); }},
+    {"leaky_relu", [](const Tensor& x) { return leaky_relu(x); }},
+    {"elu", [](const Tensor& x) { return elu(x); }},
+    {"selu", [](const Tensor& x) { return selu(x); }},
+    {"gelu", [](const Tensor& x) { return gelu(x); }},
+    {"gelu_tanh", [](const Tensor& x) { return gelu_tanh(x); }},
+    {"gelu_new", [](const Tensor& x) { return gelu_tanh(x); }},
+    {"silu", [](const Tensor& x) { return silu(x); }},
+    {"mish", [](const Tensor& x) { return mish(x); }},
+    {"sigmoid", [](const Tensor& x) { return sigmoid(x); }},
+    {"log_sigmoid", [](const Tensor& x) { return log_sigmoid(x); }},
+    {"tanh", [](const Tensor& x) { return tanh(x); }},
+    {"softplus", [](const Tensor& x) { return softplus(x); }},
+    {"hardswish", [](const Tensor& x) { return hardswish(x); }},
+    {"hardsigmoid", [](const Tensor& x) { return hardsigmoid(x); }},
+    {"softmax", [](const Tensor& x) { return softmax(x); }},
+};
+}  // namespace
+
+std::vector<std::string_view> activation_names() {
+  std::vector<std::string_view> names;
+  for (const NamedActivation& entry : activations) names.push_back(entry.name);
+  return names;
+}
+
+ActivationFunction activation_function(std::string_view name, std::string_view owner) {
+  for (const NamedActivation& entry : activations)
+    if (entry.name == name) return entry.function;
+  throw Error(ErrorKind::usage, "[{}] unknown activation \"{}\". Known: {}.", owner, name,
+              join(activation_names()));
+}
+
+Activation::Activation(Module& parent, std::string name, std::string_view function)
+    : Layer(parent, std::move(name)), function_(activation_function(function, "activation")) {}
+Tensor Activation::forward(const Tensor& x) const { return function_(x); }
+
+Dropout::Dropout(Module& parent, std::string name, double probability)
+    : Layer(parent, std::move(name)), probability_(probability) {
+  WEFT_CHECK(probability >= 0 && probability <= 1,
+             "[dropout] probability must be between 0 and 1. Got {}.", probability);
+}
+Tensor Dropout::forward(const Tensor& x) const {
+  if (probability_ == 0 || current_mode() == Mode::eval) return x;
+  return dropout(x, probability_, next_random_key());
+}
+
+Tensor Flatten::forward(const Tensor& x) const { return flatten(x, 1); }
+
+}  // namespace weft::nn

@@ -1,0 +1,57 @@
+#include "weft/nn/layers.h"
+
+namespace weft::nn {
+namespace {
+Shape weight_shape(int64_t in_channels, int64_t out_channels, const Dims& kernel, int64_t groups) {
+  WEFT_CHECK(groups > 0 && in_channels % groups == 0 && out_channels % groups == 0,
+             "[conv] groups must divide both channels. Got {} groups, {} in, {} out.", groups,
+             in_channels, out_channels);
+  Shape shape{out_channels, in_channels / groups};
+  for (int64_t extent : kernel) shape.push_back(extent);
+  return shape;
+}
+}  // namespace
+
+Dims PerAxis::over(int axes, std::string_view what) const {
+  if (values.size() == axes) return values;
+  WEFT_CHECK(values.size() == 1, "[{}] takes one number or one per spatial axis ({}). Got {}.",
+             what, axes, to_string(values));
+  return Dims::filled(axes, values[0]);
+}
+
+Conv::Conv(Module& parent, std::string name, int axes, int64_t in_channels, int64_t out_channels,
+           const PerAxis& kernel_size, const ConvLayerOptions& options)
+    : Layer(parent, std::move(name)),
+      options_{.stride = options.stride.over(axes, "conv stride"),
+               .padding = options.padding.over(axes, "conv padding"),
+               .dilation = options.dilation.over(axes, "conv dilation"),
+               .groups = options.groups} {
+  Shape shape = weight_shape(in_channels, out_channels,
+                             kernel_size.over(axes, "conv kernel_size"), options.groups);
+  Init usual = Init::fan_in(element_count(shape) / shape[0]);
+  weight = parameter("weight", shape, options.init.value_or(usual));
+  if (options.bias)
+    bias = parameter("bias", {out_channels}, options.init ? Init::constant(0) : usual);
+}
+
+Tensor Conv::forward(const Tensor& x) const {
+  int64_t in_channels = weight.shape()[1] * options_.groups;
+  WEFT_CHECK(x.rank() == weight.shape().size() && x.dim(1) == in_channels,
+             "[conv] \"{}\" takes [batch, {}, {} spatial axes]. Got {}.", path(), in_channels,
+             weight.shape().size() - 2, to_string(x.type()));
+  return conv(x, weight.value(), bias ? bias.value() : Tensor(), options_);
+}
+
+Pool2d::Pool2d(Module& parent, std::string name, const PerAxis& kernel_size,
+               const PoolLayerOptions& options)
+    : Layer(parent, std::move(name)),
+      options_{.kernel = kernel_size.over(2, "pool kernel_size"),
+               .stride = options.stride.value_or(kernel_size).over(2, "pool stride"),
+               .padding = options.padding.over(2, "pool padding"),
+               .count_include_pad = options.count_include_pad} {}
+
+Tensor MaxPool2d::forward(const Tensor& x) const { return max_pool(x, options_); }
+Tensor AvgPool2d::forward(const Tensor& x) const { return avg_pool(x, options_); }
+Tensor GlobalAvgPool2d::forward(const Tensor& x) const { return global_avg_pool(x); }
+
+}  // namespace weft::nn

@@ -1,0 +1,36 @@
+// Layers by name, as a recipe lists them: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...].
+// What can be inferred from the input (its features or channels) is not an option.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/nn/layer.h"
+#include "weft/nn/options.h"
+
+namespace weft::nn {
+
+struct LayerSpec {
+  std::string name;  // "conv2d"
+  Options options = {};
+};
+
+struct LayerKind {
+  std::string_view name;
+  std::string_view options;  // as written in a recipe; "" for none
+  std::string_view doc;
+};
+std::vector<LayerKind> layer_kinds();
+
+// The layer `spec` for inputs of type `input` (with a batch axis), as child `name` of `parent`.
+// `place` ("layers[2]") begins the messages of errors, which name the option and its limit.
+std::unique_ptr<Layer> make_layer(Module& parent, const std::string& name, const LayerSpec& spec,
+                                  const Type& input, const std::string& place);
+
+// Appends the layers, each made for what the one before it yields; returns the type of the result.
+Type add_layers(Sequential& into, std::span<const LayerSpec> specs, const Type& input);
+
+}  // namespace weft::nn

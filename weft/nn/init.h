@@ -1,0 +1,26 @@
+// Initial values of parameters: a function of seed and position in the model, whatever the threads.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/tensor/tensor.h"
+
+namespace weft::nn {
+
+struct Init {
+  enum class Kind { constant, uniform, normal };
+  Kind kind = Kind::constant;
+  double a = 0, b = 0;  // constant: value; uniform: [a, b); normal: mean, standard deviation
+
+  static Init constant(double value) { return {Kind::constant, value, 0}; }
+  static Init uniform(double low, double high) { return {Kind::uniform, low, high}; }
+  static Init normal(double mean, double deviation) { return {Kind::normal, mean, deviation}; }
+  // U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): PyTorch's default for weights (He et al. 2015, "Delving
+  // deep into rectifiers", uniform, with a negative slope of sqrt 5) and for biases.
+  static Init fan_in(int64_t fan_in);
+};
+
+// Writes the variable's elements; `stream` tells the parameters of one model apart.
+void initialize(const Variable& variable, const Init& init, int64_t seed, int64_t stream);
+
+}  // namespace weft::nn

@@ -1,0 +1,24 @@
+#include "weft/nn/layer.h"
+
+namespace weft::nn {
+
+Tensor Layer::operator()(const Arg& x) const {
+  OriginScope scope(path(), x.where);
+  WEFT_CHECK(x.value, "[{}] a layer takes a tensor.", path());
+  return forward(x.value);
+}
+
+Layer& Sequential::push_back(std::unique_ptr<Layer> layer) {
+  WEFT_ASSERT(!children().empty() && children().back() == layer.get(),
+              "a layer of a Sequential is its newest child");
+  layers_.push_back(std::move(layer));
+  return *layers_.back();
+}
+
+Tensor Sequential::forward(const Tensor& x) const {
+  Tensor y = x;
+  for (const auto& layer : layers_) y = (*layer)(y);
+  return y;
+}
+
+}  // namespace weft::nn

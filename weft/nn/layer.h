@@ -1,0 +1,50 @@
+// Layer: a module from one tensor to one tensor, so that layers can stand in a row.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+class Layer : public Module {
+ public:
+  using Module::Module;
+  // What forward() makes carries this layer's path and the caller's line.
+  Tensor operator()(const Arg& x) const;
+
+ protected:
+  virtual Tensor forward(const Tensor& x) const = 0;
+};
+
+// Layers one after the other, named "0", "1", ... as PyTorch does.
+class Sequential : public Layer {
+ public:
+  using Layer::Layer;
+  // add<Linear>(784, 256): makes the next layer from what its constructor takes after the name.
+  template <std::derived_from<Layer> L, class... Args>
+  L& add(Args&&... args) {
+    auto layer = std::make_unique<L>(*this, std::to_string(layers_.size()),
+                                     std::forward<Args>(args)...);
+    L& made = *layer;
+    layers_.push_back(std::move(layer));
+    return made;
+  }
+  // A layer made elsewhere, with this as its parent.
+  Layer& push_back(std::unique_ptr<Layer> layer);
+
+  size_t size() const { return layers_.size(); }
+  const Layer& operator[](size_t i) const { return *layers_[i]; }
+  using Layer::operator();
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,245 @@
+// The layers of the field, under PyTorch's names, with PyTorch's defaults and initial values.
+// B: batch. Every layer is made from (parent, name, ...).
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/nn/layer.h"
+
+namespace weft::nn {
+
+// ---- linear.cpp
+
+struct LinearOptions {
+  bool bias = true;
+  std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+};
+class Linear : public Layer {  // [..., in] -> [..., out]
+ public:
+  Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features,
+         const LinearOptions& options = {});
+  Variable weight;  // [out, in]
+  Variable bias;    // [out], or empty
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+};
+
+class Embedding : public Layer {  // integers [...] -> [..., dimension]
+ public:
+  Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
+            const Init& init = Init::normal(0, 1));
+  Variable weight;  // [count, dimension]
+
+ protected:
+  Tensor forward(const Tensor& indices) const override;
+};
+
+// ---- conv.cpp
+
+// One number for every spatial axis, or one per axis.
+struct PerAxis {
+  PerAxis(int value) : values{value} {}
+  PerAxis(int64_t value) : values{value} {}
+  PerAxis(std::initializer_list<int64_t> list) : values(list) {}
+  PerAxis(const Dims& dims) : values(dims) {}
+  Dims over(int axes, std::string_view what) const;
+
+  Dims values;
+};
+
+struct ConvLayerOptions {
+  PerAxis stride = 1, padding = 0, dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+  std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+};
+class Conv : public Layer {
+ public:
+  Variable weight;  // [out, in / groups, kernel...]
+  Variable bias;    // [out], or empty
+
+ protected:
+  Conv(Module& parent, std::string name, int axes, int64_t in_channels, int64_t out_channels,
+       const PerAxis& kernel_size, const ConvLayerOptions& options);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  ConvOptions options_;
+};
+class Conv1d : public Conv {  // [B, in, L] -> [B, out, L']
+ public:
+  Conv1d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+         const PerAxis& kernel_size, const ConvLayerOptions& options = {})
+      : Conv(parent, std::move(name), 1, in_channels, out_channels, kernel_size, options) {}
+};
+class Conv2d : public Conv {  // [B, in, H, W] -> [B, out, H', W']
+ public:
+  Conv2d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+         const PerAxis& kernel_size, const ConvLayerOptions& options = {})
+      : Conv(parent, std::move(name), 2, in_channels, out_channels, kernel_size, options) {}
+};
+
+struct PoolLayerOptions {
+  std::optional<PerAxis> stride = {};  // empty: the kernel
+  PerAxis padding = 0;
+  bool count_include_pad = true;  // average only
+};
+class Pool2d : public Layer {  // [B, C, H, W] -> [B, C, H', W']
+ protected:
+  Pool2d(Module& parent, std::string name, const PerAxis& kernel_size,
+         const PoolLayerOptions& options);
+  PoolOptions options_;
+};
+class MaxPool2d : public Pool2d {
+ public:
+  MaxPool2d(Module& parent, std::string name, const PerAxis& kernel_size,
+            const PoolLayerOptions& options = {})
+      : Pool2d(parent, std::move(name), kernel_size, options) {}
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+};
+class AvgPool2d : public Pool2d {
+ public:
+  AvgPool2d(Module& parent, std::string name, const PerAxis& kernel_size,
+            const PoolLayerOptions& options = {})
+      : Pool2d(parent, std::move(name), kernel_size, options) {}
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+};
+class GlobalAvgPool2d : public Layer {  // [B, C, H, W] -> [B, C, 1, 1]
+ public:
+  using Layer::Layer;
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+};
+
+// ---- norm.cpp
+
+struct NormOptions {
+  double eps = 1e-5;
+  bool bias = true;
+};
+class LayerNorm : public Layer {  // over the last axis
+ public:
+  LayerNorm(Module& parent, std::string name, int64_t features, const NormOptions& options = {});
+  Variable weight, bias;  // [features]; the bias may be empty
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double eps_;
+};
+class RMSNorm : public Layer {  // over the last axis
+ public:
+  RMSNorm(Module& parent, std::string name, int64_t features, double eps = 1e-6);
+  Variable weight;  // [features]
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double eps_;
+};
+class GroupNorm : public Layer {  // [B, C, ...], over groups of channels
+ public:
+  GroupNorm(Module& parent, std::string name, int64_t groups, int64_t channels, double eps = 1e-5);
+  Variable weight, bias;  // [channels]
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  int64_t groups_;
+  double eps_;
+};
+struct BatchNormOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;  // of the new value: running += momentum * (batch - running)
+};
+// [B, C, ...]. In train mode normalises by the batch and moves the running statistics (variance over
+// n - 1); in eval mode normalises by those.
+class BatchNorm : public Layer {
+ public:
+  BatchNorm(Module& parent, std::string name, int64_t channels,
+            const BatchNormOptions& options = {});
+  Variable weight, bias, running_mean, running_var;  // [channels]
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  BatchNormOptions options_;
+};
+
+// ---- activation.cpp
+
+class Dropout : public Layer {  // off in eval mode
+ public:
+  Dropout(Module& parent, std::string name, double probability = 0.5);
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double probability_;
+};
+class Flatten : public Layer {  // [B, ...] -> [B, rest]
+ public:
+  using Layer::Layer;
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+};
+
+using ActivationFunction = Tensor (*)(const Tensor&);
+// "relu", "gelu", "gelu_tanh" (also "gelu_new", as Hugging Face has it), ... Throws Error(usage)
+// naming the known ones, with `owner` before it.
+ActivationFunction activation_function(std::string_view name, std::string_view owner);
+std::vector<std::string_view> activation_names();
+class Activation : public Layer {
+ public:
+  Activation(Module& parent, std::string name, std::string_view function);
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  ActivationFunction function_;
+};
+
+// ---- attention.cpp
+
+struct MultiHeadAttentionOptions {
+  bool causal = false;
+  bool bias = true;
+  double dropout = 0;             // of the result, before it joins the residual stream
+  std::optional<Init> init = {}, out_init = {};  // of the qkv and out weights, as in LinearOptions
+  std::string qkv_name = "qkv", out_name = "out";
+};
+// Self-attention, [B, T, width] -> [B, T, width]. Rows of the qkv weight [3 width, width]: q, k, v,
+// each of `heads` contiguous parts.
+class MultiHeadAttention : public Layer {
+ public:
+  MultiHeadAttention(Module& parent, std::string name, int64_t width, int64_t heads,
+                     const MultiHeadAttentionOptions& options = {});
+  Linear qkv, out;
+
+ protected:
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  Dropout dropout_;
+  int64_t heads_;
+  bool causal_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,113 @@
+#include "weft/nn/module.h"
+
+#include <algorithm>
+
+namespace weft::nn {
+namespace {
+thread_local BuildOptions build;
+
+std::string join_path(const std::string& prefix, const std::string& name) {
+  return prefix.empty() || name.empty() ? prefix + name : prefix + "." + name;
+}
+std::string described(const std::string& path) {
+  return path.empty() ? "the model" : '"' + path + '"';
+}
+
+std::vector<Variable> variables_of(const std::vector<NamedVariable>& named) {
+  std::vector<Variable> variables;
+  for (const NamedVariable& entry : named) variables.push_back(entry.variable);
+  return variables;
+}
+}  // namespace
+
+BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
+  WEFT_CHECK(is_float(options.dtype), "[module] parameters are floating point. Got {}.",
+             weft::name(options.dtype));
+  build = options;
+}
+BuildScope::~BuildScope() { build = saved_; }
+DType parameter_dtype() { return build.dtype; }
+
+Module::Module(Module& parent, std::string name)
+    : name_(std::move(name)),
+      path_(join_path(parent.path_, name_)),
+      parent_(&parent),
+      root_(parent.root_) {
+  parent.check_new(name_);
+  parent.children_.push_back(this);
+}
+
+Module::~Module() {
+  if (parent_ != nullptr) std::erase(parent_->children_, this);
+}
+
+void Module::check_new(const std::string& name) const {
+  bool taken = std::any_of(children_.begin(), children_.end(),
+                           [&](const Module* child) { return child->name_ == name; }) ||
+               std::any_of(variables_.begin(), variables_.end(),
+                           [&](const NamedVariable& entry) { return entry.name == name; });
+  WEFT_CHECK(!taken, "[module] {} has two members named \"{}\".", described(path_), name);
+}
+
+Variable Module::add(const std::string& name, const Shape& shape, const Init& init,
+                     Category category) {
+  check_new(name);
+  for (int64_t extent : shape)
+    WEFT_CHECK(extent > 0, "[module] \"{}\" needs positive extents. Got {}.",
+               join_path(path_, name), to_string(shape));
+  Variable variable(join_path(path_, name), {build.dtype, shape}, category);
+  int64_t stream = root_->made_++;
+  if (build.initialize) initialize(variable, init, current_seed(), stream);
+  variables_.push_back({name, variable});
+  return variable;
+}
+
+Variable Module::parameter(const std::string& name, const Shape& shape, const Init& init) {
+  return add(name, shape, init, Category::parameter);
+}
+Variable Module::buffer(const std::string& name, const Shape& shape, double value) {
+  return add(name, shape, Init::constant(value), Category::buffer_state);
+}
+void Module::share(const std::string& name, const Variable& variable) {
+  check_new(name);
+  variables_.push_back({name, variable});
+}
+
+void Module::collect(const std::string& prefix, bool parameters,
+                     std::vector<NamedVariable>& into) const {
+  for (const auto& [name, variable] : variables_) {
+    if ((variable.category() == Category::parameter) != parameters) continue;
+    bool known = std::any_of(into.begin(), into.end(), [&](const NamedVariable& entry) {
+      return entry.variable.state() == variable.state();
+    });
+    if (!known) into.push_back({join_path(prefix, name), variable});
+  }
+  for (const Module* child : children_)
+    child->collect(join_path(prefix, child->name_), parameters, into);
+}
+
+std::vector<NamedVariable> Module::named_parameters() const {
+  std::vector<NamedVariable> named;
+  collect("", true, named);
+  return named;
+}
+std::vector<NamedVariable> Module::named_buffers() const {
+  std::vector<NamedVariable> named;
+  collect("", false, named);
+  return named;
+}
+std::vector<NamedVariable> Module::state() const {
+  std::vector<NamedVariable> named = named_parameters();
+  for (NamedVariable& entry : named_buffers()) named.push_back(std::move(entry));
+  return named;
+}
+std::vector<Variable> Module::parameters() const { return variables_of(named_parameters()); }
+std::vector<Variable> Module::buffers() const { return variables_of(named_buffers()); }
+
+int64_t Module::parameter_count() const {
+  int64_t count = 0;
+  for (const NamedVariable& entry : named_parameters()) count += entry.variable.type().elements();
+  return count;
+}
+
+}  // namespace weft::nn

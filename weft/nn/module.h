@@ -1,0 +1,87 @@
+// Module: a named tree of parameters and buffers, as users build models from. Modules are neither
+// copied nor moved: a child names its parent when it is made,
+//
+//   struct Mlp : nn::Module {
+//     nn::Linear hidden{*this, "hidden", 784, 256};
+//     ...
+//   };
+//
+// and from then on knows its full path ("blocks.3.attn.qkv"), which is also the prefix of the names of
+// its variables, of errors in it, and of its rows in profiles and memory tables.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/nn/init.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::nn {
+
+// How modules made on this thread while it lives make their variables.
+struct BuildOptions {
+  DType dtype = DType::f32;  // of parameters and floating point buffers
+  bool initialize = true;    // false: zeros, for planning and for weights that a file brings
+};
+class BuildScope {
+ public:
+  explicit BuildScope(const BuildOptions& options);
+  ~BuildScope();
+  BuildScope(const BuildScope&) = delete;
+  BuildScope& operator=(const BuildScope&) = delete;
+
+ private:
+  BuildOptions saved_;
+};
+
+DType parameter_dtype();  // of modules made now
+
+struct NamedVariable {
+  std::string name;  // relative to the module that was asked: "hidden.weight"
+  Variable variable;
+};
+
+class Module {
+ public:
+  Module() = default;  // a root: a whole model
+  // An empty name adds nothing to the path. Throws if the parent has a child of this name.
+  Module(Module& parent, std::string name);
+  virtual ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& path() const { return path_; }  // "" at the root
+  const std::vector<Module*>& children() const { return children_; }
+
+  // In PyTorch's order: a module's own, in order of registration, then those of its children. Each
+  // variable once, under its first name, where several modules share it.
+  std::vector<NamedVariable> named_parameters() const;
+  std::vector<NamedVariable> named_buffers() const;  // running statistics
+  std::vector<NamedVariable> state() const;          // what a file of weights holds: both
+  std::vector<Variable> parameters() const;
+  std::vector<Variable> buffers() const;
+  int64_t parameter_count() const;  // elements
+
+ protected:
+  // New variables of this module. The initial value depends on current_seed() and on how many
+  // variables the root had before: two models made under one seed start equal.
+  Variable parameter(const std::string& name, const Shape& shape, const Init& init);
+  Variable buffer(const std::string& name, const Shape& shape, double value);
+  // Another module's variable under a name of this one (a head tied to the embedding).
+  void share(const std::string& name, const Variable& variable);
+
+ private:
+  Variable add(const std::string& name, const Shape& shape, const Init& init, Category category);
+  void check_new(const std::string& name) const;
+  void collect(const std::string& prefix, bool parameters, std::vector<NamedVariable>& into) const;
+
+  std::string name_, path_;
+  Module* parent_ = nullptr;
+  Module* root_ = this;
+  std::vector<Module*> children_;
+  std::vector<NamedVariable> variables_;
+  int64_t made_ = 0;  // variables in the whole tree; counted at the root
+};
+
+}  // namespace weft::nn

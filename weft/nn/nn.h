@@ -1,0 +1,8 @@
+// All of weft/nn in one header.
+#pragma once
+
+#include "weft/nn/factory.h"
+#include "weft/nn/init.h"
+#include "weft/nn/layers.h"
+#include "weft/nn/module.h"
+#include "weft/nn/options.h"

@@ -1,0 +1,123 @@
+#include "weft/nn/options.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+
+namespace weft::nn {
+
+std::string to_string(const Option& option) {
+  struct Printer {
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(int64_t value) const { return std::to_string(value); }
+    std::string operator()(double value) const { return fmt::format("{}", value); }
+    std::string operator()(const std::string& value) const { return '"' + value + '"'; }
+    std::string operator()(const std::vector<int64_t>& value) const {
+      return fmt::format("[{}]", fmt::join(value, ", "));
+    }
+  };
+  return std::visit(Printer{}, option);
+}
+
+std::string join(std::span<const std::string_view> words) {
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+const Option* Options::find(std::string_view key) const {
+  auto it = entries_.find(key);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+const Option* OptionReader::find(std::string_view key) {
+  asked_.emplace_back(key);
+  return options_.find(key);
+}
+
+void OptionReader::wrong_kind(std::string_view key, const Option& got,
+                              std::string_view expected) const {
+  throw Error(ErrorKind::usage, "[{}] {} must be {}. Got {}.", owner_, key, expected,
+              to_string(got));
+}
+
+void OptionReader::missing(std::string_view key) const {
+  throw Error(ErrorKind::usage, "[{}] {} is required.", owner_, key);
+}
+
+int64_t OptionReader::integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low,
+                              int64_t high) {
+  const Option* option = find(key);
+  if (option == nullptr) return otherwise ? *otherwise : (missing(key), 0);
+  const int64_t* value = std::get_if<int64_t>(option);
+  if (value == nullptr) wrong_kind(key, *option, "an integer");
+  if (*value < low || *value > high) {
+    std::string limit = high == std::numeric_limits<int64_t>::max()
+                            ? fmt::format("at least {}", low)
+                            : fmt::format("between {} and {}", low, high);
+    wrong_kind(key, *option, limit);
+  }
+  return *value;
+}
+
+double OptionReader::number(std::string_view key, double otherwise, double low, double high) {
+  const Option* option = find(key);
+  if (option == nullptr) return otherwise;
+  double value = 0;
+  if (auto* integer = std::get_if<int64_t>(option)) value = static_cast<double>(*integer);
+  else if (auto* number = std::get_if<double>(option)) value = *number;
+  else wrong_kind(key, *option, "a number");
+  if (!(value >= low && value <= high))
+    wrong_kind(key, *option, fmt::format("between {} and {}", low, high));
+  return value;
+}
+
+bool OptionReader::flag(std::string_view key, bool otherwise) {
+  const Option* option = find(key);
+  if (option == nullptr) return otherwise;
+  if (!std::holds_alternative<bool>(*option)) wrong_kind(key, *option, "true or false");
+  return std::get<bool>(*option);
+}
+
+std::string OptionReader::text(std::string_view key, std::string_view otherwise) {
+  const Option* option = find(key);
+  if (option == nullptr) return std::string(otherwise);
+  if (!std::holds_alternative<std::string>(*option)) wrong_kind(key, *option, "a word");
+  return std::get<std::string>(*option);
+}
+
+std::string OptionReader::choice(std::string_view key, std::string_view otherwise,
+                                 std::span<const std::string_view> allowed) {
+  std::string value = text(key, otherwise);
+  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+    throw Error(ErrorKind::usage, "[{}] {} must be one of {}. Got \"{}\".", owner_, key,
+                join(allowed), value);
+  return value;
+}
+
+std::vector<int64_t> OptionReader::integers(std::string_view key,
+                                            std::optional<std::vector<int64_t>> otherwise,
+                                            int64_t low) {
+  const Option* option = find(key);
+  if (option == nullptr) {
+    if (!otherwise) missing(key);
+    return *otherwise;
+  }
+  std::vector<int64_t> values;
+  if (auto* one = std::get_if<int64_t>(option)) values = {*one};
+  else if (auto* list = std::get_if<std::vector<int64_t>>(option)) values = *list;
+  bool in_range = std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= low; });
+  if (values.empty() || !in_range)
+    wrong_kind(key, *option, fmt::format("an integer or a list of integers, each at least {}", low));
+  return values;
+}
+
+void OptionReader::finish() const {
+  for (const auto& [key, value] : options_.entries()) {
+    if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
+    throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Known: {}.", owner_, key,
+                asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
+  }
+}
+
+}  // namespace weft::nn

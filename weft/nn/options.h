@@ -1,0 +1,70 @@
+// Options: named values that say how to build a layer or a model ("out_channels: 32"), free of any
+// file format; recipes and config.json are turned into them elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace weft::nn {
+
+using Option = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+std::string to_string(const Option& option);
+
+class Options {
+ public:
+  Options() = default;
+  Options(std::initializer_list<std::pair<const std::string, Option>> entries) : entries_(entries) {}
+
+  void set(const std::string& key, Option value) { entries_[key] = std::move(value); }
+  const Option* find(std::string_view key) const;
+  const std::map<std::string, Option, std::less<>>& entries() const { return entries_; }
+
+ private:
+  std::map<std::string, Option, std::less<>> entries_;
+};
+
+// Reads the options of one thing. A getter throws Error(usage) that names the owner ("conv2d"), the
+// option and the limit; finish() refuses options that no getter asked for.
+class OptionReader {
+ public:
+  OptionReader(const Options& options, std::string owner)
+      : options_(options), owner_(std::move(owner)) {}
+
+  // In [low, high]; required where `otherwise` is empty.
+  int64_t integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low = 1,
+                  int64_t high = std::numeric_limits<int64_t>::max());
+  double number(std::string_view key, double otherwise, double low, double high);
+  bool flag(std::string_view key, bool otherwise);
+  std::string text(std::string_view key, std::string_view otherwise);
+  // One of `allowed`.
+  std::string choice(std::string_view key, std::string_view otherwise,
+                     std::span<const std::string_view> allowed);
+  // A list of at least one integer, each >= low; a single integer is a list of one.
+  std::vector<int64_t> integers(std::string_view key,
+                                std::optional<std::vector<int64_t>> otherwise, int64_t low = 1);
+
+  void finish() const;
+  const std::string& owner() const { return owner_; }
+
+ private:
+  const Option* find(std::string_view key);
+  [[noreturn]] void wrong_kind(std::string_view key, const Option& got,
+                               std::string_view expected) const;
+  [[noreturn]] void missing(std::string_view key) const;
+
+  const Options& options_;
+  std::string owner_;
+  std::vector<std::string> asked_;
+};
+
+// "a, b, c"
+std::string join(std::span<const std::string_view> words);
+
+}  // namespace weft::nn

@@ -1,0 +1,225 @@
+// Activations. Those with a cheaper or safer derivative than that of their expression are
+// composites with a rule of their own; the rest are expressions.
+#include <cmath>
+#include <numbers>
+
+#include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
+
+namespace weft {
+namespace {
+constexpr double sqrt_half = 1 / std::numbers::sqrt2;
+constexpr double inv_sqrt_two_pi = std::numbers::inv_sqrtpi * sqrt_half;
+const double gelu_scale = std::sqrt(2 / std::numbers::pi);
+constexpr double gelu_cubic = 0.044715;
+
+Type same_type(std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); }
+
+// Elements times the operations of one.
+template <int each>
+double per_element(const Node& node) {
+  return each * static_cast<double>(node.type.elements());
+}
+
+void check_float(const Value& x, std::string_view op) {
+  WEFT_CHECK(is_float(x.dtype()),
+             "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
+             name(x.dtype()));
+}
+
+Value activation(const OpDef& def, const Arg& x) {
+  CallSite here(x.where);
+  Value value = to_value(x, {});
+  check_float(value, def.name);
+  return make_node(def, {value});
+}
+
+// The one input of a gradient rule and the gradient of the result, in float32 at least.
+struct Wide {
+  Value x, dy;
+  Wide(const Value& y, const Value& gradient)
+      : x(widen(y->inputs[0])), dy(widen(gradient)), dtype_(y.dtype()) {}
+  Gradients result(const Value& dx) const { return {narrow_to(dx, dtype_)}; }
+
+ private:
+  DType dtype_;
+};
+
+// ---- closed forms, in the dtype of x
+Value sigmoid_of(const Value& x) { return 1.0 / (1.0 + exp(-x)); }
+// Standard normal distribution: Phi(x) and its density.
+Value normal_cdf(const Value& x) { return 0.5 * (1.0 + erf(x * sqrt_half)); }
+Value normal_density(const Value& x) { return inv_sqrt_two_pi * exp(-0.5 * square(x)); }
+Value gelu_inner(const Value& x) { return tanh(gelu_scale * (x + gelu_cubic * (x * square(x)))); }
+
+double sigmoid_oracle(double x) { return 1 / (1 + std::exp(-x)); }
+
+const OpDef& relu_def = define({
+    .name = "relu",
+    .doc = "max(x, 0); its derivative at 0 is 0",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {select(y > 0, dy, 0.0)};
+    },
+    .decompose = [](const Node& node) { return maximum(node.inputs[0], 0); },
+    .oracle = [](double x, double, double) { return x > 0 || std::isnan(x) ? x : 0; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& sigmoid_def = define({
+    .name = "sigmoid",
+    .doc = "1 / (1 + exp(-x))",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Wide wide(y, dy);
+      Value s = widen(y);
+      return wide.result(wide.dy * s * (1.0 - s));
+    },
+    .decompose =
+        [](const Node& node) {
+          return narrow_to(sigmoid_of(widen(node.inputs[0])), node.type.dtype);
+        },
+    .oracle = [](double x, double, double) { return sigmoid_oracle(x); },
+    .flops = per_element<4>,
+    .axes = AxisRule::elementwise,
+    .test = {.low = -20, .high = 20},
+});
+
+const OpDef& softplus_def = define({
+    .name = "softplus",
+    .doc = "log(1 + exp(x)), without overflow",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Wide wide(y, dy);
+      return wide.result(wide.dy * sigmoid_of(wide.x));
+    },
+    .decompose =
+        [](const Node& node) {
+          Value x = widen(node.inputs[0]);
+          return narrow_to(maximum(x, 0) + log1p(exp(-abs(x))), node.type.dtype);
+        },
+    .oracle = [](double x, double,
+                 double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); },
+    .flops = per_element<5>,
+    .axes = AxisRule::elementwise,
+    .test = {.low = -20, .high = 20},
+});
+
+const OpDef& silu_def = define({
+    .name = "silu",
+    .doc = "x * sigmoid(x)",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Wide wide(y, dy);
+      Value s = sigmoid_of(wide.x);
+      return wide.result(wide.dy * (s * (1.0 + wide.x * (1.0 - s))));
+    },
+    .decompose =
+        [](const Node& node) {
+          Value x = widen(node.inputs[0]);
+          return narrow_to(x * sigmoid_of(x), node.type.dtype);
+        },
+    .oracle = [](double x, double, double) { return x * sigmoid_oracle(x); },
+    .flops = per_element<5>,
+    .axes = AxisRule::elementwise,
+    .test = {.low = -20, .high = 20},
+});
+
+const OpDef& gelu_def = define({
+    .name = "gelu",
+    .doc = "x * Phi(x), Phi the normal distribution (Hendrycks and Gimpel 2016)",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Wide wide(y, dy);
+      return wide.result(wide.dy * (normal_cdf(wide.x) + wide.x * normal_density(wide.x)));
+    },
+    .decompose =
+        [](const Node& node) {
+          Value x = widen(node.inputs[0]);
+          return narrow_to(x * normal_cdf(x), node.type.dtype);
+        },
+    .oracle = [](double x, double, double) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); },
+    .flops = per_element<5>,
+    .axes = AxisRule::elementwise,
+    .test = {.low = -4, .high = 4, .tolerance = 1e-5},
+});
+
+const OpDef& gelu_tanh_def = define({
+    .name = "gelu_tanh",
+    .doc = "0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Wide wide(y, dy);
+      Value t = gelu_inner(wide.x);
+      Value inner_slope = gelu_scale * (1.0 + (3 * gelu_cubic) * square(wide.x));
+      Value slope = 0.5 * (1.0 + t) + 0.5 * wide.x * ((1.0 - square(t)) * inner_slope);
+      return wide.result(wide.dy * slope);
+    },
+    .decompose =
+        [](const Node& node) {
+          Value x = widen(node.inputs[0]);
+          return narrow_to(0.5 * x * (1.0 + gelu_inner(x)), node.type.dtype);
+        },
+    .oracle =
+        [](double x, double, double) {
+          return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+        },
+    .flops = per_element<9>,
+    .axes = AxisRule::elementwise,
+    .test = {.low = -4, .high = 4, .tolerance = 1e-5},
+});
+
+// An expression of one value, evaluated in float32 at least.
+template <class F>
+Value expression(const Arg& x, std::string_view op, F&& body) {
+  CallSite here(x.where);
+  Value value = to_value(x, {});
+  check_float(value, op);
+  return narrow_to(body(widen(value)), value.dtype());
+}
+}  // namespace
+
+Value relu(Arg x) {
+  CallSite here(x.where);
+  Value value = to_value(x, {});
+  WEFT_CHECK(value.dtype() != DType::boolean, "[relu] needs numbers. Got bool.");
+  return make_node(relu_def, {value});
+}
+Value sigmoid(Arg x) { return activation(sigmoid_def, x); }
+Value softplus(Arg x) { return activation(softplus_def, x); }
+Value silu(Arg x) { return activation(silu_def, x); }
+Value gelu(Arg x) { return activation(gelu_def, x); }
+Value gelu_tanh(Arg x) { return activation(gelu_tanh_def, x); }
+
+Value relu6(Arg x) {
+  return expression(x, "relu6", [](const Value& v) { return clamp(v, 0, 6); });
+}
+Value leaky_relu(Arg x, double slope) {
+  return expression(x, "leaky_relu", [&](const Value& v) { return select(v > 0, v, slope * v); });
+}
+Value elu(Arg x, double alpha) {
+  // The minimum keeps exp finite on the side that is not taken, so that its gradient is not NaN.
+  return expression(x, "elu",
+                    [&](const Value& v) { return select(v > 0, v, alpha * expm1(minimum(v, 0))); });
+}
+Value selu(Arg x) {  // Klambauer et al. 2017
+  constexpr double alpha = 1.6732632423543772848170429916717,
+                   scale = 1.0507009873554804934193349852946;
+  return expression(x, "selu", [&](const Value& v) { return scale * elu(v, alpha); });
+}
+Value log_sigmoid(Arg x) {
+  return expression(x, "log_sigmoid", [](const Value& v) { return -softplus(-v); });
+}
+Value mish(Arg x) {  // Misra 2019
+  return expression(x, "mish", [](const Value& v) { return v * tanh(softplus(v)); });
+}
+Value hardsigmoid(Arg x) {
+  return expression(x, "hardsigmoid",
+                    [](const Value& v) { return clamp(v + 3, 0, 6) * (1.0 / 6); });
+}
+Value hardswish(Arg x) {
+  return expression(x, "hardswish",
+                    [](const Value& v) { return v * (clamp(v + 3, 0, 6) * (1.0 / 6)); });
+}
+}  // namespace weft

@@ -1,0 +1,130 @@
+// Scaled dot product attention (Vaswani et al. 2017), with grouped heads (Ainslie et al. 2023).
+// Query heads that share a key head are folded into rows of one product, so that nothing is
+// repeated.
+#include <cmath>
+
+#include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
+
+namespace weft {
+namespace {
+constexpr double hidden_score = -1e30;  // finite, so that a row that sees nothing is not NaN
+
+// Shapes: B batch, H query heads, G key heads, T queries, S keys.
+struct Parts {
+  Value q, k, v, mask;  // mask may be empty
+  double scale;
+  bool causal;
+  explicit Parts(const Node& node)
+      : q(node.inputs[0]),
+        k(node.inputs[1]),
+        v(node.inputs[2]),
+        mask(node.inputs.size() > 3 ? node.inputs[3] : Value()),
+        scale(node.attrs.number("scale")),
+        causal(node.attrs.integer("causal") != 0) {}
+
+  // [B, H, T, X] <-> [B, G, H / G * T, X]
+  Value fold(const Value& x) const {
+    return reshape(x, {q.dim(0), k.dim(1), q.dim(1) / k.dim(1) * q.dim(2), x.dim(3)});
+  }
+  Value unfold(const Value& x) const {
+    return reshape(x, {q.dim(0), q.dim(1), q.dim(2), x.dim(3)});
+  }
+
+  bool boolean_mask() const { return mask && mask.dtype() == DType::boolean; }
+  // What each query may look at, broadcast to [B, H, T, S]; empty: everything.
+  Value visible() const {
+    Value seen = boolean_mask() ? mask : Value();
+    if (!causal) return seen;
+    Shape square{q.dim(2), k.dim(2)};
+    Value past = iota(square, 0, DType::i32) >= iota(square, 1, DType::i32);
+    return seen ? logical_and(seen, past) : past;
+  }
+  // [B, H, T, S] in float32 at least; rows sum to one, or are zero where a query sees nothing.
+  Value probabilities() const {
+    Value scores = scale * widen(unfold(matmul(fold(q), transpose(k))));
+    if (mask && !boolean_mask()) scores = scores + widen(mask);
+    Value seen = visible();
+    if (!seen) return softmax(scores);
+    Value p = softmax(select(seen, scores, hidden_score));
+    return boolean_mask() ? select(seen, p, 0.0) : p;  // a causal row sees at least itself
+  }
+};
+
+Value attend(const Node& node) {
+  Parts parts(node);
+  Value p = parts.fold(narrow_to(parts.probabilities(), parts.q.dtype()));
+  return parts.unfold(matmul(p, parts.v));
+}
+
+Gradients attention_gradient(const Value& y, const Value& dy) {
+  Parts parts(*y.node());
+  DType dtype = y.dtype();
+  Value p = parts.probabilities(), rows = parts.fold(dy);
+  Value dv = matmul(transpose(parts.fold(narrow_to(p, dtype))), rows);
+  Value dp = widen(parts.unfold(matmul(rows, transpose(parts.v))));
+  Value dscores = p * (dp - sum(dp * p, {.axes = {3}, .keepdim = true}));
+  Value dproducts = parts.fold(narrow_to(parts.scale * dscores, dtype));
+  Value dq = parts.unfold(matmul(dproducts, parts.k));
+  Value dk = matmul(transpose(dproducts), parts.fold(parts.q));
+  if (!parts.mask) return {dq, dk, dv};
+  if (parts.boolean_mask()) return {dq, dk, dv, {}};
+  return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
+}
+
+const OpDef& attention_def = define({
+    .name = "attention",
+    .arity = -1,
+    .doc = "softmax(scale q k' + mask) v over the last two axes",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      Shape shape = inputs[0].shape();
+      shape[3] = inputs[2].shape()[3];
+      return {inputs[0].dtype(), shape};
+    },
+    .gradient = attention_gradient,
+    .decompose = attend,
+    .flops =
+        [](const Node& node) {  // two products and a softmax
+          const Shape &q = node.inputs[0].shape(), &v = node.inputs[2].shape();
+          double scores = static_cast<double>(q[0] * q[1] * q[2] * v[2]);
+          return scores * (2.0 * static_cast<double>(q[3] + v[3]) + 5);
+        },
+    .axes = AxisRule::none,
+});
+
+void check_shapes(const Value& q, const Value& k, const Value& v) {
+  WEFT_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4,
+             "[attention] needs q[B, H, T, D], k[B, G, S, D], v[B, G, S, E]. Got {}, {} and {}.",
+             to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
+  bool fits = k.dim(0) == q.dim(0) && v.dim(0) == q.dim(0) && k.dim(3) == q.dim(3) &&
+              v.dim(1) == k.dim(1) && v.dim(2) == k.dim(2);
+  WEFT_CHECK(fits,
+             "[attention] needs q[B, H, T, D], k[B, G, S, D], v[B, G, S, E]. Got {}, {} and {}.",
+             to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
+  WEFT_CHECK(k.dim(1) > 0 && q.dim(1) % k.dim(1) == 0,
+             "[attention] key heads must divide query heads. Got {} and {}.", k.dim(1), q.dim(1));
+  WEFT_CHECK(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
+             "[attention] q, k and v must share a floating point type. Got {}, {} and {}.",
+             name(q.dtype()), name(k.dtype()), name(v.dtype()));
+}
+}  // namespace
+
+Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
+  CallSite here(q.where);
+  check_shapes(q.value, k.value, v.value);
+  std::vector<Value> inputs{q.value, k.value, v.value};
+  if (options.mask) {
+    Shape scores{q.value.dim(0), q.value.dim(1), q.value.dim(2), k.value.dim(2)};
+    WEFT_CHECK(broadcast_shapes(options.mask.shape(), scores, "attention") == scores,
+               "[attention] the mask must broadcast to {}. Got {}.", to_string(scores),
+               to_string(options.mask.shape()));
+    WEFT_CHECK(!is_integer(options.mask.dtype()),
+               "[attention] the mask must be bool or floating point. Got {}.",
+               name(options.mask.dtype()));
+    inputs.push_back(options.mask);
+  }
+  double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.value.dim(3))));
+  return make_node(attention_def, std::move(inputs),
+                   {{"causal", int64_t{options.causal}}, {"scale", scale}});
+}
+}  // namespace weft

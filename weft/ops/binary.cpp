@@ -1,0 +1,321 @@
+// Elementwise functions of two and three values.
+#include <cmath>
+
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+constexpr std::string_view flat = "piecewise constant: the gradient is zero";
+constexpr std::string_view yields_bool = "yields bool";
+
+const OpDef& add_def = define({
+    .name = "add",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy, dy}; },
+    .scalar = ScalarOp::add,
+    .oracle = [](double a, double b, double) { return a + b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& sub_def = define({
+    .name = "sub",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy, -dy}; },
+    .scalar = ScalarOp::sub,
+    .oracle = [](double a, double b, double) { return a - b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& mul_def = define({
+    .name = "mul",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& a = y->inputs[0];
+          const Value& b = y->inputs[1];
+          return {dy * b, dy * a};
+        },
+    .scalar = ScalarOp::mul,
+    .oracle = [](double a, double b, double) { return a * b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& div_def = define({
+    .name = "div",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& b = y->inputs[1];
+          return {dy / b, -(dy * y / b)};
+        },
+    .scalar = ScalarOp::div,
+    .oracle = [](double a, double b, double) { return a / b; },
+    .axes = AxisRule::elementwise,
+    .test = {.second_low = 0.5, .second_high = 3},
+});
+
+const OpDef& pow_def = define({
+    .name = "pow",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& a = y->inputs[0];
+          const Value& b = y->inputs[1];
+          return {dy * b * pow(a, b - 1), dy * y * log(a)};
+        },
+    .scalar = ScalarOp::pow,
+    .oracle = [](double a, double b, double) { return std::pow(a, b); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.2, .high = 3},
+});
+
+const OpDef& maximum_def = define({
+    .name = "maximum",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& a = y->inputs[0];
+          const Value& b = y->inputs[1];
+          Value zero = zeros_like(dy);
+          return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
+        },
+    .scalar = ScalarOp::maximum,
+    .oracle = [](double a, double b, double) { return a != a || a > b ? a : b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& minimum_def = define({
+    .name = "minimum",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& a = y->inputs[0];
+          const Value& b = y->inputs[1];
+          Value zero = zeros_like(dy);
+          return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
+        },
+    .scalar = ScalarOp::minimum,
+    .oracle = [](double a, double b, double) { return a != a || a < b ? a : b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& remainder_def = define({
+    .name = "remainder",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& a = y->inputs[0];
+          const Value& b = y->inputs[1];
+          return {dy, -(dy * floor(a / b))};
+        },
+    .scalar = ScalarOp::remainder,
+    .oracle = [](double a, double b, double) { return a - std::floor(a / b) * b; },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -5, .high = 5, .second_low = 1, .second_high = 4, .integers = true},
+});
+
+const OpDef& floor_divide_def = define({
+    .name = "floor_divide",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::floor_divide,
+    .oracle = [](double a, double b, double) { return std::floor(a / b); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -9, .high = 9, .second_low = 1, .second_high = 4, .integers = true, .no_gradient = flat},
+});
+
+const OpDef& atan2_def = define({
+    .name = "atan2",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& a = y->inputs[0];
+          const Value& b = y->inputs[1];
+          return {dy * b / (a * a + b * b), -(dy * a / (a * a + b * b))};
+        },
+    .scalar = ScalarOp::atan2,
+    .oracle = [](double a, double b, double) { return std::atan2(a, b); },
+    .axes = AxisRule::elementwise,
+    .test = {.second_low = 0.5, .second_high = 3},
+});
+
+const OpDef& equal_def = define({
+    .name = "equal",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::equal,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a == b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& not_equal_def = define({
+    .name = "not_equal",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::not_equal,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a != b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& less_def = define({
+    .name = "less",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::less,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a < b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& less_equal_def = define({
+    .name = "less_equal",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::less_equal,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a <= b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& greater_def = define({
+    .name = "greater",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::greater,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a > b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& greater_equal_def = define({
+    .name = "greater_equal",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::greater_equal,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a >= b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& logical_and_def = define({
+    .name = "logical_and",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::logical_and,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a != 0 && b != 0; },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& logical_or_def = define({
+    .name = "logical_or",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::logical_or,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return a != 0 || b != 0; },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& logical_xor_def = define({
+    .name = "logical_xor",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .scalar = ScalarOp::logical_xor,
+    .predicate = true,
+    .oracle = [](double a, double b, double) -> double { return (a != 0) != (b != 0); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
+});
+
+const OpDef& select_def = define({
+    .name = "select",
+    .kind = OpKind::elementwise,
+    .arity = 3,
+    .doc = "condition ? a : b",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      WEFT_CHECK(inputs[0].dtype() == DType::boolean, "[select] the condition must be bool. Got {}.",
+                 name(inputs[0].dtype()));
+      WEFT_CHECK(inputs[1].type() == inputs[2].type() && inputs[0].shape() == inputs[1].shape(),
+                 "[select] operands differ in type. Got {} and {}.", to_string(inputs[1].type()),
+                 to_string(inputs[2].type()));
+      return inputs[1].type();
+    },
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          Value zero = zeros_like(dy);
+          return {Value(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
+        },
+    .scalar = ScalarOp::select,
+    .oracle = [](double condition, double a, double b) { return condition != 0 ? a : b; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true},
+});
+}  // namespace
+
+Value add(Arg a, Arg b) { return apply_binary(add_def, a, b); }
+Value sub(Arg a, Arg b) { return apply_binary(sub_def, a, b); }
+Value mul(Arg a, Arg b) { return apply_binary(mul_def, a, b); }
+Value div(Arg a, Arg b) { return apply_binary(div_def, a, b); }
+Value maximum(Arg a, Arg b) { return apply_binary(maximum_def, a, b); }
+Value minimum(Arg a, Arg b) { return apply_binary(minimum_def, a, b); }
+Value remainder(Arg a, Arg b) { return apply_binary(remainder_def, a, b); }
+Value floor_divide(Arg a, Arg b) { return apply_binary(floor_divide_def, a, b); }
+Value atan2(Arg y, Arg x) { return apply_binary(atan2_def, y, x); }
+Value equal(Arg a, Arg b) { return apply_binary(equal_def, a, b); }
+Value not_equal(Arg a, Arg b) { return apply_binary(not_equal_def, a, b); }
+Value less(Arg a, Arg b) { return apply_binary(less_def, a, b); }
+Value less_equal(Arg a, Arg b) { return apply_binary(less_equal_def, a, b); }
+Value greater(Arg a, Arg b) { return apply_binary(greater_def, a, b); }
+Value greater_equal(Arg a, Arg b) { return apply_binary(greater_equal_def, a, b); }
+Value logical_and(Arg a, Arg b) { return apply_binary(logical_and_def, a, b); }
+Value logical_or(Arg a, Arg b) { return apply_binary(logical_or_def, a, b); }
+Value logical_xor(Arg a, Arg b) { return apply_binary(logical_xor_def, a, b); }
+
+Value pow(Arg a, Arg b) {
+  CallSite here(a.where);
+  // Small whole powers stay exact at negative bases, and differentiate without a logarithm.
+  if (!b.value && b.scalar == 1) return a.value;
+  if (!b.value && b.scalar == 2) return a.value * a.value;
+  if (!b.value && b.scalar == 3) return a.value * a.value * a.value;
+  return apply_binary(pow_def, a, b);
+}
+
+Value select(Arg condition, Arg a, Arg b) {
+  CallSite here(condition.where);
+  auto [x, y] = match(a, b, "select");
+  Shape shape = broadcast_shapes(condition.value.shape(), x.shape(), "select");
+  return make_node(select_def, {broadcast_to(condition, shape), broadcast_to(x, shape),
+                                broadcast_to(y, shape)});
+}
+
+Value clamp(Arg x, double low, double high) {
+  CallSite here(x.where);
+  WEFT_CHECK(low <= high, "[clamp] low must not exceed high. Got {} and {}.", low, high);
+  return minimum(maximum(x, low), high);
+}
+}  // namespace weft

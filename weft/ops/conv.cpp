@@ -1,0 +1,180 @@
+// Convolution (cross-correlation, as deep learning has it) over two spatial axes, and its two
+// transposes. Each is linear in both of its operands, and the gradient of any one is the other two.
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+enum Axis { batch_axis, channel_axis, first_spatial };
+
+int64_t out_extent(int64_t in, int64_t kernel, const Attrs& attrs, int spatial) {
+  int64_t reach = attrs.dims("dilation")[spatial] * (kernel - 1) + 1;
+  int64_t room = in + 2 * attrs.dims("padding")[spatial] - reach;
+  WEFT_CHECK(room >= 0,
+             "[conv] the kernel reaches over {} elements, more than the padded input of {}.", reach,
+             in + 2 * attrs.dims("padding")[spatial]);
+  return room / attrs.dims("stride")[spatial] + 1;
+}
+
+Shape conv_shape(const Shape& x, const Shape& weight, const Attrs& attrs) {
+  WEFT_CHECK(
+      x.size() == 4 && weight.size() == 4,
+      "[conv] needs x[N, C, spatial...] and weight[O, C / groups, kernel...]. Got {} and {}.",
+      to_string(x), to_string(weight));
+  int64_t groups = attrs.integer("groups");
+  WEFT_CHECK(groups > 0 && x[channel_axis] % groups == 0 && weight[0] % groups == 0,
+             "[conv] groups must divide the channels. Got {} groups, {} in, {} out.", groups,
+             x[channel_axis], weight[0]);
+  WEFT_CHECK(
+      weight[1] * groups == x[channel_axis],
+      "[conv] the weight takes {} channels in each of {} groups. Got an input of {} channels.",
+      weight[1], groups, x[channel_axis]);
+  Shape shape{x[batch_axis], weight[0]};
+  for (int i = 0; i < 2; ++i)
+    shape.push_back(out_extent(x[first_spatial + i], weight[first_spatial + i], attrs, i));
+  return shape;
+}
+
+void check_dtypes(std::span<const Value> inputs) {
+  WEFT_CHECK(inputs[0].dtype() == inputs[1].dtype(),
+             "[conv] operands differ in type. Got {} and {}.", to_string(inputs[0].type()),
+             to_string(inputs[1].type()));
+}
+
+// Multiply-adds count twice: N O OH OW times C / groups KH KW.
+double conv_flops(const Shape& y, const Shape& weight) {
+  return 2.0 * static_cast<double>(element_count(y)) *
+         static_cast<double>(weight[1] * weight[2] * weight[3]);
+}
+
+Type conv_type(std::span<const Value> inputs, const Attrs& attrs) {
+  check_dtypes(inputs);
+  return {inputs[0].dtype(), conv_shape(inputs[0].shape(), inputs[1].shape(), attrs)};
+}
+Type input_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
+  check_dtypes(inputs);
+  const Shape& x = attrs.dims("input_shape");
+  Shape y = conv_shape(x, inputs[1].shape(), attrs);
+  WEFT_CHECK(inputs[0].shape() == y, "[conv] the gradient must have shape {}. Got {}.",
+             to_string(y), to_string(inputs[0].shape()));
+  return {inputs[0].dtype(), x};
+}
+Type weight_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
+  check_dtypes(inputs);
+  const Shape& weight = attrs.dims("weight_shape");
+  Shape y = conv_shape(inputs[0].shape(), weight, attrs);
+  WEFT_CHECK(inputs[1].shape() == y, "[conv] the gradient must have shape {}. Got {}.",
+             to_string(y), to_string(inputs[1].shape()));
+  return {inputs[0].dtype(), weight};
+}
+
+Value convolve(const Value& x, const Value& weight, const Attrs& like);
+Value input_gradient(const Value& dy, const Value& weight, const Shape& input, const Attrs& like);
+Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, const Attrs& like);
+
+const OpDef& conv_def = define({
+    .name = "conv",
+    .kind = OpKind::contraction,
+    .arity = 2,
+    .doc = "y[n,o,p] = sum over c,k of x[n,c, p stride + k dilation - padding] weight[o,c,k]",
+    .infer = conv_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value &x = y->inputs[0], &weight = y->inputs[1];
+      return {input_gradient(dy, weight, x.shape(), y->attrs),
+              weight_gradient(x, dy, weight.shape(), y->attrs)};
+    },
+    .flops = [](const Node& n) { return conv_flops(n.type.shape, n.inputs[1].shape()); },
+    .axes = AxisRule::contraction,
+});
+const OpDef& conv_input_gradient_def = define({
+    .name = "conv_input_gradient",
+    .kind = OpKind::contraction,
+    .arity = 2,
+    .doc =
+        "the gradient of conv's x, given that of its result and the weight: transposed convolution",
+    .infer = input_gradient_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value &upstream = y->inputs[0], &weight = y->inputs[1];
+      return {convolve(dy, weight, y->attrs),
+              weight_gradient(dy, upstream, weight.shape(), y->attrs)};
+    },
+    .flops = [](const Node& n) { return conv_flops(n.inputs[0].shape(), n.inputs[1].shape()); },
+    .axes = AxisRule::contraction,
+});
+const OpDef& conv_weight_gradient_def = define({
+    .name = "conv_weight_gradient",
+    .kind = OpKind::contraction,
+    .arity = 2,
+    .doc = "the gradient of conv's weight, given its x and the gradient of its result",
+    .infer = weight_gradient_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value &x = y->inputs[0], &upstream = y->inputs[1];
+      return {input_gradient(upstream, dy, x.shape(), y->attrs), convolve(x, dy, y->attrs)};
+    },
+    .flops = [](const Node& n) { return conv_flops(n.inputs[1].shape(), n.type.shape); },
+    .axes = AxisRule::contraction,
+});
+
+Value convolve(const Value& x, const Value& weight, const Attrs& like) {
+  return make_node(conv_def, {x, weight},
+                   {{"stride", like.dims("stride")},
+                    {"padding", like.dims("padding")},
+                    {"dilation", like.dims("dilation")},
+                    {"groups", like.integer("groups")}});
+}
+Value input_gradient(const Value& dy, const Value& weight, const Shape& input, const Attrs& like) {
+  return make_node(conv_input_gradient_def, {dy, weight},
+                   {{"input_shape", input},
+                    {"stride", like.dims("stride")},
+                    {"padding", like.dims("padding")},
+                    {"dilation", like.dims("dilation")},
+                    {"groups", like.integer("groups")}});
+}
+Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, const Attrs& like) {
+  return make_node(conv_weight_gradient_def, {x, dy},
+                   {{"weight_shape", weight},
+                    {"stride", like.dims("stride")},
+                    {"padding", like.dims("padding")},
+                    {"dilation", like.dims("dilation")},
+                    {"groups", like.integer("groups")}});
+}
+
+// One number per spatial axis; a one-dimensional convolution gets a first axis of extent 1.
+Dims per_axis(const Dims& given, int spatial, int64_t otherwise, int64_t least, const char* what) {
+  Dims full = given.empty() ? Dims::filled(spatial, otherwise) : given;
+  if (full.size() == 1 && spatial == 2) full = Dims::filled(2, given[0]);
+  WEFT_CHECK(full.size() == spatial, "[conv] {} has one number per spatial axis ({}). Got {}.",
+             what, spatial, to_string(given));
+  for (int64_t value : full)
+    WEFT_CHECK(value >= least, "[conv] {} must be at least {}. Got {}.", what, least,
+               to_string(given));
+  return spatial == 2 ? full : Dims{otherwise, full[0]};
+}
+}  // namespace
+
+Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+  CallSite here(x.where);
+  Value input = to_value(x, {}), kernel = to_value(weight, {});
+  int spatial = input.rank() - first_spatial;
+  WEFT_CHECK(
+      (spatial == 1 || spatial == 2) && kernel.rank() == input.rank(),
+      "[conv] needs x[N, C, spatial...] and weight[O, C / groups, kernel...] with one or two "
+      "spatial axes. Got {} and {}.",
+      to_string(input.shape()), to_string(kernel.shape()));
+  Attrs attrs{{"stride", per_axis(options.stride, spatial, 1, 1, "stride")},
+              {"padding", per_axis(options.padding, spatial, 0, 0, "padding")},
+              {"dilation", per_axis(options.dilation, spatial, 1, 1, "dilation")},
+              {"groups", options.groups}};
+  if (spatial == 1) {
+    input = unsqueeze(input, first_spatial);
+    kernel = unsqueeze(kernel, first_spatial);
+  }
+  Value y = make_node(conv_def, {input, kernel}, attrs);
+  if (bias) {
+    WEFT_CHECK(bias.shape() == Shape{kernel.dim(0)},
+               "[conv] the bias must have shape [{}]. Got {}.", kernel.dim(0),
+               to_string(bias.shape()));
+    y = y + reshape(bias, {1, kernel.dim(0), 1, 1});
+  }
+  return spatial == 1 ? squeeze(y, first_spatial) : y;
+}
+}  // namespace weft

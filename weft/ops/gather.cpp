@@ -1,0 +1,122 @@
+// Loads and adds at indices that are values. An index outside [0, N) reads zero and adds nowhere,
+// so that the two ops are each other's exact transpose whatever the indices.
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+// x's shape with axis `axis` replaced by the shape of the indices.
+Shape gathered_shape(const Shape& x, const Shape& indices, int axis) {
+  WEFT_CHECK(x.size() - 1 + indices.size() <= max_rank,
+             "[gather] rank is at most {}. Got {} at indices {}.", max_rank, to_string(x),
+             to_string(indices));
+  Shape shape;
+  for (int i = 0; i < axis; ++i) shape.push_back(x[i]);
+  for (int64_t extent : indices) shape.push_back(extent);
+  for (int i = axis + 1; i < x.size(); ++i) shape.push_back(x[i]);
+  return shape;
+}
+
+void check_indices(const Value& indices, std::string_view op) {
+  WEFT_CHECK(is_integer(indices.dtype()), "[{}] indices must be integers. Got {}. Hint: cast them.",
+             op, name(indices.dtype()));
+}
+
+Type gather_type(std::span<const Value> inputs, const Attrs& attrs) {
+  const Value &x = inputs[0], &indices = inputs[1];
+  check_indices(indices, "gather");
+  int axis = static_cast<int>(attrs.integer("axis"));
+  return {x.dtype(), gathered_shape(x.shape(), indices.shape(), axis)};
+}
+
+// The order of axes that brings the axes [first, first + count) to the front.
+Dims to_front(int rank, int first, int count) {
+  Dims order;
+  for (int i = 0; i < count; ++i) order.push_back(first + i);
+  for (int i = 0; i < rank; ++i)
+    if (i < first || i >= first + count) order.push_back(i);
+  return order;
+}
+Dims inverse(const Dims& order) {
+  Dims result = order;
+  for (int i = 0; i < order.size(); ++i) result[static_cast<int>(order[i])] = i;
+  return result;
+}
+
+Gradients gather_gradient(const Value& y, const Value& dy) {
+  const Value &x = y->inputs[0], &indices = y->inputs[1];
+  int axis = static_cast<int>(y->attrs.integer("axis"));
+  if (axis == 0) return {scatter_add(zeros(x.shape(), x.dtype()), indices, dy), {}};
+  Dims order = to_front(x.rank(), axis, 1);
+  Shape front;
+  for (int64_t i : order) front.push_back(x.shape()[static_cast<int>(i)]);
+  Value updates = permute(dy, to_front(dy.rank(), axis, indices.rank()));
+  Value sums = scatter_add(zeros(front, x.dtype()), indices, updates);
+  return {permute(sums, inverse(order)), {}};
+}
+
+const OpDef& gather_def = define({
+    .name = "gather",
+    .kind = OpKind::gather,
+    .arity = 2,
+    .doc = "x at integer indices along one axis, which the indices' shape replaces",
+    .infer = gather_type,
+    .gradient = gather_gradient,
+    .flops = [](const Node&) { return 0.0; },
+    .axes = AxisRule::none,
+    .test = {.integers = true, .booleans = true},
+});
+
+Type scatter_add_type(std::span<const Value> inputs, const Attrs&) {
+  const Value &into = inputs[0], &indices = inputs[1], &updates = inputs[2];
+  check_indices(indices, "scatter_add");
+  WEFT_CHECK(into.rank() >= 1, "[scatter_add] needs an axis to add along. Got a scalar.");
+  WEFT_CHECK(updates.dtype() == into.dtype(), "[scatter_add] types differ. Got {} into {}.",
+             name(updates.dtype()), name(into.dtype()));
+  Shape expected = gathered_shape(into.shape(), indices.shape(), 0);
+  WEFT_CHECK(updates.shape() == expected, "[scatter_add] updates must have shape {}. Got {}.",
+             to_string(expected), to_string(updates.shape()));
+  return into.type();
+}
+
+const OpDef& scatter_add_def = define({
+    .name = "scatter_add",
+    .kind = OpKind::gather,
+    .arity = 3,
+    .doc = "adds rows of updates to the rows of `into` that the indices name, in row-major order",
+    .infer = scatter_add_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {dy, {}, gather(dy, y->inputs[1], 0)};
+    },
+    .flops = [](const Node& node) { return static_cast<double>(node.inputs[2].elements()); },
+    .axes = AxisRule::none,
+    .test = {.integers = true},
+});
+}  // namespace
+
+Value gather(Arg x, Arg indices, int axis) {
+  CallSite here(x.where);
+  Value value = to_value(x, {});
+  int64_t normal_axis = normalize_axis(axis, value.rank(), "gather");
+  return make_node(gather_def, {value, to_value(indices, {})}, {{"axis", normal_axis}});
+}
+Value scatter_add(Arg into, Arg indices, Arg updates) {
+  CallSite here(into.where);
+  Value target = to_value(into, {});
+  return make_node(scatter_add_def, {target, to_value(indices, {}), to_value(updates, target)});
+}
+Value embedding(Arg indices, Arg weight) {
+  CallSite here(indices.where);
+  WEFT_CHECK(weight.value.rank() == 2, "[embedding] the weight is [vocabulary, width]. Got {}.",
+             to_string(weight.value.shape()));
+  return gather(weight, indices, 0);
+}
+Value one_hot(Arg indices, int64_t classes, DType dtype) {
+  CallSite here(indices.where);
+  Value labels = to_value(indices, {});
+  check_indices(labels, "one_hot");
+  Shape shape = labels.shape();
+  shape.push_back(classes);
+  Value rows = cast(unsqueeze(labels, -1), DType::i64);
+  return cast(broadcast_to(rows, shape) == iota(shape, -1), dtype);
+}
+}  // namespace weft

@@ -1,0 +1,64 @@
+// Leaves: what a graph reads.
+#include <algorithm>
+#include <cstring>
+
+#include "weft/base/buffer.h"
+#include "weft/ir/graph.h"
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+const OpDef& leaf(std::string_view name, std::string_view doc) {
+  return define({.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc});
+}
+const OpDef& scalar_def = leaf("scalar", "every element is attr value");
+const OpDef& iota_def = leaf("iota", "the index along attr axis");
+const OpDef& data_def = leaf("data", "elements held in memory");
+const OpDef& input_def = leaf("input", "bound when the graph runs (attr index)");
+const OpDef& variable_def = leaf("variable", "state, read at the start of a step");
+}  // namespace
+
+Value scalar(double value, DType dtype) { return full({}, value, dtype); }
+Value full(const Shape& shape, double value, DType dtype) {
+  return make_leaf(scalar_def, {dtype, shape}, {{"value", value}});
+}
+Value zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }
+Value ones(const Shape& shape, DType dtype) { return full(shape, 1, dtype); }
+Value zeros_like(Arg x) { return zeros(x.value.shape(), x.value.dtype()); }
+Value ones_like(Arg x) { return ones(x.value.shape(), x.value.dtype()); }
+Value arange(int64_t count, DType dtype) { return iota({count}, 0, dtype); }
+Value iota(const Shape& shape, int axis, DType dtype) {
+  return make_leaf(iota_def, {dtype, shape},
+                   {{"axis", int64_t{normalize_axis(axis, shape.size(), "iota")}}});
+}
+
+Value from_buffer(std::shared_ptr<Buffer> buffer, Type type) {
+  WEFT_CHECK(buffer->bytes >= type.bytes(), "[from_buffer] {} needs {} bytes. Got {}.",
+             to_string(type), type.bytes(), buffer->bytes);
+  Value value = make_leaf(data_def, std::move(type));
+  value->data = std::move(buffer);
+  return value;
+}
+Value constant(std::span<const float> elements, const Shape& shape) {
+  std::vector<double> wide(elements.begin(), elements.end());
+  return constant(wide, shape, DType::f32);
+}
+Value constant(std::span<const double> elements, const Shape& shape, DType dtype) {
+  Type type{dtype, shape};
+  WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(),
+             "[constant] {} has {} elements. Got {}.", to_string(type), type.elements(),
+             elements.size());
+  auto buffer = Buffer::allocate(type.bytes());
+  for (size_t i = 0; i < elements.size(); ++i)
+    store(buffer->data, dtype, static_cast<int64_t>(i), elements[i]);
+  return from_buffer(std::move(buffer), type);
+}
+Value input(Type type, int index) {
+  return make_leaf(input_def, std::move(type), {{"index", int64_t{index}}});
+}
+Value variable_leaf(std::shared_ptr<VariableState> state) {
+  Value value = make_leaf(variable_def, state->type);
+  value->variable = std::move(state);
+  return value;
+}
+}  // namespace weft

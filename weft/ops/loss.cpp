@@ -1,0 +1,101 @@
+// Losses. On 16-bit floats they compute, and give, float32.
+#include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
+
+namespace weft {
+namespace {
+constexpr ReduceOptions no_options{};
+
+// What forward and backward of the cross entropy share: logits [.., C] in float32 at least, the
+// label of each row spread over the row, and log(sum(exp)) of each row [.., 1].
+struct Rows {
+  Value logits, label_hit, log_sum;
+  double smoothing;
+  ReduceOptions row;
+  explicit Rows(const Node& node)
+      : logits(widen(node.inputs[0])),
+        smoothing(node.attrs.number("label_smoothing")),
+        row{.axes = {logits.rank() - 1}, .keepdim = true} {
+    label_hit = node.inputs[1] == iota(logits.shape(), -1, DType::i32);
+    Value peak = max(logits, row);
+    log_sum = log(sum(exp(logits - peak), row)) + peak;
+  }
+  double per_class() const { return smoothing / static_cast<double>(logits.dim(-1)); }
+};
+
+// -(1 - s) log p[label] - s / C sum log p, per row. The logits are read once; p is never stored.
+Value row_loss(const Node& node) {
+  Rows rows(node);
+  Value at_label = sum(select(rows.label_hit, rows.logits, 0), rows.row);
+  Value loss = rows.log_sum - (1 - rows.smoothing) * at_label;
+  if (rows.smoothing != 0) loss = loss - rows.per_class() * sum(rows.logits, rows.row);
+  return loss;
+}
+
+Gradients row_loss_gradient(const Value& y, const Value& dy) {
+  Rows rows(*y.node());
+  Value p = exp(rows.logits - rows.log_sum);
+  Value target = select(rows.label_hit, scalar(1 - rows.smoothing, p.dtype()), 0);
+  if (rows.smoothing != 0) target = target + rows.per_class();
+  return {narrow_to(dy * (p - target), y->inputs[0].dtype()), {}};
+}
+
+const OpDef& cross_entropy_rows_def = define({
+    .name = "cross_entropy_rows",
+    .arity = 2,
+    .doc =
+        "cross entropy of each row of logits [.., C] at an i32 label [.., 1], in float32 at least",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      const Value& logits = inputs[0];
+      Shape rows = logits.shape();
+      rows[rows.size() - 1] = 1;
+      WEFT_CHECK(inputs[1].type() == (Type{DType::i32, rows}),
+                 "[cross_entropy] labels must have shape {}. Got {}.", to_string(rows),
+                 to_string(inputs[1].shape()));
+      return {accumulator(logits.dtype()), rows};
+    },
+    .gradient = row_loss_gradient,
+    .decompose = row_loss,
+    .flops = [](const Node& node) { return 6.0 * static_cast<double>(node.inputs[0].elements()); },
+    .axes = AxisRule::none,
+    .test = {.low = -3, .high = 3},
+});
+}  // namespace
+
+Value cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) {
+  CallSite here(logits.where);
+  Value scores = logits.value, classes = labels.value;
+  WEFT_CHECK(scores && is_float(scores.dtype()) && scores.rank() >= 1,
+             "[cross_entropy] logits must be floating point [.., C]. Got {}.",
+             to_string(scores.type()));
+  WEFT_CHECK(classes && is_integer(classes.dtype()),
+             "[cross_entropy] labels must be integers. Got {}. Hint: cast(labels, DType::i64).",
+             to_string(classes.type()));
+  WEFT_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+             "[cross_entropy] label smoothing must be in [0, 1]. Got {}.", options.label_smoothing);
+  Shape expected, rows;
+  for (int i = 0; i + 1 < scores.rank(); ++i) expected.push_back(scores.shape()[i]);
+  WEFT_CHECK(classes.shape() == expected, "[cross_entropy] logits {} need labels {}. Got {}.",
+             to_string(scores.shape()), to_string(expected), to_string(classes.shape()));
+  Value label = unsqueeze(cast(classes, DType::i32), -1);
+  Value loss = make_node(cross_entropy_rows_def, {scores, label},
+                         {{"label_smoothing", options.label_smoothing}});
+  Value counts = label != options.ignore_index;
+  Value total = sum(select(counts, loss, 0.0), no_options);
+  return total / sum(cast(counts, loss.dtype()), no_options);
+}
+
+Value mse_loss(Arg prediction, Arg target) {
+  CallSite here(prediction.where);
+  auto [y, t] = match(prediction, target, "mse_loss");
+  return mean(square(widen(y) - widen(t)), no_options);
+}
+
+// max(x, 0) - x t + log(1 + exp(-|x|)): finite for every logit.
+Value bce_with_logits(Arg logits, Arg target) {
+  CallSite here(logits.where);
+  auto [logit, probability] = match(logits, target, "bce_with_logits");
+  Value x = widen(logit);
+  return mean(softplus(x) - x * widen(probability), no_options);
+}
+}  // namespace weft

@@ -1,0 +1,91 @@
+// Matrix products. In the graph both operands have equal rank; batch axes of extent 1 broadcast.
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+Value last_two_swapped(const Value& x) { return transpose(x, -2, -1); }
+
+// [B.., M, K] x [B.., K, N]: batch extents equal or 1.
+Type matmul_type(std::span<const Value> inputs, const Attrs&) {
+  const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
+  Shape shape = a;
+  for (int i = 0; i < a.size() - 2; ++i) shape[i] = a[i] == 1 ? b[i] : a[i];
+  shape[a.size() - 1] = b[b.size() - 1];
+  return {inputs[0].dtype(), shape};
+}
+
+const OpDef& matmul_def = define({
+    .name = "matmul",
+    .kind = OpKind::contraction,
+    .arity = 2,
+    .doc = "[.., M, K] x [.., K, N] -> [.., M, N]",
+    .infer = matmul_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value &a = y->inputs[0], &b = y->inputs[1];
+      int rank = a.rank();
+      bool shared_b = rank > 2;  // one matrix for the whole batch: a weight
+      for (int i = 0; i < rank - 2; ++i) shared_b &= b.shape()[i] == 1;
+      Value da = sum_to(matmul(dy, last_two_swapped(b)), a.shape());
+      if (!shared_b) return {da, sum_to(matmul(last_two_swapped(a), dy), b.shape())};
+      // One product over all rows instead of one per batch element and a sum.
+      bool batches_differ = false;
+      for (int i = 0; i < rank - 2; ++i) batches_differ |= a.shape()[i] != dy.shape()[i];
+      Value whole = batches_differ ? broadcast_to(a, [&] {
+        Shape shape = dy.shape();
+        shape[rank - 1] = a.shape()[rank - 1];
+        return shape;
+      }()) : a;
+      Value rows = reshape(whole, {-1, a.dim(-1)}), grads = reshape(dy, {-1, dy.dim(-1)});
+      return {da, reshape(matmul(last_two_swapped(rows), grads), b.shape())};
+    },
+    .flops = [](const Node& node) {
+      return 2.0 * static_cast<double>(node.type.elements()) *
+             static_cast<double>(node.inputs[0].dim(-1));
+    },
+    .axes = AxisRule::contraction,
+    .test = {.integers = true},
+});
+
+Value with_rank(const Value& x, int rank) {
+  Shape shape = Dims::filled(rank - x.rank(), 1);
+  for (int64_t extent : x.shape()) shape.push_back(extent);
+  return reshape(x, shape);
+}
+}  // namespace
+
+Value matmul(Arg left, Arg right) {
+  CallSite here(left.where);
+  Value a = left.value, b = right.value;
+  WEFT_CHECK(a.rank() > 0 && b.rank() > 0, "[matmul] operands must have at least one axis. Got {} and {}.",
+             to_string(a.type()), to_string(b.type()));
+  WEFT_CHECK(a.dtype() == b.dtype(), "[matmul] dtypes differ. Got {} and {}.", name(a.dtype()), name(b.dtype()));
+  bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
+  if (vector_a) a = unsqueeze(a, 0);
+  if (vector_b) b = unsqueeze(b, 1);
+  WEFT_CHECK(a.dim(-1) == b.dim(-2),
+             "[matmul] inner extents must match. Got {} and {}: {} and {}.", to_string(left.value.shape()),
+             to_string(right.value.shape()), a.dim(-1), b.dim(-2));
+  int rank = std::max(a.rank(), b.rank());
+  a = with_rank(a, rank);
+  b = with_rank(b, rank);
+  Shape batch_a, batch_b;
+  for (int i = 0; i < rank - 2; ++i) {
+    batch_a.push_back(a.shape()[i]);
+    batch_b.push_back(b.shape()[i]);
+  }
+  broadcast_shapes(batch_a, batch_b, "matmul");
+  Value y = make_node(matmul_def, {a, b});
+  if (vector_a) y = squeeze(y, -2);
+  if (vector_b) y = squeeze(y, -1);
+  return y;
+}
+
+Value linear(Arg x, Arg weight, const Value& bias) {
+  CallSite here(x.where);
+  WEFT_CHECK(weight.value.rank() == 2 && x.value.rank() > 0 && x.value.dim(-1) == weight.value.dim(1),
+             "[linear] x[.., {}] and weight{} do not match. Hint: weight is [out, in].",
+             x.value.rank() > 0 ? x.value.dim(-1) : 0, to_string(weight.value.shape()));
+  Value y = matmul(x, transpose(weight));
+  return bias ? y + bias : y;
+}
+}  // namespace weft

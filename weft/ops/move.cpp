@@ -1,0 +1,309 @@
+// Movement: where elements lie. No arithmetic; most become other strides over the same bytes.
+#include <algorithm>
+#include <numeric>
+
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+const OpDef& reshape_def = define({
+    .name = "reshape",
+    .kind = OpKind::movement,
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      return {inputs[0].dtype(), attrs.dims("shape")};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {reshape(dy, y->inputs[0].shape())};
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& permute_def = define({
+    .name = "permute",
+    .kind = OpKind::movement,
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      Shape shape;
+      for (int64_t axis : attrs.dims("order")) shape.push_back(inputs[0].shape()[static_cast<int>(axis)]);
+      return {inputs[0].dtype(), shape};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Dims& order = y->attrs.dims("order");
+      Dims inverse = Dims::filled(order.size(), 0);
+      for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i])] = i;
+      return {permute(dy, inverse)};
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& broadcast_def = define({
+    .name = "broadcast",
+    .kind = OpKind::movement,
+    .doc = "axes of extent 1 repeated; equal rank",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      return {inputs[0].dtype(), attrs.dims("shape")};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {sum_to(dy, y->inputs[0].shape())};
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& slice_def = define({
+    .name = "slice",
+    .kind = OpKind::movement,
+    .doc = "elements start, start + step, ... below stop of attr axis",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      Shape shape = inputs[0].shape();
+      int64_t length = attrs.integer("stop") - attrs.integer("start"), step = attrs.integer("step");
+      shape[static_cast<int>(attrs.integer("axis"))] = (length + step - 1) / step;
+      return {inputs[0].dtype(), shape};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      int axis = static_cast<int>(y->attrs.integer("axis"));
+      const Shape& whole = y->inputs[0].shape();
+      int64_t start = y->attrs.integer("start"), step = y->attrs.integer("step");
+      Value spread = dy;
+      if (step > 1) {  // put step - 1 zeros behind each element: [.., n, ..] -> [.., n, step, ..] -> [.., n * step, ..]
+        Shape split = Dims(), low = Dims(), high = Dims(), merged = dy.shape();
+        for (int i = 0; i < dy.rank(); ++i) {
+          split.push_back(dy.shape()[i]);
+          if (i == axis) split.push_back(1);
+        }
+        low = Dims::filled(split.size(), 0);
+        high = low;
+        high[axis + 1] = step - 1;
+        merged[axis] *= step;
+        spread = reshape(pad(reshape(dy, split), low, high), merged);
+        if (start + merged[axis] > whole[axis])
+          spread = slice(spread, axis, 0, whole[axis] - start);
+      }
+      Dims low = Dims::filled(dy.rank(), 0), high = low;
+      low[axis] = start;
+      high[axis] = whole[axis] - start - spread.shape()[axis];
+      return {pad(spread, low, high)};
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& flip_def = define({
+    .name = "flip",
+    .kind = OpKind::movement,
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {flip(dy, y->attrs.dims("axes"))};
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& pad_def = define({
+    .name = "pad",
+    .kind = OpKind::movement,
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      Shape shape = inputs[0].shape();
+      for (int i = 0; i < shape.size(); ++i) shape[i] += attrs.dims("low")[i] + attrs.dims("high")[i];
+      return {inputs[0].dtype(), shape};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Value dx = dy;
+      const Dims& low = y->attrs.dims("low");
+      for (int i = 0; i < dy.rank(); ++i) dx = slice(dx, i, low[i], low[i] + y->inputs[0].shape()[i]);
+      return {dx};
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& concat_def = define({
+    .name = "concat",
+    .kind = OpKind::movement,
+    .arity = -1,
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      Type type = inputs[0].type();
+      int axis = static_cast<int>(attrs.integer("axis"));
+      for (size_t i = 1; i < inputs.size(); ++i) type.shape[axis] += inputs[i].shape()[axis];
+      return type;
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      int axis = static_cast<int>(y->attrs.integer("axis"));
+      Gradients parts;
+      int64_t start = 0;
+      for (const Value& input : y->inputs) {
+        parts.push_back(slice(dy, axis, start, start + input.shape()[axis]));
+        start += input.shape()[axis];
+      }
+      return parts;
+    },
+    .axes = AxisRule::movement,
+    .test = {.integers = true, .booleans = true},
+});
+
+// Moving a constant gives a constant.
+Value move(const OpDef& def, const Value& x, const Attrs& attrs) {
+  if (!x->is("scalar")) return make_node(def, {x}, attrs);
+  return full(def.infer(std::span(&x, 1), attrs).shape, x->attrs.number("value"), x.dtype());
+}
+}  // namespace
+
+Value reshape(Arg x, Shape shape) {
+  CallSite here(x.where);
+  const Shape& from = x.value.shape();
+  int unknown = -1;
+  int64_t known = 1;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] != -1) {
+      known *= shape[i];
+      continue;
+    }
+    WEFT_CHECK(unknown < 0, "[reshape] only one extent may be -1. Got {}.", to_string(shape));
+    unknown = i;
+  }
+  if (unknown >= 0) {
+    WEFT_CHECK(known > 0 && element_count(from) % known == 0, "[reshape] {} does not divide into {}.",
+               to_string(from), to_string(shape));
+    shape[unknown] = element_count(from) / known;
+  }
+  WEFT_CHECK(element_count(shape) == element_count(from),
+             "[reshape] element counts differ. Got {} ({}) to {} ({}).", to_string(from),
+             element_count(from), to_string(shape), element_count(shape));
+  return shape == from ? x.value : move(reshape_def, x.value, {{"shape", shape}});
+}
+
+Value permute(Arg x, const Dims& order) {
+  CallSite here(x.where);
+  Dims axes, sorted;
+  for (int64_t axis : order) axes.push_back(normalize_axis(axis, x.value.rank(), "permute"));
+  std::vector<int64_t> check(axes.begin(), axes.end());
+  std::sort(check.begin(), check.end());
+  WEFT_CHECK(Dims(check) == Dims::iota(x.value.rank()),
+             "[permute] the order must name every axis once. Got {} for rank {}.", to_string(order),
+             x.value.rank());
+  return axes == Dims::iota(axes.size()) ? x.value : move(permute_def, x.value, {{"order", axes}});
+}
+
+Value transpose(Arg x, int a, int b) {
+  CallSite here(x.where);
+  Dims order = Dims::iota(x.value.rank());
+  std::swap(order[normalize_axis(a, order.size(), "transpose")],
+            order[normalize_axis(b, order.size(), "transpose")]);
+  return permute(x, order);
+}
+
+Value broadcast_to(Arg x, const Shape& shape) {
+  CallSite here(x.where);
+  const Shape& from = x.value.shape();
+  if (from == shape) return x.value;
+  int extra = shape.size() - from.size();
+  WEFT_CHECK(extra >= 0, "[broadcast_to] {} has a higher rank than {}.", to_string(from), to_string(shape));
+  Shape padded = Dims::filled(extra, 1);
+  for (int i = 0; i < from.size(); ++i) {
+    WEFT_CHECK(from[i] == shape[extra + i] || from[i] == 1,
+               "[broadcast_to] {} does not broadcast to {}: axis {}.", to_string(from), to_string(shape),
+               extra + i);
+    padded.push_back(from[i]);
+  }
+  Value aligned = reshape(x, padded);
+  return padded == shape ? aligned : move(broadcast_def, aligned, {{"shape", shape}});
+}
+
+Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step) {
+  CallSite here(x.where);
+  int at = normalize_axis(axis, x.value.rank(), "slice");
+  int64_t extent = x.value.shape()[at];
+  WEFT_CHECK(step > 0, "[slice] step must be positive. Got {}. Hint: flip reverses.", step);
+  int64_t first = start < 0 ? start + extent : start, last = stop < 0 ? stop + extent : stop;
+  WEFT_CHECK(0 <= first && first <= last && last <= extent,
+             "[slice] {}:{} is out of range for axis {} of extent {}.", start, stop, at, extent);
+  if (first == 0 && last == extent && step == 1) return x.value;
+  return move(slice_def, x.value,
+                   {{"axis", int64_t{at}}, {"start", first}, {"stop", last}, {"step", step}});
+}
+
+Value flip(Arg x, const Dims& axes) {
+  CallSite here(x.where);
+  Dims sorted = axes.empty() ? Dims() : reduce_axes(axes, x.value.rank(), "flip");
+  return sorted.empty() ? x.value : move(flip_def, x.value, {{"axes", sorted}});
+}
+
+Value pad(Arg x, const Dims& low, const Dims& high, double value) {
+  CallSite here(x.where);
+  WEFT_CHECK(low.size() == x.value.rank() && high.size() == x.value.rank(),
+             "[pad] one pair per axis. Got {} and {} for rank {}.", low.size(), high.size(), x.value.rank());
+  bool none = true;
+  for (int i = 0; i < low.size(); ++i) {
+    WEFT_CHECK(low[i] >= 0 && high[i] >= 0, "[pad] amounts must not be negative. Got {} and {}.",
+               to_string(low), to_string(high));
+    none &= low[i] == 0 && high[i] == 0;
+  }
+  return none ? x.value : make_node(pad_def, {x.value}, {{"low", low}, {"high", high}, {"value", value}});
+}
+
+Value concat(std::span<const Value> parts, int axis) {
+  WEFT_CHECK(!parts.empty(), "[concat] needs at least one tensor.");
+  int at = normalize_axis(axis, parts[0].rank(), "concat");
+  for (const Value& part : parts) {
+    bool fits = part.dtype() == parts[0].dtype() && part.rank() == parts[0].rank();
+    for (int i = 0; fits && i < part.rank(); ++i) fits = i == at || part.shape()[i] == parts[0].shape()[i];
+    WEFT_CHECK(fits, "[concat] parts differ outside axis {}. Got {} and {}.", at,
+               to_string(parts[0].type()), to_string(part.type()));
+  }
+  if (parts.size() == 1) return parts[0];
+  return make_node(concat_def, {parts.begin(), parts.end()}, {{"axis", int64_t{at}}});
+}
+
+Value stack(std::span<const Value> parts, int axis) {
+  WEFT_CHECK(!parts.empty(), "[stack] needs at least one tensor.");
+  int at = normalize_axis(axis, parts[0].rank() + 1, "stack");
+  std::vector<Value> raised;
+  for (const Value& part : parts) raised.push_back(unsqueeze(part, at));
+  return concat(raised, at);
+}
+
+std::vector<Value> split(Arg x, int64_t size, int axis) {
+  CallSite here(x.where);
+  WEFT_CHECK(size > 0, "[split] size must be positive. Got {}.", size);
+  std::vector<Value> parts;
+  int64_t extent = x.value.dim(axis);
+  for (int64_t start = 0; start < extent; start += size)
+    parts.push_back(slice(x, axis, start, std::min(extent, start + size)));
+  return parts;
+}
+
+Value squeeze(Arg x, int axis) {
+  CallSite here(x.where);
+  int at = normalize_axis(axis, x.value.rank(), "squeeze");
+  WEFT_CHECK(x.value.shape()[at] == 1, "[squeeze] axis {} has extent {}, not 1.", at, x.value.shape()[at]);
+  Shape shape;
+  for (int i = 0; i < x.value.rank(); ++i)
+    if (i != at) shape.push_back(x.value.shape()[i]);
+  return reshape(x, shape);
+}
+
+Value unsqueeze(Arg x, int axis) {
+  CallSite here(x.where);
+  int at = normalize_axis(axis, x.value.rank() + 1, "unsqueeze");
+  Shape shape;
+  for (int i = 0; i <= x.value.rank(); ++i) {
+    if (i == at) shape.push_back(1);
+    if (i < x.value.rank()) shape.push_back(x.value.shape()[i]);
+  }
+  return reshape(x, shape);
+}
+
+Value flatten(Arg x, int first, int last) {
+  CallSite here(x.where);
+  int rank = x.value.rank();
+  if (rank == 0) return reshape(x, {1});
+  int from = normalize_axis(first, rank, "flatten"), to = normalize_axis(last, rank, "flatten");
+  Shape shape;
+  for (int i = 0; i < rank; ++i) {
+    if (i > from && i <= to) shape[shape.size() - 1] *= x.value.shape()[i];
+    else shape.push_back(x.value.shape()[i]);
+  }
+  return reshape(x, shape);
+}
+}  // namespace weft

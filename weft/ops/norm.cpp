@@ -1,0 +1,224 @@
+// Softmax and normalisation. Forward and backward are elementwise operations and reductions over
+// one set of axes, with no movement between them, so that each becomes one kernel per row.
+#include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
+
+namespace weft {
+namespace {
+Type same_type(std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); }
+
+template <int each>
+double per_element(const Node& node) {
+  return each * static_cast<double>(node.type.elements());
+}
+
+ReduceOptions over(const Dims& axes) { return {.axes = axes, .keepdim = true}; }
+ReduceOptions over_axis(const Node& node) { return over({node.attrs.integer("axis")}); }
+
+Value float_input(const Arg& x, std::string_view op) {
+  Value value = to_value(x, {});
+  WEFT_CHECK(is_float(value.dtype()),
+             "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
+             name(value.dtype()));
+  return value;
+}
+
+// ---- softmax
+const OpDef& softmax_def = define({
+    .name = "softmax",
+    .doc = "exp(x - max) / sum of it, along attr axis",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Value p = widen(y), dp = widen(dy);
+      Value dx = p * (dp - sum(dp * p, over_axis(*y.node())));
+      return {narrow_to(dx, y.dtype())};
+    },
+    .decompose =
+        [](const Node& node) {
+          Value x = widen(node.inputs[0]);
+          ReduceOptions row = over_axis(node);
+          Value e = exp(x - max(x, row));
+          return narrow_to(e / sum(e, row), node.type.dtype);
+        },
+    .flops = per_element<5>,
+    .axes = AxisRule::none,
+    .test = {.low = -4, .high = 4},
+});
+
+const OpDef& log_softmax_def = define({
+    .name = "log_softmax",
+    .doc = "x - log(sum(exp(x))), along attr axis",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Value upstream = widen(dy);
+      Value dx = upstream - exp(widen(y)) * sum(upstream, over_axis(*y.node()));
+      return {narrow_to(dx, y.dtype())};
+    },
+    .decompose =
+        [](const Node& node) {
+          Value x = widen(node.inputs[0]);
+          ReduceOptions row = over_axis(node);
+          Value shifted = x - max(x, row);
+          return narrow_to(shifted - log(sum(exp(shifted), row)), node.type.dtype);
+        },
+    .flops = per_element<5>,
+    .axes = AxisRule::none,
+    .test = {.low = -4, .high = 4},
+});
+
+Value along_axis(const OpDef& def, const Arg& x, int axis) {
+  CallSite here(x.where);
+  Value value = float_input(x, def.name);
+  int64_t at = normalize_axis(axis, value.rank(), std::string(def.name).c_str());
+  return make_node(def, {value}, {{"axis", at}});
+}
+
+// ---- normalisation to mean 0 and variance 1, or to root mean square 1
+const OpDef& normalize_def = define({
+    .name = "normalize",
+    .doc = "(x - mean) / sqrt(variance + eps) over attr axes",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      ReduceOptions row = over(y->attrs.dims("axes"));
+      Value centred = x - mean(x, row);
+      Value inverse_deviation = rsqrt(mean(square(centred), row) + y->attrs.number("eps"));
+      return {inverse_deviation * (dy - mean(dy, row) - y * mean(dy * y, row))};
+    },
+    .decompose =
+        [](const Node& node) {
+          const Value& x = node.inputs[0];
+          ReduceOptions row = over(node.attrs.dims("axes"));
+          Value centred = x - mean(x, row);
+          return centred * rsqrt(mean(square(centred), row) + node.attrs.number("eps"));
+        },
+    .flops = per_element<6>,
+    .axes = AxisRule::none,
+});
+
+const OpDef& rms_normalize_def = define({
+    .name = "rms_normalize",
+    .doc = "x / sqrt(mean(x^2) + eps) over attr axes",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      ReduceOptions row = over(y->attrs.dims("axes"));
+      Value inverse_rms = rsqrt(mean(square(x), row) + y->attrs.number("eps"));
+      return {inverse_rms * (dy - y * mean(dy * y, row))};
+    },
+    .decompose =
+        [](const Node& node) {
+          const Value& x = node.inputs[0];
+          ReduceOptions row = over(node.attrs.dims("axes"));
+          return x * rsqrt(mean(square(x), row) + node.attrs.number("eps"));
+        },
+    .flops = per_element<4>,
+    .axes = AxisRule::none,
+});
+
+Value normalized(const OpDef& def, const Value& x, const Dims& axes, double eps) {
+  return make_node(def, {x}, {{"axes", axes}, {"eps", eps}});
+}
+
+// x * weight + bias, where either may be missing; both are given in a shape that broadcasts.
+Value affine(Value x, const Value& weight, const Value& bias, const Shape& shape) {
+  if (weight) x = x * reshape(widen(weight), shape);
+  if (bias) x = x + reshape(widen(bias), shape);
+  return x;
+}
+
+void check_vector(const Value& vector, int64_t extent, std::string_view op, std::string_view what) {
+  WEFT_CHECK(!vector || vector.shape() == Shape{extent},
+             "[{}] the {} must have shape [{}]. Got {}.", op, what, extent,
+             to_string(vector.shape()));
+}
+
+// The axes of a batch of images but the channels', and the shape of one number per channel.
+struct Channels {
+  Dims axes;
+  Shape shape;
+  int64_t count;
+  Channels(const Value& x, std::string_view op) {
+    WEFT_CHECK(x.rank() >= 2, "[{}] needs x[N, C, ...]. Got {}.", op, to_string(x.shape()));
+    count = x.dim(1);
+    for (int i = 0; i < x.rank(); ++i) {
+      if (i != 1) axes.push_back(i);
+      shape.push_back(i == 1 ? count : 1);
+    }
+  }
+};
+}  // namespace
+
+Value softmax(Arg x, int axis) { return along_axis(softmax_def, x, axis); }
+Value log_softmax(Arg x, int axis) { return along_axis(log_softmax_def, x, axis); }
+
+Value layer_norm(Arg x, const Value& weight, const Value& bias, double eps) {  // Ba et al. 2016
+  CallSite here(x.where);
+  Value value = float_input(x, "layer_norm");
+  int64_t extent = value.dim(-1);
+  check_vector(weight, extent, "layer_norm", "weight");
+  check_vector(bias, extent, "layer_norm", "bias");
+  Value y = normalized(normalize_def, widen(value), {value.rank() - 1}, eps);
+  return narrow_to(affine(y, weight, bias, {extent}), value.dtype());
+}
+
+Value rms_norm(Arg x, const Value& weight, double eps) {  // Zhang and Sennrich 2019
+  CallSite here(x.where);
+  Value value = float_input(x, "rms_norm");
+  int64_t extent = value.dim(-1);
+  check_vector(weight, extent, "rms_norm", "weight");
+  Value y = normalized(rms_normalize_def, widen(value), {value.rank() - 1}, eps);
+  return narrow_to(affine(y, weight, {}, {extent}), value.dtype());
+}
+
+Value group_norm(Arg x, int64_t groups, const Value& weight, const Value& bias, double eps) {
+  CallSite here(x.where);  // Wu and He 2018
+  Value value = float_input(x, "group_norm");
+  Channels channels(value, "group_norm");
+  WEFT_CHECK(groups > 0 && channels.count % groups == 0,
+             "[group_norm] groups must divide the channels. Got {} groups, {} channels.", groups,
+             channels.count);
+  check_vector(weight, channels.count, "group_norm", "weight");
+  check_vector(bias, channels.count, "group_norm", "bias");
+  int64_t each = channels.count / groups;
+  int64_t pixels = 1;
+  for (int i = 2; i < value.rank(); ++i) pixels *= value.shape()[i];
+  Value grouped = reshape(value, {value.dim(0), groups, each, pixels});
+  Value y = normalized(normalize_def, widen(grouped), {2, 3}, eps);
+  y = narrow_to(affine(y, weight, bias, {groups, each, 1}), value.dtype());
+  return reshape(y, value.shape());
+}
+
+BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double eps) {
+  CallSite here(x.where);  // Ioffe and Szegedy 2015
+  Value value = float_input(x, "batch_norm");
+  Channels channels(value, "batch_norm");
+  check_vector(weight, channels.count, "batch_norm", "weight");
+  check_vector(bias, channels.count, "batch_norm", "bias");
+  Value wide = widen(value);
+  ReduceOptions batch = over(channels.axes);
+  // The same nodes as those that `normalize` decomposes into: one computation in the end.
+  Value batch_mean = mean(wide, batch);
+  Value batch_variance = mean(square(wide - batch_mean), batch);
+  Value y =
+      affine(normalized(normalize_def, wide, channels.axes, eps), weight, bias, channels.shape);
+  Shape vector{channels.count};
+  return {narrow_to(y, value.dtype()), reshape(batch_mean, vector),
+          reshape(batch_variance, vector)};
+}
+
+Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Value& weight,
+                      const Value& bias, double eps) {
+  CallSite here(x.where);
+  Value value = float_input(x, "batch_norm");
+  Channels channels(value, "batch_norm");
+  check_vector(mean, channels.count, "batch_norm", "mean");
+  check_vector(variance, channels.count, "batch_norm", "variance");
+  check_vector(weight, channels.count, "batch_norm", "weight");
+  check_vector(bias, channels.count, "batch_norm", "bias");
+  Value scale = rsqrt(widen(variance) + eps);
+  if (weight) scale = scale * widen(weight);
+  Value centred = widen(value) - reshape(widen(mean), channels.shape);
+  return narrow_to(affine(centred, scale, bias, channels.shape), value.dtype());
+}
+}  // namespace weft

@@ -1,0 +1,181 @@
+// Pooling over windows of images.
+#include <limits>
+
+#include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
+
+namespace weft {
+namespace {
+int64_t out_extent(int64_t in, const Attrs& attrs, int spatial) {
+  int64_t room = in + 2 * attrs.dims("padding")[spatial] - attrs.dims("kernel")[spatial];
+  WEFT_CHECK(room >= 0, "[pool] the window of {} exceeds the padded input of {}.",
+             attrs.dims("kernel")[spatial], in + 2 * attrs.dims("padding")[spatial]);
+  return room / attrs.dims("stride")[spatial] + 1;
+}
+Shape pooled_shape(const Shape& x, const Attrs& attrs) {
+  WEFT_CHECK(x.size() == 4, "[pool] needs x[N, C, H, W]. Got {}.", to_string(x));
+  return {x[0], x[1], out_extent(x[2], attrs, 0), out_extent(x[3], attrs, 1)};
+}
+Type pool_type(std::span<const Value> inputs, const Attrs& attrs) {
+  return {inputs[0].dtype(), pooled_shape(inputs[0].shape(), attrs)};
+}
+
+// Operations: one per element of each window.
+double window_flops(const Shape& pooled, const Node& node) {
+  return static_cast<double>(element_count(pooled) * element_count(node.attrs.dims("kernel")));
+}
+
+// `z` at the first maximum of each window of x: the transpose of max_pool_gradient.
+Value at_maxima(const Value& x, const Value& z, const Attrs& attrs) {
+  const Dims &kernel = attrs.dims("kernel"), &stride = attrs.dims("stride");
+  const Dims& padding = attrs.dims("padding");
+  Shape pooled = pooled_shape(x.shape(), attrs);
+  Dims margin{0, 0, padding[0], padding[1]};
+  Value padded_x = pad(x, margin, margin, -std::numeric_limits<double>::infinity());
+  Value padded_z = pad(z, margin, margin);
+  auto tap = [&](const Value& image, int64_t row, int64_t column) {
+    Value rows = slice(image, 2, row, row + (pooled[2] - 1) * stride[0] + 1, stride[0]);
+    return slice(rows, 3, column, column + (pooled[3] - 1) * stride[1] + 1, stride[1]);
+  };
+  Value maximum = make_node(op("max_pool"), {x}, attrs);
+  Value total = zeros(pooled, x.dtype()), searching = full(pooled, 1, DType::boolean);
+  for (int64_t row = 0; row < kernel[0]; ++row)
+    for (int64_t column = 0; column < kernel[1]; ++column) {
+      Value hit = logical_and(searching, tap(padded_x, row, column) == maximum);
+      total = select(hit, tap(padded_z, row, column), total);
+      searching = logical_and(searching, logical_not(hit));
+    }
+  return total;
+}
+
+const OpDef& max_pool_gradient_def = define({
+    .name = "max_pool_gradient",
+    .kind = OpKind::window,
+    .arity = 2,
+    .doc = "adds each gradient to the first maximum of its window in x, row by row",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      Shape pooled = pooled_shape(inputs[0].shape(), attrs);
+      WEFT_CHECK(inputs[1].type() == (Type{inputs[0].dtype(), pooled}),
+                 "[max_pool] the gradient must have shape {}. Got {}.", to_string(pooled),
+                 to_string(inputs[1].type()));
+      return inputs[0].type();
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {{}, at_maxima(y->inputs[0], dy, y->attrs)};
+    },
+    .flops = [](const Node& node) { return window_flops(node.inputs[1].shape(), node); },
+    .axes = AxisRule::none,
+});
+
+const OpDef& max_pool_def = define({
+    .name = "max_pool",
+    .kind = OpKind::window,
+    .doc =
+        "the greatest element of each window (attrs kernel, stride, padding); padding never wins",
+    .infer = pool_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {make_node(max_pool_gradient_def, {y->inputs[0], dy}, y->attrs)};
+    },
+    .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
+    .axes = AxisRule::none,
+});
+
+Value average(const Value& x, const Attrs& like);
+Value average_gradient(const Value& dy, const Shape& input, const Attrs& like);
+
+const OpDef& avg_pool_def = define({
+    .name = "avg_pool",
+    .kind = OpKind::window,
+    .doc = "the mean of each window; padding counts as zeros where attr count_include_pad is 1",
+    .infer = pool_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {average_gradient(dy, y->inputs[0].shape(), y->attrs)};
+    },
+    .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
+    .axes = AxisRule::none,
+});
+
+const OpDef& avg_pool_gradient_def = define({
+    .name = "avg_pool_gradient",
+    .kind = OpKind::window,
+    .doc = "spreads each gradient evenly over its window",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      Shape pooled = pooled_shape(attrs.dims("input_shape"), attrs);
+      WEFT_CHECK(inputs[0].shape() == pooled, "[avg_pool] the gradient must have shape {}. Got {}.",
+                 to_string(pooled), to_string(inputs[0].shape()));
+      return {inputs[0].dtype(), attrs.dims("input_shape")};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {average(dy, y->attrs)};
+    },
+    .flops = [](const Node& node) { return window_flops(node.inputs[0].shape(), node); },
+    .axes = AxisRule::none,
+});
+
+Value average(const Value& x, const Attrs& like) {
+  return make_node(avg_pool_def, {x},
+                   {{"kernel", like.dims("kernel")},
+                    {"stride", like.dims("stride")},
+                    {"padding", like.dims("padding")},
+                    {"count_include_pad", like.integer("count_include_pad")}});
+}
+Value average_gradient(const Value& dy, const Shape& input, const Attrs& like) {
+  return make_node(avg_pool_gradient_def, {dy},
+                   {{"kernel", like.dims("kernel")},
+                    {"stride", like.dims("stride")},
+                    {"padding", like.dims("padding")},
+                    {"count_include_pad", like.integer("count_include_pad")},
+                    {"input_shape", input}});
+}
+
+Dims pair_of(const Dims& given, const Dims& otherwise, int64_t least, std::string_view what) {
+  Dims full = given.empty() ? otherwise : given.size() == 1 ? Dims::filled(2, given[0]) : given;
+  WEFT_CHECK(full.size() == 2 && full[0] >= least && full[1] >= least,
+             "[pool] {} needs two numbers of at least {}. Got {}.", what, least, to_string(given));
+  return full;
+}
+
+struct Windows {
+  Dims kernel, stride, padding;
+  explicit Windows(const PoolOptions& options)
+      : kernel(pair_of(options.kernel, {}, 1, "kernel")),
+        stride(pair_of(options.stride, kernel, 1, "stride")),
+        padding(pair_of(options.padding, {0, 0}, 0, "padding")) {
+    for (int i = 0; i < 2; ++i)  // else a window could lie in the padding alone
+      WEFT_CHECK(2 * padding[i] <= kernel[i],
+                 "[pool] padding must be at most half the kernel. Got {} of {}.",
+                 to_string(padding), to_string(kernel));
+  }
+};
+
+Value float_input(const Arg& x, std::string_view op) {
+  WEFT_CHECK(x.value && is_float(x.value.dtype()), "[{}] needs a floating point tensor. Got {}.",
+             op, to_string(x.value.type()));
+  return x.value;
+}
+}  // namespace
+
+Value max_pool(Arg x, const PoolOptions& options) {
+  CallSite here(x.where);
+  Windows windows(options);
+  return make_node(
+      max_pool_def, {float_input(x, "max_pool")},
+      {{"kernel", windows.kernel}, {"stride", windows.stride}, {"padding", windows.padding}});
+}
+Value avg_pool(Arg x, const PoolOptions& options) {
+  CallSite here(x.where);
+  Windows windows(options);
+  return make_node(avg_pool_def, {float_input(x, "avg_pool")},
+                   {{"kernel", windows.kernel},
+                    {"stride", windows.stride},
+                    {"padding", windows.padding},
+                    {"count_include_pad", int64_t{options.count_include_pad}}});
+}
+Value global_avg_pool(Arg x) {
+  CallSite here(x.where);
+  WEFT_CHECK(x.value.rank() == 4, "[global_avg_pool] needs x[N, C, H, W]. Got {}.",
+             to_string(x.value.shape()));
+  Value value = float_input(x, "global_avg_pool");
+  return narrow_to(mean(widen(value), {.axes = {2, 3}, .keepdim = true}), value.dtype());
+}
+}  // namespace weft

@@ -1,0 +1,70 @@
+// Random numbers: one primitive, and the distributions made of it. Nothing here is an effect: the
+// numbers are a function of seed, stream, step and element index (weft/base/philox.h), so that they
+// may be computed again instead of stored.
+#include "weft/base/philox.h"
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+const OpDef& random_uniform_def = define({
+    .name = "random_uniform",
+    .kind = OpKind::random,
+    .doc = "f32 in [0, 1) of attrs shape, seed, stream and the i64 scalar step",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      WEFT_CHECK(inputs[0].type() == (Type{DType::i64, {}}),
+                 "[random] the step must be i64[]. Got {}.", to_string(inputs[0].type()));
+      return {DType::f32, attrs.dims("shape")};
+    },
+    .flops = [](const Node& node) { return 20.0 * static_cast<double>(node.type.elements()); },
+    .axes = AxisRule::none,
+    .test = {.no_gradient = "its input is an integer"},
+});
+
+// In [0, 1).
+Value unit(const Shape& shape, const RandomKey& key, int64_t stream) {
+  return make_node(random_uniform_def, {key.step},
+                   {{"shape", shape}, {"seed", key.seed}, {"stream", stream}});
+}
+
+void check_probability(double probability, std::string_view op) {
+  WEFT_CHECK(probability >= 0 && probability <= 1,
+             "[{}] the probability must be in [0, 1]. Got {}.", op, probability);
+}
+}  // namespace
+
+Value uniform(const Shape& shape, const RandomKey& key, double low, double high) {
+  Value u = unit(shape, key, key.stream);
+  return low == 0 && high == 1 ? u : low + (high - low) * u;
+}
+
+Value normal(const Shape& shape, const RandomKey& key, double mean, double deviation) {
+  Value u = 1.0 - unit(shape, key, key.stream);  // (0, 1], whose logarithm is finite
+  Value v = unit(shape, key, second_stream(key.stream));
+  Value standard = sqrt(-2.0 * log(u)) * cos(2 * M_PI * v);  // Box and Muller 1958
+  return mean + deviation * standard;
+}
+
+Value bernoulli(const Shape& shape, const RandomKey& key, double probability) {
+  check_probability(probability, "bernoulli");
+  return unit(shape, key, key.stream) < probability;
+}
+
+// The rank of each of `count` random keys; equal keys in order of their index. Compares all pairs.
+Value permutation(int64_t count, const RandomKey& key) {
+  Value keys = unit({count}, key, key.stream);
+  Shape square{count, count};
+  Value mine = broadcast_to(unsqueeze(keys, 1), square), other = broadcast_to(keys, square);
+  Value earlier = iota(square, 1, DType::i32) < iota(square, 0, DType::i32);
+  Value before = logical_or(other < mine, logical_and(other == mine, earlier));
+  return sum(cast(before, DType::i64), {.axes = {1}});
+}
+
+Value dropout(Arg x, double probability, const RandomKey& key) {  // Srivastava et al. 2014
+  CallSite here(x.where);
+  check_probability(probability, "dropout");
+  if (probability == 0) return x.value;
+  if (probability == 1) return zeros_like(x);
+  Value kept = unit(x.value.shape(), key, key.stream) >= probability;
+  return select(kept, x.value * (1 / (1 - probability)), 0.0);
+}
+}  // namespace weft

@@ -1,0 +1,166 @@
+// Reductions. In the graph they keep their axes with extent 1; users drop them by default.
+#include <cmath>
+#include <limits>
+
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+Type reduced_type(std::span<const Value> inputs, const Attrs& attrs) {
+  Type type = inputs[0].type();
+  for (int64_t axis : attrs.dims("axes")) type.shape[static_cast<int>(axis)] = 1;
+  return type;
+}
+Type index_type(std::span<const Value> inputs, const Attrs& attrs) {
+  Type type = reduced_type(inputs, attrs);
+  type.dtype = DType::i64;
+  return type;
+}
+
+// Of equal extremes each gets its share, so that the gradient sums to dy.
+Gradients extreme_gradient(const Value& y, const Value& dy) {
+  const Value& x = y->inputs[0];
+  Value hit = cast(x == broadcast_to(y, x.shape()), x.dtype());
+  Value share = dy / sum(hit, {.axes = y->attrs.dims("axes"), .keepdim = true});
+  return {hit * share};
+}
+
+const OpDef& sum_def = define({
+    .name = "sum",
+    .kind = OpKind::reduce,
+    .infer = reduced_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {broadcast_to(dy, y->inputs[0].shape())};
+    },
+    .axes = AxisRule::reduce,
+    .test = {.integers = true},
+});
+
+// d prod / dx = prod / x would divide by zero: multiply the others instead, by logs of parts.
+const OpDef& prod_def = define({
+    .name = "prod",
+    .kind = OpKind::reduce,
+    .infer = reduced_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      const Dims& axes = y->attrs.dims("axes");
+      ReduceOptions kept{.axes = axes, .keepdim = true};
+      Value is_zero = x == 0.0;
+      Value zero_count = sum(cast(is_zero, x.dtype()), kept);
+      Value others = prod(select(is_zero, 1.0, x), kept);  // product of the non-zero elements
+      Value at_zero = select(zero_count == 1.0, others, 0.0);
+      return {dy * select(is_zero, at_zero, select(zero_count == 0.0, y, 0.0) /
+                                                select(is_zero, 1.0, x))};
+    },
+    .axes = AxisRule::reduce,
+    .test = {.low = 0.5, .high = 1.5, .integers = true},
+});
+
+const OpDef& max_def = define({
+    .name = "max",
+    .kind = OpKind::reduce,
+    .infer = reduced_type,
+    .gradient = extreme_gradient,
+    .axes = AxisRule::reduce,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& min_def = define({
+    .name = "min",
+    .kind = OpKind::reduce,
+    .infer = reduced_type,
+    .gradient = extreme_gradient,
+    .axes = AxisRule::reduce,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& argmax_def = define({
+    .name = "argmax",
+    .kind = OpKind::reduce,
+    .doc = "index of the first of the greatest elements",
+    .infer = index_type,
+    .axes = AxisRule::reduce,
+    .test = {.integers = true, .no_gradient = "yields indices"},
+});
+
+const OpDef& argmin_def = define({
+    .name = "argmin",
+    .kind = OpKind::reduce,
+    .doc = "index of the first of the least elements",
+    .infer = index_type,
+    .axes = AxisRule::reduce,
+    .test = {.integers = true, .no_gradient = "yields indices"},
+});
+
+Value drop(const Value& kept, const Dims& axes, bool keepdim) {
+  if (keepdim || axes.empty()) return kept;
+  Shape shape;
+  for (int i = 0; i < kept.rank(); ++i)
+    if (!axes.contains(i)) shape.push_back(kept.shape()[i]);
+  return reshape(kept, shape);
+}
+
+Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
+  CallSite here(x.where);
+  Dims axes = reduce_axes(options.axes, x.value.rank(), def.name);
+  if (axes.empty()) return x.value;
+  bool needs_elements = def.name != "sum" && def.name != "prod";
+  for (int64_t axis : axes)
+    WEFT_CHECK(!needs_elements || x.value.shape()[static_cast<int>(axis)] > 0,
+               "[{}] axis {} is empty. Got shape {}.", def.name, axis, to_string(x.value.shape()));
+  return drop(make_node(def, {x.value}, {{"axes", axes}}), axes, options.keepdim);
+}
+
+Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
+  CallSite here(x.where);
+  return reduce(def, x, {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
+}
+
+double reduced_count(const Value& x, const Dims& axes) {
+  double count = 1;
+  for (int64_t axis : axes) count *= static_cast<double>(x.shape()[static_cast<int>(axis)]);
+  return count;
+}
+}  // namespace
+
+// Sums of bool count; everything else keeps its dtype.
+Value sum(Arg x, ReduceOptions options) {
+  CallSite here(x.where);
+  Value value = x.value.dtype() == DType::boolean ? cast(x, DType::i64) : x.value;
+  return reduce(sum_def, value, options);
+}
+Value prod(Arg x, ReduceOptions options) { return reduce(prod_def, x, options); }
+Value max(Arg x, ReduceOptions options) { return reduce(max_def, x, options); }
+Value min(Arg x, ReduceOptions options) { return reduce(min_def, x, options); }
+Value any(Arg x, ReduceOptions options) { return reduce(max_def, cast(x, DType::boolean), options); }
+Value all(Arg x, ReduceOptions options) { return reduce(min_def, cast(x, DType::boolean), options); }
+Value argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
+Value argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
+
+// Integers and bool average in float32.
+Value mean(Arg x, ReduceOptions options) {
+  CallSite here(x.where);
+  Value value = is_float(x.value.dtype()) ? x.value : cast(x, DType::f32);
+  Dims axes = reduce_axes(options.axes, value.rank(), "mean");
+  return sum(value, options) * (1 / reduced_count(value, axes));
+}
+
+Value variance(Arg x, ReduceOptions options, double correction) {
+  CallSite here(x.where);
+  Dims axes = reduce_axes(options.axes, x.value.rank(), "variance");
+  Value centred = x.value - mean(x, {.axes = axes, .keepdim = true});
+  double count = reduced_count(x.value, axes);
+  WEFT_CHECK(count > correction, "[variance] needs more than {} elements. Got {}.", correction, count);
+  return sum(centred * centred, options) * (1 / (count - correction));
+}
+
+Value logsumexp(Arg x, ReduceOptions options) {
+  CallSite here(x.where);
+  Dims axes = reduce_axes(options.axes, x.value.rank(), "logsumexp");
+  ReduceOptions kept{.axes = axes, .keepdim = true};
+  Value peak = stop_gradient(max(x, kept));
+  // A row of -inf has no finite peak to subtract.
+  Value shift = select(is_finite(peak), peak, 0.0);
+  return drop(log(sum(exp(x.value - shift), kept)) + shift, axes, options.keepdim);
+}
+}  // namespace weft

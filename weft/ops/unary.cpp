@@ -1,0 +1,395 @@
+// Elementwise functions of one value. A new one is a definition here and a line in ops.h.
+#include <cmath>
+#include <numbers>
+
+#include "weft/ops/apply.h"
+
+namespace weft {
+namespace {
+constexpr double two_over_sqrt_pi = 2 * std::numbers::inv_sqrtpi;
+constexpr std::string_view flat = "piecewise constant: the gradient is zero";
+
+
+const OpDef& neg_def = define({
+    .name = "neg",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value&, const Value& dy) -> Gradients { return {-dy}; },
+    .scalar = ScalarOp::neg,
+    .oracle = [](double x, double, double) { return -x; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& abs_def = define({
+    .name = "abs",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * sign(x)};
+        },
+    .scalar = ScalarOp::abs,
+    .oracle = [](double x, double, double) { return std::fabs(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true},
+});
+
+const OpDef& sign_def = define({
+    .name = "sign",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::sign,
+    .oracle = [](double x, double, double) { return static_cast<double>((x > 0) - (x < 0)); },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .no_gradient = flat},
+});
+
+const OpDef& exp_def = define({
+    .name = "exp",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y}; },
+    .scalar = ScalarOp::exp,
+    .oracle = [](double x, double, double) { return std::exp(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& expm1_def = define({
+    .name = "expm1",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y + 1)}; },
+    .scalar = ScalarOp::expm1,
+    .oracle = [](double x, double, double) { return std::expm1(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& log_def = define({
+    .name = "log",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy / x};
+        },
+    .scalar = ScalarOp::log,
+    .oracle = [](double x, double, double) { return std::log(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.1, .high = 4},
+});
+
+const OpDef& log1p_def = define({
+    .name = "log1p",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy / (x + 1)};
+        },
+    .scalar = ScalarOp::log1p,
+    .oracle = [](double x, double, double) { return std::log1p(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -0.9, .high = 4},
+});
+
+const OpDef& sqrt_def = define({
+    .name = "sqrt",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * 0.5 / y}; },
+    .scalar = ScalarOp::sqrt,
+    .oracle = [](double x, double, double) { return std::sqrt(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.1, .high = 4},
+});
+
+const OpDef& rsqrt_def = define({
+    .name = "rsqrt",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * -0.5 * y / x};
+        },
+    .scalar = ScalarOp::rsqrt,
+    .oracle = [](double x, double, double) { return 1 / std::sqrt(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.1, .high = 4},
+});
+
+const OpDef& sin_def = define({
+    .name = "sin",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * cos(x)};
+        },
+    .scalar = ScalarOp::sin,
+    .oracle = [](double x, double, double) { return std::sin(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& cos_def = define({
+    .name = "cos",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {-(dy * sin(x))};
+        },
+    .scalar = ScalarOp::cos,
+    .oracle = [](double x, double, double) { return std::cos(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& tan_def = define({
+    .name = "tan",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y * y + 1)}; },
+    .scalar = ScalarOp::tan,
+    .oracle = [](double x, double, double) { return std::tan(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -1, .high = 1},
+});
+
+const OpDef& asin_def = define({
+    .name = "asin",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * rsqrt(1 - x * x)};
+        },
+    .scalar = ScalarOp::asin,
+    .oracle = [](double x, double, double) { return std::asin(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -0.9, .high = 0.9},
+});
+
+const OpDef& acos_def = define({
+    .name = "acos",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {-(dy * rsqrt(1 - x * x))};
+        },
+    .scalar = ScalarOp::acos,
+    .oracle = [](double x, double, double) { return std::acos(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -0.9, .high = 0.9},
+});
+
+const OpDef& atan_def = define({
+    .name = "atan",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy / (x * x + 1)};
+        },
+    .scalar = ScalarOp::atan,
+    .oracle = [](double x, double, double) { return std::atan(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& sinh_def = define({
+    .name = "sinh",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * cosh(x)};
+        },
+    .scalar = ScalarOp::sinh,
+    .oracle = [](double x, double, double) { return std::sinh(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& cosh_def = define({
+    .name = "cosh",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * sinh(x)};
+        },
+    .scalar = ScalarOp::cosh,
+    .oracle = [](double x, double, double) { return std::cosh(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& tanh_def = define({
+    .name = "tanh",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (1 - y * y)}; },
+    .scalar = ScalarOp::tanh,
+    .oracle = [](double x, double, double) { return std::tanh(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& erf_def = define({
+    .name = "erf",
+    .kind = OpKind::elementwise,
+    .gradient =
+        [](const Value& y, const Value& dy) -> Gradients {
+          const Value& x = y->inputs[0];
+          return {dy * exp(-(x * x)) * two_over_sqrt_pi};
+        },
+    .scalar = ScalarOp::erf,
+    .oracle = [](double x, double, double) { return std::erf(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& floor_def = define({
+    .name = "floor",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::floor,
+    .oracle = [](double x, double, double) { return std::floor(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.no_gradient = flat},
+});
+
+const OpDef& ceil_def = define({
+    .name = "ceil",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::ceil,
+    .oracle = [](double x, double, double) { return std::ceil(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.no_gradient = flat},
+});
+
+const OpDef& round_def = define({
+    .name = "round",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::round,
+    .oracle = [](double x, double, double) { return std::nearbyint(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.no_gradient = flat},
+});
+
+const OpDef& trunc_def = define({
+    .name = "trunc",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::trunc,
+    .oracle = [](double x, double, double) { return std::trunc(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.no_gradient = flat},
+});
+
+const OpDef& reciprocal_def = define({
+    .name = "reciprocal",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {-(dy * y * y)}; },
+    .scalar = ScalarOp::reciprocal,
+    .oracle = [](double x, double, double) { return 1 / x; },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.3, .high = 3},
+});
+
+const OpDef& logical_not_def = define({
+    .name = "logical_not",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::logical_not,
+    .predicate = true,
+    .oracle = [](double x, double, double) -> double { return x == 0; },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = "yields bool"},
+});
+
+const OpDef& is_nan_def = define({
+    .name = "is_nan",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::is_nan,
+    .predicate = true,
+    .oracle = [](double x, double, double) -> double { return std::isnan(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.no_gradient = "yields bool"},
+});
+
+const OpDef& is_finite_def = define({
+    .name = "is_finite",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::is_finite,
+    .predicate = true,
+    .oracle = [](double x, double, double) -> double { return std::isfinite(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.no_gradient = "yields bool"},
+});
+
+// Float to integer truncates and saturates; anything to bool is x != 0.
+const OpDef& cast_def = define({
+    .name = "cast",
+    .kind = OpKind::elementwise,
+    .doc = "conversion to attr dtype",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      return {static_cast<DType>(attrs.integer("dtype")), inputs[0].shape()};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {is_float(x.dtype()) && is_float(dy.dtype()) ? cast(dy, x.dtype()) : Value()};
+    },
+    .scalar = ScalarOp::cast,
+    .oracle = [](double x, double, double) { return x; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true},
+});
+
+// A copy, where a value must lie elsewhere or otherwise.
+const OpDef& identity_def = define({
+    .name = "identity",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy}; },
+    .scalar = ScalarOp::identity,
+    .oracle = [](double x, double, double) { return x; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true},
+});
+
+const OpDef& stop_gradient_def = define({
+    .name = "stop_gradient",
+    .kind = OpKind::elementwise,
+    .scalar = ScalarOp::identity,
+    .oracle = [](double x, double, double) { return x; },
+    .axes = AxisRule::elementwise,
+    .test = {.integers = true, .booleans = true, .no_gradient = "its purpose"},
+});
+}  // namespace
+
+Value neg(Arg x) { return apply_unary(neg_def, x); }
+Value abs(Arg x) { return apply_unary(abs_def, x); }
+Value sign(Arg x) { return apply_unary(sign_def, x); }
+Value exp(Arg x) { return apply_unary(exp_def, x); }
+Value expm1(Arg x) { return apply_unary(expm1_def, x); }
+Value log(Arg x) { return apply_unary(log_def, x); }
+Value log1p(Arg x) { return apply_unary(log1p_def, x); }
+Value sqrt(Arg x) { return apply_unary(sqrt_def, x); }
+Value rsqrt(Arg x) { return apply_unary(rsqrt_def, x); }
+Value sin(Arg x) { return apply_unary(sin_def, x); }
+Value cos(Arg x) { return apply_unary(cos_def, x); }
+Value tan(Arg x) { return apply_unary(tan_def, x); }
+Value asin(Arg x) { return apply_unary(asin_def, x); }
+Value acos(Arg x) { return apply_unary(acos_def, x); }
+Value atan(Arg x) { return apply_unary(atan_def, x); }
+Value sinh(Arg x) { return apply_unary(sinh_def, x); }
+Value cosh(Arg x) { return apply_unary(cosh_def, x); }
+Value tanh(Arg x) { return apply_unary(tanh_def, x); }
+Value erf(Arg x) { return apply_unary(erf_def, x); }
+Value floor(Arg x) { return apply_unary(floor_def, x); }
+Value ceil(Arg x) { return apply_unary(ceil_def, x); }
+Value round(Arg x) { return apply_unary(round_def, x); }
+Value trunc(Arg x) { return apply_unary(trunc_def, x); }
+Value reciprocal(Arg x) { return apply_unary(reciprocal_def, x); }
+Value logical_not(Arg x) { return apply_unary(logical_not_def, x); }
+Value is_nan(Arg x) { return apply_unary(is_nan_def, x); }
+Value is_finite(Arg x) { return apply_unary(is_finite_def, x); }
+Value stop_gradient(Arg x) { return apply_unary(stop_gradient_def, x); }
+
+Value square(Arg x) {
+  CallSite here(x.where);
+  return x.value * x.value;
+}
+Value cast(Arg x, DType dtype) {
+  CallSite here(x.where);
+  Value value = to_value(x, {});
+  if (value.dtype() == dtype) return value;
+  return make_node(cast_def, {value}, {{"dtype", static_cast<int64_t>(dtype)}});
+}
+}  // namespace weft

@@ -1,0 +1,19 @@
+// Composites on 16-bit floats compute in float32 inside and round once, at their end: more exact,
+// and cheaper than rounding after every operation.
+#pragma once
+
+#include "weft/ops/ops.h"
+
+namespace weft {
+
+// float32 for f16 and bf16, else `x` itself.
+inline Value widen(const Value& x) {
+  bool narrow = x.dtype() == DType::f16 || x.dtype() == DType::bf16;
+  return narrow ? cast(x, DType::f32) : x;
+}
+// Back to `dtype` (`x` itself where it has it already).
+inline Value narrow_to(const Value& x, DType dtype) {
+  return x.dtype() == dtype ? x : cast(x, dtype);
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// What happens to gradients between backward and update: clipping and accumulation.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "weft/tensor/tensor.h"
+
+namespace weft::optim {
+
+struct Clipped {
+  std::vector<Tensor> gradients;
+  Tensor norm;  // scalar, before clipping: the L2 norm over all gradients
+};
+// g * min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
+Clipped clip_grad_norm(std::span<const Tensor> gradients, double max_norm);
+
+// Sums of gradients over micro-batches. Means divide by the counts of the whole batch, so that a
+// split batch gives the same gradient as a whole one.
+class Accumulator {
+ public:
+  explicit Accumulator(std::span<const Variable> parameters);
+
+  // Adds gradients of a mean over `count` rows (a scalar, or a number).
+  void add(std::span<const Tensor> gradients, const Arg& count = 1) const;
+  std::vector<Tensor> mean() const;  // sum of count * gradient / sum of counts
+  void zero() const;
+
+ private:
+  std::vector<Variable> sums_;
+  Variable count_;  // f64 scalar
+};
+
+}  // namespace weft::optim

@@ -1,0 +1,8 @@
+// All of weft/optim in one header.
+#pragma once
+
+#include "weft/optim/adam.h"
+#include "weft/optim/gradients.h"
+#include "weft/optim/registry.h"
+#include "weft/optim/schedule.h"
+#include "weft/optim/sgd.h"

@@ -1,0 +1,86 @@
+#include "weft/optim/optimizer.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace weft::optim {
+
+Group no_decay_below_rank_2() {
+  return {.matches = [](const Variable& parameter) { return parameter.shape().size() < 2; },
+          .weight_decay = 0.0};
+}
+
+Optimizer::Optimizer(std::string_view name, std::vector<Variable> parameters, Schedule lr,
+                     double weight_decay, std::vector<Group> groups)
+    : name_(name), parameters_(std::move(parameters)), lr_(lr), groups_(std::move(groups)) {
+  WEFT_CHECK(!parameters_.empty(), "[{}] there are no parameters.", name_);
+  WEFT_CHECK(weight_decay >= 0, "[{}] weight_decay must be at least 0. Got {}.", name_,
+             weight_decay);
+  groups_.push_back({.matches = [](const Variable&) { return true; }});
+  for (Group& group : groups_)
+    if (!group.weight_decay) group.weight_decay = weight_decay;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    for (size_t j = 0; j < i; ++j)
+      WEFT_CHECK(parameters_[i].state() != parameters_[j].state(),
+                 "[{}] parameter \"{}\" is given twice.", name_, parameters_[i].name());
+    auto group = std::find_if(groups_.begin(), groups_.end(),
+                              [&](const Group& g) { return g.matches(parameters_[i]); });
+    group_of_.push_back(static_cast<size_t>(group - groups_.begin()));
+  }
+  state_.emplace_back("step", Type{DType::i64, {}}, Category::optimizer_state);
+}
+
+std::vector<Variable> Optimizer::make_state(std::string_view prefix) {
+  std::vector<Variable> made;
+  for (const Variable& parameter : parameters_) {
+    Type type{accumulator(parameter.type().dtype), parameter.shape()};
+    made.emplace_back(std::string(prefix) + "." + parameter.name(), type,
+                      Category::optimizer_state);
+    state_.push_back(made.back());
+  }
+  return made;
+}
+
+double Optimizer::learning_rate() const {
+  return lr_.at(load_int(step_count().bytes().data(), DType::i64, 0));
+}
+
+void Optimizer::check(std::span<const Tensor> gradients) const {
+  WEFT_CHECK(gradients.size() == parameters_.size(),
+             "[{}] takes one gradient per parameter ({}), in the order of the parameters. Got {}.",
+             name_, parameters_.size(), gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i)
+    WEFT_CHECK(gradients[i].shape() == parameters_[i].shape(),
+               "[{}] the gradient of \"{}\" must have its shape {}. Got {}.", name_,
+               parameters_[i].name(), to_string(parameters_[i].shape()),
+               to_string(gradients[i].type()));
+}
+
+void Optimizer::step(std::span<const Tensor> gradients, std::source_location where) {
+  OriginScope scope("optimizer", {where.file_name(), where.line()});
+  check(gradients);
+  Tensor done = step_count().value();
+  Tensor rate = lr_.at(done), number = cast(done, DType::f64) + 1.0;
+  std::map<std::pair<size_t, DType>, std::vector<Tensor>> shared;  // by group and type
+  auto shared_scalars = [&](size_t group, DType dtype) -> const std::vector<Tensor>& {
+    auto [it, absent] = shared.try_emplace({group, dtype});
+    if (!absent) return it->second;
+    it->second = scalars(number, rate * groups_[group].lr_scale, *groups_[group].weight_decay);
+    for (Tensor& value : it->second) value = cast(value, dtype);
+    return it->second;
+  };
+
+  std::vector<Tensor> next;  // all are made before any is assigned: every one reads the old values
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Variable& parameter = parameters_[i];
+    DType dtype = accumulator(parameter.type().dtype);
+    Tensor value = update(i, cast(parameter.value(), dtype), cast(gradients[i], dtype),
+                          shared_scalars(group_of_[i], dtype), *groups_[group_of_[i]].weight_decay);
+    next.push_back(cast(value, parameter.type().dtype));
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].assign(next[i]);
+  step_count().assign(done + 1);
+}
+
+}  // namespace weft::optim

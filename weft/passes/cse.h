@@ -1,0 +1,26 @@
+// Common subexpressions: of nodes with the same operation, inputs, attributes and type, the first stays.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "weft/ir/value.h"
+
+namespace weft {
+
+class UniqueNodes {
+ public:
+  explicit UniqueNodes(bool compare_attributes = true) : compare_attributes_(compare_attributes) {}
+  // The first node that was asked for and equals `value`; its inputs must be unique already. Inputs of
+  // the graph stay themselves; random operations are functions of their key, and so merge.
+  Value operator()(const Value& value);
+
+ private:
+  uint64_t hash(const Node& node) const;
+  bool equal(const Node& a, const Node& b) const;
+
+  bool compare_attributes_;
+  std::unordered_multimap<uint64_t, Value> known_;
+};
+
+}  // namespace weft

@@ -1,0 +1,35 @@
+// Composites become their expression, unless the library has a kernel for them. Stands first: every
+// later pass then sees primitives only, and a fused kernel can hold any part of any composite.
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+bool overridden(const Node& node, const KernelLibrary* library) {
+  if (library == nullptr) return false;
+  std::vector<Placement> operands;
+  for (const Value& input : node.inputs)
+    operands.push_back({.slot = -1, .offset = 0, .strides = row_major_strides(input.shape())});
+  return library->choose(node, operands).has_value();
+}
+}  // namespace
+
+// Fault "decompose-negates": expressions of floating point composites come out negated.
+Graph decompose(const Graph& graph, const PassOptions& options) {
+  Graph result = graph;
+  for (bool again = true; again;) {  // once per level of composites inside composites
+    again = false;
+    result = rewrite(result, [&](const Value& value) -> Value {
+      const Node& node = *value.node();
+      if (node.op->decompose == nullptr || overridden(node, options.library)) return {};
+      again = true;
+      Value expression = node.op->decompose(node);
+      bool wrong = options.fault == "decompose-negates" && is_float(expression.dtype());
+      return wrong ? neg(expression) : expression;
+    });
+  }
+  return result;
+}
+
+}  // namespace weft

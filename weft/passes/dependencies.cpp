@@ -1,0 +1,68 @@
+#include "weft/passes/dependencies.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+
+namespace weft {
+namespace {
+size_t index(int i) { return static_cast<size_t>(i); }
+
+// The steps that last touched one slot.
+struct Touches {
+  std::vector<int> writers, readers;  // of the content it has now
+};
+}  // namespace
+
+Dependencies::Dependencies(const Plan& plan) : before(plan.steps.size()), after(plan.steps.size()) {
+  std::vector<Touches> touches(plan.slots.size());
+  for (int at = 0; at < static_cast<int>(plan.steps.size()); ++at) {
+    const Step& step = plan.steps[index(at)];
+    for (const Access& operand : step.operands) {
+      Touches& slot = touches[index(operand.at.slot)];
+      for (int writer : slot.writers) add(writer, at);
+      slot.readers.push_back(at);
+    }
+    for (const Access& result : step.results) {
+      Touches& slot = touches[index(result.at.slot)];
+      for (int reader : slot.readers) add(reader, at);
+      // Parts of one value may be written in any order; a new content comes after the old one.
+      if (!slot.readers.empty()) slot = {};
+      slot.writers.push_back(at);
+    }
+  }
+}
+
+void Dependencies::add(int earlier, int later) {
+  std::vector<int>& known = before[index(later)];
+  if (earlier == later || std::find(known.begin(), known.end(), earlier) != known.end()) return;
+  known.push_back(earlier);
+  after[index(earlier)].push_back(later);
+}
+
+std::vector<int> stable_order(const Dependencies& edges) {
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  std::vector<size_t> waiting;
+  for (size_t step = 0; step < edges.before.size(); ++step) {
+    waiting.push_back(edges.before[step].size());
+    if (waiting.back() == 0) ready.push(static_cast<int>(step));
+  }
+  std::vector<int> order;
+  while (!ready.empty()) {
+    order.push_back(ready.top());
+    ready.pop();
+    for (int next : edges.after[index(order.back())])
+      if (--waiting[index(next)] == 0) ready.push(next);
+  }
+  WEFT_ASSERT(order.size() == edges.before.size(), "steps depend on each other in a circle");
+  return order;
+}
+
+Plan reordered(Plan plan, std::span<const int> order) {
+  std::vector<Step> steps;
+  for (int step : order) steps.push_back(std::move(plan.steps[index(step)]));
+  plan.steps = std::move(steps);
+  return plan;
+}
+
+}  // namespace weft

@@ -1,0 +1,161 @@
+#include "weft/passes/fold.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "weft/base/buffer.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+
+namespace weft {
+namespace {
+constexpr int64_t most_elements = 1024;              // of a folded array
+constexpr double exact_integers = 9007199254740992;  // 2^53: doubles hold every integer up to here
+
+double round_to(DType dtype, double number) {
+  alignas(8) std::byte bytes[8];
+  store(bytes, dtype, 0, number);
+  return load(bytes, dtype, 0);
+}
+
+double smallest_normal(DType dtype) {
+  if (dtype == DType::f16) return 0x1p-14;
+  return dtype == DType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+}
+
+std::pair<double, double> integer_range(DType dtype) {
+  int bits = static_cast<int>(8 * size_of(dtype));
+  if (dtype == DType::u8) return {0, 255};
+  double half = std::min(std::ldexp(1.0, bits - 1), exact_integers);
+  return {-half, half - 1};
+}
+
+// Whether kernels of any kind compute `scalar` on this dtype to the bits that double arithmetic rounds to.
+bool exactly_rounded(ScalarOp scalar, DType dtype) {
+  switch (scalar) {
+    case ScalarOp::identity: case ScalarOp::neg: case ScalarOp::abs: case ScalarOp::sign:
+    case ScalarOp::floor: case ScalarOp::ceil: case ScalarOp::round: case ScalarOp::trunc:
+    case ScalarOp::logical_not: case ScalarOp::is_nan: case ScalarOp::is_finite: case ScalarOp::cast:
+    case ScalarOp::add: case ScalarOp::sub: case ScalarOp::mul: case ScalarOp::div:
+    case ScalarOp::reciprocal: case ScalarOp::sqrt: case ScalarOp::maximum: case ScalarOp::minimum:
+    case ScalarOp::equal: case ScalarOp::not_equal: case ScalarOp::less: case ScalarOp::less_equal:
+    case ScalarOp::greater: case ScalarOp::greater_equal: case ScalarOp::logical_and:
+    case ScalarOp::logical_or: case ScalarOp::logical_xor: case ScalarOp::select: return true;
+    case ScalarOp::remainder: case ScalarOp::floor_divide: return !is_float(dtype);
+    default: return false;
+  }
+}
+
+// The result in `dtype`, unless overflow, NaN or denormals make it depend on how a kernel computes.
+std::optional<double> representable(DType dtype, double number) {
+  if (dtype == DType::boolean) return number != 0;
+  if (is_float(dtype)) {
+    double rounded = round_to(dtype, number);
+    bool plain = rounded == 0 ? number == 0 : std::fabs(rounded) >= smallest_normal(dtype);
+    return plain && std::isfinite(rounded) ? std::optional(rounded) : std::nullopt;
+  }
+  auto [low, high] = integer_range(dtype);
+  double whole = std::trunc(number);
+  return whole >= low && whole <= high ? std::optional(whole) : std::nullopt;
+}
+
+// Element `i`, row-major, of a uniform value or of a "data" leaf.
+std::optional<double> element(const Value& value, int64_t i) {
+  if (auto number = uniform_value(value)) return number;
+  if (value->data == nullptr) return std::nullopt;
+  double number = load(value->data->data, value.dtype(), i);
+  bool exact = is_float(value.dtype()) || std::fabs(number) <= exact_integers;
+  return exact ? std::optional(number) : std::nullopt;
+}
+
+std::optional<double> evaluate(const Node& node, int64_t i) {
+  double operands[3] = {0, 0, 0};
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    auto number = element(node.inputs[k], i);
+    if (!number) return std::nullopt;
+    operands[k] = *number;
+  }
+  return representable(node.type.dtype, node.op->oracle(operands[0], operands[1], operands[2]));
+}
+
+Value fold_elementwise(const Value& value) {
+  const Node& node = *value.node();
+  if (node.op->oracle == nullptr || node.inputs.empty() || node.inputs.size() > 3) return {};
+  if (!exactly_rounded(node.op->scalar, node.inputs[0].dtype())) return {};
+  bool same = std::all_of(node.inputs.begin(), node.inputs.end(),
+                          [](const Value& input) { return uniform_value(input).has_value(); });
+  if (same) {
+    auto number = evaluate(node, 0);
+    return number ? uniform(node.type, *number) : Value();
+  }
+  if (node.type.elements() > most_elements) return {};
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < node.type.elements(); ++i) {
+    auto number = evaluate(node, i);
+    if (!number) return {};
+    numbers.push_back(*number);
+  }
+  return numbers.empty() ? Value() : constant(numbers, node.type.shape, node.type.dtype);
+}
+
+// Movements of equal elements, if the padding is equal too.
+Value fold_movement(const Value& value) {
+  const Node& node = *value.node();
+  if (node.inputs.empty()) return {};
+  auto number = uniform_value(node.inputs[0]);
+  if (!number) return {};
+  for (const Value& input : node.inputs) {
+    auto other = uniform_value(input);
+    if (!other || *other != *number || std::signbit(*other) != std::signbit(*number)) return {};
+  }
+  if (node.is("pad")) {
+    double padding = round_to(node.type.dtype, node.attrs.number("value"));
+    if (padding != *number || std::signbit(padding) != std::signbit(*number)) return {};
+  }
+  return uniform(node.type, *number);
+}
+
+// Extremes of equal elements; sums whose every partial sum is exact.
+Value fold_reduction(const Value& value) {
+  const Node& node = *value.node();
+  auto number = uniform_value(node.inputs[0]);
+  if (!number || node.type.elements() == 0 || node.inputs[0].elements() == 0) return {};
+  if (node.is("max") || node.is("min")) return uniform(node.type, *number);
+  if (!node.is("sum") || *number != std::trunc(*number)) return {};
+  double total = *number * static_cast<double>(node.inputs[0].elements() / node.type.elements());
+  double limit = accumulator(node.type.dtype) == DType::f32 ? 0x1p24 : exact_integers;
+  if (std::fabs(total) > limit) return {};
+  auto sum = representable(node.type.dtype, total);
+  return sum ? uniform(node.type, *sum + 0.0) : Value();
+}
+}  // namespace
+
+std::optional<double> uniform_value(const Value& value) {
+  const Node* node = value.node();
+  while (node->is("reshape") || node->is("broadcast")) node = node->inputs[0].node();
+  if (node->is("scalar")) {
+    double number = node->attrs.number("value");
+    bool exact = is_float(node->type.dtype) || std::fabs(number) <= exact_integers;
+    return exact ? std::optional(round_to(node->type.dtype, number)) : std::nullopt;
+  }
+  if (node->data != nullptr && node->type.elements() == 1) {
+    double number = load(node->data->data, node->type.dtype, 0);
+    bool exact = is_float(node->type.dtype) || std::fabs(number) <= exact_integers;
+    return exact ? std::optional(number) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Value uniform(const Type& type, double number) { return full(type.shape, number, type.dtype); }
+
+Value fold(const Value& value) {
+  switch (value->op->kind) {
+    case OpKind::elementwise: return fold_elementwise(value);
+    case OpKind::movement: return fold_movement(value);
+    case OpKind::reduce: return fold_reduction(value);
+    default: return {};
+  }
+}
+
+}  // namespace weft

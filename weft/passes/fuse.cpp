@@ -1,0 +1,306 @@
+#include "weft/passes/fuse.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+
+#include "weft/ir/op_def.h"
+
+namespace weft {
+namespace {
+constexpr size_t max_body = 64;              // nodes: beyond this registers spill and compile time grows
+constexpr int64_t max_row_elements = 1 << 17;  // a row of f32 that the L2 cache holds
+constexpr int max_search = 4000;             // units looked at before a way back is taken for granted
+
+bool is_row(const Shape& space, const Dims& reduced, int threads) {
+  int first = space.size() - reduced.size();
+  int64_t rows = 1, row = 1;
+  for (int i = 0; i < space.size(); ++i) {
+    if (reduced.contains(i) != (i >= first)) return false;
+    (i >= first ? row : rows) *= space[i];
+  }
+  return row <= max_row_elements && rows >= 2 * threads;
+}
+
+Shape reduced_shape(Shape space, const Dims& axes) {
+  for (int64_t axis : axes) space[static_cast<int>(axis)] = 1;
+  return space;
+}
+
+// Operands of these are read from memory, at places of the op's own choosing.
+bool reads_memory(const Node& node) {
+  return node.is("pad") || node.is("concat") || node.op->kind == OpKind::gather;
+}
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const Uses& uses, const PassOptions& options)
+      : uses_(uses), options_(options), nodes_(graph.nodes()), whole_(!options.skips("fuse")) {}
+
+  Fusion run() {
+    for (const Value& value : nodes_) classify(value);
+    if (whole_)
+      for (const Value& value : nodes_) note_base(value);
+    for (size_t i = nodes_.size(); i-- > 0;) place(nodes_[i]);
+    finish();
+    return std::move(fusion_);
+  }
+
+ private:
+  using Units = std::vector<int>;
+
+  Unit::Kind kind_of(const Node& node) const {
+    const KernelLibrary& library = *options_.library;
+    bool constant = node.is("scalar") || node.is("iota");
+    if (node.op->kind == OpKind::leaf && !constant) return Unit::Kind::leaf;
+    std::vector<Placement> dense;
+    for (const Value& input : node.inputs) dense.push_back({-1, 0, row_major_strides(input.shape())});
+    bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
+    if (moves) return Unit::Kind::view;
+    if (library.choose(node, dense)) return Unit::Kind::library;
+    WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
+    return Unit::Kind::fused;
+  }
+  void classify(const Value& value) { kinds_[value.node()] = kind_of(*value.node()); }
+  bool fusable(const Node* node) const { return kinds_.at(node) == Unit::Kind::fused; }
+  static bool is_constant(const Node& node) { return node.is("scalar") || node.is("iota"); }
+
+  // The one full-size stored value that an elementwise expression derives from; null: none; itself: a value
+  // that is not such an expression, or one of several.
+  void note_base(const Value& value) {
+    const Node* node = value.node();
+    const Node* base = nullptr;
+    bool expression = node->op->kind == OpKind::elementwise || node->op->kind == OpKind::random ||
+                      is_constant(*node);
+    bool several = !fusable(node) || !expression;
+    for (const Value& input : node->inputs) {
+      const Node* of = input.elements() < value.elements() ? nullptr : bases_.at(input.node());
+      if (kinds_.at(input.node()) == Unit::Kind::view && broadcasts_small(*input.node())) of = nullptr;
+      if (of == nullptr) continue;
+      several |= base != nullptr && base != of;
+      base = of;
+    }
+    bases_[node] = several ? node : base;
+  }
+  // A broadcast of fewer elements: what it reads stays in cache.
+  static bool broadcasts_small(const Node& node) {
+    return node.is("broadcast") && node.inputs[0].elements() < node.type.elements();
+  }
+  // Cheaper to compute again than to store: an elementwise expression of at most one full-size value.
+  bool recomputes(const Node* node) const {
+    if (!whole_) return false;
+    if (node->op->kind == OpKind::random) return true;
+    return node->op->kind == OpKind::elementwise && bases_.at(node) != node;
+  }
+
+  int new_unit(const Value& value) {
+    const Node* node = value.node();
+    Unit unit;
+    unit.kind = kinds_.at(node);
+    bool reduces = node->op->kind == OpKind::reduce;
+    unit.space = reduces ? node->inputs[0].shape() : node->type.shape;
+    if (reduces) unit.reduced = node->attrs.dims("axes");
+    unit.nodes.push_back(value);
+    fusion_.units.push_back(std::move(unit));
+    int index = static_cast<int>(fusion_.units.size()) - 1;
+    units_of_[node].push_back(index);
+    return index;
+  }
+
+  // The fused units that could take `value` in, and whether anyone needs it in memory.
+  struct Demand {
+    Units takers;
+    bool memory = false;
+  };
+  Demand demand(const Value& value) const {
+    Demand result;
+    result.memory = uses_.roots.contains(value.node());
+    auto users = uses_.users.find(value.node());
+    if (users == uses_.users.end()) return result;
+    for (const Node* user : users->second) {
+      bool inlines = !reads_memory(*user) && user->op->kind != OpKind::random;
+      for (int unit : units_of_.at(user)) {
+        if (!inlines || at(unit).kind != Unit::Kind::fused) result.memory = true;
+        else if (!contains(result.takers, unit)) result.takers.push_back(unit);
+      }
+    }
+    return result;
+  }
+  const Unit& at(int unit) const { return fusion_.units[static_cast<size_t>(unit)]; }
+  static bool contains(const Units& units, int unit) {
+    return std::find(units.begin(), units.end(), unit) != units.end();
+  }
+  bool holds(int unit, const Node* node) const { return contains(units_of_.at(node), unit); }
+
+  // Whether `value` has a place in the unit's iteration space; `upgrade` are the axes that joining adds.
+  bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) const {
+    const Node& node = *value.node();
+    if (node.type.shape.size() != unit.space.size()) return false;
+    if (node.op->kind == OpKind::reduce) {
+      const Dims& axes = node.attrs.dims("axes");
+      const Shape& from = node.inputs[0].shape();
+      if (from == unit.space && unit.reduced == axes) return true;
+      // A kernel over the reduced shape only becomes the epilogue of this reduction.
+      bool epilogue = unit.reduced.empty() && unit.space == node.type.shape;
+      for (const Value& member : unit.nodes)
+        epilogue &= member->op->kind == OpKind::elementwise || is_constant(*member.node());
+      if (epilogue) upgrade = axes;
+      return epilogue;
+    }
+    if (value.shape() == unit.space) return true;
+    return !unit.reduced.empty() && value.shape() == reduced_shape(unit.space, unit.reduced);
+  }
+
+  bool can_join(const Value& value, int index, const Demand& need, std::optional<Dims>& upgrade) const {
+    const Unit& unit = fusion_.units[static_cast<size_t>(index)];
+    if (unit.nodes.size() >= max_body) return false;
+    if (!shape_fits(value, unit, upgrade)) return false;
+    // Over columns a kernel has too few parallel parts to also write a full-size value.
+    bool full = value.shape() == unit.space && !unit.reduced.empty() &&
+                value.shape() != reduced_shape(unit.space, unit.reduced);
+    bool stored = need.memory || need.takers.size() > 1;
+    if (full && stored && !recomputes(value.node()) && !is_row(unit.space, unit.reduced, options_.threads))
+      return false;
+    return recomputes(value.node()) && !need.memory ? true : !leads_back(value.node(), index);
+  }
+
+  // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
+  bool leads_back(const Node* node, int target) const {
+    Units pending;
+    std::unordered_set<int> seen;
+    auto reaches = [&](const Node* stored, bool first) {
+      auto users = uses_.users.find(stored);
+      if (users == uses_.users.end()) return false;
+      for (const Node* user : users->second)
+        for (int next : units_of_.at(user)) {
+          if (!first && holds(next, stored)) continue;
+          if (next == target && !first) return true;
+          if (next != target && seen.insert(next).second) pending.push_back(next);
+        }
+      return false;
+    };
+    reaches(node, true);
+    while (!pending.empty()) {
+      int unit = pending.back();
+      pending.pop_back();
+      if (static_cast<int>(seen.size()) > max_search) return true;
+      for (const Value& member : at(unit).nodes) {
+        auto home = fusion_.home.find(member.node());
+        bool stores = home != fusion_.home.end() && home->second == unit;
+        if (stores && reaches(member.node(), false)) return true;
+      }
+    }
+    return false;
+  }
+
+  void join(const Value& value, int index, const std::optional<Dims>& upgrade) {
+    Unit& unit = fusion_.units[static_cast<size_t>(index)];
+    if (upgrade) {
+      unit.space = value->inputs[0].shape();
+      unit.reduced = *upgrade;
+    }
+    unit.nodes.push_back(value);
+    units_of_[value.node()].push_back(index);
+  }
+
+  // A broadcast of a reduced value lives inside the kernels that reduce and read it again; true if in all.
+  bool place_broadcast(const Value& value) {
+    const Node& node = *value.node();
+    const Value& small = whole_ && node.is("broadcast") ? node.inputs[0] : value;
+    if (!fusable(small.node()) || is_constant(*small.node())) return false;
+    Dims axes;
+    for (int i = 0; i < node.type.shape.size(); ++i)
+      if (node.type.shape[i] != small.shape()[i]) axes.push_back(i);
+    if (!is_row(node.type.shape, axes, options_.threads)) return false;
+    if (!derives_from_reduction(small, axes, node.type.shape)) return false;
+    Demand need = demand(value);
+    size_t joined = 0;
+    for (int taker : need.takers) {
+      Unit& unit = fusion_.units[static_cast<size_t>(taker)];
+      bool fits = unit.space == node.type.shape && (unit.reduced.empty() || unit.reduced == axes);
+      // The reduction itself must be able to join: its other users must not lead back here.
+      if (!fits || leads_back(small.node(), taker)) continue;
+      unit.reduced = axes;
+      join(value, taker, {});
+      ++joined;
+    }
+    return joined > 0 && joined == need.takers.size() && !need.memory;
+  }
+  // Whether a value of reduced shape comes out of a reduction over `axes` of values of `space`.
+  bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space, int depth = 0) const {
+    const Node& node = *value.node();
+    if (!fusable(value.node()) || depth > 8) return false;
+    if (node.op->kind == OpKind::reduce)
+      return node.attrs.dims("axes") == axes && node.inputs[0].shape() == space;
+    if (node.op->kind != OpKind::elementwise) return false;
+    for (const Value& input : node.inputs)
+      if (derives_from_reduction(input, axes, space, depth + 1)) return true;
+    return false;
+  }
+
+  void place(const Value& value) {
+    const Node* node = value.node();
+    if (!fusable(node)) {
+      if (place_broadcast(value)) return;
+      fusion_.home[node] = new_unit(value);
+      return;
+    }
+    Demand need = demand(value);
+    if (is_constant(*node)) return place_constant(value, need);
+    if (!whole_) {
+      fusion_.home[node] = new_unit(value);
+      return;
+    }
+    bool again = recomputes(node) && !need.memory;
+    size_t joined = 0;
+    for (int taker : by_first_use(need.takers)) {
+      std::optional<Dims> upgrade;
+      if (!can_join(value, taker, need, upgrade)) continue;
+      join(value, taker, upgrade);
+      ++joined;
+      if (!again) break;  // stored by the first, read by the others
+    }
+    if (joined > 0 && joined == need.takers.size() && !need.memory) return;
+    fusion_.home[node] = again || joined == 0 ? new_unit(value) : units_of_[node].front();
+  }
+  // Constants cost nothing: every kernel that wants one has its own.
+  void place_constant(const Value& value, const Demand& need) {
+    for (int taker : need.takers) join(value, taker, {});
+    if (need.memory || need.takers.empty()) fusion_.home[value.node()] = new_unit(value);
+  }
+  Units by_first_use(Units units) const {
+    auto first = [&](int unit) {
+      uint64_t id = ~uint64_t{0};
+      for (const Value& value : fusion_.units[static_cast<size_t>(unit)].nodes) id = std::min(id, value->id);
+      return id;
+    };
+    std::sort(units.begin(), units.end(), [&](int a, int b) { return first(a) < first(b); });
+    return units;
+  }
+
+  void finish() {
+    for (Unit& unit : fusion_.units) {
+      bool reduces = std::any_of(unit.nodes.begin(), unit.nodes.end(), [](const Value& value) {
+        return value->op->kind == OpKind::reduce;
+      });
+      if (!reduces) unit.reduced = {};
+      std::sort(unit.nodes.begin(), unit.nodes.end(),
+                [](const Value& a, const Value& b) { return a->id < b->id; });
+    }
+  }
+
+  const Uses& uses_;
+  const PassOptions& options_;
+  std::vector<Value> nodes_;
+  bool whole_;
+  Fusion fusion_;
+  std::unordered_map<const Node*, Unit::Kind> kinds_;
+  std::unordered_map<const Node*, const Node*> bases_;
+  std::unordered_map<const Node*, Units> units_of_;
+};
+}  // namespace
+
+Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options) {
+  return Fuser(graph, uses, options).run();
+}
+}  // namespace weft

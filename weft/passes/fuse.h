@@ -1,0 +1,33 @@
+// fuse: which nodes become one kernel. First half of schedule; names no op beyond its kind.
+//
+// Walks from users to producers and lets a producer join the kernel of its users, so that its value never
+// reaches memory, or reaches it once. Three rules keep it sound: one iteration space and one set of reduced
+// axes per kernel (see value.h); no way out of a kernel and back into it; and nothing that reads a reduced
+// value back over its row unless the row is innermost and there are rows enough for every thread.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "weft/passes/passes.h"
+
+namespace weft {
+
+// One kernel to be, or one node that stays by itself (leaf, view, library kernel).
+struct Unit {
+  enum class Kind : uint8_t { leaf, view, library, fused };
+  Kind kind = Kind::fused;
+  Shape space;               // fused: the iteration space
+  Dims reduced;              // fused: the axes that its reductions run over; empty without any
+  std::vector<Value> nodes;  // ascending ids once fuse() returns; leaf, view, library: one
+};
+
+struct Fusion {
+  std::vector<Unit> units;
+  // The unit that stores (or views) each value; nodes that live only inside kernels have none.
+  std::unordered_map<const Node*, int> home;
+};
+
+Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,109 @@
+#include "weft/passes/lifetimes.h"
+
+#include <algorithm>
+
+#include "weft/base/buffer.h"
+
+namespace weft {
+namespace {
+size_t index(int slot) { return static_cast<size_t>(slot); }
+
+bool in_arena(const Plan& plan, int slot) {
+  return slot >= 0 && plan.slots[index(slot)].space == Space::arena;
+}
+
+void add_once(std::vector<int>& list, int slot) {
+  if (std::find(list.begin(), list.end(), slot) == list.end()) list.push_back(slot);
+}
+
+// The step reads the operand's slot, and writes the result's, through this pair alone.
+bool is_only_use(const Step& step, const Access& result, const Access& operand) {
+  auto uses = [](const std::vector<Access>& all, int slot) {
+    return std::count_if(all.begin(), all.end(), [&](const Access& a) { return a.at.slot == slot; });
+  };
+  return uses(step.operands, operand.at.slot) == 1 && uses(step.results, result.at.slot) == 1 &&
+         uses(step.results, operand.at.slot) == 0;
+}
+
+StepUse use_of(const Plan& plan, const Step& step, const std::vector<size_t>& bytes) {
+  StepUse use;
+  for (const std::vector<Access>* accesses : {&step.operands, &step.results})
+    for (const Access& access : *accesses)
+      if (in_arena(plan, access.at.slot)) add_once(use.slots, access.at.slot);
+  for (auto [r, o] : step.in_place) {
+    const Access& result = step.results[index(r)];
+    const Access& operand = step.operands[index(o)];
+    int to = result.at.slot, from = operand.at.slot;
+    if (!in_arena(plan, to) || !in_arena(plan, from)) continue;
+    if (bytes[index(to)] == bytes[index(from)] && same_elements(result, operand) &&
+        is_only_use(step, result, operand))
+      use.take_overs.push_back({to, from});
+  }
+  return use;
+}
+}  // namespace
+
+size_t arena_size(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+
+ArenaUse::ArenaUse(const Plan& plan)
+    : bytes(plan.slots.size()), from_start(plan.slots.size()), to_end(plan.slots.size()) {
+  for (size_t i = 0; i < plan.slots.size(); ++i)
+    if (plan.slots[i].space == Space::arena) bytes[i] = arena_size(plan.slots[i].bytes);
+  for (const Step& step : plan.steps) steps.push_back(use_of(plan, step, bytes));
+  for (const Access& input : plan.inputs)
+    if (in_arena(plan, input.at.slot)) from_start[index(input.at.slot)] = true;
+  for (const Access& output : plan.outputs)
+    if (in_arena(plan, output.at.slot)) to_end[index(output.at.slot)] = true;
+  for (const Assign& assign : plan.assigns)
+    if (in_arena(plan, assign.value.at.slot)) to_end[index(assign.value.at.slot)] = true;
+}
+
+Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> order)
+    : first(use.bytes.size(), never), last(use.bytes.size(), never) {
+  int end = static_cast<int>(order.size());
+  set_lifetimes(use, order);
+  size_t live = 0;
+  auto begin_at = [&](int slot, int at) { live += first[index(slot)] == at ? use.bytes[index(slot)] : 0; };
+  auto end_at = [&](int slot, int at) { live -= last[index(slot)] == at ? use.bytes[index(slot)] : 0; };
+  int slots = static_cast<int>(use.bytes.size());
+  for (int slot = 0; slot < slots; ++slot) begin_at(slot, -1);
+  peak = live;
+  for (int slot = 0; slot < slots; ++slot) end_at(slot, -1);
+  for (int at = 0; at < end; ++at) {
+    int step = order[index(at)];
+    for (int slot : use.steps[index(step)].slots) begin_at(slot, at);
+    size_t now = live - grant(use, step, at) + arena_size(plan.steps[index(step)].workspace);
+    peak = std::max(peak, now);
+    total += static_cast<double>(now);
+    for (int slot : use.steps[index(step)].slots) end_at(slot, at);
+  }
+}
+
+void Liveness::set_lifetimes(const ArenaUse& use, std::span<const int> order) {
+  int slots = static_cast<int>(use.bytes.size()), end = static_cast<int>(order.size());
+  auto touch = [&](int slot, int at) {
+    if (first[index(slot)] == never) first[index(slot)] = at;
+    last[index(slot)] = at;
+  };
+  for (int slot = 0; slot < slots; ++slot)
+    if (use.from_start[index(slot)]) touch(slot, -1);
+  for (int at = 0; at < end; ++at)
+    for (int slot : use.steps[index(order[index(at)])].slots) touch(slot, at);
+  for (int slot = 0; slot < slots; ++slot)
+    if (use.to_end[index(slot)]) touch(slot, end);
+}
+
+size_t Liveness::grant(const ArenaUse& use, int step, int at) {
+  size_t begin = granted.size(), bytes = 0;
+  for (auto [result, operand] : use.steps[index(step)].take_overs) {
+    bool dies = last[index(operand)] == at && first[index(operand)] < at && first[index(result)] == at;
+    bool free = std::none_of(granted.begin() + static_cast<std::ptrdiff_t>(begin), granted.end(),
+                             [&](const Granted& g) { return g.result_slot == result || g.operand_slot == operand; });
+    if (!dies || !free) continue;
+    granted.push_back({step, result, operand});
+    bytes += use.bytes[index(result)];
+  }
+  return bytes;
+}
+
+}  // namespace weft

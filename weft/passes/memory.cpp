@@ -1,0 +1,129 @@
+// Where each stored value of the step lies in the arena. Stands last: lifetimes follow from the order.
+#include <numeric>
+
+#include "weft/passes/arena.h"
+#include "weft/passes/lifetimes.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+size_t index(int i) { return static_cast<size_t>(i); }
+
+class MemoryPlanner {
+ public:
+  MemoryPlanner(Plan plan, const PassOptions& options) : plan_(std::move(plan)), options_(options) {}
+
+  Plan run() {
+    add_workspaces();
+    if (!options_.skips("reuse")) take_over();
+    keep_granted();
+    set_lifetimes();
+    drop_unused();
+    assign_offsets();
+    return std::move(plan_);
+  }
+
+ private:
+  // Scratch is a slot that lives in its step only.
+  void add_workspaces() {
+    for (Step& step : plan_.steps) {
+      if (step.workspace == 0) continue;
+      step.workspace_slot = static_cast<int>(plan_.slots.size());
+      plan_.slots.push_back({.type = {DType::u8, {static_cast<int64_t>(step.workspace)}},
+                             .category = Category::workspace,
+                             .bytes = step.workspace});
+    }
+  }
+
+  std::vector<int> present_order() const {
+    std::vector<int> order(plan_.steps.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+
+  // Merges the slots of results with those of the dying operands whose memory they take over.
+  void take_over() {
+    Liveness liveness(plan_, ArenaUse(plan_), present_order());
+    std::vector<int> into(plan_.slots.size());
+    std::iota(into.begin(), into.end(), 0);
+    for (auto [step, result, operand] : liveness.granted) into[index(result)] = into[index(operand)];
+    auto move = [&](Access& access) { access.at.slot = into[index(access.at.slot)]; };
+    for_each_access(move);
+  }
+  void keep_granted() {
+    for (Step& step : plan_.steps)
+      std::erase_if(step.in_place, [&](auto pair) {
+        return step.results[index(pair.first)].at.slot != step.operands[index(pair.second)].at.slot;
+      });
+  }
+
+  template <class F>
+  void for_each_access(F&& visit) {
+    for (Step& step : plan_.steps) {
+      for (Access& operand : step.operands) visit(operand);
+      for (Access& result : step.results) visit(result);
+    }
+    for (Access& input : plan_.inputs) visit(input);
+    for (Access& output : plan_.outputs) visit(output);
+    for (Assign& assign : plan_.assigns) visit(assign.value);
+  }
+
+  void set_lifetimes() {
+    for (Slot& slot : plan_.slots) slot.first = slot.last = Liveness::never;
+    Liveness liveness(plan_, ArenaUse(plan_), present_order());
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      plan_.slots[i].first = liveness.first[i];
+      plan_.slots[i].last = liveness.last[i];
+    }
+    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at)
+      if (int scratch = plan_.steps[index(at)].workspace_slot; scratch >= 0)
+        plan_.slots[index(scratch)].first = plan_.slots[index(scratch)].last = at;
+    int end = static_cast<int>(plan_.steps.size());
+    for (Slot& slot : plan_.slots)
+      if (slot.space != Space::arena) slot.first = -1, slot.last = end;
+  }
+
+  void drop_unused() {
+    std::vector<int> now(plan_.slots.size(), -1);
+    std::vector<Slot> kept;
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      if (plan_.slots[i].first == Liveness::never) continue;
+      now[i] = static_cast<int>(kept.size());
+      kept.push_back(std::move(plan_.slots[i]));
+    }
+    plan_.slots = std::move(kept);
+    for_each_access([&](Access& access) { access.at.slot = now[index(access.at.slot)]; });
+    for (Step& step : plan_.steps)
+      if (step.workspace_slot >= 0) step.workspace_slot = now[index(step.workspace_slot)];
+    for (Assign& assign : plan_.assigns) assign.state_slot = now[index(assign.state_slot)];
+  }
+
+  void assign_offsets() {
+    std::vector<Slot*> slots;
+    std::vector<Block> blocks;
+    bool overlap = options_.fault == "memory-overlap", reuse = !options_.skips("reuse");
+    int end = static_cast<int>(plan_.steps.size());
+    for (Slot& slot : plan_.slots) {
+      if (slot.space != Space::arena) continue;
+      slot.bytes = arena_size(slot.bytes);
+      slots.push_back(&slot);
+      blocks.push_back({slot.bytes, slot.first, slot.last, 0});
+    }
+    plan_.live_peak_bytes = live_peak(blocks);
+    for (Block& block : blocks) {
+      if (!reuse) block.first = -1, block.last = end;
+      if (overlap && block.last > block.first) --block.last;
+    }
+    plan_.arena_bytes = pack(blocks);
+    for (size_t i = 0; i < slots.size(); ++i) slots[i]->offset = blocks[i].offset;
+  }
+
+  Plan plan_;
+  const PassOptions& options_;
+};
+}  // namespace
+
+// Fault "memory-overlap": every slot is given up one step too early.
+Plan assign_memory(Plan plan, const PassOptions& options) { return MemoryPlanner(std::move(plan), options).run(); }
+
+}  // namespace weft

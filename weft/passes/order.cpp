@@ -1,0 +1,112 @@
+// The order of steps with the least peak of live bytes. Finding it is NP-hard: here some orders, each
+// found in near-linear time, are measured exactly, and the best is kept. Stands after alias, whose edges
+// it respects, and before memory, which packs what is live.
+#include <algorithm>
+#include <numeric>
+
+#include "weft/passes/list_scheduler.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+using Order = std::vector<int>;
+using Rule = ListScheduler::Rule;
+
+size_t index(int i) { return static_cast<size_t>(i); }
+
+class OrderSearch {
+ public:
+  explicit OrderSearch(const Plan& plan)
+      : plan_(plan), edges_(plan), use_(plan), forward_(edges_, use_, false), backward_(edges_, use_, true) {}
+
+  Order best() {
+    Order present(plan_.steps.size());
+    std::iota(present.begin(), present.end(), 0);
+    for (const Order& base : {present, depth_first(present), depth_first(by_depth(present))}) {
+      consider(base);
+      for (Rule rule : {Rule::eager, Rule::greedy}) {
+        consider(forward_.run(base, rule));
+        consider(backward_.run(base, rule));
+      }
+    }
+    for (int round = 0; round < 4; ++round) {  // the best so far as the base of others
+      Order base = best_;
+      consider(backward_.run(forward_.run(base, Rule::eager), Rule::eager));
+      consider(forward_.run(backward_.run(base, Rule::eager), Rule::eager));
+      if (best_ == base) break;
+    }
+    return best_;
+  }
+
+ private:
+  void consider(Order order) {
+    Liveness live(plan_, use_, order);
+    std::pair<size_t, double> cost{live.peak, live.total};
+    if (!best_.empty() && cost >= best_cost_) return;
+    best_cost_ = cost;
+    best_ = std::move(order);
+  }
+
+  // Each last step (an update, an output) in turn, right after what it still lacks: values are made when
+  // they are needed.
+  Order depth_first(const Order& base) const {
+    Order order;
+    std::vector<bool> started(base.size(), false);
+    std::vector<std::pair<int, size_t>> stack;  // step, and how many of its predecessors were looked at
+    for (int last : base) {
+      if (!edges_.after[index(last)].empty()) continue;
+      stack.emplace_back(last, 0);
+      started[index(last)] = true;
+      while (!stack.empty()) {
+        auto& [step, looked_at] = stack.back();
+        const std::vector<int>& before = edges_.before[index(step)];
+        if (looked_at == before.size()) {
+          order.push_back(step);
+          stack.pop_back();
+        } else if (int next = before[looked_at++]; !started[index(next)]) {
+          started[index(next)] = true;
+          stack.emplace_back(next, 0);
+        }
+      }
+    }
+    return order;
+  }
+
+  // Sorted by the longest chain of steps that must run before: what is near the inputs first.
+  Order by_depth(Order base) const {
+    std::vector<int> depth(base.size(), 0);
+    for (int step : base)
+      for (int earlier : edges_.before[index(step)])
+        depth[index(step)] = std::max(depth[index(step)], depth[index(earlier)] + 1);
+    std::stable_sort(base.begin(), base.end(), [&](int a, int b) { return depth[index(a)] < depth[index(b)]; });
+    return base;
+  }
+
+  const Plan& plan_;
+  Dependencies edges_;
+  ArenaUse use_;
+  ListScheduler forward_, backward_;
+  Order best_;
+  std::pair<size_t, double> best_cost_;
+};
+
+// The first step that needs the one before it goes before it.
+void swap_dependent(Order& order, const Dependencies& edges) {
+  for (size_t i = 1; i < order.size(); ++i) {
+    const std::vector<int>& before = edges.before[index(order[i])];
+    if (std::find(before.begin(), before.end(), order[i - 1]) == before.end()) continue;
+    std::swap(order[i - 1], order[i]);
+    return;
+  }
+}
+}  // namespace
+
+// Fault "order-ignores-dependency": two steps of which one needs the other change places.
+Plan order(Plan plan, const PassOptions& options) {
+  if (plan.steps.empty()) return plan;
+  Order best = OrderSearch(plan).best();
+  if (options.fault == "order-ignores-dependency") swap_dependent(best, Dependencies(plan));
+  return reordered(std::move(plan), best);
+}
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// The passes, in the order of the pipeline (pipeline.cpp is the table of contents).
+//
+//   decompose   composites that no backend kernel overrides become their expression
+//   simplify    constant folding, algebra, common subexpressions, dead code
+//   split       large reductions to few elements in two stages, so that all threads have work
+//   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
+//   alias       assignments write straight into their variable where no reader of the old value is left
+//   order       the order of steps with the least peak of live bytes
+//   memory      arena offsets, with reuse and in-place
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/device/device.h"
+#include "weft/ir/graph.h"
+#include "weft/ir/plan.h"
+
+namespace weft {
+
+struct PassOptions {
+  const KernelLibrary* library = nullptr;
+  int threads = 1;
+  // Optional passes, by name: "simplify", "split", "fuse", "alias", "order", "reuse".
+  std::vector<std::string> skip;
+  bool verify = false;  // after every pass; always in debug builds
+  std::string fault;    // tests of the tests: a named bug that a pass then has; each pass says which
+  bool skips(std::string_view pass) const;
+};
+
+Graph decompose(const Graph& graph, const PassOptions& options);
+Graph simplify(const Graph& graph, const PassOptions& options);
+Graph split_reductions(const Graph& graph, const PassOptions& options);
+Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
+Plan alias_state(Plan plan, const PassOptions& options);
+Plan order(Plan plan, const PassOptions& options);
+Plan assign_memory(Plan plan, const PassOptions& options);
+
+// All of them, each named, timed (WEFT_DEBUG=1), verified in debug builds and tests.
+Plan make_plan(const Graph& graph, const PassOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,59 @@
+// The table of contents of the compiler, and the one wrapper that runs a pass.
+#include <algorithm>
+#include <chrono>
+
+#include "weft/base/hash.h"
+#include "weft/base/log.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+#ifdef WEFT_DEBUG_BUILD
+constexpr bool debug_build = true;
+#else
+constexpr bool debug_build = false;
+#endif
+
+// Runs, times (WEFT_DEBUG=1), prints (WEFT_DEBUG=4) and verifies one pass.
+class Runner {
+ public:
+  explicit Runner(const PassOptions& options) : options_(options) {}
+
+  template <class Subject, class Function>
+  auto always(std::string_view name, Function pass, Subject&& subject) const {
+    auto start = std::chrono::steady_clock::now();
+    auto result = pass(std::forward<Subject>(subject), options_);
+    std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+    log::debug(1, "pass {:<10} {:8.2f} ms", name, taken.count());
+    if (debug_level() >= 4) log::debug(4, "after {}:\n{}", name, to_text(result));
+    if (debug_build || options_.verify) verify(result);
+    return result;
+  }
+  template <class Subject, class Function>
+  Subject unless_skipped(std::string_view name, Function pass, Subject subject) const {
+    return options_.skips(name) ? subject : always(name, pass, std::move(subject));
+  }
+
+ private:
+  const PassOptions& options_;
+};
+}  // namespace
+
+bool PassOptions::skips(std::string_view pass) const {
+  return std::find(skip.begin(), skip.end(), pass) != skip.end();
+}
+
+Plan make_plan(const Graph& graph, const PassOptions& options) {
+  Runner run(options);
+  Graph step = run.always("decompose", decompose, graph);
+  step = run.unless_skipped("simplify", simplify, std::move(step));
+  step = run.unless_skipped("split", split_reductions, std::move(step));
+  Plan plan = run.always("schedule", schedule, step);                   // fuses unless "fuse" is skipped
+  plan = run.always("alias", alias_state, std::move(plan));             // copies where "alias" is skipped
+  plan = run.unless_skipped("order", order, std::move(plan));
+  plan = run.always("memory", assign_memory, std::move(plan));          // no reuse where "reuse" is skipped
+  plan.hash = hash_combine(hash_text(to_text(step)), hash_text(to_text(plan)));
+  return plan;
+}
+
+}  // namespace weft

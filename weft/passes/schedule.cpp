@@ -1,0 +1,252 @@
+// schedule: kernels, views and layouts. Turns the kernels that fuse() chose into steps, in an order that
+// respects data; gives each stored value a slot and a physical order of its axes; and copies where a kernel
+// needs its operand otherwise than it lies.
+#include <algorithm>
+#include <map>
+#include <queue>
+
+#include "weft/ir/op_def.h"
+#include "weft/passes/fuse.h"
+#include "weft/passes/views.h"
+
+namespace weft {
+namespace {
+
+class Scheduler {
+ public:
+  Scheduler(const Graph& graph, const PassOptions& options)
+      : graph_(graph), options_(options), uses_(graph), fusion_(fuse(graph, uses_, options)) {}
+
+  Plan run() {
+    for (int unit : unit_order()) emit(fusion_.units[static_cast<size_t>(unit)], unit);
+    for (const Value& input : graph_.inputs) plan_.inputs.push_back({input, placed_.at(input.node())});
+    for (const Value& output : graph_.outputs) plan_.outputs.push_back(row_major(output));
+    for (const auto& [variable, value] : graph_.assignments)
+      plan_.assigns.push_back({placed_.at(variable.node()).slot, row_major(value)});
+    return std::move(plan_);
+  }
+
+ private:
+  // Kahn's algorithm; among those that are ready, the one whose last node was written first.
+  std::vector<int> unit_order() const {
+    size_t count = fusion_.units.size();
+    std::vector<std::vector<int>> next(count);
+    std::vector<int> waiting(count, 0);
+    for (size_t u = 0; u < count; ++u)
+      for (const Value& value : fusion_.units[u].nodes)
+        for (const Value& input : value->inputs) {
+          if (in_unit(fusion_.units[u], input)) continue;
+          next[static_cast<size_t>(fusion_.home.at(input.node()))].push_back(static_cast<int>(u));
+          ++waiting[u];
+        }
+    using Ready = std::pair<uint64_t, int>;
+    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
+    auto enqueue = [&](int u) { ready.emplace(fusion_.units[static_cast<size_t>(u)].nodes.back()->id, u); };
+    for (size_t u = 0; u < count; ++u)
+      if (waiting[u] == 0) enqueue(static_cast<int>(u));
+    std::vector<int> order;
+    while (!ready.empty()) {
+      int unit = ready.top().second;
+      ready.pop();
+      order.push_back(unit);
+      for (int user : next[static_cast<size_t>(unit)])
+        if (--waiting[static_cast<size_t>(user)] == 0) enqueue(user);
+    }
+    WEFT_ASSERT(order.size() == count, "fusion made a cycle: {} of {} kernels can run", order.size(), count);
+    return order;
+  }
+  static bool in_unit(const Unit& unit, const Value& value) {
+    auto at = std::lower_bound(unit.nodes.begin(), unit.nodes.end(), value,
+                               [](const Value& a, const Value& b) { return a->id < b->id; });
+    return at != unit.nodes.end() && at->node() == value.node();
+  }
+
+  void emit(const Unit& unit, int index) {
+    switch (unit.kind) {
+      case Unit::Kind::leaf: return emit_leaf(unit.nodes[0]);
+      case Unit::Kind::view: return emit_view(unit.nodes[0]);
+      case Unit::Kind::library: return emit_library(unit.nodes[0]);
+      case Unit::Kind::fused: return emit_fused(unit, index);
+    }
+  }
+
+  Placement new_slot(const Value& value, const Dims& order) {
+    Slot slot;
+    slot.type = value.type();
+    slot.value = value;
+    slot.bytes = value.type().bytes();
+    if (value->variable != nullptr) {
+      slot.space = Space::state;
+      slot.category = value->variable->category;
+    } else if (value->data != nullptr) {
+      slot.space = Space::constant;
+      slot.category = Category::constant;
+    } else if (value->is("input")) {
+      slot.category = Category::input;
+    } else if (uses_.roots.contains(value.node())) {
+      slot.category = Category::output;
+    }
+    plan_.slots.push_back(std::move(slot));
+    return {static_cast<int>(plan_.slots.size()) - 1, 0, dense_strides(value.shape(), order)};
+  }
+
+  void emit_leaf(const Value& value) { placed_[value.node()] = new_slot(value, {}); }
+
+  void emit_view(const Value& value) {
+    const Value& input = value->inputs[0];
+    std::optional<Placement> at = view_of(*value.node(), placed_.at(input.node()));
+    if (!at) at = view_of(*value.node(), copy_as(input, {}));
+    placed_[value.node()] = *at;
+  }
+
+  // The value dense in the given order of axes: where it lies if it lies so, else in a copy (made once).
+  Placement copy_as(const Value& value, const Dims& order) {
+    const Placement& at = placed_.at(value.node());
+    Dims strides = dense_strides(value.shape(), order);
+    if (same_strides(value.shape(), at.strides, strides)) return at;
+    std::vector<int64_t> key(strides.begin(), strides.end());
+    auto [made, is_new] = copies_[value.node()].try_emplace(key);
+    if (!is_new) return made->second;
+    if (!options_.library->generates()) return made->second = library_copy(value, order);
+    OriginOverride origin(value->origin);
+    Value copy = make_node(op("identity"), {value});
+    Placement to = new_slot(copy, order);
+    Step step;
+    step.kernel = "copy";
+    step.body = {copy};
+    step.operands = {{value, at}};
+    step.results = {{copy, to}};
+    finish(step);
+    return made->second = to;
+  }
+  Placement library_copy(const Value& value, const Dims& order) {
+    Value copy = make_node(op("identity"), {value});
+    Step step = library_step(copy, {placed_.at(value.node())});
+    step.results = {{copy, new_slot(copy, order)}};
+    Placement to = step.results[0].at;
+    finish(step);
+    return to;
+  }
+
+  Access row_major(const Value& value) {
+    return {value, copy_as(value, {})};
+  }
+
+  Step library_step(const Value& value, const std::vector<Placement>& operands) {
+    std::optional<KernelChoice> choice = options_.library->choose(*value.node(), operands);
+    WEFT_ASSERT(choice.has_value(), "{} withdrew its kernel for {}", options_.library->name(), value->op->name);
+    Step step;
+    step.kind = Step::Kind::library;
+    step.kernel = choice->kernel;
+    step.body = {value};
+    step.workspace = choice->workspace;
+    for (size_t i = 0; i < operands.size(); ++i) step.operands.push_back({value->inputs[i], operands[i]});
+    return step;
+  }
+
+  void emit_library(const Value& value) {
+    const Node& node = *value.node();
+    std::vector<Placement> operands;
+    for (const Value& input : node.inputs) operands.push_back(placed_.at(input.node()));
+    KernelChoice choice = options_.library->choose(node, operands).value();
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (i < choice.operand_order.size() && !(choice.operand_order[i].empty() && !node.inputs[i].shape().empty()))
+        operands[i] = copy_as(node.inputs[i], choice.operand_order[i]);
+    Step step = library_step(value, operands);
+    Placement to = new_slot(value, choice.result_order);
+    step.results = {{value, to}};
+    placed_[value.node()] = to;
+    finish(step);
+  }
+
+  // Axes as the largest operand that spans the whole space lies, so that a chain keeps the layout of the
+  // convolution that began it.
+  Dims natural_order(const Unit& unit, const Step& step) const {
+    const Access* model = nullptr;
+    for (const Access& operand : step.operands) {
+      if (operand.value.shape() != unit.space) continue;
+      Dims order = physical_order(unit.space, operand.at.strides);
+      if (!same_strides(unit.space, operand.at.strides, dense_strides(unit.space, order))) continue;
+      if (model == nullptr || size_of(operand.value.dtype()) > size_of(model->value.dtype())) model = &operand;
+    }
+    return model == nullptr ? Dims() : physical_order(unit.space, model->at.strides);
+  }
+
+  void emit_fused(const Unit& unit, int index) {
+    Step step;
+    step.body = unit.nodes;
+    for (const Value& value : unit.nodes)
+      for (const Value& input : value->inputs) {
+        bool known = in_unit(unit, input) ||
+                     std::any_of(step.operands.begin(), step.operands.end(), [&](const Access& operand) {
+                       return operand.value.node() == input.node();
+                     });
+        if (!known) step.operands.push_back({input, placed_.at(input.node())});
+      }
+    Dims order = natural_order(unit, step);
+    for (const Value& value : unit.nodes) {
+      auto home = fusion_.home.find(value.node());
+      if (home == fusion_.home.end() || home->second != index) continue;
+      bool root = uses_.roots.contains(value.node());
+      Placement to = new_slot(value, root ? Dims() : order);
+      placed_[value.node()] = to;
+      step.results.push_back({value, to});
+    }
+    step.kernel = kernel_name(unit);
+    note_in_place(step);
+    finish(step);
+  }
+
+  static std::string kernel_name(const Unit& unit) {
+    std::string name;
+    size_t named = 0;
+    for (const Value& value : unit.nodes) {
+      if (value->op->kind == OpKind::leaf || value->is("broadcast")) continue;
+      if (named < 4) name += (name.empty() ? "" : ".") + std::string(value->op->name);
+      ++named;
+    }
+    if (name.empty()) name = "fill";
+    return named > 4 ? name + "+" + std::to_string(named - 4) : name;
+  }
+
+  // An elementwise kernel reads each element before it writes the same one.
+  void note_in_place(Step& step) const {
+    for (const Value& value : step.body) {
+      OpKind kind = value->op->kind;
+      if (kind == OpKind::reduce || kind == OpKind::gather || value->is("pad") || value->is("concat")) return;
+    }
+    for (size_t r = 0; r < step.results.size(); ++r)
+      for (size_t o = 0; o < step.operands.size(); ++o) {
+        const Access &result = step.results[r], &operand = step.operands[o];
+        if (operand.value.type() == result.value.type() && operand.at.offset == 0 &&
+            same_strides(result.value.shape(), operand.at.strides, result.at.strides))
+          step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
+      }
+  }
+
+  void finish(Step& step) {
+    for (const Value& value : step.body) {
+      step.flops += weft::flops(*value.node());
+      if (!value->module().empty()) step.module = value->module();
+    }
+    for (const Access& operand : step.operands) {
+      const Slot& slot = plan_.slots[static_cast<size_t>(operand.at.slot)];
+      step.bytes += static_cast<double>(std::min(operand.value.type().bytes(), slot.bytes));
+    }
+    for (const Access& result : step.results) step.bytes += static_cast<double>(result.value.type().bytes());
+    plan_.steps.push_back(std::move(step));
+  }
+
+  const Graph& graph_;
+  const PassOptions& options_;
+  Uses uses_;
+  Fusion fusion_;
+  Plan plan_;
+  std::unordered_map<const Node*, Placement> placed_;
+  std::unordered_map<const Node*, std::map<std::vector<int64_t>, Placement>> copies_;
+};
+}  // namespace
+
+Plan schedule(const Graph& graph, const PassOptions& options) { return Scheduler(graph, options).run(); }
+
+}  // namespace weft

@@ -1,0 +1,130 @@
+#include "weft/runtime/executable.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "weft/base/buffer.h"
+#include "weft/base/log.h"
+#include "weft/base/parallel.h"
+#include "weft/ir/op_def.h"
+
+namespace weft {
+
+void Workspace::reserve(size_t bytes) {
+  if (buffer == nullptr || buffer->bytes < bytes) buffer = Buffer::allocate(bytes);
+}
+
+Executable::Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace)
+    : plan_(std::move(plan)), workspace_(std::move(workspace)) {
+  steps_.resize(plan_.steps.size());
+  step_seconds_.resize(plan_.steps.size());
+  if (workspace_ == nullptr) return;
+  for (size_t i = 0; i < plan_.steps.size(); ++i)
+    steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+  if (workspace_->last != nullptr) workspace_->last->detach_results();
+  workspace_->reserve(plan_.arena_bytes);
+}
+
+Executable::~Executable() {
+  if (workspace_ == nullptr || workspace_->last != this) return;
+  detach_results();
+  workspace_->last = nullptr;
+}
+
+std::byte* Executable::address(int slot) const {
+  const Slot& at = plan_.slots[static_cast<size_t>(slot)];
+  switch (at.space) {
+    case Space::arena: return workspace_->buffer->data + at.offset;
+    case Space::state: return at.value->variable->buffer->data;
+    case Space::constant: return at.value->data->data;
+  }
+  return nullptr;
+}
+
+void Executable::bind() {
+  const std::byte* arena = workspace_->buffer->data;
+  auto resolve = [&](int slot) -> void* {
+    const Slot& at = plan_.slots[static_cast<size_t>(slot)];
+    if (at.space == Space::arena) used_arena_bytes_ = std::max(used_arena_bytes_, at.offset + at.bytes);
+    return address(slot);
+  };
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = plan_.steps[i];
+    BoundStep& bound = steps_[i];
+    bound.operands.clear();
+    bound.results.clear();
+    for (const Access& access : step.operands) bound.operands.push_back(resolve(access.at.slot));
+    for (const Access& access : step.results) bound.results.push_back(resolve(access.at.slot));
+    bound.workspace = step.workspace_slot >= 0 ? resolve(step.workspace_slot) : nullptr;
+  }
+  for (const Access& access : plan_.inputs) resolve(access.at.slot);
+  bound_to_ = const_cast<std::byte*>(arena);
+}
+
+// A result handle that outlives the run gets bytes of its own; one that nobody holds is used again.
+void Executable::detach_results() {
+  for (Value& result : results_) {
+    if (result.shared().use_count() > 1) {
+      auto copy = Buffer::allocate(result.type().bytes());
+      std::memcpy(copy->data, result->data->data, result.type().bytes());
+      result->data = std::move(copy);
+      result = Value();
+    }
+  }
+}
+
+void Executable::run_steps() {
+  using Clock = std::chrono::steady_clock;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const BoundStep& step = steps_[i];
+    if (!profiling_) {
+      step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
+      continue;
+    }
+    auto start = Clock::now();
+    step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
+    step_seconds_[i] += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+}
+
+std::span<const Value> Executable::run(std::span<const Value> inputs) {
+  WEFT_CHECK(workspace_ != nullptr, "[run] this step was only planned (device null): it cannot run.");
+  WEFT_CHECK(inputs.size() == plan_.inputs.size(), "[run] the step takes {} tensors. Got {}.",
+             plan_.inputs.size(), inputs.size());
+  // An input may be a result of the last run: detach keeps its bytes before they are overwritten.
+  if (workspace_->last != nullptr) workspace_->last->detach_results();
+  workspace_->last = this;
+  if (bound_to_ != workspace_->buffer->data) {
+    for (Value& result : results_) result = Value();
+    bind();
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Access& to = plan_.inputs[i];
+    WEFT_CHECK(inputs[i].type() == to.value.type(), "[run] input {} must be {}. Got {}.", i,
+               to_string(to.value.type()), to_string(inputs[i].type()));
+    inputs[i].eval();
+    std::memcpy(address(to.at.slot), inputs[i]->data->data, inputs[i].type().bytes());
+  }
+  run_steps();
+  for (const Assign& assign : plan_.assigns) {
+    if (!assign.copy) continue;
+    const Type& type = assign.value.value.type();
+    const std::byte* from = address(assign.value.at.slot) + static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
+    std::memmove(address(assign.state_slot), from, type.bytes());
+  }
+  results_.resize(plan_.outputs.size());
+  for (size_t i = 0; i < results_.size(); ++i) {
+    if (results_[i]) continue;
+    const Access& output = plan_.outputs[i];
+    const Type& type = output.value.type();
+    auto buffer = std::make_shared<Buffer>();
+    buffer->data = address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
+    buffer->bytes = type.bytes();
+    buffer->owner = workspace_->buffer;
+    results_[i] = make_leaf(op("data"), type);
+    results_[i]->data = std::move(buffer);
+  }
+  return results_;
+}
+}  // namespace weft

@@ -1,0 +1,66 @@
+// Executable: a plan with its kernels compiled and its memory in place. Running it allocates nothing and
+// decides nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/device/device.h"
+#include "weft/ir/plan.h"
+
+namespace weft {
+
+class Executable;
+
+// The arena that executables of one program share: only one of them runs at a time. It grows when an
+// executable is made, never in a step.
+struct Workspace {
+  std::shared_ptr<Buffer> buffer;
+  Executable* last = nullptr;  // whose results lie in the arena now
+  void reserve(size_t bytes);
+};
+
+class Executable {
+ public:
+  // Compiles the kernels, several at once. A null workspace makes a plan that cannot run.
+  Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  // Copies inputs (evaluated, of the plan's types) into their slots and runs the steps in order. Results
+  // lie in the arena; handles to them that are still held when any executable of the workspace runs next
+  // are copied out first.
+  std::span<const Value> run(std::span<const Value> inputs);
+
+  const Plan& plan() const { return plan_; }
+  // Of the arena, the bytes that kernels were really handed.
+  size_t used_arena_bytes() const { return used_arena_bytes_; }
+  void set_profiling(bool on) { profiling_ = on; }
+  // Seconds spent in each step of the plan, summed over profiled runs.
+  std::span<const double> step_seconds() const { return step_seconds_; }
+
+ private:
+  struct BoundStep {
+    std::unique_ptr<Kernel> kernel;
+    std::vector<void*> operands, results;
+    void* workspace = nullptr;
+  };
+  std::byte* address(int slot) const;
+  void bind();
+  void detach_results();
+  void run_steps();
+
+  Plan plan_;
+  std::shared_ptr<Workspace> workspace_;
+  std::byte* bound_to_ = nullptr;  // the arena's start when pointers were last resolved
+  std::vector<BoundStep> steps_;
+  std::vector<Value> results_;
+  std::vector<double> step_seconds_;
+  size_t used_arena_bytes_ = 0;
+  bool profiling_ = false;
+};
+
+}  // namespace weft

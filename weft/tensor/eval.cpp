@@ -1,0 +1,136 @@
+// Running pending work outside of compiled steps, and reading results.
+#include <algorithm>
+#include <cstring>
+
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+#include "weft/device/registry.h"
+#include "weft/ir/op_def.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/trace.h"
+
+namespace weft {
+namespace {
+bool is_ready(const Value& value) { return value->data != nullptr; }
+
+// Turns a computed node into a leaf that holds its elements and forgets how it was made.
+void settle(const Value& value, const Value& result) {
+  value->data = result->data;
+  value->op = result->op;
+  value->attrs = {};
+  value->inputs.clear();
+}
+
+}  // namespace
+
+void eval(std::span<const Tensor> values) {
+  WEFT_CHECK(detail::active_trace() == nullptr,
+             "[eval] values are not known while a step is captured. Hint: return them from the step.");
+  std::vector<Value> wanted;
+  for (const Tensor& value : values) {
+    if (is_ready(value)) continue;
+    if (value->variable != nullptr)
+      detach_readers(*std::shared_ptr(value->variable));
+    else
+      wanted.push_back(value);
+  }
+  if (wanted.empty()) return;
+  Graph graph;
+  graph.outputs = wanted;
+  const KernelLibrary& device = library("auto");
+  Plan plan = make_plan(graph, {.library = &device, .threads = thread_count()});
+  Executable executable(std::move(plan), device, std::make_shared<Workspace>());
+  std::span<const Value> results = executable.run({});
+  for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
+}
+
+const Value& Value::eval() const {
+  if (!is_ready(*this)) weft::eval(std::span(this, 1));
+  return *this;
+}
+
+double Value::item() const {
+  WEFT_CHECK(elements() == 1, "[item] needs a tensor with one element. Got {}.", to_string(type()));
+  return load(eval()->data->data, dtype(), 0);
+}
+
+std::vector<double> Value::to_doubles() const {
+  eval();
+  std::vector<double> all(static_cast<size_t>(elements()));
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i] = load(node_->data->data, dtype(), static_cast<int64_t>(i));
+  return all;
+}
+
+template <class T>
+std::vector<T> Value::to_vector() const {
+  WEFT_CHECK(dtype() == dtype_of<T>, "[to_vector] the tensor holds {}, not {}.", name(dtype()),
+             name(dtype_of<T>));
+  eval();
+  std::vector<T> all(static_cast<size_t>(elements()));
+  if constexpr (std::is_same_v<T, bool>) {
+    for (size_t i = 0; i < all.size(); ++i)
+      all[i] = load(node_->data->data, DType::boolean, static_cast<int64_t>(i)) != 0;
+  } else {
+    std::memcpy(all.data(), node_->data->data, type().bytes());
+  }
+  return all;
+}
+template std::vector<float> Value::to_vector() const;
+template std::vector<double> Value::to_vector() const;
+template std::vector<int64_t> Value::to_vector() const;
+template std::vector<int32_t> Value::to_vector() const;
+template std::vector<int16_t> Value::to_vector() const;
+template std::vector<int8_t> Value::to_vector() const;
+template std::vector<uint8_t> Value::to_vector() const;
+template std::vector<bool> Value::to_vector() const;
+
+// ---- compiled steps
+
+struct CompiledStep::State {
+  Function function;
+  CompileOptions options;
+  struct Cached {
+    std::vector<Type> types;
+    std::unique_ptr<Executable> executable;
+  };
+  std::vector<Cached> cache;
+};
+
+namespace {
+std::shared_ptr<Workspace> shared_workspace() {
+  static const auto workspace = std::make_shared<Workspace>();
+  return workspace;
+}
+}  // namespace
+
+CompiledStep::CompiledStep(Function function, CompileOptions options)
+    : state_(new State{std::move(function), std::move(options), {}}) {}
+CompiledStep::~CompiledStep() = default;
+CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
+CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
+
+Executable& CompiledStep::prepare(std::span<const Type> types) {
+  for (State::Cached& cached : state_->cache)
+    if (std::ranges::equal(cached.types, types)) return *cached.executable;
+  const CompileOptions& options = state_->options;
+  const KernelLibrary& device = library(options.device);
+  Graph graph = detail::capture(state_->function, types, options.mode);
+  Plan plan = make_plan(graph, {.library = &device, .threads = thread_count(), .skip = options.skip});
+  bool runs = device.name() != "null";
+  state_->cache.push_back({{types.begin(), types.end()},
+                           std::make_unique<Executable>(std::move(plan), device,
+                                                        runs ? shared_workspace() : nullptr)});
+  return *state_->cache.back().executable;
+}
+
+std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {
+  for (State::Cached& cached : state_->cache)
+    if (std::ranges::equal(cached.types, inputs, {}, {}, &Value::type))
+      return cached.executable->run(inputs);
+  std::vector<Type> types;
+  for (const Tensor& input : inputs) types.push_back(input.type());
+  return prepare(types).run(inputs);
+}
+}  // namespace weft

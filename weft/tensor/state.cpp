@@ -1,0 +1,153 @@
+// Variables, the random key and capture.
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "weft/base/buffer.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/tensor/trace.h"
+
+namespace weft {
+namespace detail {
+namespace {
+thread_local Trace* active = nullptr;
+
+// Makes a trace the active one for as long as the user's function runs.
+class TraceScope {
+ public:
+  explicit TraceScope(Trace& trace) {
+    WEFT_CHECK(active == nullptr, "[compile] a compiled step is called while another is captured.");
+    active = &trace;
+  }
+  ~TraceScope() { active = nullptr; }
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+};
+}  // namespace
+
+Trace* active_trace() { return active; }
+
+Trace::Touched& Trace::touch(const std::shared_ptr<VariableState>& state) {
+  for (Touched& known : touched)
+    if (known.state == state) return known;
+  Value leaf = variable_leaf(state);
+  return touched.emplace_back(Touched{state, leaf, leaf});
+}
+
+Graph capture(const CompiledStep::Function& function, std::span<const Type> types, Mode mode) {
+  Trace trace;
+  trace.mode = mode;
+  Graph graph;
+  TraceScope scope(trace);
+  for (size_t i = 0; i < types.size(); ++i)
+    graph.inputs.push_back(input(types[i], static_cast<int>(i)));
+  graph.outputs = function(graph.inputs);
+  if (trace.uses_random) {
+    Variable step = random_step();
+    step.assign(step.value() + 1);
+  }
+  for (const Trace::Touched& touched : trace.touched)
+    if (touched.current.node() != touched.leaf.node())
+      graph.assignments.push_back({touched.leaf, touched.current});
+  return graph;
+}
+}  // namespace detail
+
+Variable::Variable(std::string name, Type type, Category category)
+    : state_(std::make_shared<VariableState>()) {
+  state_->name = std::move(name);
+  state_->type = type;
+  state_->category = category;
+  state_->buffer = Buffer::allocate(type.bytes());
+}
+
+Tensor Variable::value() const {
+  WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
+  if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
+  if (!state_->leaf) state_->leaf = variable_leaf(state_);
+  return state_->leaf;
+}
+
+void Variable::assign(const Tensor& value) const {
+  WEFT_CHECK(value.type() == type(), "[assign] {} is {}. Got {}.", name(), to_string(type()),
+             to_string(value.type()));
+  if (auto* trace = detail::active_trace()) {
+    trace->touch(state_).current = value;
+  } else {
+    value.eval();
+    detach_readers(*state_);
+    std::memcpy(state_->buffer->data, value->data->data, type().bytes());
+  }
+}
+
+std::span<std::byte> Variable::bytes() const {
+  detach_readers(*state_);  // the caller may write
+  return {state_->buffer->data, type().bytes()};
+}
+std::span<float> Variable::floats() const {
+  WEFT_CHECK(type().dtype == DType::f32, "[variable] {} is {}, not f32.", name(), to_string(type()));
+  auto raw = bytes();
+  return {reinterpret_cast<float*>(raw.data()), raw.size() / sizeof(float)};
+}
+
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables) {
+  std::vector<Tensor> values;
+  for (const Variable& variable : variables) {
+    // The loss depends on the value that the step read, even where a newer one was assigned since.
+    auto* trace = detail::active_trace();
+    values.push_back(trace != nullptr ? trace->touch(variable.state()).leaf : variable.value());
+  }
+  return gradients(loss, values);
+}
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values) {
+  return gradients(loss, values);
+}
+
+namespace {
+int64_t seed = 0;
+thread_local Mode outside_mode = Mode::train;
+}  // namespace
+
+void manual_seed(int64_t value) { seed = value; }
+int64_t current_seed() { return seed; }
+
+Mode current_mode() {
+  auto* trace = detail::active_trace();
+  return trace != nullptr ? trace->mode : outside_mode;
+}
+ModeScope::ModeScope(Mode mode) : saved_(outside_mode) { outside_mode = mode; }
+ModeScope::~ModeScope() { outside_mode = saved_; }
+
+Variable random_step() {
+  static const Variable step("random_step", {DType::i64, {}}, Category::buffer_state);
+  return step;
+}
+
+RandomKey next_random_key() {
+  if (auto* trace = detail::active_trace()) {
+    trace->uses_random = true;
+    return {.step = random_step().value(), .seed = seed, .stream = trace->next_stream++};
+  }
+  // Outside a step every call is a stream of its own, apart from those that steps use.
+  static int64_t outside_stream = int64_t{1} << 24;
+  return {.step = scalar(0, DType::i64), .seed = seed, .stream = outside_stream++};
+}
+
+Tensor tensor(const std::vector<float>& elements, const Shape& shape) { return constant(elements, shape); }
+Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape) {
+  Type type{DType::i64, shape};
+  WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(), "[tensor] {} has {} elements. Got {}.",
+             to_string(type), type.elements(), elements.size());
+  auto buffer = Buffer::allocate(type.bytes());
+  std::memcpy(buffer->data, elements.data(), type.bytes());
+  return from_buffer(std::move(buffer), type);
+}
+Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type) {
+  auto buffer = std::make_shared<Buffer>();
+  buffer->data = static_cast<std::byte*>(data);
+  buffer->bytes = type.bytes();
+  buffer->owner = std::move(owner);
+  return from_buffer(std::move(buffer), std::move(type));
+}
+}  // namespace weft

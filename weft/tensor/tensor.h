@@ -1,0 +1,66 @@
+// Tensors as users see them: lazy values, state, gradients, evaluation.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/ir/graph.h"
+#include "weft/ops/ops.h"
+
+namespace weft {
+
+using Tensor = Value;
+
+// State that outlives a step: a parameter, a moment of the optimiser, a running mean, a counter.
+// A handle; copies name the same state. Reading it yields its value at the start of the step (or the
+// value last assigned within the step); assigning takes effect at the end of the step.
+class Variable {
+ public:
+  Variable() = default;
+  // Zeroed. `name` is completed by whoever saves it; see nn::Module and optim::Optimizer.
+  Variable(std::string name, Type type, Category category = Category::parameter);
+
+  Tensor value() const;
+  operator Tensor() const { return value(); }
+  operator Arg() const { return Arg(value()); }
+  void assign(const Tensor& value) const;  // same type
+
+  explicit operator bool() const { return state_ != nullptr; }
+  const std::string& name() const { return state_->name; }
+  void rename(std::string name) const { state_->name = std::move(name); }
+  const Type& type() const { return state_->type; }
+  const Shape& shape() const { return state_->type.shape; }
+  Category category() const { return state_->category; }
+  // Its bytes, row-major. Writing them is assigning at once.
+  std::span<std::byte> bytes() const;
+  std::span<float> floats() const;  // of an f32 variable
+  const std::shared_ptr<VariableState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<VariableState> state_;
+};
+
+// d loss / d variable for each (zeros where the loss does not depend on it). The loss has one element.
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables);
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values);
+
+// Runs all that is pending for these values, in one plan.
+void eval(std::span<const Tensor> values);
+
+// A tensor that owns a copy of host elements.
+Tensor tensor(const std::vector<float>& elements, const Shape& shape);
+Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape);
+// A tensor over bytes that the caller keeps alive through `owner`.
+Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
+
+// The seed of the process: parameter initialisation and dropout. Default 0.
+void manual_seed(int64_t seed);
+int64_t current_seed();
+// The key of the next random op: a new stream per call site, the step from a Variable that a compiled
+// step advances by one when it used randomness.
+RandomKey next_random_key();
+Variable random_step();  // i64 scalar, saved with checkpoints
+
+}  // namespace weft

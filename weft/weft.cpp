@@ -1,0 +1,16 @@
+#include "weft/backends/cpu/cpu.h"
+#include "weft/backends/null/null.h"
+#include "weft/backends/reference/reference.h"
+#include "weft/device/registry.h"
+
+namespace weft {
+bool register_backends() {
+  static const bool once = [] {
+    register_library("cpu", cpu_library);
+    register_library("reference", reference_library);
+    register_library("null", [] { return null_library(library("cpu")); });
+    return true;
+  }();
+  return once;
+}
+}  // namespace weft
