@@ -14,13 +14,8 @@ namespace weft::testing {
 struct KernelCase::Memory {
   std::vector<std::shared_ptr<Buffer>> operands;
   std::shared_ptr<Buffer> result, expected, workspace;
+  std::vector<void*> pointers;  // to the operands
   std::unique_ptr<Kernel> kernel, reference;
-
-  std::vector<void*> pointers() const {
-    std::vector<void*> all;
-    for (const auto& buffer : operands) all.push_back(buffer->data);
-    return all;
-  }
 };
 
 namespace {
@@ -34,13 +29,18 @@ Placement placement(const Shape& shape, const Lie& lie) {
     stride *= shape[axis];
     if (i == shape.size() - 1) stride += lie.gap;
   }
+  for (int axis : lie.flipped) {
+    at.offset += (shape[axis] - 1) * at.strides[axis];
+    at.strides[axis] = -at.strides[axis];
+  }
   return at;
 }
 
 // Elements from the start of the memory to one past the last.
 int64_t extent(const Shape& shape, const Placement& at) {
   int64_t last = at.offset;
-  for (int i = 0; i < shape.size(); ++i) last += std::max<int64_t>(0, shape[i] - 1) * at.strides[i];
+  for (int i = 0; i < shape.size(); ++i)
+    last += std::max<int64_t>(0, shape[i] - 1) * std::max<int64_t>(0, at.strides[i]);
   return last + 1;
 }
 
@@ -78,6 +78,7 @@ KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uin
     memory_->operands.push_back(filled(input.type(), extent(input.shape(), at[i]), whole,
                                        is_index ? node.shape()[0] : 0, random));
   }
+  for (const auto& buffer : memory_->operands) memory_->pointers.push_back(buffer->data);
   const Placement to = placement(node.shape(), {choice_.result_order});
   step_.results = {{node, to}};
   const Type& type = node.type();
@@ -92,21 +93,20 @@ KernelCase::~KernelCase() = default;
 
 void KernelCase::in_place() {
   void* expected = memory_->expected->data;
-  memory_->reference->run(memory_->pointers().data(), &expected, nullptr);
+  memory_->reference->run(memory_->pointers.data(), &expected, nullptr);
   memory_->result = memory_->operands[0];
 }
 
 void KernelCase::run() {
-  const std::vector<void*> operands = memory_->pointers();
   void* result = memory_->result->data;
-  memory_->kernel->run(operands.data(), &result, memory_->workspace->data);
+  memory_->kernel->run(memory_->pointers.data(), &result, memory_->workspace->data);
 }
 
 std::string KernelCase::disagreement(double tolerance) {
   const Access& result = step_.results[0];
   if (memory_->result != memory_->operands[0]) {
     void* expected = memory_->expected->data;
-    memory_->reference->run(memory_->pointers().data(), &expected, nullptr);
+    memory_->reference->run(memory_->pointers.data(), &expected, nullptr);
   }
   for (size_t i = choice_.workspace; i < memory_->workspace->bytes; ++i)
     if (memory_->workspace->data[i] != std::byte{0x7b}) return "wrote beyond its workspace";

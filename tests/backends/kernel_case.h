@@ -19,6 +19,7 @@ struct Lie {
   int64_t gap = 0;
   int64_t offset = 0;
   std::vector<int> broadcast = {};  // axes of stride 0
+  std::vector<int> flipped = {};    // axes that run backwards
 };
 
 class KernelCase {

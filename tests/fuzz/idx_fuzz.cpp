@@ -3,7 +3,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "weft/io/idx.h"
-#include "weft/ir/value.h"
+#include "weft/tensor/tensor.h"
 
 using namespace weft;
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/support/reference_file.h"
-#include "weft/tensor/tensor.h"
+#include "weft/weft.h"
 
 namespace weft::testing {
 

@@ -57,6 +57,7 @@ TEST_CASE("models have the known numbers of parameters") {
 }
 
 TEST_CASE("every model of the zoo yields logits for a batch") {
+  ModeScope mode(Mode::eval);
   for (const ModelEntry& entry : registered_models()) {
     CAPTURE(entry.name);
     CHECK_FALSE(entry.description.empty());

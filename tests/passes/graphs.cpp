@@ -147,7 +147,7 @@ namespace {
 Value random_node(Random& random, const std::vector<Value>& pool) {
   const Value& a = random.pick(pool);
   const Value& b = random.pick(pool);
-  switch (random.below(14)) {
+  switch (random.below(16)) {
     case 0: return a + b;
     case 1: return a * b;
     case 2: return a - b * 0.5;
@@ -167,6 +167,11 @@ Value random_node(Random& random, const std::vector<Value>& pool) {
       Value wide = broadcast_to(a, {4, 6});
       return concat(std::vector{slice(wide, 1, 0, 2), slice(wide, 1, 2, 6) * 2.0}, 1);
     }
+    case 13: {
+      Value wide = broadcast_to(a, {4, 6});
+      return concat(std::vector{slice(wide, 1, 0, 3), slice(wide, 1, 3, 6)}, 1) * slice(wide, 1, 2, 3);
+    }
+    case 14: return a * (full(a.shape(), 0.5) + 0.25) / 2.0;
     default: return cast(cast(a, DType::f64) + 0.5, DType::f32);
   }
 }

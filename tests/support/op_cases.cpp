@@ -261,6 +261,15 @@ Value over_axes(const Draw& draw) {
   Dims axes = draw.some_axes(shape);
   return draw.make({draw.operand(shape)}, {{"axes", axes}, {"eps", 1e-2}});
 }
+Value batch_normalize_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  shape[draw.axis(shape)] = 5;
+  Dims axes = draw.some_axes(shape);
+  Shape one_each = shape;
+  for (int64_t axis : axes) one_each[static_cast<int>(axis)] = 1;
+  return draw.make({draw.operand(shape), draw.operand(one_each), draw.operand(one_each)},
+                   {{"axes", axes}, {"eps", 1e-2}});
+}
 Value cross_entropy_rows_case(const Draw& draw) {
   Shape logits = draw.source.shape(1, 3), labels = logits;
   int last = logits.size() - 1;
@@ -309,6 +318,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"log_softmax", along_axis},
       {"normalize", over_axes},
       {"rms_normalize", over_axes},
+      {"batch_normalize", batch_normalize_case},
       {"cross_entropy_rows", cross_entropy_rows_case},
       {"attention", attention_case},
   };

@@ -210,9 +210,18 @@ class Grower {
   RandomGraph result_;
 };
 
+// The coarsest floating point type that `root` is computed in.
+DType coarsest(const Value& root) {
+  DType result = root.dtype();
+  Graph graph{.inputs = {}, .outputs = {root}, .assignments = {}};
+  for (const Value& value : graph.nodes())
+    if (is_float(value.dtype()) && !value->inputs.empty()) result = std::min(result, value.dtype());
+  return result;
+}
 // Errors of single operations add up along a graph; 16-bit ones soon say little.
-double factor_of(DType dtype) {
-  return dtype == DType::f64 ? 1000 : dtype == DType::f32 ? 200 : 10;
+double tolerance_along(DType dtype) {
+  double factor = dtype == DType::f64 ? 1000 : dtype == DType::f32 ? 200 : 10;
+  return factor * tolerance_of(dtype);
 }
 }  // namespace
 
@@ -233,9 +242,9 @@ std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
   std::vector<Value> got = run_planned(drawn.graph, drawn.inputs, library, settings);
   if (got.size() != want.size())
     return fmt::format("{} results instead of {}", got.size(), want.size());
+  std::vector<Value> roots = drawn.graph.roots();
   for (size_t i = 0; i < got.size(); ++i) {
-    DType dtype = want[i].dtype();
-    std::string text = difference(got[i], want[i], factor_of(dtype) * tolerance_of(dtype));
+    std::string text = difference(got[i], want[i], tolerance_along(coarsest(roots[i])));
     if (!text.empty()) return fmt::format("result {}: {}\n{}", i, text, to_text(drawn.graph));
   }
   return "";

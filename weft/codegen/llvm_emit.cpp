@@ -84,6 +84,8 @@ class Emitter {
     auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, pointer, word, word}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, *module_);
     function_->addFnAttr(llvm::Attribute::NoUnwind);
+    function_->addFnAttr("prefer-vector-width", std::to_string(s_.vector_bytes * 8));
+    function_->addFnAttr("min-legal-vector-width", std::to_string(s_.vector_bytes * 8));
     nest_.begin(function_);
     chunk_ = nullptr;
     dummy_ = b_.CreateAlloca(b_.getInt64Ty());

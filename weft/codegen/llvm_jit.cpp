@@ -121,22 +121,24 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   return symbols;
 }
 
-llvm::orc::LLJIT& jit() {
-  static std::unique_ptr<llvm::orc::LLJIT> instance = [] {
+std::shared_ptr<llvm::orc::LLJIT> jit() {
+  static std::shared_ptr<llvm::orc::LLJIT> instance = [] {
     initialize_llvm();
     auto built = take(llvm::orc::LLJITBuilder().create(), "starting the LLVM JIT");
     check(built->getMainJITDylib().define(llvm::orc::absoluteSymbols(runtime_symbols(*built))),
           "defining runtime symbols");
     return built;
   }();
-  return *instance;
+  return instance;
 }
 
-// Unlinks a kernel when its last user is gone.
+// One linked kernel, unlinked when its last user is gone; it may outlive static objects.
 struct Library {
-  llvm::orc::JITDylib& dylib;
-  explicit Library(llvm::orc::JITDylib& dylib) : dylib(dylib) {}
-  ~Library() { llvm::consumeError(jit().getExecutionSession().removeJITDylib(dylib)); }
+  std::shared_ptr<llvm::orc::LLJIT> engine = jit();
+  llvm::orc::JITDylib* dylib = nullptr;
+  ~Library() {
+    if (dylib != nullptr) llvm::consumeError(engine->getExecutionSession().removeJITDylib(*dylib));
+  }
 };
 }  // namespace
 
@@ -149,11 +151,8 @@ std::string compile_object(llvm::Module& module) {
   thread_local std::unique_ptr<llvm::TargetMachine> machine = make_machine();
   module.setDataLayout(machine->createDataLayout());
   module.setTargetTriple(machine->getTargetTriple().str());
-  std::string width = std::to_string(host_target().vector_bytes * 8);
   for (llvm::Function& function : module) {
     if (function.isDeclaration()) continue;
-    function.addFnAttr("prefer-vector-width", width);
-    function.addFnAttr("min-legal-vector-width", width);
     function.addFnAttr("target-cpu", host_target().cpu);
     function.addFnAttr("target-features", host_target().features);
   }
@@ -169,9 +168,10 @@ std::string compile_object(llvm::Module& module) {
 
 LoadedCode load_object(const std::string& object, const std::vector<std::string>& functions) {
   static std::atomic<int> count{0};
-  llvm::orc::LLJIT& engine = jit();
+  auto library = std::make_shared<Library>();
+  llvm::orc::LLJIT& engine = *library->engine;
   auto& dylib = take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
-  auto library = std::make_shared<Library>(dylib);
+  library->dylib = &dylib;
   dylib.addToLinkOrder(engine.getMainJITDylib());
   check(engine.addObjectFile(dylib, llvm::MemoryBuffer::getMemBufferCopy(object)), "adding a kernel");
   LoadedCode code{.functions = {}, .owner = library};

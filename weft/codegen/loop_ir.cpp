@@ -8,7 +8,7 @@ namespace weft::loop {
 namespace {
 constexpr const char* op_names[] = {
     "constant", "index", "in_range", "load", "reduce", "add", "sub", "mul", "div", "remainder",
-    "fma", "sqrt", "floor", "ceil", "trunc", "rint", "neg", "abs", "equal", "not_equal", "less",
+    "fma", "scale", "sqrt", "floor", "ceil", "trunc", "rint", "neg", "abs", "equal", "not_equal", "less",
     "less_equal", "greater", "greater_equal", "and", "or", "xor", "shift_left", "shift_right",
     "select", "convert", "bitcast", "round_f16", "round_bf16", "call"};
 constexpr const char* reduction_names[] = {"sum", "prod", "max", "min", "argmax", "argmin"};

@@ -42,6 +42,7 @@ enum class Op : uint8_t {
   reduce,     // `reduction` of args[0] over the reduced axes
   add, sub, mul, div, remainder,  // div and remainder of integers truncate; by zero they give 0
   fma,        // one rounding; floats
+  scale,      // args[0] * 2^args[1], args[1] a whole number in [-252, 252]; f32
   sqrt, floor, ceil, trunc, rint, // floats; rint: half to even
   neg, abs,
   equal, not_equal, less, less_equal, greater, greater_equal,  // false on nan, but not_equal

@@ -71,8 +71,10 @@ class Lowering {
     for (size_t i = 0; i < view.size(); ++i) {
       int64_t stride = strides[static_cast<int>(i)];
       result.offset += view[i].shift * stride;
-      if (view[i].axis >= 0 && kernel_.axes[static_cast<size_t>(view[i].axis)].extent > 1)
-        result.strides[view[i].axis] += stride;
+      if (view[i].axis < 0) continue;
+      int64_t extent = kernel_.axes[static_cast<size_t>(view[i].axis)].extent;
+      if (extent == 0) stride = 1;  // so that nothing is read outside a loop that never runs
+      if (extent != 1) result.strides[view[i].axis] += stride;
     }
     return result;
   }

@@ -106,6 +106,7 @@ Expr operator!=(Expr a, double b) { return a != constant_like(a, b); }
 Expr fma(Expr a, Expr b, Expr c) { return a.code->op(Op::fma, a.type(), a, b, c); }
 Expr fma(Expr a, Expr b, double c) { return fma(a, b, constant_like(a, c)); }
 Expr fma(Expr a, double b, Expr c) { return fma(a, constant_like(a, b), c); }
+Expr scale(Expr x, Expr exponent) { return binary(Op::scale, x, exponent); }
 Expr select(Expr condition, Expr a, Expr b) {
   WEFT_ASSERT(a.type() == b.type(), "branches of types {} and {}", name(a.type()), name(b.type()));
   return condition.code->op(Op::select, a.type(), condition, a, b);

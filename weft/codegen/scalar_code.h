@@ -71,6 +71,7 @@ Expr constant_like(Expr like, double value);
 Expr fma(Expr a, Expr b, Expr c);
 Expr fma(Expr a, Expr b, double c);
 Expr fma(Expr a, double b, Expr c);
+Expr scale(Expr x, Expr exponent);  // x * 2^exponent, a whole number
 Expr select(Expr condition, Expr a, Expr b);
 Expr select(Expr condition, Expr a, double b);
 Expr select(Expr condition, double a, Expr b);

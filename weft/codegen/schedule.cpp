@@ -83,6 +83,7 @@ class Scheduler {
   // As many lanes as the widest register has of the narrowest type that is computed with (at least 4
   // bytes), and no more than the axis can use.
   void choose_lanes(int vector_bytes) {
+    s_.vector_bytes = vector_bytes;
     bool wide = true;
     for (const Instruction& in : kernel_.code)
       if (in.op != Op::constant && in.type != DType::boolean && size_of(in.type) < 8) wide = false;

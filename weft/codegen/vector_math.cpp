@@ -1,28 +1,227 @@
+// Polynomials are minimax fits with coefficients rounded to the type, made for this file.
 #include "weft/codegen/vector_math.h"
+
+#include <initializer_list>
+#include <limits>
+#include <utility>
 
 namespace weft::loop {
 namespace {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double round_magic = 0x1.8p23;      // x + this rounds x to a whole number, in the low bits
+constexpr double round_magic_f64 = 0x1.8p52;
+constexpr double log2_e = 1.4426950408889634;
+constexpr double ln2_high = 0.693145751953125, ln2_low = 1.4286068203094172e-06;
+constexpr int64_t sign_bit = -0x80000000ll;
+
+Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // lowest first
+  auto it = coefficients.end();
+  Expr sum = constant_like(x, *--it);
+  while (it != coefficients.begin()) sum = fma(sum, x, *--it);
+  return sum;
+}
+
 Expr through_libm(Function function, Expr x) {
   return convert(call(function, convert(x, DType::f64)), x.type());
 }
+
+// |result| with the sign of x, f32.
+Expr with_sign_of(Expr x, Expr magnitude) {
+  Expr sign = bitcast(x, DType::i32) & sign_bit;
+  return bitcast(bitcast(magnitude, DType::i32) | sign, DType::f32);
+}
+
+// x = whole * ln 2 + rest; `shifted` holds `whole` in its low bits.
+struct Reduced {
+  Expr shifted, whole, rest;
+};
+Reduced reduce_by_ln2(Expr x) {
+  Expr shifted = fma(x, log2_e, constant_like(x, round_magic));
+  Expr whole = shifted - round_magic;
+  Expr rest = fma(whole, -ln2_high, x);
+  return {shifted, whole, fma(whole, -ln2_low, rest)};
+}
+Expr exp_of_rest(Expr r) {  // e^r - 1, |r| <= ln 2 / 2
+  Expr p = polynomial(r, {0.5, 0.1666652, 0.041666385, 0.008368849, 0.0013942214});
+  return fma(r * r, p, r);
+}
+
+// e^x where that is a normal number, to be sure: |x| < 87.
+Expr exp_in_range(Expr x) {
+  Reduced reduced = reduce_by_ln2(x);
+  Expr p = exp_of_rest(reduced.rest) + 1;
+  Expr exponent = bitcast(reduced.shifted, DType::i32) << 23;
+  return bitcast(bitcast(p, DType::i32) + exponent, DType::f32);
+}
+
+Expr clamp(Expr x, double low, double high) {
+  return minimum(maximum(x, constant_like(x, low)), constant_like(x, high));
+}
+
+Expr exp_f32(Expr x) {
+  Reduced reduced = reduce_by_ln2(clamp(x, -104, 89));
+  return scale(exp_of_rest(reduced.rest) + 1, reduced.whole);
+}
+
+Expr expm1_f32(Expr x) {
+  Reduced reduced = reduce_by_ln2(clamp(x, -104, 89));
+  Expr r = reduced.rest;
+  Expr p = polynomial(r, {0.5, 0.16666543, 0.04166641, 0.008366576, 0.001393999});
+  Expr less_one = fma(r * r, p, r);
+  Expr power = scale(constant_like(x, 1), reduced.whole);
+  Expr near = fma(power, less_one, power - 1);
+  return select(reduced.whole > 24.0, scale(less_one + 1, reduced.whole), near);
+}
+
+// log of a positive normal number that is not infinite.
+Expr log_in_range(Expr x, Expr exponent_offset) {
+  // mantissa in [sqrt(1/2), sqrt(2)): the exponent of x / sqrt(1/2), biased by 128.
+  Expr bits = bitcast(x, DType::i32);
+  Expr biased = (bits + constant_like(bits, 0x40000000 - 0x3f3504f3)) >> 23;
+  Expr mantissa = bitcast(bits - (biased << 23) + constant_like(bits, 0x40000000), DType::f32);
+  Expr exponent = convert(biased, DType::f32) + exponent_offset;
+  Expr f = mantissa - 1;
+  Expr f2 = f * f;
+  Expr p = polynomial(f, {0.33333316, -0.25000817, 0.2000231, -0.16624336, 0.14180574, -0.13130464,
+                          0.12886545, -0.07860616});
+  Expr tail = fma(exponent, ln2_low, p * f * f2);
+  tail = fma(f2, -0.5, tail);
+  return fma(exponent, ln2_high, f + tail);
+}
+
+Expr log_f32(Expr x) {
+  Expr tiny = x < 0x1p-126;
+  Expr normal = select(tiny, x * 0x1p23, x);
+  Expr offset = select(tiny, constant_like(x, -128 - 23), constant_like(x, -128));
+  Expr result = select(x < infinity, log_in_range(normal, offset), x);
+  Expr below = select(x == 0.0, constant_like(x, -infinity), constant_like(x, not_a_number));
+  return select(x <= 0.0, below, result);
+}
+
+Expr log1p_f32(Expr x) {
+  Expr one_more = x + 1;
+  Expr lost = x - (one_more - 1);
+  Expr regular = (one_more > 0.0) & (x < infinity);
+  return log_f32(one_more) + select(regular, lost / one_more, 0.0);
+}
+
+Expr tanh_f32(Expr x) {
+  Expr z = x * x;
+  Expr p = polynomial(z, {-0.33333284, 0.13331485, -0.053743005, 0.020649103, -0.005715499});
+  Expr near = fma(p, z * x, x);
+  Expr magnitude = minimum(abs(x), constant_like(x, 10));
+  Expr far = 1 - 2 / (exp_in_range(magnitude * 2) + 1);
+  return select(magnitude >= 0.625, with_sign_of(x, far), near);  // nan: near
+}
+
+Expr erf_f32(Expr x) {
+  Expr z = x * x;
+  Expr p = polynomial(z, {0.12837915, -0.376125, 0.1128187, -0.026768073, 0.004994754, -0.0005996585});
+  Expr near = fma(p, x, x);
+  Expr magnitude = minimum(abs(x), constant_like(x, 4));
+  Expr log_rest = polynomial(magnitude, {-0.00017748725, -1.1277496, -0.6370598, -0.10403726,
+                                         0.022277016, -0.0030555837, 0.00019717866});
+  Expr far = 1 - exp_in_range(log_rest);
+  return select(magnitude >= 0.92, with_sign_of(x, far), near);
+}
+
+// x in quarter turns, less the nearest whole number of them (Payne and Hanek 1983): products with 29
+// bits of 2/pi at a time are exact, and whole turns drop out of each.
+struct Turns {
+  Expr quadrant;  // i32, mod 4
+  Expr rest;      // radians, f32, |rest| <= pi / 4
+};
+Turns quarter_turns(Expr x) {
+  constexpr double near[] = {0x1.45f306dp-1, 0x1.9391054p-30, 0x1.4fe13abp-59, 0x1.d1f534ddc0db6p-88};
+  constexpr double far[] = {0x1.529fc27p-4, 0x1.5f47d4dp-34, 0x1.bb81b6cp-65, 0x1.4acc9e21c821p-95};  // 2^48 * 2/pi mod 4
+  Expr wide = convert(x, DType::f64);
+  Expr huge = abs(wide) >= 0x1p71;
+  Expr scaled = select(huge, wide * 0x1p-48, wide);
+  std::array<Expr, 4> part;
+  for (size_t i = 0; i < 4; ++i) {
+    Expr product = scaled * select(huge, constant_like(wide, far[i]), constant_like(wide, near[i]));
+    part[i] = product - rint(product * 0.25) * 4;
+  }
+  Expr shifted = (part[0] + part[1] + part[2]) + round_magic_f64;
+  Expr whole = shifted - round_magic_f64;
+  Expr rest = (part[0] - whole) + part[1] + part[2] + part[3];
+  Expr radians = convert(rest * 1.5707963267948966, DType::f32);
+  return {convert(bitcast(shifted, DType::i64), DType::i32), radians};
+}
+
+// sin(rest + quadrant * pi / 2).
+Expr sin_of(Turns turns) {
+  Expr r = turns.rest, z = r * r;
+  Expr sine = fma(polynomial(z, {-0.16666655, 0.00833219, -0.00019518408}), z * r, r);
+  Expr q = polynomial(z, {0.041666646, -0.0013887301, 2.4430668e-05});
+  Expr cosine = fma(q, z * z, fma(z, -0.5, constant_like(z, 1)));
+  Expr value = select((turns.quadrant & int64_t{1}) != 0.0, cosine, sine);
+  Expr sign = (turns.quadrant & int64_t{2}) << 30;
+  return bitcast(bitcast(value, DType::i32) ^ sign, DType::f32);
+}
+
+// log2 of a positive normal f64.
+Expr log2_f64(Expr x) {
+  Expr bits = bitcast(x, DType::i64);
+  Expr offset = bits.code->integer(DType::i64, 0x4000000000000000 - 0x3fe6a09e667f3bcd);
+  Expr biased = (bits + offset) >> 52;
+  Expr mantissa = bitcast(bits - (biased << 52) + bits.code->integer(DType::i64, 0x4000000000000000), DType::f64);
+  Expr s = (mantissa - 1) / (mantissa + 1);
+  Expr p = polynomial(s * s, {2.885390081777926, 0.9617966939267328, 0.5770780164442307, 0.41219850658820667,
+                              0.3206100303390322, 0.26162585833924373, 0.24094665617144212});
+  return fma(s, p, convert(convert(biased, DType::i32), DType::f64) - 1024);
+}
+// 2^x where that is a normal f64.
+Expr exp2_f64(Expr x) {
+  Expr shifted = x + round_magic_f64;
+  Expr f = x - (shifted - round_magic_f64);
+  Expr p = polynomial(f, {1.0, 0.6931471805413586, 0.24022651080439886, 0.05550410963733604,
+                          0.009618036170115796, 0.0013333429762637803, 0.00015467365398030443,
+                          1.531519636072551e-05});
+  return bitcast(bitcast(p, DType::i64) + (bitcast(shifted, DType::i64) << 52), DType::f64);
+}
+
+Expr pow_f32(Expr x, Expr y) {
+  Expr magnitude = convert(abs(x), DType::f64), power = convert(y, DType::f64);
+  Expr logarithm = log2_f64(magnitude);
+  logarithm = select(magnitude == 0.0, -infinity, select(magnitude < infinity, logarithm, infinity));
+  Expr product = select(magnitude == 1.0, 0.0, power * logarithm);
+  Expr result = convert(exp2_f64(clamp(product, -300, 300)), DType::f32);
+  Expr whole = rint(y) == y;
+  Expr half = y * 0.5;
+  Expr odd = whole & (rint(half) != half);
+  Expr negative = bitcast(x, DType::i32) < 0.0;
+  Expr sign = select(odd & negative, constant_like(x, -1), constant_like(x, 1));
+  Expr undefined = ((x < 0.0) & (x > -infinity) & !whole) | is_nan(x) | (is_nan(y) & (x != 1.0));
+  return select(y == 0.0, 1.0, select(undefined, not_a_number, result * sign));
+}
 }  // namespace
-Expr exp(Expr x) { return through_libm(Function::exp, x); }
-Expr expm1(Expr x) { return through_libm(Function::expm1, x); }
-Expr log(Expr x) { return through_libm(Function::log, x); }
-Expr log1p(Expr x) { return through_libm(Function::log1p, x); }
+
+Expr exp(Expr x) { return x.type() == DType::f32 ? exp_f32(x) : through_libm(Function::exp, x); }
+Expr expm1(Expr x) { return x.type() == DType::f32 ? expm1_f32(x) : through_libm(Function::expm1, x); }
+Expr log(Expr x) { return x.type() == DType::f32 ? log_f32(x) : through_libm(Function::log, x); }
+Expr log1p(Expr x) { return x.type() == DType::f32 ? log1p_f32(x) : through_libm(Function::log1p, x); }
 Expr rsqrt(Expr x) { return 1 / sqrt(x); }
-Expr sin(Expr x) { return through_libm(Function::sin, x); }
-Expr cos(Expr x) { return through_libm(Function::cos, x); }
+Expr sin(Expr x) {
+  return x.type() == DType::f32 ? sin_of(quarter_turns(x)) : through_libm(Function::sin, x);
+}
+Expr cos(Expr x) {
+  if (x.type() != DType::f32) return through_libm(Function::cos, x);
+  Turns turns = quarter_turns(x);
+  turns.quadrant = turns.quadrant + constant_like(turns.quadrant, 1);
+  return sin_of(turns);
+}
 Expr tan(Expr x) { return through_libm(Function::tan, x); }
 Expr asin(Expr x) { return through_libm(Function::asin, x); }
 Expr acos(Expr x) { return through_libm(Function::acos, x); }
 Expr atan(Expr x) { return through_libm(Function::atan, x); }
 Expr sinh(Expr x) { return through_libm(Function::sinh, x); }
 Expr cosh(Expr x) { return through_libm(Function::cosh, x); }
-Expr tanh(Expr x) { return through_libm(Function::tanh, x); }
-Expr erf(Expr x) { return through_libm(Function::erf, x); }
+Expr tanh(Expr x) { return x.type() == DType::f32 ? tanh_f32(x) : through_libm(Function::tanh, x); }
+Expr erf(Expr x) { return x.type() == DType::f32 ? erf_f32(x) : through_libm(Function::erf, x); }
 Expr pow(Expr x, Expr y) {
-  return convert(call(Function::pow, convert(x, DType::f64), convert(y, DType::f64)), x.type());
+  return x.type() == DType::f32 ? pow_f32(x, y) : call(Function::pow, x, y);
 }
 Expr atan2(Expr y, Expr x) {
   return convert(call(Function::atan2, convert(y, DType::f64), convert(x, DType::f64)), y.type());

@@ -9,7 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
-#include "weft/ir/value.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::io {
 namespace {

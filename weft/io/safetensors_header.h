@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/ir/value.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::io {
 

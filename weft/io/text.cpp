@@ -69,10 +69,13 @@ Vocabulary Vocabulary::bytes() { return Vocabulary({}); }
 Vocabulary Vocabulary::characters(std::string_view text) {
   if (text.empty()) throw Error(ErrorKind::data, "[text] a vocabulary of characters needs some text.");
   std::vector<bool> seen(0x110000);
-  for (size_t offset = 0; offset < text.size();) seen[next_code_point(text, offset)] = true;
   std::vector<char32_t> characters;
-  for (char32_t code = 0; code < seen.size(); ++code)
-    if (seen[code]) characters.push_back(code);
+  for (size_t offset = 0; offset < text.size();) {
+    char32_t code = next_code_point(text, offset);
+    if (!seen[code]) characters.push_back(code);
+    seen[code] = true;
+  }
+  std::sort(characters.begin(), characters.end());
   return Vocabulary(std::move(characters));
 }
 

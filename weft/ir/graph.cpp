@@ -64,35 +64,63 @@ int Uses::count(const Node* node) const {
          (root == roots.end() ? 0 : root->second);
 }
 
-Graph rewrite(const Graph& graph, const std::function<Value(const Value&)>& rule) {
-  std::unordered_map<const Node*, Value> replaced;
-  auto now = [&](const Value& value) { return replaced.at(value.node()); };
-  for (const Value& value : graph.nodes()) {
-    Value current = value;
-    if (!value->inputs.empty()) {
-      std::vector<Value> inputs;
-      bool same = true;
-      for (const Value& input : value->inputs) {
-        inputs.push_back(now(input));
-        same &= inputs.back().node() == input.node();
-      }
-      if (!same) current = rebuild(*value.node(), std::move(inputs));
-    }
+namespace {
+using Rule = std::function<Value(const Value&)>;
+
+class Rewriter {
+ public:
+  Rewriter(const Rule& rule, bool fully) : rule_(rule), fully_(fully) {}
+
+  Graph run(const Graph& graph) {
+    std::vector<Value> nodes = graph.nodes();
+    replaced_.reserve(2 * nodes.size());
+    for (const Value& value : nodes) now(value);
+    Graph result;
+    for (const Value& input : graph.inputs) result.inputs.push_back(now(input));
+    for (const Value& output : graph.outputs) result.outputs.push_back(now(output));
+    for (const auto& [variable, value] : graph.assignments)
+      result.assignments.push_back({now(variable), now(value)});
+    return result;
+  }
+
+ private:
+  // Recurs only into what a rule has just made: everything below was replaced before.
+  Value now(const Value& value) {
+    if (auto known = replaced_.find(value.node()); known != replaced_.end()) return known->second.now;
+    Value current = with_inputs_of_now(value);
     OriginOverride origin(current->origin);
-    if (Value replacement = rule(current)) {
+    if (Value replacement = rule_(current)) {
       WEFT_ASSERT(replacement.type() == value.type(), "a rewrite of {} changes its type: {} to {}",
                   value->op->name, to_string(value.type()), to_string(replacement.type()));
-      current = replacement;
+      current = fully_ ? now(replacement) : replacement;
     }
-    replaced.emplace(value.node(), current);
+    replaced_.try_emplace(value.node(), Entry{value, current});
+    if (fully_) replaced_.try_emplace(current.node(), Entry{current, current});
+    return current;
   }
-  Graph result;
-  for (const Value& input : graph.inputs) result.inputs.push_back(now(input));
-  for (const Value& output : graph.outputs) result.outputs.push_back(now(output));
-  for (const auto& [variable, value] : graph.assignments)
-    result.assignments.push_back({now(variable), now(value)});
-  return result;
-}
+
+  Value with_inputs_of_now(const Value& value) {
+    std::vector<Value> inputs;
+    inputs.reserve(value->inputs.size());
+    bool same = true;
+    for (const Value& input : value->inputs) {
+      inputs.push_back(now(input));
+      same &= inputs.back().node() == input.node();
+    }
+    return same ? value : rebuild(*value.node(), std::move(inputs));
+  }
+
+  struct Entry {
+    Value before, now;  // `before` keeps the key's address from being used again
+  };
+  const Rule& rule_;
+  bool fully_;
+  std::unordered_map<const Node*, Entry> replaced_;
+};
+}  // namespace
+
+Graph rewrite(const Graph& graph, const Rule& rule) { return Rewriter(rule, false).run(graph); }
+Graph rewrite_fully(const Graph& graph, const Rule& rule) { return Rewriter(rule, true).run(graph); }
 
 void verify(const Graph& graph) {
   std::unordered_set<const Node*> assigned;

@@ -59,6 +59,9 @@ struct Uses {
 // Rebuilds a graph bottom-up. `rule` gets a node whose inputs are already rewritten and returns its
 // replacement (of the same type), or an empty Value to keep it.
 Graph rewrite(const Graph& graph, const std::function<Value(const Value& node)>& rule);
+// The same, and replacements are rewritten in turn, with all that they are made of, until the rule keeps
+// every node.
+Graph rewrite_fully(const Graph& graph, const std::function<Value(const Value& node)>& rule);
 
 // Throws InternalError naming the node if a rule of value.h or graph.h is broken.
 void verify(const Graph& graph);

@@ -36,8 +36,9 @@ struct Parts {
   Value visible() const {
     Value seen = boolean_mask() ? mask : Value();
     if (!causal) return seen;
-    Shape square{q.dim(2), k.dim(2)};
-    Value past = iota(square, 0, DType::i32) >= iota(square, 1, DType::i32);
+    // Of the full shape, so that it is computed where it is used and never stored.
+    Shape scores{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
+    Value past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
     return seen ? logical_and(seen, past) : past;
   }
   // [B, H, T, S] in float32 at least; rows sum to one, or are zero where a query sees nothing.

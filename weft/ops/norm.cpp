@@ -116,6 +116,42 @@ const OpDef& rms_normalize_def = define({
     .axes = AxisRule::none,
 });
 
+// Where weight and bias have one element per normalised set, their gradients are the very sums that
+// the gradient of x needs: one pass over dy and x for the sums, one for dx.
+struct BatchStatistics {
+  Value centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)
+  ReduceOptions batch;
+  explicit BatchStatistics(const Node& node) : batch(over(node.attrs.dims("axes"))) {
+    const Value& x = node.inputs[0];
+    centred = x - mean(x, batch);
+    inverse_deviation = rsqrt(mean(square(centred), batch) + node.attrs.number("eps"));
+  }
+};
+
+const OpDef& batch_normalize_def = define({
+    .name = "batch_normalize",
+    .arity = 3,
+    .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over attr axes, in which the latter "
+           "have extent 1",
+    .infer = same_type,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      BatchStatistics at(*y.node());
+      double share = 1 / static_cast<double>(y.elements() / y->inputs[1].elements());
+      Value dbias = sum(dy, at.batch);
+      Value dweight = sum(dy * at.centred, at.batch) * at.inverse_deviation;
+      Value slope = dweight * at.inverse_deviation * share;
+      Value dx = (y->inputs[1] * at.inverse_deviation) * (dy - dbias * share - at.centred * slope);
+      return {dx, dweight, dbias};
+    },
+    .decompose =
+        [](const Node& node) {
+          BatchStatistics at(node);
+          return at.centred * (at.inverse_deviation * node.inputs[1]) + node.inputs[2];
+        },
+    .flops = per_element<6>,
+    .axes = AxisRule::none,
+});
+
 Value normalized(const OpDef& def, const Value& x, const Dims& axes, double eps) {
   return make_node(def, {x}, {{"axes", axes}, {"eps", eps}});
 }
@@ -197,11 +233,15 @@ BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double
   check_vector(bias, channels.count, "batch_norm", "bias");
   Value wide = widen(value);
   ReduceOptions batch = over(channels.axes);
-  // The same nodes as those that `normalize` decomposes into: one computation in the end.
+  // The same nodes as those that the op decomposes into: one computation in the end.
   Value batch_mean = mean(wide, batch);
   Value batch_variance = mean(square(wide - batch_mean), batch);
-  Value y =
-      affine(normalized(normalize_def, wide, channels.axes, eps), weight, bias, channels.shape);
+  auto per_channel = [&](const Value& given, double otherwise) {
+    return given ? reshape(widen(given), channels.shape)
+                 : full(channels.shape, otherwise, wide.dtype());
+  };
+  Value y = make_node(batch_normalize_def, {wide, per_channel(weight, 1), per_channel(bias, 0)},
+                      {{"axes", channels.axes}, {"eps", eps}});
   Shape vector{channels.count};
   return {narrow_to(y, value.dtype()), reshape(batch_mean, vector),
           reshape(batch_variance, vector)};

@@ -16,37 +16,35 @@ class Packer {
   Packer(const std::vector<Block>& blocks, int64_t patience)
       : blocks_(blocks), patience_(patience), offset_(blocks.size()), best_(blocks.size()) {}
 
-  // Places the blocks one after another, each in the smallest gap that holds it among those that live at
-  // the same time; keeps the placement if none so far is lower.
+  // Places the blocks one after another, each as low as those that live at the same time let it; keeps
+  // the placement if none so far is lower.
   void try_order(const Order& order) {
     placed_.clear();
     size_t height = 0;
-    for (int block : order) {
-      height = std::max(height, place(block));
-      if (height > best_height_) return;
-    }
+    for (int block : order) height = std::max(height, place(block));
+    if (height > best_height_) return;
     best_height_ = height;
     best_ = offset_;
     order_ = order;
   }
 
-  // Moves blocks that lie at the top, or beneath it, to the front of the order while that helps.
-  void improve(size_t good_enough) {
-    uint64_t random = 0x9E3779B97F4A7C15;
-    auto next = [&](size_t below) {  // xorshift: the same everywhere
-      random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-      return static_cast<size_t>(random % below);
-    };
-    size_t count = order_.size();
-    while (patience_ > 0 && best_height_ > good_enough && count > 1) {
-      Order changed = order_;
-      size_t from = next(2) == 0 ? top() : next(count);
-      size_t to = next(from + 1);
-      auto at = [&](size_t i) { return changed.begin() + static_cast<std::ptrdiff_t>(i); };
-      std::rotate(at(to), at(from), at(from + 1));
-      size_t a = next(count), b = next(count);
-      if (next(2) == 0) std::swap(changed[a], changed[b]);
-      try_order(changed);
+  // Squeaky wheel optimisation (Joslin and Clements 1999): blocks that end above the goal go nearer to
+  // the front of the order, and everything is placed again; now and then from a shaken best order.
+  void improve(size_t goal) {
+    Order order = order_;
+    int fruitless = 0;
+    while (patience_ > 0 && best_height_ > goal && order.size() > 1) {
+      size_t before = best_height_;
+      try_order(order);
+      fruitless = best_height_ < before ? 0 : fruitless + 1;
+      if (fruitless > most_fruitless) {
+        fruitless = 0;
+        order = order_;
+        for (int i = 0; i < 3; ++i) advance(order, random(order.size()));
+      } else {
+        for (size_t i = 0; i < order.size(); ++i)
+          if (end_of(order[i]) > goal) advance(order, i);
+      }
     }
   }
 
@@ -55,21 +53,18 @@ class Packer {
   const std::vector<size_t>& offsets() const { return best_; }
 
  private:
+  static constexpr int most_fruitless = 20;
+
   size_t place(int index) {
     const Block& block = blocks_[static_cast<size_t>(index)];
-    size_t best_gap = std::numeric_limits<size_t>::max(), chosen = 0, free_from = 0;
-    bool found = false;
+    size_t offset = 0, looked_at = 8;  // 8: what placing costs besides
     for (const Placed& other : placed_) {  // ascending offsets
+      ++looked_at;
       if (other.first > block.last || other.last < block.first) continue;
-      if (other.offset >= free_from + block.bytes && other.offset - free_from < best_gap) {
-        best_gap = other.offset - free_from;
-        chosen = free_from;
-        found = true;
-      }
-      free_from = std::max(free_from, other.end);
+      if (other.offset >= offset + block.bytes) break;
+      offset = std::max(offset, other.end);
     }
-    patience_ -= static_cast<int64_t>(placed_.size()) + 1;
-    size_t offset = found ? chosen : free_from;
+    patience_ -= static_cast<int64_t>(looked_at);
     offset_[static_cast<size_t>(index)] = offset;
     Placed placed{offset, offset + block.bytes, block.first, block.last};
     placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), placed,
@@ -78,13 +73,19 @@ class Packer {
     return placed.end;
   }
 
-  // Where in the order the block is that reaches the height of the best packing.
-  size_t top() const {
-    for (size_t i = 0; i < order_.size(); ++i) {
-      size_t block = static_cast<size_t>(order_[i]);
-      if (best_[block] + blocks_[block].bytes == best_height_) return i;
-    }
-    return 0;
+  size_t end_of(int block) const {
+    return offset_[static_cast<size_t>(block)] + blocks_[static_cast<size_t>(block)].bytes;
+  }
+
+  // Moves what is at `from` to a random place before it.
+  void advance(Order& order, size_t from) {
+    auto at = [&](size_t i) { return order.begin() + static_cast<std::ptrdiff_t>(i); };
+    std::rotate(at(random(from + 1)), at(from), at(from + 1));
+  }
+
+  size_t random(size_t below) {  // xorshift: the same everywhere
+    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+    return static_cast<size_t>(state_ % below);
   }
 
   struct Placed {
@@ -93,6 +94,7 @@ class Packer {
   };
   const std::vector<Block>& blocks_;
   int64_t patience_;
+  uint64_t state_ = 0x9E3779B97F4A7C15;
   std::vector<Placed> placed_;
   std::vector<size_t> offset_, best_;
   Order order_;  // of the best placement
@@ -145,26 +147,26 @@ size_t live_peak(const std::vector<Block>& blocks) { return find_peak(blocks).se
 
 size_t pack(std::vector<Block>& blocks, int64_t patience) {
   if (blocks.empty()) return 0;
-  size_t peak = live_peak(blocks), good_enough = peak + peak / 100;
+  size_t peak = live_peak(blocks), goal = peak + peak / 50;
   Packer all(blocks, patience / 2), large(blocks, patience / 2);
   for (const Order& order : orders(blocks)) {
     all.try_order(order);
     if (all.height() == peak) break;
   }
-  if (all.height() > good_enough) {
+  if (all.height() > goal) {
     // The few large blocks decide; searching their order alone is quick, and the small fill the gaps.
     auto is_large = [&](int block) { return blocks[static_cast<size_t>(block)].bytes >= peak / 256; };
     for (Order order : orders(blocks)) {
       std::erase_if(order, [&](int block) { return !is_large(block); });
       large.try_order(order);
     }
-    large.improve(good_enough);
+    large.improve(goal);
     for (const Order& order : orders(blocks)) {
       Order joined = large.order();
       std::copy_if(order.begin(), order.end(), std::back_inserter(joined), std::not_fn(is_large));
       all.try_order(joined);
     }
-    all.improve(good_enough);
+    all.improve(goal);
   }
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = all.offsets()[i];
   return all.height();

@@ -55,7 +55,7 @@ Value simplify_div(const Value& a, const Value& b) {
   bool power = std::fabs(std::frexp(*divisor, &exponent)) == 0.5;
   int most = b.dtype() == DType::f16 ? 14 : b.dtype() == DType::f64 ? 1021 : 125;
   if (!power || std::abs(exponent - 1) > most) return {};
-  return apply("mul", a, uniform(b.type(), 1 / *divisor));
+  return apply("mul", a, filled(b.type(), 1 / *divisor));
 }
 
 Value simplify_pow(const Value& a, const Value& b) {
@@ -143,7 +143,7 @@ Value lift_broadcast(const Value& value) {
   std::vector<Value> inner;
   for (const Value& input : value->inputs) {
     auto number = uniform_value(input);
-    inner.push_back(number ? uniform({input.dtype(), source->shape()}, *number) : input->inputs[0]);
+    inner.push_back(number ? filled({input.dtype(), source->shape()}, *number) : input->inputs[0]);
   }
   return broadcast_to(rebuild(*value.node(), std::move(inner)), value.shape());
 }

@@ -17,19 +17,13 @@ bool overridden(const Node& node, const KernelLibrary* library) {
 
 // Fault "decompose-negates": expressions of floating point composites come out negated.
 Graph decompose(const Graph& graph, const PassOptions& options) {
-  Graph result = graph;
-  for (bool again = true; again;) {  // once per level of composites inside composites
-    again = false;
-    result = rewrite(result, [&](const Value& value) -> Value {
-      const Node& node = *value.node();
-      if (node.op->decompose == nullptr || overridden(node, options.library)) return {};
-      again = true;
-      Value expression = node.op->decompose(node);
-      bool wrong = options.fault == "decompose-negates" && is_float(expression.dtype());
-      return wrong ? neg(expression) : expression;
-    });
-  }
-  return result;
+  return rewrite_fully(graph, [&](const Value& value) -> Value {
+    const Node& node = *value.node();
+    if (node.op->decompose == nullptr || overridden(node, options.library)) return {};
+    Value expression = node.op->decompose(node);
+    bool wrong = options.fault == "decompose-negates" && is_float(expression.dtype());
+    return wrong ? neg(expression) : expression;
+  });
 }
 
 }  // namespace weft

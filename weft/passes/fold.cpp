@@ -87,7 +87,7 @@ Value fold_elementwise(const Value& value) {
                           [](const Value& input) { return uniform_value(input).has_value(); });
   if (same) {
     auto number = evaluate(node, 0);
-    return number ? uniform(node.type, *number) : Value();
+    return number ? filled(node.type, *number) : Value();
   }
   if (node.type.elements() > most_elements) return {};
   std::vector<double> numbers;
@@ -113,7 +113,7 @@ Value fold_movement(const Value& value) {
     double padding = round_to(node.type.dtype, node.attrs.number("value"));
     if (padding != *number || std::signbit(padding) != std::signbit(*number)) return {};
   }
-  return uniform(node.type, *number);
+  return filled(node.type, *number);
 }
 
 // Extremes of equal elements; sums whose every partial sum is exact.
@@ -121,13 +121,13 @@ Value fold_reduction(const Value& value) {
   const Node& node = *value.node();
   auto number = uniform_value(node.inputs[0]);
   if (!number || node.type.elements() == 0 || node.inputs[0].elements() == 0) return {};
-  if (node.is("max") || node.is("min")) return uniform(node.type, *number);
+  if (node.is("max") || node.is("min")) return filled(node.type, *number);
   if (!node.is("sum") || *number != std::trunc(*number)) return {};
   double total = *number * static_cast<double>(node.inputs[0].elements() / node.type.elements());
   double limit = accumulator(node.type.dtype) == DType::f32 ? 0x1p24 : exact_integers;
   if (std::fabs(total) > limit) return {};
   auto sum = representable(node.type.dtype, total);
-  return sum ? uniform(node.type, *sum + 0.0) : Value();
+  return sum ? filled(node.type, *sum + 0.0) : Value();
 }
 }  // namespace
 
@@ -147,7 +147,7 @@ std::optional<double> uniform_value(const Value& value) {
   return std::nullopt;
 }
 
-Value uniform(const Type& type, double number) { return full(type.shape, number, type.dtype); }
+Value filled(const Type& type, double number) { return full(type.shape, number, type.dtype); }
 
 Value fold(const Value& value) {
   switch (value->op->kind) {

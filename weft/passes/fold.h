@@ -13,7 +13,7 @@ namespace weft {
 // The number that every element of `value` equals, rounded to its dtype; nullopt if there is none.
 std::optional<double> uniform_value(const Value& value);
 // A value all of whose elements are `number`.
-Value uniform(const Type& type, double number);
+Value filled(const Type& type, double number);
 // The constant that `value` equals, or an empty Value.
 Value fold(const Value& value);
 

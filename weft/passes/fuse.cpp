@@ -119,7 +119,7 @@ class Fuser {
     if (users == uses_.users.end()) return result;
     for (const Node* user : users->second) {
       bool inlines = !reads_memory(*user) && user->op->kind != OpKind::random;
-      for (int unit : units_of_.at(user)) {
+      for (int unit : units_of(user)) {
         if (!inlines || at(unit).kind != Unit::Kind::fused) result.memory = true;
         else if (!contains(result.takers, unit)) result.takers.push_back(unit);
       }
@@ -130,7 +130,13 @@ class Fuser {
   static bool contains(const Units& units, int unit) {
     return std::find(units.begin(), units.end(), unit) != units.end();
   }
-  bool holds(int unit, const Node* node) const { return contains(units_of_.at(node), unit); }
+  // None for a node that is not placed yet.
+  const Units& units_of(const Node* node) const {
+    static const Units none;
+    auto found = units_of_.find(node);
+    return found == units_of_.end() ? none : found->second;
+  }
+  bool holds(int unit, const Node* node) const { return contains(units_of(node), unit); }
 
   // Whether `value` has a place in the unit's iteration space; `upgrade` are the axes that joining adds.
   bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) const {
@@ -158,10 +164,11 @@ class Fuser {
     // Over columns a kernel has too few parallel parts to also write a full-size value.
     bool full = value.shape() == unit.space && !unit.reduced.empty() &&
                 value.shape() != reduced_shape(unit.space, unit.reduced);
+    bool again = recomputes(value.node()) && !need.memory;
     bool stored = need.memory || need.takers.size() > 1;
-    if (full && stored && !recomputes(value.node()) && !is_row(unit.space, unit.reduced, options_.threads))
+    if (full && stored && !again && !is_row(unit.space, unit.reduced, options_.threads))
       return false;
-    return recomputes(value.node()) && !need.memory ? true : !leads_back(value.node(), index);
+    return again || !leads_back(value.node(), index);
   }
 
   // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
@@ -172,7 +179,7 @@ class Fuser {
       auto users = uses_.users.find(stored);
       if (users == uses_.users.end()) return false;
       for (const Node* user : users->second)
-        for (int next : units_of_.at(user)) {
+        for (int next : units_of(user)) {
           if (!first && holds(next, stored)) continue;
           if (next == target && !first) return true;
           if (next != target && seen.insert(next).second) pending.push_back(next);
@@ -219,7 +226,7 @@ class Fuser {
       Unit& unit = fusion_.units[static_cast<size_t>(taker)];
       bool fits = unit.space == node.type.shape && (unit.reduced.empty() || unit.reduced == axes);
       // The reduction itself must be able to join: its other users must not lead back here.
-      if (!fits || leads_back(small.node(), taker)) continue;
+      if (!fits || leads_back(small.node(), taker) || leads_back(value.node(), taker)) continue;
       unit.reduced = axes;
       join(value, taker, {});
       ++joined;

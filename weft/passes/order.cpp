@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "weft/passes/beam_search.h"
 #include "weft/passes/list_scheduler.h"
 #include "weft/passes/passes.h"
 
@@ -11,6 +12,9 @@ namespace weft {
 namespace {
 using Order = std::vector<int>;
 using Rule = ListScheduler::Rule;
+
+constexpr size_t beam_steps = 16'000;  // width of a beam search times steps of the plan
+constexpr size_t widest_beam = 64, narrowest_beam = 8;
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -35,6 +39,7 @@ class OrderSearch {
       consider(forward_.run(backward_.run(base, Rule::eager), Rule::eager));
       if (best_ == base) break;
     }
+    search_below();
     return best_;
   }
 
@@ -45,6 +50,16 @@ class OrderSearch {
     if (!best_.empty() && cost >= best_cost_) return;
     best_cost_ = cost;
     best_ = std::move(order);
+  }
+
+  void search_below() {
+    size_t width = std::min(beam_steps / best_.size(), widest_beam);
+    if (width < narrowest_beam) return;
+    for (int round = 0; round < 8; ++round) {
+      Order lower = order_below(best_cost_.first, plan_, edges_, use_, width);
+      if (lower.empty()) return;
+      consider(std::move(lower));
+    }
   }
 
   // Each last step (an update, an output) in turn, right after what it still lacks: values are made when

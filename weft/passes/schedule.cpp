@@ -234,6 +234,7 @@ class Scheduler {
       step.bytes += static_cast<double>(std::min(operand.value.type().bytes(), slot.bytes));
     }
     for (const Access& result : step.results) step.bytes += static_cast<double>(result.value.type().bytes());
+    if (step.kind == Step::Kind::fused) step.workspace = options_.library->workspace(step);
     plan_.steps.push_back(std::move(step));
   }
 

@@ -78,6 +78,7 @@ void Executable::run_steps() {
   using Clock = std::chrono::steady_clock;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const BoundStep& step = steps_[i];
+    log::debug(6, "step {} {}", i, plan_.steps[i].kernel);
     if (!profiling_) {
       step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
       continue;

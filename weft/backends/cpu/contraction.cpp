@@ -28,7 +28,7 @@ struct Blocks {
   int64_t row_items, column_items, items;
 };
 constexpr int64_t block_depth = 256;
-constexpr int64_t most_tile_rows = 14, most_tile_bytes = 128;  // of any instruction set below
+constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -42,7 +42,7 @@ bool sums_in_place(const Contraction& task) {
 
 Blocks cut(const Contraction& task, int threads) {
   const int64_t lanes = static_cast<int64_t>(most_tile_bytes / lane_bytes(task.dtype));
-  const int64_t most_rows = 18 * most_tile_rows;
+  const int64_t most_rows = 32 * most_tile_rows;
   const int64_t most_columns = (sums_in_place(task) ? 64 : 16) * lanes;
   const int64_t matrices = element_count(task.batch);
   int64_t row_items = ceil_div(task.m, most_rows), column_items = ceil_div(task.n, most_columns);
@@ -285,7 +285,7 @@ template <class Element, class Lane>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]] void run_avx512(
     const Contraction& task, const Blocks& blocks, const Scratch& sizes, const void* a, const void* b,
     void* result, std::byte* scratch, int64_t begin, int64_t end) {
-  Machine<Element, Lane, 64, 14>::run(task, blocks, sizes, a, b, result, scratch, begin, end);
+  Machine<Element, Lane, 64, 8>::run(task, blocks, sizes, a, b, result, scratch, begin, end);
 }
 template <class Element, class Lane>
 [[gnu::target("avx2,fma,f16c")]] void run_avx2(const Contraction& task, const Blocks& blocks,

@@ -25,11 +25,11 @@ struct Sizes {
         group_outputs(conv.outputs / conv.groups),
         depth(group_channels * conv.kernel[0] * conv.kernel[1]),
         pixels(conv.out[0] * conv.out[1]),
-        images(conv.batch) {
+        images(std::max<int64_t>(1, conv.batch)) {
     if (conv.kind == Convolution::Kind::weight_gradient) return;  // sums over all images at once
     const int64_t bytes_each = std::max<int64_t>(
         1, conv.groups * pixels * depth * static_cast<int64_t>(size_of(conv.dtype)));
-    images = std::clamp<int64_t>((int64_t{8} << 20) / bytes_each, 1, std::max<int64_t>(1, conv.batch));
+    images = std::clamp<int64_t>((int64_t{8} << 20) / bytes_each, 1, images);
   }
   int64_t rows() const { return images * pixels; }
 };
@@ -169,7 +169,7 @@ size_t weight_bytes(const Convolution& conv) {
 size_t im2col_workspace(const Convolution& conv, int threads) {
   const Sizes sizes(conv);
   size_t scratch = contraction_workspace(product(conv, sizes, sizes.images), threads);
-  if (const int64_t last = conv.batch % sizes.images; conv.batch > 0 && last > 0)
+  if (const int64_t last = conv.batch % sizes.images; last > 0)
     scratch = std::max(scratch, contraction_workspace(product(conv, sizes, last), threads));
   return windows_bytes(conv, sizes) + weight_bytes(conv) + scratch;
 }

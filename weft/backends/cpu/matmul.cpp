@@ -112,13 +112,19 @@ onednn::Problem problem_of(const Contraction& task) {
   return problem;
 }
 
-// Measured in float32 (docs/benchmarks.md): the contraction is faster where oneDNN would transpose a,
-// and where rows of b a multiple of 4 KiB apart fall on the same cache lines.
-bool contraction_is_faster(const Contraction& task) {
-  if (task.dtype != DType::f32 || task.m == 1 || task.n == 1) return false;
-  const bool transposed_a = task.a.column != 1 && task.k > 1;
-  const bool aliasing_b = task.b.column == 1 && task.b.row * 4 % 4096 == 0 && task.k > 1;
-  return transposed_a || aliasing_b;
+// How oneDNN is asked, by measurement in float32 (docs/benchmarks.md). A transposed b it packs well as it
+// goes. Rows of b it reads where they lie, which costs 3 to 8 % against packing all of b first where there
+// are many rows of a to use that, and half the speed where the rows, 4 KiB apart, fall on the same lines
+// of the cache; with few rows of a the contraction is faster then.
+enum class Route { as_it_lies, pack_b, contraction };
+Route route_of(const Contraction& task) {
+  constexpr int64_t most_packed = int64_t{4} << 20;  // elements
+  if (task.dtype != DType::f32 || task.b.column != 1 || task.k == 1) return Route::as_it_lies;
+  if (task.batch.empty() && task.m >= 512 && task.n >= 64 && task.k >= 64 &&
+      task.n * task.k <= most_packed)
+    return Route::pack_b;
+  const bool aliasing = task.b.row % 1024 == 0 && task.m > 16 && task.n >= 256;
+  return aliasing ? Route::contraction : Route::as_it_lies;
 }
 
 bool is_empty(const Contraction& task) {
@@ -126,9 +132,15 @@ bool is_empty(const Contraction& task) {
 }
 
 std::optional<onednn::Primitive> library_primitive(const Contraction& task) {
-  if (is_empty(task) || !onednn::supports(task.dtype) || contraction_is_faster(task))
+  const Route route = route_of(task);
+  if (is_empty(task) || !onednn::supports(task.dtype) || route == Route::contraction)
     return std::nullopt;
-  return onednn::Primitive::make(problem_of(task));
+  onednn::Problem problem = problem_of(task);
+  for (const onednn::Tensor* tensor : {&problem.a, &problem.b, &problem.result})
+    for (int64_t stride : tensor->strides)
+      if (stride < 1) return std::nullopt;  // flipped, or broadcast within a matrix
+  problem.b.free = route == Route::pack_b;
+  return onednn::Primitive::make(problem);
 }
 
 class LibraryMatmul : public Kernel {

@@ -224,6 +224,7 @@ struct Primitive::Parts {
   size_t workspace = 0;
   std::vector<Memory> memories;
   std::vector<size_t> offsets;  // in the workspace, per memory from index 3
+  std::vector<void*> placed;    // where each memory lies since the last run
   std::vector<Call> calls;      // in order
 
   dnnl_memory_t in_workspace(const dnnl_memory_desc_t& layout) {
@@ -285,6 +286,7 @@ std::optional<Primitive> Primitive::make(const Problem& problem) {
   parts->calls.push_back(parts->call(
       description.get(), {{names[0], used[0]}, {names[1], used[1]}, {names[2], used[2]}}));
   for (Parts::Call& call : after) parts->calls.push_back(std::move(call));
+  parts->placed.resize(parts->memories.size());
   return Primitive(std::move(parts));
 }
 
@@ -293,6 +295,8 @@ size_t Primitive::workspace() const { return parts_->workspace; }
 
 void Primitive::run(const void* a, const void* b, void* result, void* workspace) const {
   auto place = [&](size_t memory, void* data) {
+    if (parts_->placed[memory] == data) return;
+    parts_->placed[memory] = data;
     check(dnnl_memory_set_data_handle(parts_->memories[memory].get(), data),
           "dnnl_memory_set_data_handle");
   };

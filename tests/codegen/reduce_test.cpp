@@ -1,0 +1,101 @@
+// Fused reductions, and what follows them in the same kernel, against the reference.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/codegen/fused_step.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using test::check;
+
+namespace {
+ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
+Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
+}  // namespace
+
+TEST_SUITE("codegen reduce") {
+  TEST_CASE("sums rows of every length") {
+    for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 100, 1000, 5000}) check({sum(f32({5, n}), over({1}))}, 1e-5);
+  }
+  TEST_CASE("sums columns of every length") {
+    for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 1000, 3000}) {
+      check({sum(f32({5, n}), over({0}))}, 1e-5);
+      check({sum(f32({37, n}), over({0}))}, 1e-5);
+    }
+  }
+  TEST_CASE("sums over any axes of a rank 4 tensor") {
+    for (Dims axes : {Dims{0}, Dims{1}, Dims{2}, Dims{3}, Dims{0, 1}, Dims{0, 2}, Dims{0, 3}, Dims{1, 2},
+                      Dims{1, 3}, Dims{2, 3}, Dims{0, 2, 3}, Dims{0, 1, 2}, Dims{0, 1, 2, 3}}) {
+      check({sum(f32({4, 7, 5, 19}), over(axes))}, 1e-5);
+      check({sum(f32({3, 1, 20, 6}), over(axes))}, 1e-5);
+    }
+  }
+  TEST_CASE("long reductions are split into chunks") {
+    check({sum(f32({300000}), over({0}))}, 1e-4);
+    check({sum(f32({2, 200003}), over({1}))}, 1e-4);
+    check({sum(f32({20011, 10}), over({0}))}, 1e-4);
+    check({sum(f32({3001, 70}), over({0})), max(f32({3001, 70}), over({0}))}, 1e-4);
+    check({sum(f32({16, 40, 25, 25}), over({0, 2, 3}))}, 1e-4);
+  }
+  TEST_CASE("max, min, prod and arguments of the extremes") {
+    for (int axis : {0, 1}) {
+      for (Shape shape : {Shape{9, 33}, Shape{70000, 3}, Shape{3, 70000}}) {
+        Value x = f32(shape);
+        check({max(x, over({axis})), min(x, over({axis})), argmax(x, axis, true), argmin(x, axis, true)});
+      }
+      check({prod(f32({11, 12}), over({axis}))}, 1e-4);
+    }
+  }
+  TEST_CASE("the first of equal extremes wins, and nan beats all") {
+    auto fill = [](const Value&, int64_t i) { return static_cast<double>(i * 7 % 5); };
+    check({argmax(f32({3, 100}), 1, true), argmin(f32({3, 100}), 1, true)}, 0, fill);
+    check({argmax(f32({100, 3}), 0, true), argmin(f32({100, 3}), 0, true)}, 0, fill);
+    auto with_nan = [](const Value&, int64_t i) { return i % 60 == 41 ? NAN : static_cast<double>(i % 9); };
+    check({max(f32({4, 60}), over({1})), argmax(f32({4, 60}), 1, true)}, 0, with_nan);
+    check({min(f32({60, 4}), over({0}))}, 0, with_nan);
+    auto least = [](const Value&, int64_t) { return -INFINITY; };
+    check({argmax(f32({4, 60}), 1, true), max(f32({4, 60}), over({1}))}, 0, least);
+  }
+  TEST_CASE("softmax along any axis") {
+    for (int64_t n : {1, 3, 10, 17, 50, 1000}) check({softmax(f32({6, n}))}, 2e-6);
+    check({softmax(f32({6, 50}), 0)}, 2e-6);
+    check({softmax(f32({5, 20, 7}), 1)}, 2e-6);
+    check({softmax(f32({30000, 3}), 0)}, 2e-6);
+    check({log_softmax(f32({7, 129}))}, 4e-6);
+  }
+  TEST_CASE("layer norm with weight and bias, and its statistics") {
+    for (int64_t n : {1, 5, 64, 100, 768}) {
+      Value y = layer_norm(f32({9, n}), reshape(f32({1, n}, 1), {n}), reshape(f32({1, n}, 2), {n}));
+      check({y}, 2e-5);
+    }
+    Value x = f32({12, 96});
+    Value centre = mean(x, over({1}));
+    check({centre, x - centre}, 1e-5);
+  }
+  TEST_CASE("batch norm over all axes but the channels") {
+    for (Shape shape : {Shape{8, 6, 5, 5}, Shape{4, 16, 40, 41}, Shape{64, 3}}) {
+      Dims axes;
+      for (int i = 0; i < shape.size(); ++i)
+        if (i != 1) axes.push_back(i);
+      Value x = f32(shape);
+      Value centred = x - mean(x, over(axes));
+      Value deviation = mean(centred * centred, over(axes));
+      check({centred * rsqrt(deviation + 1e-5), deviation}, 1e-4);
+      Value last = permute(f32({shape[0], 4, 3, shape[1]}), {0, 3, 1, 2});
+      Value m = mean(last, over({0, 2, 3}));
+      check({last - m, m}, 1e-5);
+    }
+  }
+  TEST_CASE("a reduction and an elementwise result of the same values") {
+    Value x = f32({40, 70}), dy = f32({40, 70}, 1);
+    Value dx = dy * tanh(x);
+    check({dx, sum(dx, over({0}))}, 1e-5);
+    check({dx, sum(dx, over({1}))}, 1e-5);
+  }
+  TEST_CASE("reductions of nothing give their identity") {
+    check({sum(f32({3, 0}), over({1})), prod(f32({3, 0}), over({1}))});
+    check({sum(f32({0, 3}), over({0}))});
+    check({sum(f32({0, 3}), over({1}))});
+  }
+}

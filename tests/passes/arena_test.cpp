@@ -1,0 +1,81 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/support/values.h"
+#include "weft/passes/arena.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+bool overlap(const std::vector<Block>& blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Block &a = blocks[i], &b = blocks[j];
+      bool in_time = a.first <= b.last && b.first <= a.last;
+      bool in_space = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+      if (in_time && in_space) return true;
+    }
+  return false;
+}
+
+size_t peak_by_sweep(const std::vector<Block>& blocks) {
+  int end = 0;
+  for (const Block& block : blocks) end = std::max(end, block.last);
+  size_t peak = 0;
+  for (int step = -1; step <= end; ++step) {
+    size_t live = 0;
+    for (const Block& block : blocks)
+      if (block.first <= step && step <= block.last) live += block.bytes;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+// Sizes over three decades; lifetimes either anywhere, mostly short, or nested as in training.
+std::vector<Block> random_blocks(Random& random, int count, int kind) {
+  std::vector<Block> blocks;
+  for (int i = 0; i < count; ++i) {
+    size_t bytes = 64 * static_cast<size_t>(random.between(1, int64_t{1} << random.below(11)));
+    int a = static_cast<int>(random.below(count)), b = static_cast<int>(random.below(count));
+    if (kind == 1 && random.chance(0.75)) b = std::min(count, a + static_cast<int>(random.below(8)));
+    if (kind == 2 && random.chance(0.5)) a = i / 2, b = count - i / 2;
+    blocks.push_back({bytes, std::min(a, b), std::max(a, b), 0});
+  }
+  return blocks;
+}
+}  // namespace
+
+TEST_SUITE("arena") {
+  TEST_CASE("nothing that lives at the same time overlaps, and the arena is within 5 % of the peak") {
+    for (int kind = 0; kind < 3; ++kind)
+      for (int count : {1, 3, 10, 40, 150, 600})
+        for (uint64_t seed = 0; seed < (count > 100 ? 2 : 10); ++seed) {
+          Random random(seed);
+          std::vector<Block> blocks = random_blocks(random, count, kind);
+          size_t height = pack(blocks), peak = live_peak(blocks);
+          CAPTURE(kind);
+          CAPTURE(count);
+          CAPTURE(seed);
+          CHECK(!overlap(blocks));
+          CHECK(peak == peak_by_sweep(blocks));
+          CHECK(static_cast<double>(height) <= 1.05 * static_cast<double>(peak));
+          for (const Block& block : blocks) CHECK(block.offset + block.bytes <= height);
+        }
+  }
+
+  TEST_CASE("the packing is a function of the blocks") {
+    Random random(5);
+    std::vector<Block> a = random_blocks(random, 200, 0), b = a;
+    pack(a);
+    pack(b);
+    CHECK(std::equal(a.begin(), a.end(), b.begin(), [](const Block& x, const Block& y) { return x.offset == y.offset; }));
+  }
+
+  TEST_CASE("no blocks need no bytes") {
+    std::vector<Block> none;
+    CHECK(pack(none) == 0);
+    CHECK(live_peak(none) == 0);
+  }
+}

@@ -1,0 +1,182 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/passes/graphs.h"
+#include "tests/passes/run_plan.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+Plan plan_of(const Graph& graph, std::vector<std::string> skip = {}, std::string fault = "") {
+  static const PlanningLibrary library;
+  return make_plan(graph, {.library = &library, .threads = 2, .skip = std::move(skip), .verify = true,
+                           .fault = std::move(fault)});
+}
+const Assign& assign_of(const Plan& plan, const std::string& name) {
+  auto found = std::find_if(plan.assigns.begin(), plan.assigns.end(), [&](const Assign& assign) {
+    return plan.slots[static_cast<size_t>(assign.state_slot)].value->variable->name == name;
+  });
+  REQUIRE(found != plan.assigns.end());
+  return *found;
+}
+Type f32(const Shape& shape) { return {DType::f32, shape}; }
+}  // namespace
+
+TEST_SUITE("memory") {
+  TEST_CASE("the arena is within 5 % of the live peak on training steps") {
+    for (const std::vector<std::string>& skip : {std::vector<std::string>{}, {"fuse"}})
+      for (const Graph& graph : {mlp_step(3, 64, 32), conv_step(3, 8, 4), gpt_step(2, 32, 2, 8)}) {
+        Plan plan = plan_of(graph, skip);
+        CHECK(plan.arena_bytes >= plan.live_peak_bytes);
+        CHECK(static_cast<double>(plan.arena_bytes) <= 1.05 * static_cast<double>(plan.live_peak_bytes));
+        for (const Slot& slot : plan.slots) CHECK(slot.offset % 64 == 0);
+      }
+  }
+
+  TEST_CASE("an elementwise chain runs in the memory of its input") {
+    Value x = input(f32({1000}), 0);
+    Plan plan = plan_of({.inputs = {x}, .outputs = {exp(tanh(sin(x)))}}, {"fuse"});
+    CHECK(plan.steps.size() == 3);
+    CHECK(plan.arena_bytes == 4032);
+    for (const Step& step : plan.steps) CHECK(step.in_place.size() == 1);
+  }
+
+  TEST_CASE("an operand that is read later, or twice in the step, is not overwritten") {
+    Value x = input(f32({16}), 0), y = tanh(x);
+    Plan later = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});
+    CHECK(later.arena_bytes == 128);
+    Value square = input(f32({4, 4}), 0);
+    Plan twice = plan_of({.inputs = {square}, .outputs = {square + permute(square, {1, 0})}}, {"fuse"});
+    CHECK(twice.steps.back().in_place.empty());
+    Value flipped = plan_of({.inputs = {x}, .outputs = {exp(flip(x, {0}))}}, {"fuse"}).steps.back().body[0];
+    CHECK(flipped->is("exp"));
+  }
+
+  TEST_CASE("scratch lives in its step only") {
+    PlanningLibrary library;
+    library.workspace = 10'000;
+    Value x = input(f32({4, 4}), 0);
+    Plan plan = make_plan({.inputs = {x}, .outputs = {matmul(matmul(x, x), x)}}, {.library = &library, .verify = true});
+    for (const Step& step : plan.steps) {
+      const Slot& slot = plan.slots[static_cast<size_t>(step.workspace_slot)];
+      CHECK(slot.first == slot.last);
+      CHECK(slot.bytes >= step.workspace);
+      CHECK(slot.category == Category::workspace);
+    }
+    CHECK(plan.arena_bytes < 2 * 10'000);
+  }
+
+  TEST_CASE("without reuse every slot has bytes of its own") {
+    Plan plan = plan_of(mlp_step(2, 16, 4), {"reuse"});
+    size_t total = 0;
+    for (const Slot& slot : plan.slots) total += slot.space == Space::arena ? slot.bytes : 0;
+    CHECK(plan.arena_bytes == total);
+  }
+
+  TEST_CASE("slots that overlap are noticed, by the verifier and in the results") {
+    Graph graph = mlp_step(2, 16, 4);
+    CHECK_THROWS_AS(plan_of(graph, {}, "memory-overlap"), InternalError);
+  }
+}
+
+TEST_SUITE("alias") {
+  TEST_CASE("updates write straight into their variables") {
+    for (const Graph& graph : {mlp_step(3, 16, 8), conv_step(2, 4, 2)}) {
+      Plan plan = plan_of(graph);
+      CHECK(plan.assigns.size() == graph.assignments.size());
+      for (const Assign& assign : plan.assigns) CHECK(!assign.copy);
+    }
+  }
+
+  TEST_CASE("readers of the old value come before the writer") {
+    Random random(1);
+    Value v = random_variable("v", f32({64}), random), x = input(f32({64}), 0);
+    // The new value is ready long before the old one was read last.
+    Graph graph{.inputs = {x}, .outputs = {exp(v * x)}, .assignments = {{v, v + 1.0}}};
+    Plan plan = plan_of(graph, {"fuse"});
+    CHECK(!assign_of(plan, "v").copy);
+    CHECK(plan.steps.back().results[0].at.slot == assign_of(plan, "v").state_slot);
+    Plan wrong = plan_of({}, {});
+    CHECK(wrong.steps.empty());
+  }
+
+  TEST_CASE("a value that its variable's readers wait for is copied at the end") {
+    Random random(1);
+    Value v = random_variable("v", f32({64}), random);
+    Value next = tanh(v);
+    Graph graph{.outputs = {sum(next * v)}, .assignments = {{v, next}}};
+    CHECK(assign_of(plan_of(graph, {"fuse"}), "v").copy);
+  }
+
+  TEST_CASE("variables that read each other's old values, or swap, end right") {
+    Random random(1);
+    Value a = random_variable("a", f32({8}), random), b = random_variable("b", f32({8}), random);
+    Value c = random_variable("c", f32({8}), random);
+    Graph graph{.outputs = {a, neg(b)}, .assignments = {{a, b}, {b, a}, {c, a + b}}};
+    for (const std::vector<std::string>& skip : {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"order"}}) {
+      PlanResult result = run_plan(plan_of(graph, skip));
+      auto old = [](const Value& leaf) {
+        return difference(from_buffer(leaf->variable->buffer, leaf.type()), from_buffer(leaf->variable->buffer, leaf.type()), 0);
+      };
+      CHECK(old(a) == "");
+      CHECK(difference(result.assigned.at("a"), from_buffer(b->variable->buffer, b.type()), 0) == "");
+      CHECK(difference(result.assigned.at("b"), from_buffer(a->variable->buffer, a.type()), 0) == "");
+      CHECK(difference(result.outputs[0], from_buffer(a->variable->buffer, a.type()), 0) == "");
+    }
+  }
+
+  TEST_CASE("one value for two variables is written once and copied once") {
+    Random random(1);
+    Value a = random_variable("a", f32({8}), random), b = random_variable("b", f32({8}), random);
+    Value next = tanh(a + b);
+    Plan plan = plan_of({.assignments = {{a, next}, {b, next}}});
+    CHECK(assign_of(plan, "a").copy != assign_of(plan, "b").copy);
+  }
+
+  TEST_CASE("an output that is also a new value stays out of the variable") {
+    Random random(1);
+    Value v = random_variable("v", f32({8}), random), next = v + 1.0;
+    Plan plan = plan_of({.outputs = {next}, .assignments = {{v, next}}});
+    CHECK(assign_of(plan, "v").copy);
+    CHECK(plan.slots[static_cast<size_t>(plan.outputs[0].at.slot)].space == Space::arena);
+  }
+
+  TEST_CASE("a variable that is assigned itself needs nothing") {
+    Random random(1);
+    Value v = random_variable("v", f32({8}), random);
+    CHECK(plan_of({.assignments = {{v, v}}}).assigns.empty());
+  }
+
+  TEST_CASE("writing over an old value that is still read is noticed") {
+    Random random(1);
+    Value v = random_variable("v", f32({64}), random);
+    Value next = tanh(v);
+    Graph graph{.outputs = {sum(next * v)}, .assignments = {{v, next}}};
+    CHECK_THROWS_AS(plan_of(graph, {"fuse"}, "alias-ignores-readers"), InternalError);
+  }
+}
+
+TEST_SUITE("plan verifier") {
+  TEST_CASE("broken promises are named") {
+    Value x = input(f32({64}), 0), y = tanh(x);
+    const Plan plan = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});
+    verify(plan);
+    auto broken = [&](auto&& change) {
+      Plan copy = plan;
+      change(copy);
+      CHECK_THROWS_AS(verify(copy), InternalError);
+    };
+    broken([](Plan& p) { std::swap(p.steps[0], p.steps[1]); });
+    broken([](Plan& p) { p.slots[0].offset = p.slots[1].offset; });
+    broken([](Plan& p) { p.arena_bytes = 64; });
+    broken([](Plan& p) { p.slots[0].last = 0; p.slots[1].last = 0; });
+    broken([](Plan& p) { p.steps[0].in_place.clear(); });
+    broken([](Plan& p) { p.steps[1].results[0].at.slot = p.steps[1].operands[0].at.slot; });
+    broken([](Plan& p) { p.outputs[0].at.slot = p.outputs[1].at.slot; });
+  }
+}

@@ -1,0 +1,228 @@
+#include "weft/backends/cpu/machine.h"
+
+#include <immintrin.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+
+// A multiply-add is one operation of the peak.
+#if defined(__clang__)
+#pragma clang fp contract(fast)
+#else
+#pragma GCC optimize("O3", "fp-contract=fast")
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#endif
+
+namespace weft::cpu {
+namespace {
+
+// ---- what it is -----------------------------------------------------------------------------------
+
+// The text after the colon of the first line of /proc/cpuinfo that begins with `key`.
+std::string cpuinfo(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key))
+      if (size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return "";
+}
+
+size_t meminfo(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  for (size_t kib = 0; file >> name >> kib; file.ignore(64, '\n'))
+    if (name == key + ":") return kib << 10;
+  return 0;
+}
+
+// The control group's limit, or the largest number where there is none.
+size_t memory_limit() {
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  size_t bytes = 0;
+  return file >> bytes ? bytes : SIZE_MAX;
+}
+
+size_t cache_bytes(int name) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<size_t>(bytes) : 0;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+// ---- how fast it is -------------------------------------------------------------------------------
+
+// Ten independent chains of multiply-adds hide the latency of one: 4 or 5 cycles, two a cycle.
+constexpr int chains = 10;
+constexpr int64_t rounds = 20000;
+
+template <class Lane, int vector_bytes>
+[[gnu::always_inline]] inline double multiply_add_loop() {
+  using Vector [[gnu::vector_size(vector_bytes)]] = Lane;
+  Vector sums[chains];
+  Vector factor = Vector{} + static_cast<Lane>(0.999), term = Vector{} + static_cast<Lane>(0.001);
+  asm volatile("" : "+x"(factor), "+x"(term));  // unknown to the optimiser
+#pragma GCC unroll 16
+  for (int i = 0; i < chains; ++i) sums[i] = Vector{} + static_cast<Lane>(i);
+  for (int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (int i = 0; i < chains; ++i) sums[i] = sums[i] * factor + term;
+  }
+  Vector total{};
+#pragma GCC unroll 16
+  for (int i = 0; i < chains; ++i) total += sums[i];
+  asm volatile("" : : "x"(total));
+  return 2.0 * chains * rounds * vector_bytes / static_cast<double>(sizeof(Lane));
+}
+
+template <class Lane>
+[[gnu::target("avx512f")]] double multiply_adds_avx512() { return multiply_add_loop<Lane, 64>(); }
+template <class Lane>
+[[gnu::target("avx2,fma")]] double multiply_adds_avx2() { return multiply_add_loop<Lane, 32>(); }
+template <class Lane>
+double multiply_adds_any() { return multiply_add_loop<Lane, 16>(); }
+
+[[gnu::target("avx512f,avx512bf16")]] double dot_products_bf16() {
+  __m512 sums[chains];
+  const __m512bh ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
+#pragma GCC unroll 16
+  for (int i = 0; i < chains; ++i) sums[i] = _mm512_setzero_ps();
+  for (int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 16
+    for (int i = 0; i < chains; ++i) {
+      sums[i] = _mm512_dpbf16_ps(sums[i], ones, ones);
+      asm volatile("" : "+v"(sums[i]));
+    }
+  }
+  return 2.0 * chains * rounds * 32;
+}
+
+// Matrix tiles: 16 rows of 64 bytes; one product is 16 x 16 x 32 multiply-adds.
+[[gnu::target("amx-tile,amx-bf16")]] double tile_products_bf16() {
+  struct alignas(64) Config {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  constexpr int64_t products = rounds / 8;
+  asm volatile("" : : "r"(&config) : "memory");  // GCC 12 thinks that only 8 bytes of it are read
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  for (int64_t round = 0; round < products; ++round) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_release();
+  return 2.0 * 4 * products * 16 * 16 * 32;
+}
+// The kernel hands out the tile registers on request.
+bool may_use_tiles() {
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+using Loop = double (*)();  // returns how many operations it did
+
+template <class Lane>
+Loop best_loop(const Machine& machine) {
+  if (machine.has("avx512f")) return &multiply_adds_avx512<Lane>;
+  if (machine.has("avx2") && machine.has("fma")) return &multiply_adds_avx2<Lane>;
+  return &multiply_adds_any<Lane>;
+}
+Loop best_bf16_loop(const Machine& machine) {
+  if (machine.has("amx_bf16") && may_use_tiles()) return &tile_products_bf16;
+  if (machine.has("avx512_bf16")) return &dot_products_bf16;
+  return best_loop<float>(machine);
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The best rate of `work` (operations or bytes, all threads together) in several runs, per nanosecond.
+template <class F>
+double best_rate(double seconds, F&& work) {
+  work();  // touches memory for the first time
+  double best = 0;
+  const double end = now() + seconds;
+  for (int run = 0; run < 3 || now() < end; ++run) {
+    const double start = now();
+    const double done = work();
+    best = std::max(best, done / (now() - start));
+  }
+  return best / 1e9;
+}
+
+double peak(Loop loop, double seconds) {
+  const int64_t threads = thread_count();
+  return best_rate(seconds, [&] {
+    std::atomic<int64_t> operations{0};
+    parallel_for(threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) operations += static_cast<int64_t>(loop());
+    });
+    return static_cast<double>(operations);
+  });
+}
+
+double triad(double seconds) {
+  constexpr int64_t count = int64_t{16} << 20;
+  const auto memory = Buffer::allocate(3 * count * sizeof(float));
+  auto* a = reinterpret_cast<float*>(memory->data);
+  const float *b = a + count, *c = b + count;
+  return best_rate(seconds, [&] {
+    parallel_for(count, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) a[i] = b[i] + 3.0f * c[i];
+    });
+    return 12.0 * count;
+  });
+}
+}  // namespace
+
+bool Machine::has(const std::string& feature) const {
+  return std::find(features.begin(), features.end(), feature) != features.end();
+}
+
+Machine this_machine() {
+  Machine machine;
+  machine.model = cpuinfo("model name");
+  if (machine.model.empty()) machine.model = "unknown";
+  machine.cores = usable_cores();
+  machine.l1_data = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
+  machine.l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
+  machine.l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+  machine.memory = std::min(meminfo("MemTotal"), memory_limit());
+  machine.available = std::min(meminfo("MemAvailable"), machine.memory);
+  static const std::vector<std::string> known = {
+      "sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl",
+      "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"};
+  std::istringstream flags(cpuinfo("flags"));
+  for (std::string flag; flags >> flag;)
+    if (std::find(known.begin(), known.end(), flag) != known.end()) machine.features.push_back(flag);
+  return machine;
+}
+
+Peaks measure_peaks(double seconds) {
+  const Machine machine = this_machine();
+  return {peak(best_loop<float>(machine), seconds), peak(best_loop<double>(machine), seconds),
+          peak(best_bf16_loop(machine), seconds), triad(seconds)};
+}
+}  // namespace weft::cpu

@@ -1,0 +1,206 @@
+#include "weft/train/experiment.h"
+
+#include <algorithm>
+
+#include "weft/base/env.h"
+#include "weft/data/addition.h"
+#include "weft/data/images.h"
+#include "weft/data/tokens.h"
+#include "weft/nn/module.h"
+#include "weft/optim/registry.h"
+
+namespace weft::train {
+namespace {
+[[noreturn]] void usage(const std::string& message) {
+  throw Error(ErrorKind::usage, "recipe: {}", message);
+}
+
+// What the data say of a run.
+struct DataParts {
+  Task task = Task::classification;
+  TaskShape shape;
+  std::optional<io::Vocabulary> vocabulary;
+  std::shared_ptr<const data::Source> train, validation;
+};
+
+data::Transforms read_transforms(const Recipe& recipe) {
+  data::Transforms transforms;
+  for (const TransformSpec& spec : recipe.transforms()) {
+    nn::OptionReader reader(spec.options, "data.transforms: " + spec.name);
+    if (spec.name == "random_crop")
+      transforms.random_crop = reader.integer("padding", 4, 0, 1024);
+    else if (spec.name == "random_horizontal_flip")
+      transforms.random_horizontal_flip = reader.number("p", 0.5, 0, 1);
+    else
+      usage(fmt::format("data.transforms knows random_crop, random_horizontal_flip. Got '{}'.", spec.name));
+    reader.finish();
+  }
+  return transforms;
+}
+
+DataParts image_data(const Recipe& recipe) {
+  auto load = [&](std::string_view split) {
+    if (recipe.has("data.format"))
+      return data::images_from_folder(recipe.text("data.format"), split, recipe.text("data.path"));
+    std::string root = recipe.has("data.path") ? recipe.text("data.path") : data_directory();
+    return data::image_dataset(recipe.text("data.dataset"), split, root);
+  };
+  data::ImageDataset train = load("train").transform(read_transforms(recipe)), test = load("test");
+  if (train.image_shape() != test.image_shape())
+    throw Error(ErrorKind::data, "[data] training images are {}, those for evaluation {}.",
+                to_string(train.image_shape()), to_string(test.image_shape()));
+  TaskShape shape{InputKind::images, train.image_shape(), std::max(train.classes(), test.classes())};
+  return {Task::classification, shape, std::nullopt, train.source(), test.source()};
+}
+
+data::AdditionOptions addition_options(const Recipe& recipe) {
+  return {.digits = static_cast<int>(recipe.integer("data.digits")),
+          .reversed = recipe.flag("data.reversed")};
+}
+
+constexpr int64_t addition_tests = 1000;  // held-out sums of an evaluation
+
+DataParts addition_data(const Recipe& recipe) {
+  data::AdditionOptions options = addition_options(recipe);
+  io::Vocabulary vocabulary = data::addition_vocabulary();
+  TaskShape shape{InputKind::tokens, {data::addition_length(options) - 1}, vocabulary.size()};
+  auto train = data::addition_train(options);
+  options.size = addition_tests;
+  return {Task::causal_lm, shape, vocabulary, train, data::addition_test(options)};
+}
+
+TaskShape text_shape(const Recipe& recipe, const io::Vocabulary& vocabulary) {
+  return {InputKind::tokens, {recipe.integer("data.seq_len")}, vocabulary.size()};
+}
+
+DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& vocabulary) {
+  data::TextDataset text = data::text(
+      recipe.text("data.path"),
+      {.tokenizer = recipe.text("data.tokenizer"),
+       .val_path = recipe.has("data.val_path") ? recipe.text("data.val_path") : std::string(),
+       .val_split = recipe.number("data.val_split"),
+       .vocabulary = vocabulary});
+  int64_t seq_len = recipe.integer("data.seq_len");
+  return {Task::causal_lm, text_shape(recipe, text.vocabulary), text.vocabulary,
+          text.train.random_windows(seq_len), text.validation.windows(seq_len)};
+}
+
+bool is_addition(const Recipe& recipe) {
+  return recipe.has("data.dataset") && recipe.text("data.dataset") == "addition";
+}
+bool is_text(const Recipe& recipe) {
+  return recipe.has("data.format") && recipe.text("data.format") == "text";
+}
+
+DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) {
+  DataParts parts;
+  if (!options.with_data && is_text(recipe)) {
+    if (!options.vocabulary)
+      throw Error(ErrorKind::usage, "a language model without its data needs a vocabulary.");
+    parts = {Task::causal_lm, text_shape(recipe, *options.vocabulary), options.vocabulary, {}, {}};
+  } else if (is_text(recipe)) {
+    parts = text_data(recipe, options.vocabulary);
+  } else {
+    parts = is_addition(recipe) ? addition_data(recipe) : image_data(recipe);
+  }
+  if (!options.with_data) parts.train = parts.validation = nullptr;
+  const std::string& wanted = recipe.text("task");
+  if (wanted != "auto" && wanted != name(parts.task))
+    usage(fmt::format("task is {} with these data. Got {}. Hint: task: auto.", name(parts.task), wanted));
+  if (!recipe.transforms().empty() && parts.shape.kind != InputKind::images)
+    usage("data.transforms are for images.");
+  return parts;
+}
+
+optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
+  int64_t warmup = recipe.integer("scheduler.warmup_steps");
+  if (warmup == 0)
+    warmup = static_cast<int64_t>(recipe.number("scheduler.warmup_ratio") *
+                                  static_cast<double>(total_steps));
+  return optim::make_schedule(recipe.text("scheduler.name"), recipe.number("optimizer.lr"),
+                              {.warmup = warmup,
+                               .total = total_steps,
+                               .min_lr = recipe.number("scheduler.min_lr"),
+                               .decay = recipe.integer("scheduler.decay_steps"),
+                               .every = recipe.integer("scheduler.step_size"),
+                               .gamma = recipe.number("scheduler.gamma")});
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, std::vector<Variable> parameters,
+                                                 int64_t total_steps) {
+  const std::string& kind = recipe.text("optimizer.name");
+  optim::OptimizerSettings settings{.lr = make_schedule(recipe, total_steps),
+                                    .weight_decay = recipe.number("optimizer.weight_decay")};
+  double momentum = recipe.number("optimizer.momentum");
+  bool nesterov = recipe.flag("optimizer.nesterov");
+  // Defaults of settings that the optimiser lacks are no mistake of the user's.
+  if (kind == "sgd" || momentum != 0) settings.momentum = momentum;
+  if (kind == "sgd" || nesterov) settings.nesterov = nesterov;
+  if (kind != "sgd") {
+    const std::vector<double>& betas = recipe.numbers("optimizer.betas");
+    settings.betas = {betas[0], betas[1]};
+    settings.eps = recipe.number("optimizer.eps");
+  }
+  if (recipe.text("optimizer.decay") == "matrices") settings.groups = {optim::no_decay_below_rank_2()};
+  return optim::make_optimizer(kind, std::move(parameters), settings);
+}
+
+void count_steps(Experiment& experiment) {
+  const Recipe& recipe = experiment.recipe;
+  experiment.steps_per_epoch = experiment.train->size() / experiment.global_batch;
+  if (experiment.steps_per_epoch == 0)
+    usage(fmt::format("train.global_batch_size is at most the {} samples of an epoch. Got {}.",
+                      experiment.train->size(), experiment.global_batch));
+  experiment.total_steps = recipe.has("train.steps")
+                               ? recipe.integer("train.steps")
+                               : recipe.integer("train.epochs") * experiment.steps_per_epoch;
+}
+
+int64_t bytes_of(const std::vector<Variable>& variables) {
+  int64_t bytes = 0;
+  for (const Variable& variable : variables) bytes += static_cast<int64_t>(variable.type().bytes());
+  return bytes;
+}
+}  // namespace
+
+std::string_view name(Task task) {
+  return task == Task::classification ? "classification" : "causal_lm";
+}
+
+int64_t Experiment::model_bytes() const { return bytes_of(model->parameters()) + bytes_of(model->buffers()); }
+int64_t Experiment::optimizer_bytes() const {
+  return optimizer != nullptr ? bytes_of(optimizer->state()) : 0;
+}
+
+Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
+  recipe.check();
+  DataParts parts = describe_data(recipe, options);
+  Experiment experiment{.recipe = recipe,
+                        .task = parts.task,
+                        .shape = parts.shape,
+                        .vocabulary = parts.vocabulary,
+                        .train = parts.train,
+                        .validation = parts.validation,
+                        .dtype = recipe.text("train.precision") == "fp64" ? DType::f64 : DType::f32,
+                        .global_batch = recipe.integer("train.global_batch_size")};
+  experiment.sequence_answers = is_addition(recipe);
+  experiment.micro_batch = recipe.has("train.micro_batch_size") ? recipe.integer("train.micro_batch_size")
+                                                                : experiment.global_batch;
+  experiment.eval_batch = recipe.has("eval.batch_size") ? recipe.integer("eval.batch_size")
+                                                        : experiment.micro_batch;
+  if (experiment.validation != nullptr)
+    experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
+
+  manual_seed(recipe.integer("seed"));
+  nn::BuildScope scope({.dtype = experiment.dtype, .initialize = options.initialize});
+  experiment.model = recipe.has("model.name")
+                         ? make_model(recipe.text("model.name"), recipe.options("model.config"), parts.shape)
+                         : make_layers_model(recipe.layers(), parts.shape);
+  if (options.with_data) {
+    count_steps(experiment);
+    experiment.optimizer = make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+  }
+  return experiment;
+}
+
+}  // namespace weft::train

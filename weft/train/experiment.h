@@ -1,0 +1,50 @@
+// Experiment: what a run is made of, built from its recipe: task, data, vocabulary, model, optimiser.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/data/loader.h"
+#include "weft/io/text.h"
+#include "weft/models/model.h"
+#include "weft/optim/optimizer.h"
+#include "weft/train/recipe.h"
+
+namespace weft::train {
+
+enum class Task { classification, causal_lm };
+std::string_view name(Task task);
+
+struct ExperimentOptions {
+  // Weights stay zero, so their memory is never touched: for plans, and where a file brings them.
+  bool initialize = true;
+  bool with_data = true;  // false: no sources; text then needs `vocabulary`
+  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of the data's own
+};
+
+struct Experiment {
+  Recipe recipe;
+  Task task = Task::classification;
+  TaskShape shape;                                // of one sample
+  std::optional<io::Vocabulary> vocabulary;       // of text and addition
+  std::shared_ptr<const data::Source> train, validation;  // null without data
+  std::unique_ptr<Model> model = {};
+  std::unique_ptr<optim::Optimizer> optimizer = {};  // null without data: a schedule needs its length
+  DType dtype = DType::f32;                       // of parameters and activations
+  bool sequence_answers = false;  // a sample is right only if all of its labels are (addition)
+
+  int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
+  int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
+  // What a sample counts for in rates: its tokens, or 1.
+  int64_t units_per_sample() const { return task == Task::causal_lm ? shape.input[0] : 1; }
+  int64_t passes_per_step() const { return global_batch / micro_batch; }
+  // Of parameters and buffers, and of the optimiser's state.
+  int64_t model_bytes() const, optimizer_bytes() const;
+};
+
+// Checks the recipe first. Throws Error(usage) for the recipe, Error(data) for the data.
+Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options = {});
+
+}  // namespace weft::train

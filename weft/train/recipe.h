@@ -1,0 +1,78 @@
+// Recipe: what one run is. One table owns every key (name, type, default, range, help); the YAML parser,
+// the flags, the environment, `config print`, `config schema` and docs/recipe.md all come from it.
+//
+// Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Whatever is wrong is one line
+// (ErrorKind::usage) that names the file and line, the key, what it got and what is allowed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "weft/nn/factory.h"
+#include "weft/nn/options.h"
+
+namespace weft::train {
+
+enum class KeyType : uint8_t { text, integer, number, boolean, numbers, texts, map, layers, transforms };
+
+struct RecipeKey {
+  std::string_view path;          // "optimizer.lr"
+  KeyType type;
+  std::string_view initial;       // the default, as YAML; "null": unset
+  std::string_view choices = {};  // "a, b, c"
+  double low = 0, high = 0;       // range of numbers where low < high
+  std::string_view help = {};
+};
+std::span<const RecipeKey> recipe_keys();
+const RecipeKey* find_key(std::string_view path);
+
+struct TransformSpec {
+  std::string name;
+  nn::Options options = {};
+};
+
+class Recipe {
+ public:
+  using Value = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>,
+                             std::vector<std::string>, nn::Options, std::vector<nn::LayerSpec>,
+                             std::vector<TransformSpec>>;
+
+  Recipe();  // all defaults
+  // `name` stands in messages. At most 1 MiB, 32 levels deep, no aliases.
+  static Recipe parse(std::string_view yaml, const std::string& name);
+  static Recipe load(const std::string& path);
+  // One key from a flag or the environment; `value` is YAML.
+  void set(std::string_view path, const std::string& value, const std::string& origin);
+  void apply_environment();
+  // Rules between keys ("exactly one of model.name and model.layers").
+  void check() const;
+
+  bool has(std::string_view path) const;
+  const std::string& text(std::string_view path) const;
+  int64_t integer(std::string_view path) const;
+  double number(std::string_view path) const;
+  bool flag(std::string_view path) const;
+  const std::vector<double>& numbers(std::string_view path) const;
+  const std::vector<std::string>& texts(std::string_view path) const;
+  const nn::Options& options(std::string_view path) const;
+  const std::vector<nn::LayerSpec>& layers() const;
+  const std::vector<TransformSpec>& transforms() const;
+
+  std::string to_yaml() const;  // in full, in the order of the table
+
+ private:
+  const Value& get(std::string_view path) const;
+  std::map<std::string, Value, std::less<>> values_;
+};
+
+std::string recipe_schema();     // JSON Schema, for editors
+std::string recipe_reference();  // Markdown, docs/recipe.md
+
+}  // namespace weft::train

@@ -1,0 +1,155 @@
+// The one table of recipe keys, and the pages that come from it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "weft/train/recipe.h"
+
+namespace weft::train {
+namespace {
+using enum KeyType;
+constexpr double many = 9e15;  // integers that a double holds exactly
+
+constexpr RecipeKey table[] = {
+    {"name", text, "run", "", 0, 0, "folder of the run: runs/NAME"},
+    {"task", text, "auto", "auto, classification, causal_lm", 0, 0, "auto: by the data set"},
+    {"seed", integer, "0", "", 0, many, "of initial weights, order of samples, dropout"},
+    {"model.name", text, "null", "", 0, 0, "from the zoo (weft list); or layers, never both"},
+    {"model.layers", layers, "null", "", 0, 0,
+     "a net without C++: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
+    {"model.config", map, "{}", "", 0, 0, "hidden_size, num_hidden_layers, num_attention_heads, ..."},
+    {"data.dataset", text, "null", "mnist, fashion-mnist, cifar10, addition", 0, 0,
+     "found under data.path or WEFT_DATA_DIR; addition makes its own"},
+    {"data.format", text, "null", "idx, cifar, text", 0, 0, "of the files under data.path"},
+    {"data.path", text, "null", "", 0, 0, "folder (idx, cifar) or file (text)"},
+    {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
+    {"data.val_split", number, "0.1", "", 0, 0.9, "text: last part of the file, kept for evaluation"},
+    {"data.tokenizer", text, "characters", "characters, bytes", 0, 0, "of text"},
+    {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
+    {"data.transforms", transforms, "[]", "", 0, 0,
+     "[{random_crop: {padding: 4}}, random_horizontal_flip]"},
+    {"data.digits", integer, "3", "", 1, 4, "addition: digits of the longest numbers"},
+    {"data.reversed", boolean, "false", "", 0, 0, "addition: answers written from the last digit"},
+    {"loss.label_smoothing", number, "0", "", 0, 1, "share of the target spread over all classes"},
+    {"optimizer.name", text, "adamw", "adamw, adam, sgd", 0, 0, "how gradients become updates"},
+    {"optimizer.lr", number, "1.0e-3", "", 0, 100, "peak learning rate"},
+    {"optimizer.betas", numbers, "[0.9, 0.999]", "", 0, 1, "adam, adamw: decay of the two moments"},
+    {"optimizer.eps", number, "1.0e-8", "", 0, 1, "adam, adamw: added to the denominator"},
+    {"optimizer.weight_decay", number, "0.01", "", 0, 10, "decoupled for adamw"},
+    {"optimizer.decay", text, "all", "all, matrices", 0, 0, "what decays; matrices: rank 2 and above"},
+    {"optimizer.momentum", number, "0", "", 0, 1, "sgd"},
+    {"optimizer.nesterov", boolean, "false", "", 0, 0, "sgd"},
+    {"scheduler.name", text, "constant", "constant, linear, cosine, step, wsd", 0, 0,
+     "course of the learning rate"},
+    {"scheduler.warmup_steps", integer, "0", "", 0, many, "steps of linear rise"},
+    {"scheduler.warmup_ratio", number, "0", "", 0, 1, "the same as a part of all steps"},
+    {"scheduler.min_lr", number, "0", "", 0, 100, "where linear, cosine and wsd end"},
+    {"scheduler.decay_steps", integer, "0", "", 0, many, "wsd: steps of the fall at the end"},
+    {"scheduler.step_size", integer, "0", "", 0, many, "step: steps between two falls"},
+    {"scheduler.gamma", number, "0.1", "", 0, 1, "step: factor of each fall"},
+    {"train.epochs", integer, "null", "", 1, many, "passes over the data; or steps, never both"},
+    {"train.steps", integer, "null", "", 1, many, "updates"},
+    {"train.global_batch_size", integer, "32", "", 1, many, "samples of one update"},
+    {"train.micro_batch_size", integer, "null", "", 1, many,
+     "samples of one pass; null: the whole batch. Gradients add up between passes"},
+    {"train.grad_clip", number, "null", "", 0, many, "greatest L2 norm of all gradients"},
+    {"train.precision", text, "fp32", "fp32, fp64", 0, 0, "of parameters and activations"},
+    {"train.device", text, "auto", "auto, cpu, reference", 0, 0, "what runs the plan"},
+    {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
+    {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
+    {"eval.early_stopping", integer, "null", "", 1, many, "stop after so many evaluations without a better loss"},
+    {"eval.target", number, "null", "", 0, 1, "stop when the accuracy of an evaluation reaches it"},
+    {"checkpoint.every", integer, "1000", "", 1, many, "steps between two saves; the end is saved always"},
+    {"checkpoint.keep_last", integer, "3", "", 1, many, "older ones are removed; best stays"},
+    {"checkpoint.best", text, "null", "loss, accuracy", 0, 0, "what checkpoints/best is best at"},
+    {"log.every", integer, "10", "", 1, many, "steps between two lines"},
+};
+
+std::string type_name(KeyType type) {
+  constexpr std::string_view names[] = {"text", "integer", "number", "true or false", "list of numbers",
+                                        "list of words", "map", "list of layers", "list of transforms"};
+  return std::string(names[static_cast<int>(type)]);
+}
+
+std::string json_type(KeyType type) {
+  switch (type) {
+    case text: return "string";
+    case integer: return "integer";
+    case number: return "number";
+    case boolean: return "boolean";
+    case map: return "object";
+    default: return "array";
+  }
+}
+
+std::vector<std::string> words(std::string_view list) {
+  std::vector<std::string> result;
+  while (!list.empty()) {
+    size_t comma = list.find(", ");
+    result.emplace_back(list.substr(0, comma));
+    list = comma == std::string_view::npos ? "" : list.substr(comma + 2);
+  }
+  return result;
+}
+}  // namespace
+
+std::span<const RecipeKey> recipe_keys() { return table; }
+
+const RecipeKey* find_key(std::string_view path) {
+  auto found = std::find_if(std::begin(table), std::end(table), [&](auto& key) { return key.path == path; });
+  return found == std::end(table) ? nullptr : found;
+}
+
+std::string recipe_schema() {
+  using nlohmann::json;
+  json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                 {"title", "weft recipe"},
+                 {"type", "object"},
+                 {"additionalProperties", false},
+                 {"properties", json::object()}};
+  for (const RecipeKey& key : table) {
+    json entry = {{"description", key.help}};
+    json types = json::array({json_type(key.type)});
+    if (key.path == "eval.every") types.push_back("integer");
+    if (key.initial == "null") types.push_back("null");
+    entry["type"] = types.size() == 1 ? types[0] : types;
+    if (!key.choices.empty()) {
+      entry["enum"] = words(key.choices);
+      if (key.initial == "null") entry["enum"].push_back(nullptr);
+    }
+    if (key.low < key.high && (key.type == integer || key.type == number)) {
+      entry["minimum"] = key.low;
+      if (key.high < many) entry["maximum"] = key.high;
+    }
+    json* at = &schema["properties"];
+    std::string_view path = key.path;
+    if (size_t dot = path.find('.'); dot != std::string_view::npos) {
+      json& section = (*at)[std::string(path.substr(0, dot))];
+      if (section.is_null())
+        section = {{"type", "object"}, {"additionalProperties", false}, {"properties", json::object()}};
+      at = &section["properties"];
+      path = path.substr(dot + 1);
+    }
+    (*at)[std::string(path)] = std::move(entry);
+  }
+  return schema.dump(2) + "\n";
+}
+
+std::string recipe_reference() {
+  std::string page =
+      "# Recipe keys\n\n"
+      "One recipe is one run. Flag (`--section.key value`) > environment (`WEFT__SECTION__KEY`) > recipe > default.\n"
+      "This page is what `weft config reference` prints.\n\n"
+      "| key | type | default | allowed | what it does |\n|---|---|---|---|---|\n";
+  for (const RecipeKey& key : table) {
+    std::string allowed(key.choices);
+    if (key.low < key.high)
+      allowed = key.high >= many ? fmt::format(">= {:g}", key.low) : fmt::format("{:g} to {:g}", key.low, key.high);
+    page += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.path, type_name(key.type), key.initial, allowed,
+                        key.help);
+  }
+  return page;
+}
+}  // namespace weft::train

@@ -1,0 +1,152 @@
+#include "weft/train/steps.h"
+
+#include "weft/data/loader.h"
+#include "weft/runtime/executable.h"
+
+namespace weft::train {
+namespace {
+// As many as rows or positions that count.
+Tensor counted(const Tensor& labels) { return labels != data::ignored_label; }
+Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::f64)); }
+
+Type scalar_of(DType dtype) { return {dtype, {}}; }
+}  // namespace
+
+EvalSums& EvalSums::operator+=(const EvalSums& other) {
+  loss += other.loss;
+  correct += other.correct;
+  count += other.count;
+  rows += other.rows;
+  exact_rows += other.exact_rows;
+  return *this;
+}
+
+Steps::Steps(const Experiment& experiment, const std::string& device)
+    : experiment_(experiment),
+      parameters_(experiment.model->parameters()),
+      accumulator_(experiment.passes_per_step() > 1 ? std::make_unique<optim::Accumulator>(parameters_)
+                                                    : nullptr),
+      loss_sum_("accumulated.loss", scalar_of(DType::f64), Category::gradient),
+      count_("accumulated.rows", scalar_of(DType::f64), Category::gradient),
+      first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
+      pass_(
+          [this](std::span<const Tensor> in) {
+            return accumulator_ == nullptr ? train_step(in[0], in[1]) : accumulate_step(in[0], in[1]);
+          },
+          {.device = device}),
+      update_([this](std::span<const Tensor>) { return update_step(); }, {.device = device}),
+      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+                {.mode = Mode::eval, .device = device}) {}
+
+std::vector<std::pair<std::string, Executable*>> Steps::executables() {
+  auto types = [&](int64_t rows) {
+    Type inputs = experiment_.shape.batch(rows), labels{DType::i64, {rows}};
+    if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // as loaders yield them
+    if (experiment_.task == Task::causal_lm) labels.shape = inputs.shape;
+    return std::vector<Type>{inputs, labels};
+  };
+  std::vector<std::pair<std::string, Executable*>> all;
+  if (accumulator_ == nullptr) {
+    all.emplace_back("train", &pass_.prepare(types(experiment_.micro_batch)));
+  } else {
+    all.emplace_back("accumulate", &pass_.prepare(types(experiment_.micro_batch)));
+    all.emplace_back("update", &update_.prepare({}));
+  }
+  all.emplace_back("evaluate", &evaluate_.prepare(types(experiment_.eval_batch)));
+  return all;
+}
+
+Tensor Steps::logits(const Tensor& inputs) const {
+  bool images = is_float(inputs.dtype());
+  return (*experiment_.model)(images ? cast(inputs, experiment_.dtype) : inputs);
+}
+
+Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
+  return cross_entropy(logits(inputs), labels,
+                       {.ignore_index = data::ignored_label,
+                        .label_smoothing = experiment_.recipe.number("loss.label_smoothing")});
+}
+
+std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradients) {
+  const Recipe& recipe = experiment_.recipe;
+  // Without a limit only the norm is wanted.
+  double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 1;
+  optim::Clipped clipped = optim::clip_grad_norm(gradients, limit);
+  Tensor step = experiment_.optimizer->step_count().value() + 1;
+  Tensor earlier = first_non_finite_.value();
+  first_non_finite_.assign(select(logical_or(is_finite(loss), earlier != 0), earlier, step));
+  experiment_.optimizer->step(recipe.has("train.grad_clip") ? clipped.gradients : gradients);
+  return {loss, clipped.norm};
+}
+
+std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
+  Tensor loss = mean_loss(inputs, labels);
+  return finish(loss, grad(loss, parameters_));
+}
+
+std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& labels) {
+  Tensor loss = mean_loss(inputs, labels), count = number_of(counted(labels));
+  accumulator_->add(grad(loss, parameters_), count);
+  loss_sum_.assign(loss_sum_.value() + cast(loss, DType::f64) * count);
+  count_.assign(count_.value() + count);
+  return {};
+}
+
+std::vector<Tensor> Steps::update_step() {
+  Tensor loss = loss_sum_.value() / count_.value();
+  std::vector<Tensor> results = finish(loss, accumulator_->mean());
+  accumulator_->zero();
+  loss_sum_.assign(zeros({}, DType::f64));
+  count_.assign(zeros({}, DType::f64));
+  return results;
+}
+
+std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels) const {
+  Tensor scores = logits(inputs), counts = counted(labels);
+  Tensor loss = cross_entropy(scores, labels, {.ignore_index = data::ignored_label});
+  Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
+  Tensor count = number_of(counts);
+  Tensor wrong = logical_and(logical_not(right), counts);
+  // Per sample: whether anything counts, and whether something of that is wrong.
+  Tensor row_counts = counts, row_wrong = wrong;
+  if (labels.rank() > 1) {
+    row_counts = any(counts, {.axes = {1}});
+    row_wrong = any(wrong, {.axes = {1}});
+  }
+  return {cast(loss, DType::f64) * count, number_of(right), count, number_of(row_counts),
+          number_of(logical_and(row_counts, logical_not(row_wrong)))};
+}
+
+void Steps::pass(const Tensor& inputs, const Tensor& labels) {
+  std::span<const Tensor> results = pass_.run(std::array{inputs, labels});
+  if (accumulator_ == nullptr) keep(results);
+}
+
+void Steps::update() {
+  if (accumulator_ != nullptr) keep(update_.run({}));
+}
+
+void Steps::keep(std::span<const Tensor> results) {
+  loss_ = results[0];
+  grad_norm_ = results[1];
+}
+
+double Steps::loss() const { return loss_.item(); }
+double Steps::grad_norm() const { return grad_norm_.item(); }
+int64_t Steps::first_non_finite() const { return static_cast<int64_t>(first_non_finite_.value().item()); }
+
+EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
+  std::span<const Tensor> sums = evaluate_.run(std::array{inputs, labels});
+  return {.loss = sums[0].item(), .correct = sums[1].item(), .count = sums[2].item(),
+          .rows = sums[3].item(), .exact_rows = sums[4].item()};
+}
+
+int64_t Steps::accumulator_bytes() const {
+  if (accumulator_ == nullptr) return 0;
+  int64_t bytes = 0;
+  for (const Variable& parameter : parameters_)
+    bytes += parameter.type().elements() * static_cast<int64_t>(size_of(accumulator(parameter.type().dtype)));
+  return bytes;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,67 @@
+// Steps: the compiled steps of a run. They share one arena; only one of them runs at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/optim/gradients.h"
+#include "weft/tensor/compile.h"
+#include "weft/train/experiment.h"
+
+namespace weft::train {
+
+// Sums over what counts in a batch: rows or positions whose label is not data::ignored_label.
+struct EvalSums {
+  double loss = 0, correct = 0, count = 0;
+  double rows = 0, exact_rows = 0;  // rows in which something counts, and all that counts is right
+  EvalSums& operator+=(const EvalSums& other);
+};
+
+class Steps {
+ public:
+  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive this.
+  Steps(const Experiment& experiment, const std::string& device);
+
+  // All of them, compiled: "train" and "evaluate"; with several passes per update "accumulate",
+  // "update" and "evaluate".
+  std::vector<std::pair<std::string, Executable*>> executables();
+
+  // One pass: a micro-batch. Where the update takes several, gradients add up until update().
+  void pass(const Tensor& inputs, const Tensor& labels);
+  // Updates the parameters from the passes since the last one (nothing to do where it takes one).
+  void update();
+  // Of the last update; reads from the device.
+  double loss() const;
+  double grad_norm() const;  // L2, before clipping
+  // The first update whose loss was not finite, counting from 1; 0: none. Reads from the device.
+  int64_t first_non_finite() const;
+
+  EvalSums evaluate(const Tensor& inputs, const Tensor& labels);
+
+  // Sums of gradients, where the update takes several passes.
+  int64_t accumulator_bytes() const;
+
+ private:
+  Tensor logits(const Tensor& inputs) const;
+  Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
+  std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);
+  std::vector<Tensor> accumulate_step(const Tensor& inputs, const Tensor& labels);
+  std::vector<Tensor> update_step();
+  std::vector<Tensor> eval_step(const Tensor& inputs, const Tensor& labels) const;
+  // The update by these gradients; yields {loss, norm}.
+  std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
+  void keep(std::span<const Tensor> results);
+
+  const Experiment& experiment_;
+  std::vector<Variable> parameters_;
+  std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
+  Variable loss_sum_, count_;                        // of the passes so far
+  Variable first_non_finite_;
+  CompiledStep pass_, update_, evaluate_;
+  Tensor loss_, grad_norm_;
+};
+
+}  // namespace weft::train
