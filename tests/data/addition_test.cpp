@@ -1,11 +1,11 @@
 #include "weft/data/addition.h"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <set>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 

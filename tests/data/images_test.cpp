@@ -1,9 +1,9 @@
 #include "weft/data/images.h"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <set>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 
@@ -18,7 +18,8 @@ namespace {
 bool present(const char* folder) {
   bool there = fs::is_directory(fs::path(data_directory()) / folder);
   if (!there)
-    MESSAGE("skipped: no folder ", folder, " in ", data_directory(), "; set WEFT_DATA_DIR to test it");
+    MESSAGE("skipped: no folder ", folder, " in ", data_directory(),
+            "; set WEFT_DATA_DIR to test it");
   return there;
 }
 
@@ -58,7 +59,8 @@ ImageDataset small(int64_t count) {
     for (int64_t p = 0; p < 4; ++p) pixels->data[i * 4 + p] = static_cast<std::byte>(i);
     labels.push_back(static_cast<uint8_t>(i % 3));
   }
-  return ImageDataset({.name = "small", .pixels = pixels, .image = {1, 2, 2}, .labels = labels, .classes = 3});
+  return ImageDataset(
+      {.name = "small", .pixels = pixels, .image = {1, 2, 2}, .labels = labels, .classes = 3});
 }
 
 std::string idx(std::initializer_list<int> shape, std::string_view elements, int code = 8) {
@@ -75,9 +77,12 @@ TEST_CASE("MNIST has its known counts, labels and statistics") {
   CHECK(train.size() == 60'000);
   CHECK(test.size() == 10'000);
   CHECK(train.image_shape() == Shape{1, 28, 28});
-  CHECK(histogram(train) == std::vector<int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949});
-  CHECK(histogram(test) == std::vector<int64_t>{980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009});
-  CHECK(std::vector{train.label(0), train.label(1), train.label(59'999)} == std::vector<int64_t>{5, 0, 8});
+  CHECK(histogram(train) ==
+        std::vector<int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949});
+  CHECK(histogram(test) ==
+        std::vector<int64_t>{980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009});
+  CHECK(std::vector{train.label(0), train.label(1), train.label(59'999)} ==
+        std::vector<int64_t>{5, 0, 8});
   check_normalization(train);
 }
 
@@ -95,7 +100,8 @@ TEST_CASE("CIFAR-10 has its known counts, labels and statistics") {
   CHECK(train.image_shape() == Shape{3, 32, 32});
   CHECK(histogram(train) == std::vector<int64_t>(10, 5000));
   CHECK((test.size() == 10'000 || test.size() == 1000));
-  CHECK(std::vector{train.label(0), train.label(1), test.label(0)} == std::vector<int64_t>{6, 9, 3});
+  CHECK(std::vector{train.label(0), train.label(1), test.label(0)} ==
+        std::vector<int64_t>{6, 9, 3});
   check_normalization(train);
 }
 
@@ -160,7 +166,8 @@ TEST_CASE("slices and transforms share the images") {
     CHECK(images.to_vector<float>()[0] == doctest::Approx(4));
     CHECK(labels.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 0});
   }
-  CHECK(error_of([&] { all.slice(5, 10); }) == "failed: [data] slice [5, 10) is outside the 9 images.");
+  CHECK(error_of([&] { all.slice(5, 10); }) ==
+        "failed: [data] slice [5, 10) is outside the 9 images.");
   CHECK(error_of([&] { all.label(9); }) == "failed: [data] image 9 is outside 0 to 8.");
 }
 
@@ -176,8 +183,8 @@ TEST_CASE("any IDX and CIFAR files make a data set") {
   ImageDataset colour = data::images_from_idx(folder.file("c", idx({3, 2, 1, 1}, "abcdef")),
                                               folder.file("train-labels-idx1-ubyte"));
   CHECK(colour.image_shape() == Shape{2, 1, 1});
-  ImageDataset cifar = data::images_from_cifar(
-      {folder.file("1", "\x07" + std::string(3072, 'x')), folder.file("2", "\x09" + std::string(3072, 'y'))});
+  ImageDataset cifar = data::images_from_cifar({folder.file("1", "\x07" + std::string(3072, 'x')),
+                                                folder.file("2", "\x09" + std::string(3072, 'y'))});
   CHECK(cifar.label(1) == 9);
   CHECK(cifar.pixels(1)[3071] == 'y');
 }
@@ -192,14 +199,23 @@ TEST_CASE("files that do not belong together are refused") {
   CHECK(error_of([&] { data::images_from_idx(labels, labels); }) ==
         "data: [data] " + labels + ": images are u8 [N, H, W] or u8 [N, C, H, W]. Got u8[2].");
   CHECK(error_of([&] { data::images_from_idx(words, labels); }) ==
-        "data: [data] " + words + ": images are u8 [N, H, W] or u8 [N, C, H, W]. Got i32[1, 1, 1].");
+        "data: [data] " + words +
+            ": images are u8 [N, H, W] or u8 [N, C, H, W]. Got i32[1, 1, 1].");
   CHECK(error_of([&] { data::images_from_idx(images, images); }) ==
         "data: [data] " + images + ": labels are u8 [N]. Got u8[3, 1, 1].");
   CHECK(error_of([] {
-          ImageDataset({.name = "x", .pixels = Buffer::allocate(4), .image = {1, 2, 2}, .labels = {3}, .classes = 3});
+          ImageDataset({.name = "x",
+                        .pixels = Buffer::allocate(4),
+                        .image = {1, 2, 2},
+                        .labels = {3},
+                        .classes = 3});
         }) == "data: [data] x: label 3 of image 0 is outside 0 to 2.");
   CHECK(error_of([] {
-          ImageDataset({.name = "x", .pixels = Buffer::allocate(4), .image = {1, 2, 2}, .labels = {1, 2}, .classes = 3});
+          ImageDataset({.name = "x",
+                        .pixels = Buffer::allocate(4),
+                        .image = {1, 2, 2},
+                        .labels = {1, 2},
+                        .classes = 3});
         }) == "data: [data] x: 2 labels, but 1 images of [1, 2, 2].");
 }
 
@@ -207,7 +223,8 @@ TEST_CASE("what is missing is named, with the places where it was looked for") {
   TemporaryFolder folder;
   std::string root = folder.path();
   CHECK(error_of([&] { data::mnist("train", root); }) ==
-        "data: [data] mnist needs train-images-idx3-ubyte or train-images-idx3-ubyte.gz, which is neither in " +
+        "data: [data] mnist needs train-images-idx3-ubyte or train-images-idx3-ubyte.gz, which is "
+        "neither in " +
             root + "/mnist nor in " + root +
             ". Hint: set data.path or WEFT_DATA_DIR to the folder that holds mnist/.");
   CHECK(error_of([&] { data::images_from_folder("cifar", "train", root); }) ==

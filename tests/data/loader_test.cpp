@@ -1,7 +1,5 @@
 #include "weft/data/loader.h"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +7,8 @@
 #include <set>
 #include <thread>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 #include "weft/data/random.h"
@@ -105,7 +105,8 @@ TEST_CASE("shuffling is fair") {
     ++count[static_cast<size_t>(std::find(order.begin(), order.end(), 0) - order.begin())];
   }
   double chi = 0, expected = epochs / 8.0;
-  for (int64_t n : count) chi += (static_cast<double>(n) - expected) * (static_cast<double>(n) - expected) / expected;
+  for (int64_t n : count)
+    chi += (static_cast<double>(n) - expected) * (static_cast<double>(n) - expected) / expected;
   CHECK(chi < 24.3);  // p = 0.001
 }
 
@@ -277,5 +278,6 @@ TEST_CASE("a mean over batches weighs them by their rows") {
     for (int64_t label : all) total += static_cast<float>(label);
     return tensor(std::vector<float>{total / static_cast<float>(all.size())}, {});
   };
-  CHECK(average(mean_label, data::Batches(numbers(10), {.batch_size = 4}, 0)) == doctest::Approx(4.5));
+  CHECK(average(mean_label, data::Batches(numbers(10), {.batch_size = 4}, 0)) ==
+        doctest::Approx(4.5));
 }

@@ -1,10 +1,10 @@
 #include "weft/data/tokens.h"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 #include "weft/base/env.h"
@@ -79,10 +79,12 @@ TEST_CASE("streams that are too short and tokens out of range are refused") {
         "data: [data] 4 tokens are too few for windows of seq_len 4 and a label.");
   CHECK(error_of([] { counting(1).windows(4); }) ==
         "data: [data] 1 tokens are too few: a label follows a token.");
-  CHECK(error_of([] { counting(4).windows(0); }) == "failed: [data] seq_len must be positive. Got 0.");
+  CHECK(error_of([] { counting(4).windows(0); }) ==
+        "failed: [data] seq_len must be positive. Got 0.");
   CHECK(error_of([] { TokenDataset({1, 5}, 5); }) ==
         "data: [data] token 5 at position 1 is outside 0 to 4.");
-  CHECK(error_of([] { counting(4).slice(2, 5); }) == "failed: [data] slice [2, 5) is outside the 4 tokens.");
+  CHECK(error_of([] { counting(4).slice(2, 5); }) ==
+        "failed: [data] slice [2, 5) is outside the 4 tokens.");
 }
 
 TEST_CASE("a text splits into training and validation") {

@@ -1,10 +1,10 @@
 #include "weft/data/transforms.h"
 
-#include <doctest/doctest.h>
-
 #include <numeric>
 #include <set>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 
@@ -55,7 +55,8 @@ TEST_CASE("bytes are scaled and normalised per channel") {
   CHECK(out == std::vector<float>{0, 1, 0.2f, 0.4f});
 }
 
-TEST_CASE("every crop and flip is one of those that padding, cutting and mirroring give, and all occur") {
+TEST_CASE(
+    "every crop and flip is one of those that padding, cutting and mirroring give, and all occur") {
   auto pixels = ramp(2 * 3 * 4);
   std::set<std::vector<float>> expected, seen;
   for (int top = 0; top <= 4; ++top)

@@ -11,7 +11,8 @@ const std::string one(io::cifar_record, '\x07');
 const std::string valid[] = {one, one + one};
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   return fuzz::mutate(valid, data, size, max_size, seed);
 }
 

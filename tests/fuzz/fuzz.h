@@ -1,5 +1,5 @@
-// What every fuzz target shares. A parser may refuse its input in one way only: an Error of the kind
-// it promises, with a message of one line. Anything else ends the run as a finding.
+// What every fuzz target shares. A parser may refuse its input in one way only: an Error of the
+// kind it promises, with a message of one line. Anything else ends the run as a finding.
 //
 // Run: build/fuzz/fuzz/NAME -max_total_time=60; with a file as argument it tries that input again.
 #pragma once
@@ -48,8 +48,8 @@ inline void touch(std::span<const std::byte> bytes) {
 }
 
 // Starts again from a valid input now and then, so that a run needs no corpus.
-inline size_t mutate(std::span<const std::string> valid, uint8_t* data, size_t size, size_t max_size,
-                     unsigned seed) {
+inline size_t mutate(std::span<const std::string> valid, uint8_t* data, size_t size,
+                     size_t max_size, unsigned seed) {
   if (size < 4 || seed % 64 == 0) {
     const std::string& start = valid[seed / 64 % valid.size()];
     size = std::min(start.size(), max_size);

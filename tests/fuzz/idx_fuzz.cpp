@@ -23,13 +23,17 @@ std::string gzip(const std::string& bytes) {
   return packed;
 }
 
-const std::string images("\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x01" "abcd", 20);
+const std::string images(
+    "\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x01"
+    "abcd",
+    20);
 const std::string floats("\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0", 12);
 const std::string valid[] = {images, floats, gzip(images), gzip(floats)};
 
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   return fuzz::mutate(valid, data, size, max_size, seed);
 }
 

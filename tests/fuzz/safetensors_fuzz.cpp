@@ -15,13 +15,15 @@ std::string file_with(const std::string& header, const std::string& data) {
 const std::string valid[] = {
     file_with("{}", ""),
     file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "12345678"),
-    file_with(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[1,3],"data_offsets":[2,5]},)"
-              R"("b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}  )",
-              "12345")};
+    file_with(
+        R"({"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[1,3],"data_offsets":[2,5]},)"
+        R"("b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}  )",
+        "12345")};
 
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   return fuzz::mutate(valid, data, size, max_size, seed);
 }
 

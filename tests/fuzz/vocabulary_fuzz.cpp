@@ -5,11 +5,13 @@
 using namespace weft;
 
 namespace {
-const std::string valid[] = {"some text, \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", R"({"type":"bytes"})",
+const std::string valid[] = {"some text, \xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
+                             R"({"type":"bytes"})",
                              R"({"type":"characters","characters":["\n","a","\u00e9"]})"};
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   return fuzz::mutate(valid, data, size, max_size, seed);
 }
 

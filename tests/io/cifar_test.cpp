@@ -1,8 +1,8 @@
 #include "weft/io/cifar.h"
 
-#include <doctest/doctest.h>
-
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 
@@ -48,7 +48,8 @@ TEST_CASE("records split into labels and pixels") {
 
 TEST_CASE("a truncated file is refused") {
   CHECK(error_for(records({1, 2}).substr(0, 4000)) ==
-        "data: [cifar] f: 4000 bytes are not a whole number of records of 3073; the file is truncated.");
+        "data: [cifar] f: 4000 bytes are not a whole number of records of 3073; the file is "
+        "truncated.");
   CHECK(error_for("") == "data: [cifar] f: 0 bytes are not a whole number of records of 3073.");
 }
 

@@ -1,11 +1,11 @@
 #include "weft/io/files.h"
 
-#include <doctest/doctest.h>
+#include <csignal>
+#include <cstring>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <csignal>
-#include <cstring>
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 #include "weft/base/hash.h"

@@ -1,8 +1,6 @@
 // What tests of files need: a folder that goes away, bytes by hand, and the error of a call.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -67,10 +66,14 @@ std::string error_of(F&& function) {
     std::string message = error.what();
     if (message.find('\n') != std::string::npos) return "more than one line: " + message;
     switch (error.kind()) {
-      case ErrorKind::data: return "data: " + message;
-      case ErrorKind::checkpoint: return "checkpoint: " + message;
-      case ErrorKind::usage: return "usage: " + message;
-      default: return "failed: " + message;
+      case ErrorKind::data:
+        return "data: " + message;
+      case ErrorKind::checkpoint:
+        return "checkpoint: " + message;
+      case ErrorKind::usage:
+        return "usage: " + message;
+      default:
+        return "failed: " + message;
     }
   }
   return "none";

@@ -1,9 +1,9 @@
 #include "weft/io/idx.h"
 
+#include <cstring>
+
 #include <doctest/doctest.h>
 #include <zlib.h>
-
-#include <cstring>
 
 #include "tests/io/helpers.h"
 
@@ -103,7 +103,8 @@ TEST_CASE("counts that the file cannot hold are refused before anything is alloc
         "data: [idx] f: the header counts i16[7], which take 14 bytes. Got 3.");
   uint32_t most = 0x7fffffff;
   CHECK(error_for(idx(0x0e, {most, most, most, 0}, "")) ==
-        "data: [idx] f: the header counts f64[2147483647, 2147483647, 2147483647, 0], more than any file "
+        "data: [idx] f: the header counts f64[2147483647, 2147483647, 2147483647, 0], more than "
+        "any file "
         "holds.");
   CHECK(error_for(gzip(idx(0x08, {60000, 28, 28}, "abc"))) ==
         "data: [idx] f: the header counts u8[60000, 28, 28], but the file cannot inflate to that.");

@@ -1,8 +1,8 @@
 #include "weft/io/safetensors.h"
 
-#include <doctest/doctest.h>
-
 #include <cstring>
+
+#include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
 
@@ -31,7 +31,9 @@ std::string error_for_header(std::string_view header, std::string_view data = ""
 
 std::string entry(std::string_view fields) { return fmt::format("{{\"a\":{{{}}}}}", fields); }
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -77,7 +79,8 @@ TEST_CASE("tensors that the file does not align are copied into place") {
 
 TEST_CASE("an empty file of tensors is valid") {
   CHECK(parse(file_with("{}", "")).entries().empty());
-  Safetensors zero = parse(file_with(entry(R"("dtype":"I64","shape":[0,3],"data_offsets":[0,0])"), ""));
+  Safetensors zero =
+      parse(file_with(entry(R"("dtype":"I64","shape":[0,3],"data_offsets":[0,0])"), ""));
   CHECK(zero.entries()[0].type.bytes() == 0);
 }
 
@@ -89,7 +92,8 @@ TEST_CASE("a size of the header that cannot be is refused") {
         "checkpoint: [safetensors] f: header of 18446744073709551615 bytes, over the limit of "
         "100000000: not a safetensors file.");
   CHECK(error_for_header("") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
-  CHECK(error_for_header(" {}") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
+  CHECK(error_for_header(" {}") ==
+        "checkpoint: [safetensors] f: the header does not begin with '{'.");
 }
 
 TEST_CASE("a header that is not the expected JSON is refused") {
@@ -115,7 +119,8 @@ TEST_CASE("a header that is not the expected JSON is refused") {
   CHECK(problem(R"({"a":{"shape":["1"]}})") ==
         "text stands where a number, a list or an object should.");
   CHECK(problem(R"({"__metadata__":{"k":1}})") == "a number stands out of place.");
-  CHECK(problem(R"({"__metadata__":{"k":"1","k":"2"}})") == "a key of __metadata__ is there twice.");
+  CHECK(problem(R"({"__metadata__":{"k":"1","k":"2"}})") ==
+        "a key of __metadata__ is there twice.");
   std::string deep(100'000, '[');
   CHECK(problem("{\"a\":" + deep) == "a list stands out of place.");
 }
@@ -238,7 +243,8 @@ TEST_CASE("names that a file cannot hold are refused before it is touched") {
 
 TEST_CASE("variables are saved and loaded by name") {
   TemporaryFolder folder;
-  std::vector<Variable> saved{variable("w", {DType::f32, {2, 3}}, 1), variable("b", {DType::f32, {3}}, 7)};
+  std::vector<Variable> saved{variable("w", {DType::f32, {2, 3}}, 1),
+                              variable("b", {DType::f32, {3}}, 7)};
   io::save_safetensors(folder.file("m"), saved);
   CHECK(Safetensors::open(folder.file("m")).metadata() == io::Metadata{{"format", "pt"}});
   std::vector<Variable> loaded{variable("b", {DType::f32, {3}}, 0),
@@ -256,10 +262,11 @@ TEST_CASE("a file that does not fit is refused with the first names, and nothing
   io::save_safetensors(folder.file("m"), saved);
   std::vector<Variable> wanted{variable("w", {DType::f32, {2, 1}}, 5), variable("a", type, 5),
                                Variable("b", {DType::i64, {2}}), variable("x", type, 5)};
-  CHECK(error_of([&] { io::load_into(folder.file("m"), wanted); }) ==
-        "checkpoint: [load] " + folder.file("m") +
-            " does not fit: 1 missing ('x'); 3 unexpected ('c', 'd', 'e'); 2 of another type ('w' is "
-            "f32[2], wanted f32[2, 1], 'b' is f32[2], wanted i64[2]).");
+  CHECK(
+      error_of([&] { io::load_into(folder.file("m"), wanted); }) ==
+      "checkpoint: [load] " + folder.file("m") +
+          " does not fit: 1 missing ('x'); 3 unexpected ('c', 'd', 'e'); 2 of another type ('w' is "
+          "f32[2], wanted f32[2, 1], 'b' is f32[2], wanted i64[2]).");
   CHECK(wanted[1].floats()[0] == 5);
   std::vector<Variable> one{wanted[1]};
   CHECK(error_of([&] { io::load_into(folder.file("m"), one); }) ==

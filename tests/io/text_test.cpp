@@ -40,9 +40,10 @@ TEST_CASE("an unknown character is named with its place") {
 
 // The ill-formed sequences of the Unicode standard, table 3-7 and its neighbours.
 TEST_CASE("whatever is not UTF-8 is refused at its offset") {
-  for (std::string_view bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x9f\xbf",
-                               "\xed\xa0\x80", "\xed\xbf\xbf", "\xe2\x82", "\xf0\x8f\xbf\xbf",
-                               "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xf0\x9f\x98"}) {
+  for (std::string_view bad :
+       {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80",
+        "\xed\xbf\xbf", "\xe2\x82", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
+        "\xff", "\xf0\x9f\x98"}) {
     std::string text = "ab" + std::string(bad);
     auto first = static_cast<unsigned>(static_cast<unsigned char>(bad[0]));
     CHECK(error_of([&] { Vocabulary::characters(text); }) ==
@@ -63,7 +64,8 @@ TEST_CASE("every code point survives encoding in UTF-8") {
 
 TEST_CASE("a vocabulary is saved as JSON and loaded again") {
   TemporaryFolder folder;
-  for (const Vocabulary& vocabulary : {Vocabulary::characters("\n\"\\ aé😀"), Vocabulary::bytes()}) {
+  for (const Vocabulary& vocabulary :
+       {Vocabulary::characters("\n\"\\ aé😀"), Vocabulary::bytes()}) {
     vocabulary.save(folder.file("vocabulary.json"));
     CHECK(Vocabulary::load(folder.file("vocabulary.json")) == vocabulary);
   }

@@ -12,6 +12,7 @@
 #include "weft/codegen/llvm_emit.h"
 #include "weft/codegen/llvm_jit.h"
 #include "weft/codegen/lower.h"
+#include "weft/codegen/object_cache.h"
 #include "weft/codegen/schedule.h"
 
 namespace weft {
@@ -20,12 +21,24 @@ constexpr double worth_a_team = 10000;  // nanoseconds of work below which the c
 
 size_t align(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 
+// From the disk cache, or compiled. The text says everything that the machine code depends on.
+std::string object_of(llvm::Module& module) {
+  std::string text = loop::compiler_text();
+  llvm::raw_string_ostream stream(text);
+  stream << module;
+  if (auto known = loop::read_object(text)) return *known;
+  std::string object = loop::compile_object(module);
+  loop::write_object(text, object);
+  return object;
+}
+
 CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& schedule) {
   llvm::LLVMContext context;
+  context.setDiscardValueNames(true);
   loop::EmittedKernel emitted = loop::emit_llvm(kernel, schedule, context, "kernel");
   std::vector<std::string> names;
   for (const auto& stage : emitted.stages) names.push_back(stage.function);
-  loop::LoadedCode code = loop::load_object(loop::compile_object(*emitted.module), names);
+  loop::LoadedCode code = loop::load_object(object_of(*emitted.module), names);
   CompiledKernel result{.shared_scratch = align(schedule.shared_scratch),
                         .scratch_per_thread = align(schedule.thread_scratch),
                         .work = schedule.work,

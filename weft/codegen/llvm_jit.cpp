@@ -1,5 +1,6 @@
 #include "weft/codegen/llvm_jit.h"
 
+#include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/PassManager.h>
@@ -22,6 +23,8 @@
 
 namespace weft::loop {
 namespace {
+
+constexpr const char* pipeline = "sroa,early-cse,instcombine,simplifycfg;O2";
 
 template <class T>
 T take(llvm::Expected<T> value, const char* what) {
@@ -145,6 +148,10 @@ struct Library {
 const HostTarget& host_target() {
   static const HostTarget host = find_host();
   return host;
+}
+
+std::string compiler_text() {
+  return host_target().cpu + "\n" + host_target().features + "\n" LLVM_VERSION_STRING "\n" + pipeline;
 }
 
 std::string compile_object(llvm::Module& module) {

@@ -15,6 +15,9 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
+// The processor, the version of LLVM and the passes: what the code of a module depends on besides it.
+std::string compiler_text();
+
 // Optimises the module and compiles it to an object file in memory.
 std::string compile_object(llvm::Module& module);
 

@@ -40,7 +40,9 @@ class AdditionSource : public Source {
     std::string all = question + addition_answer(a, b, options_);
     auto last = static_cast<size_t>(addition_length(options_)) - 1;
     for (size_t i = 0; i < last; ++i) {
-      auto id = [&](size_t at) { return static_cast<int64_t>(alphabet.find(at < all.size() ? all[at] : '\n')); };
+      auto id = [&](size_t at) {
+        return static_cast<int64_t>(alphabet.find(at < all.size() ? all[at] : '\n'));
+      };
       bool counts = i + 1 >= question.size() && i + 1 < all.size();
       inputs[i] = id(i);
       labels[i] = counts ? id(i + 1) : ignored_label;

@@ -1,7 +1,7 @@
 // A task to learn from nothing: sums, spelled out. "123+45=168\n", padded with '\n' to one length.
 //
-// Which sums are held out is a hash of the two numbers in either order, so no sum of the test set is
-// ever trained, not even as b+a.
+// Which sums are held out is a hash of the two numbers in either order, so no sum of the test set
+// is ever trained, not even as b+a.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 namespace weft::data {
 
 struct AdditionOptions {
-  int digits = 3;            // of the longest numbers; 1 to 4
-  bool reversed = false;     // the answer's digits from the last to the first: far easier to learn
-  double held_out = 0.01;    // the part of all sums that is for testing
-  int64_t size = 100'000;    // samples in an epoch of training; the most sums to test
+  int digits = 3;          // of the longest numbers; 1 to 4
+  bool reversed = false;   // the answer's digits from the last to the first: far easier to learn
+  double held_out = 0.01;  // the part of all sums that is for testing
+  int64_t size = 100'000;  // samples in an epoch of training; the most sums to test
 };
 
 // Thirteen characters: '\n', '+', the digits, '='.
@@ -29,9 +29,9 @@ std::string addition_question(int64_t a, int64_t b);
 std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options);
 bool addition_held_out(int64_t a, int64_t b, const AdditionOptions& options);
 
-// Inputs i64 [length - 1], labels i64 [length - 1] the next characters; only those of the answer and
-// its end of line count, the others are ignored_label.
-// Training: random sums, none held out. Testing: held-out sums, the same in every epoch.
+// Inputs i64 [length - 1], labels i64 [length - 1] the next characters; only those of the answer
+// and its end of line count, the others are ignored_label. Training: random sums, none held out.
+// Testing: held-out sums, the same in every epoch.
 std::shared_ptr<const Source> addition_train(const AdditionOptions& options = {});
 std::shared_ptr<const Source> addition_test(const AdditionOptions& options = {});
 

@@ -1,12 +1,12 @@
 #include "weft/data/images.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "weft/base/error.h"
 #include "weft/io/cifar.h"
@@ -23,23 +23,32 @@ class ImageSource : public Source {
  public:
   ImageSource(std::shared_ptr<const Contents> contents, int64_t first, int64_t last,
               const Transforms& transforms, const Normalization& normalization)
-      : contents_(std::move(contents)), first_(first), last_(last),
+      : contents_(std::move(contents)),
+        first_(first),
+        last_(last),
+        image_bytes_(element_count(contents_->image)),
         transform_(contents_->image, transforms, normalization) {}
 
   int64_t size() const override { return last_ - first_; }
   Type input_type() const override { return {DType::f32, contents_->image}; }
   Shape label_shape() const override { return {}; }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
-    int64_t index = first_ + key.index;
-    const auto* pixels = reinterpret_cast<const uint8_t*>(contents_->pixels->data);
-    transform_.apply(key, pixels + index * element_count(contents_->image),
-                     reinterpret_cast<float*>(input));
-    *labels = contents_->labels[static_cast<size_t>(index)];
+    transform_.apply(key, pixels(key.index), reinterpret_cast<float*>(input));
+    *labels = contents_->labels[static_cast<size_t>(first_ + key.index)];
+  }
+  void expect(int64_t index) const override {
+    const uint8_t* bytes = pixels(index);
+    for (int64_t i = 0; i < image_bytes_; i += buffer_alignment) __builtin_prefetch(bytes + i);
   }
 
  private:
+  const uint8_t* pixels(int64_t index) const {
+    const auto* all = reinterpret_cast<const uint8_t*>(contents_->pixels->data);
+    return all + (first_ + index) * image_bytes_;
+  }
+
   std::shared_ptr<const Contents> contents_;
-  int64_t first_, last_;
+  int64_t first_, last_, image_bytes_;
   ImageTransform transform_;
 };
 
@@ -70,11 +79,13 @@ Files find_files(std::string_view format, std::string_view split, const std::str
       add_file(files, folder, {name, name + ".gz"});
     }
   } else if (format == "cifar") {
-    if (split == "test") add_file(files, folder, {"test_batch.bin", "test_batch_first1000.bin"});
+    if (split == "test")
+      add_file(files, folder, {"test_batch.bin", "test_batch_first1000.bin"});
     else
       for (int i = 1; i <= 5; ++i) add_file(files, folder, {fmt::format("data_batch_{}.bin", i)});
   } else {
-    throw Error(ErrorKind::usage, "[data] unknown format of images '{}'. Known: idx, cifar.", format);
+    throw Error(ErrorKind::usage, "[data] unknown format of images '{}'. Known: idx, cifar.",
+                format);
   }
   return files;
 }
@@ -98,8 +109,8 @@ const Known& find_known(std::string_view name) {
   };
   for (const Known& k : known)
     if (k.name == name) return k;
-  throw Error(ErrorKind::usage, "[data] unknown data set '{}'. Known: mnist, fashion-mnist, cifar10.",
-              name);
+  throw Error(ErrorKind::usage,
+              "[data] unknown data set '{}'. Known: mnist, fashion-mnist, cifar10.", name);
 }
 
 ImageDataset load_known(const Known& known, std::string_view split, const std::string& root) {
@@ -130,18 +141,20 @@ ImageDataset::ImageDataset(Contents contents)
                 contents.pixels->bytes / std::max<size_t>(pixels, 1), to_string(contents.image));
   for (size_t i = 0; i < contents.labels.size(); ++i)
     if (contents.labels[i] >= contents.classes)
-      throw Error(ErrorKind::data, "[data] {}: label {} of image {} is outside 0 to {}.", contents.name,
-                  contents.labels[i], i, contents.classes - 1);
+      throw Error(ErrorKind::data, "[data] {}: label {} of image {} is outside 0 to {}.",
+                  contents.name, contents.labels[i], i, contents.classes - 1);
   contents_ = std::make_shared<const Contents>(std::move(contents));
 }
 
 int64_t ImageDataset::label(int64_t index) const {
-  WEFT_CHECK(index >= 0 && index < size(), "[data] image {} is outside 0 to {}.", index, size() - 1);
+  WEFT_CHECK(index >= 0 && index < size(), "[data] image {} is outside 0 to {}.", index,
+             size() - 1);
   return contents_->labels[static_cast<size_t>(first_ + index)];
 }
 
 std::span<const uint8_t> ImageDataset::pixels(int64_t index) const {
-  WEFT_CHECK(index >= 0 && index < size(), "[data] image {} is outside 0 to {}.", index, size() - 1);
+  WEFT_CHECK(index >= 0 && index < size(), "[data] image {} is outside 0 to {}.", index,
+             size() - 1);
   auto count = static_cast<size_t>(element_count(contents_->image));
   const auto* all = reinterpret_cast<const uint8_t*>(contents_->pixels->data);
   return {all + static_cast<size_t>(first_ + index) * count, count};
@@ -209,8 +222,8 @@ ImageDataset images_from_idx(const std::string& images, const std::string& label
   io::IdxArray pixels = io::read_idx(images), answers = io::read_idx(labels);
   int rank = pixels.shape.size();
   if (pixels.dtype != DType::u8 || (rank != 3 && rank != 4))
-    throw Error(ErrorKind::data, "[data] {}: images are u8 [N, H, W] or u8 [N, C, H, W]. Got {}.", images,
-                to_string(Type{pixels.dtype, pixels.shape}));
+    throw Error(ErrorKind::data, "[data] {}: images are u8 [N, H, W] or u8 [N, C, H, W]. Got {}.",
+                images, to_string(Type{pixels.dtype, pixels.shape}));
   if (answers.dtype != DType::u8 || answers.shape.size() != 1)
     throw Error(ErrorKind::data, "[data] {}: labels are u8 [N]. Got {}.", labels,
                 to_string(Type{answers.dtype, answers.shape}));
@@ -247,7 +260,8 @@ ImageDataset images_from_cifar(const std::vector<std::string>& paths) {
   std::span<uint8_t> labels(contents.labels);
   for (size_t i = 0; i < files.size(); ++i) {
     size_t bytes = counts[i] * io::cifar_pixels;
-    io::split_cifar({files[i]->data, files[i]->bytes}, pixels.first(bytes), labels.first(counts[i]));
+    io::split_cifar({files[i]->data, files[i]->bytes}, pixels.first(bytes),
+                    labels.first(counts[i]));
     pixels = pixels.subspan(bytes);
     labels = labels.subspan(counts[i]);
   }
@@ -258,8 +272,8 @@ ImageDataset images_from_folder(std::string_view format, std::string_view split,
                                 const std::string& folder) {
   Files files = find_files(format, split, folder);
   if (!files.missing.empty())
-    throw Error(ErrorKind::data, "[data] {} of format {} needs {}, which is not in {}.", split, format,
-                files.missing, folder);
+    throw Error(ErrorKind::data, "[data] {} of format {} needs {}, which is not in {}.", split,
+                format, files.missing, folder);
   return read_files(format, files);
 }
 

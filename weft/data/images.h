@@ -1,10 +1,12 @@
 // Data sets of labelled images, held in memory as bytes.
 //
 //   data::ImageDataset train = data::mnist("train");
-//   for (auto [images, labels] : train.batches(128, {.shuffle = true})) ...   // f32 [B, C, H, W], i64 [B]
+//   for (auto [images, labels] : train.batches(128, {.shuffle = true})) ...   // f32 [B, C, H, W],
+//   i64 [B]
 //
-// A data set is a handle: copies, slices and transformed ones share the pixels. Loading one fails with
-// one line (ErrorKind::data) that says where it was looked for, or what is wrong with the file.
+// A data set is a handle: copies, slices and transformed ones share the pixels. Loading one fails
+// with one line (ErrorKind::data) that says where it was looked for, or what is wrong with the
+// file.
 #pragma once
 
 #include <atomic>
@@ -22,9 +24,9 @@ namespace weft::data {
 
 struct BatchOptions {
   bool shuffle = false;
-  std::optional<bool> drop_last = {};   // a short last batch; default: yes where shuffled
+  std::optional<bool> drop_last = {};  // a short last batch; default: yes where shuffled
   int64_t seed = 0;
-  std::optional<int64_t> epoch = {};    // default: 0, then one more for each call of batches()
+  std::optional<int64_t> epoch = {};  // default: 0, then one more for each call of batches()
   int prefetch = 2;
 };
 
@@ -76,7 +78,8 @@ ImageDataset cifar10(std::string_view split, const std::string& root = data_dire
 ImageDataset image_dataset(std::string_view name, std::string_view split,
                            const std::string& root = data_directory());
 
-// Any others. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]; as many classes as labels say.
+// Any others. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]; as many classes as labels
+// say.
 ImageDataset images_from_idx(const std::string& images, const std::string& labels);
 ImageDataset images_from_cifar(const std::vector<std::string>& paths);
 // A folder with the file names of MNIST (format: idx) or of CIFAR-10 (format: cifar).

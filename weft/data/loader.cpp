@@ -96,7 +96,8 @@ class Loader::Impl {
 
   void restore(const LoaderState& state) {
     if (state.epoch < 0 || state.position < 0 || state.position > batches_)
-      throw Error(ErrorKind::checkpoint, "[loader] cannot go on from batch {} of epoch {}: an epoch has {}.",
+      throw Error(ErrorKind::checkpoint,
+                  "[loader] cannot go on from batch {} of epoch {}: an epoch has {}.",
                   state.position, state.epoch, batches_);
     stop();
     free_.insert(free_.end(), ready_.begin(), ready_.end());
@@ -120,7 +121,8 @@ class Loader::Impl {
   // Takes back the slots that the caller let go, and adds one for each that it keeps.
   void reclaim() {
     std::unique_lock lock(mutex_);
-    auto kept = std::partition(lent_.begin(), lent_.end(), [](Slot* slot) { return !slot->unshared(); });
+    auto kept =
+        std::partition(lent_.begin(), lent_.end(), [](Slot* slot) { return !slot->unshared(); });
     free_.insert(free_.end(), kept, lent_.end());
     lent_.erase(kept, lent_.end());
     size_t wanted = lent_.size() + static_cast<size_t>(options_.prefetch) + 1;
@@ -200,13 +202,20 @@ class Loader::Impl {
     slot.valid = std::min(options_.batch_size, source_->size() - first);
     std::byte* input = slot.input_data();
     int64_t* labels = slot.label_data();
+    auto index_of = [&](int64_t row) {
+      return options_.shuffle ? order_[static_cast<size_t>(first + row)] : first + row;
+    };
+    constexpr int64_t ahead =
+        4;  // shuffled samples lie anywhere: waiting for memory took most of the time
     for (int64_t row = 0; row < slot.valid; ++row) {
-      int64_t index = options_.shuffle ? order_[static_cast<size_t>(first + row)] : first + row;
+      if (row + ahead < slot.valid) source_->expect(index_of(row + ahead));
+      int64_t index = index_of(row);
       source_->write({options_.seed, cursor_.epoch, index}, input, labels);
       input += sample_input_.bytes();
       labels += sample_labels_;
     }
-    std::memset(input, 0, slot.inputs->data->bytes - static_cast<size_t>(input - slot.input_data()));
+    std::memset(input, 0,
+                slot.inputs->data->bytes - static_cast<size_t>(input - slot.input_data()));
     std::fill(labels, slot.label_data() + label_type_.elements(), ignored_label);
     ++cursor_.position;
   }
@@ -216,16 +225,16 @@ class Loader::Impl {
   int64_t batches_ = 0, sample_labels_ = 0;
   Type sample_input_, input_type_, label_type_;
 
-  LoaderState state_;           // the caller's
-  std::deque<Slot> slots_;      // never shrinks; addresses are stable
-  std::vector<Slot*> lent_;     // those that the caller may still hold
+  LoaderState state_;        // the caller's
+  std::deque<Slot> slots_;   // never shrinks; addresses are stable
+  std::vector<Slot*> lent_;  // those that the caller may still hold
   double waited_ = 0;
 
-  LoaderState cursor_;          // the next batch to fill; of the thread while it runs
+  LoaderState cursor_;  // the next batch to fill; of the thread while it runs
   std::vector<int64_t> order_;
   int64_t ordered_epoch_ = -1;
 
-  std::mutex mutex_;            // of what follows
+  std::mutex mutex_;  // of what follows
   std::condition_variable work_, prepared_;
   std::vector<Slot*> free_, ready_;
   std::exception_ptr error_;

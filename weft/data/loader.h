@@ -2,12 +2,13 @@
 //
 //   data::Loader loader(dataset.source(), {.batch_size = 128, .shuffle = true, .seed = 1});
 //   data::Batch batch;
-//   while (loader.next(batch)) step(batch.inputs, batch.labels);   // one epoch; the next call begins another
+//   while (loader.next(batch)) step(batch.inputs, batch.labels);   // one epoch; the next call
+//   begins another
 //
-// What a sample looks like depends on (seed, epoch, index) only, so neither the depth of prefetching
-// nor a stop and restore() changes a bit. A thread of its own prepares batches ahead and sleeps
-// otherwise. Batches live in a ring of buffers: once it has filled, nothing is allocated, unless the
-// caller keeps tensors of older batches, which stay valid.
+// What a sample looks like depends on (seed, epoch, index) only, so neither the depth of
+// prefetching nor a stop and restore() changes a bit. A thread of its own prepares batches ahead
+// and sleeps otherwise. Batches live in a ring of buffers: once it has filled, nothing is
+// allocated, unless the caller keeps tensors of older batches, which stay valid.
 #pragma once
 
 #include <cstddef>
@@ -33,19 +34,22 @@ struct SampleKey {
 class Source {
  public:
   virtual ~Source() = default;
-  virtual int64_t size() const = 0;        // samples in an epoch
-  virtual Type input_type() const = 0;     // of one sample: f32 [C, H, W], or i64 [T]
-  virtual Shape label_shape() const = 0;   // of one sample, i64: [] or [T]
+  virtual int64_t size() const = 0;       // samples in an epoch
+  virtual Type input_type() const = 0;    // of one sample: f32 [C, H, W], or i64 [T]
+  virtual Shape label_shape() const = 0;  // of one sample, i64: [] or [T]
   // Writes one sample, input_type().bytes() and as many labels as label_shape() has.
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const = 0;
+  // Sample `index` is written soon: a hint to bring its bytes into the cache.
+  virtual void expect(int64_t index) const { static_cast<void>(index); }
 };
 
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  bool drop_last = false;  // else a short last batch is filled up with zeros, labelled ignored_label
+  bool drop_last =
+      false;  // else a short last batch is filled up with zeros, labelled ignored_label
   int64_t seed = 0;
-  int prefetch = 2;        // batches ahead; 0: none, and no thread
+  int prefetch = 2;  // batches ahead; 0: none, and no thread
 };
 
 struct Batch {
@@ -72,12 +76,12 @@ class Loader {
   // What `batch` held is given back first. Throws what reading a sample threw.
   bool next(Batch& batch);
 
-  int64_t size() const;               // samples in an epoch
+  int64_t size() const;  // samples in an epoch
   int64_t batches_per_epoch() const;
   int64_t batch_size() const;
-  Type input_type() const;            // of a batch
+  Type input_type() const;  // of a batch
   Type label_type() const;
-  LoaderState state() const;          // what next() will go on from
+  LoaderState state() const;  // what next() will go on from
   void restore(const LoaderState& state);
   // Seconds that next() has waited for the data since the last call of this.
   double take_waited_seconds();

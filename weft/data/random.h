@@ -13,8 +13,8 @@ namespace weft::data {
 enum class Choice : uint32_t { order = 1, augmentation, window, sum };
 
 // Four random words; `draw` tells several calls for one sample apart.
-inline std::array<uint32_t, 4> random_words(Choice choice, int64_t seed, int64_t epoch, int64_t index,
-                                            uint32_t draw = 0) {
+inline std::array<uint32_t, 4> random_words(Choice choice, int64_t seed, int64_t epoch,
+                                            int64_t index, uint32_t draw = 0) {
   auto low = [](int64_t x) { return static_cast<uint32_t>(x); };
   auto high = [](int64_t x) { return static_cast<uint32_t>(static_cast<uint64_t>(x) >> 32); };
   return philox({low(index), high(index), low(epoch), static_cast<uint32_t>(choice) | draw << 8},

@@ -40,7 +40,8 @@ class RandomWindows : public WindowSource {
  public:
   RandomWindows(const TokenDataset& data, int64_t seq_len) : WindowSource(data, seq_len) {
     if (data.size() <= seq_len)
-      throw Error(ErrorKind::data, "[data] {} tokens are too few for windows of seq_len {} and a label.",
+      throw Error(ErrorKind::data,
+                  "[data] {} tokens are too few for windows of seq_len {} and a label.",
                   data.size(), seq_len);
   }
   int64_t size() const override { return data_.size() / seq_len_; }
@@ -54,7 +55,8 @@ class AllWindows : public WindowSource {
  public:
   AllWindows(const TokenDataset& data, int64_t seq_len) : WindowSource(data, seq_len) {
     if (data.size() < 2)
-      throw Error(ErrorKind::data, "[data] {} tokens are too few: a label follows a token.", data.size());
+      throw Error(ErrorKind::data, "[data] {} tokens are too few: a label follows a token.",
+                  data.size());
   }
   int64_t size() const override { return (data_.size() - 1 + seq_len_ - 1) / seq_len_; }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
@@ -69,7 +71,8 @@ TokenDataset tokens_of(const io::Vocabulary& vocabulary, std::string_view text) 
 io::Vocabulary make_vocabulary(std::string_view tokenizer, std::string_view text) {
   if (tokenizer == "bytes") return io::Vocabulary::bytes();
   if (tokenizer == "characters") return io::Vocabulary::characters(text);
-  throw Error(ErrorKind::usage, "[data] unknown tokenizer '{}'. Known: bytes, characters.", tokenizer);
+  throw Error(ErrorKind::usage, "[data] unknown tokenizer '{}'. Known: bytes, characters.",
+              tokenizer);
 }
 
 }  // namespace
@@ -78,8 +81,8 @@ TokenDataset::TokenDataset(std::vector<int32_t> tokens, int64_t vocabulary_size)
     : vocabulary_size_(vocabulary_size) {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary_size)
-      throw Error(ErrorKind::data, "[data] token {} at position {} is outside 0 to {}.", tokens[i], i,
-                  vocabulary_size - 1);
+      throw Error(ErrorKind::data, "[data] token {} at position {} is outside 0 to {}.", tokens[i],
+                  i, vocabulary_size - 1);
   stream_ = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
   tokens_ = *stream_;
 }
@@ -103,7 +106,8 @@ TextDataset text(const std::string& path, const TextOptions& options) {
   WEFT_CHECK(options.val_split >= 0 && options.val_split < 1,
              "[data] val_split is at least 0 and below 1. Got {}.", options.val_split);
   std::string train = io::read_file(path, text_limit);
-  std::string validation = options.val_path.empty() ? "" : io::read_file(options.val_path, text_limit);
+  std::string validation =
+      options.val_path.empty() ? "" : io::read_file(options.val_path, text_limit);
   // Of both files, so that validation has no unknown characters.
   io::Vocabulary vocabulary = options.vocabulary
                                   ? *options.vocabulary

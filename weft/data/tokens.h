@@ -39,10 +39,10 @@ class TokenDataset {
 };
 
 struct TextOptions {
-  std::string_view tokenizer = "characters";         // or "bytes"
-  std::string val_path = {};                         // else the end of the file serves:
-  double val_split = 0.1;                            // this part of it
-  std::optional<io::Vocabulary> vocabulary = {};     // of an earlier run, instead of a new one
+  std::string_view tokenizer = "characters";      // or "bytes"
+  std::string val_path = {};                      // else the end of the file serves:
+  double val_split = 0.1;                         // this part of it
+  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of a new one
 };
 struct TextDataset {
   io::Vocabulary vocabulary;

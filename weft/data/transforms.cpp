@@ -24,7 +24,8 @@ ImageTransform::ImageTransform(const Shape& shape, const Transforms& transforms,
   WEFT_CHECK(plain || (mean.size() == channels && deviation.size() == channels),
              "[normalize] images have {} channels. Got {} means and {} deviations.", channels_,
              mean.size(), deviation.size());
-  for (double d : deviation) WEFT_CHECK(d > 0, "[normalize] deviations must be positive. Got {}.", d);
+  for (double d : deviation)
+    WEFT_CHECK(d > 0, "[normalize] deviations must be positive. Got {}.", d);
   for (size_t c = 0; c < channels; ++c)
     for (int byte = 0; byte < 256; ++byte)
       tables_.push_back(
@@ -40,12 +41,21 @@ void ImageTransform::apply(const SampleKey& key, const uint8_t* pixels, float* o
     across = below(2 * padding + 1, words[1]) - padding;
     mirrored = words[2] * 0x1p-32 < transforms_.random_horizontal_flip;
   }
+  bool moved = down != 0 || across != 0 || mirrored;
   for (int64_t c = 0; c < channels_; ++c) {
     const float* table = tables_.data() + c * 256;
+    if (!moved) {
+      const uint8_t* plane = pixels + c * height_ * width_;
+      out =
+          std::transform(plane, plane + height_ * width_, out, [&](uint8_t x) { return table[x]; });
+      continue;
+    }
     for (int64_t y = 0; y < height_; ++y, out += width_) {
       int64_t from = y + down;
-      if (from < 0 || from >= height_) std::fill(out, out + width_, table[0]);
-      else write_row(pixels + (c * height_ + from) * width_, table, across, mirrored, out);
+      if (from < 0 || from >= height_)
+        std::fill(out, out + width_, table[0]);
+      else
+        write_row(pixels + (c * height_ + from) * width_, table, across, mirrored, out);
     }
   }
 }

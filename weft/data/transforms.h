@@ -29,13 +29,15 @@ struct Transforms {
 class ImageTransform {
  public:
   // `shape` is [C, H, W].
-  ImageTransform(const Shape& shape, const Transforms& transforms, const Normalization& normalization);
+  ImageTransform(const Shape& shape, const Transforms& transforms,
+                 const Normalization& normalization);
 
   // pixels u8 [C, H, W] -> out f32 [C, H, W].
   void apply(const SampleKey& key, const uint8_t* pixels, float* out) const;
 
  private:
-  void write_row(const uint8_t* row, const float* table, int64_t shift, bool mirrored, float* out) const;
+  void write_row(const uint8_t* row, const float* table, int64_t shift, bool mirrored,
+                 float* out) const;
 
   int64_t channels_, height_, width_;
   Transforms transforms_;

@@ -1,17 +1,17 @@
 #include "weft/io/files.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include <xxhash.h>
 
 namespace weft::io {
 namespace {
@@ -40,7 +40,7 @@ struct OpenFile {
   OpenFile(const std::string& path, ErrorKind kind)
       : descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (descriptor.get() < 0) throw Error(kind, "cannot open {}: {}.", path, reason());
-    struct stat status {};
+    struct stat status{};
     if (fstat(descriptor.get(), &status) != 0)
       throw Error(kind, "cannot read {}: {}.", path, reason());
     if (!S_ISREG(status.st_mode)) throw Error(kind, "cannot read {}: not a regular file.", path);
@@ -126,7 +126,9 @@ uint64_t checksum_file(const std::string& path, ErrorKind kind) {
 }
 
 AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)), partial_(partial_name(path_)), checksum_(std::make_unique<RunningChecksum>()) {
+    : path_(std::move(path)),
+      partial_(partial_name(path_)),
+      checksum_(std::make_unique<RunningChecksum>()) {
   descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw Error(ErrorKind::failed, "cannot write {}: {}.", path_, reason());
 }
@@ -164,7 +166,8 @@ FileSummary AtomicFile::commit() {
   }
   if (rename(partial_.c_str(), path_.c_str()) != 0) fail("rename");
   int descriptor = std::exchange(descriptor_, -1);
-  if (close(descriptor) != 0) throw Error(ErrorKind::failed, "cannot close {}: {}.", path_, reason());
+  if (close(descriptor) != 0)
+    throw Error(ErrorKind::failed, "cannot close {}: {}.", path_, reason());
   sync_path(folder_of(path_), O_DIRECTORY);
   return {bytes_, checksum_->digest()};
 }
@@ -182,8 +185,7 @@ AtomicFolder::AtomicFolder(std::string path)
   std::error_code error;
   fs::remove_all(partial_, error);
   if (!error) fs::create_directories(partial_, error);
-  if (error)
-    throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path_, error.message());
+  if (error) throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path_, error.message());
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -228,8 +230,10 @@ std::string printable(std::string_view text) {
   std::string result;
   for (char c : text.substr(0, longest)) {
     auto code = static_cast<unsigned char>(c);
-    if (code < 0x20 || code == 0x7f) result += fmt::format("\\x{:02x}", code);
-    else result += c;
+    if (code < 0x20 || code == 0x7f)
+      result += fmt::format("\\x{:02x}", code);
+    else
+      result += c;
   }
   return text.size() > longest ? result + "..." : result;
 }

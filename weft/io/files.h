@@ -18,7 +18,8 @@ namespace weft::io {
 // The whole file. Throws if it is larger than `limit` bytes.
 std::string read_file(const std::string& path, size_t limit, ErrorKind kind = ErrorKind::data);
 
-// The file's bytes, read-only, without a copy; they stay valid when the file is replaced or removed.
+// The file's bytes, read-only, without a copy; they stay valid when the file is replaced or
+// removed.
 std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind = ErrorKind::data);
 
 // XXH3 (64 bits) of the contents, as `xxhsum -H3` prints it.

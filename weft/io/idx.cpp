@@ -1,11 +1,11 @@
 #include "weft/io/idx.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
+
+#include <zlib.h>
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
@@ -21,7 +21,8 @@ constexpr uint64_t largest_ratio = 1032;
 class Reader {
  public:
   Reader(const Buffer& bytes, std::string_view name) : bytes_(bytes), name_(name) {
-    gzipped_ = bytes.bytes >= 2 && bytes.data[0] == std::byte{0x1f} && bytes.data[1] == std::byte{0x8b};
+    gzipped_ =
+        bytes.bytes >= 2 && bytes.data[0] == std::byte{0x1f} && bytes.data[1] == std::byte{0x8b};
     if (!gzipped_) return;
     // 16 + 15: a gzip wrapper, the largest window.
     if (inflateInit2(&stream_, 16 + 15) != Z_OK)
@@ -42,8 +43,8 @@ class Reader {
   void read(void* into, uint64_t count, std::string_view part) {
     if (gzipped_) return read_inflated(into, count, part);
     if (count > bytes_.bytes - position_)
-      throw Error(ErrorKind::data, "[idx] {}: truncated: {} takes {} bytes, {} are left of {}.", name_,
-                  part, count, bytes_.bytes - position_, bytes_.bytes);
+      throw Error(ErrorKind::data, "[idx] {}: truncated: {} takes {} bytes, {} are left of {}.",
+                  name_, part, count, bytes_.bytes - position_, bytes_.bytes);
     if (count > 0) std::memcpy(into, bytes_.data + position_, count);
     position_ += count;
   }
@@ -75,7 +76,8 @@ class Reader {
         position_ += chunk;
       }
       int status = inflate(&stream_, Z_NO_FLUSH);
-      if (status == Z_STREAM_END || (status == Z_BUF_ERROR && position_ == bytes_.bytes)) return status;
+      if (status == Z_STREAM_END || (status == Z_BUF_ERROR && position_ == bytes_.bytes))
+        return status;
       if (status != Z_OK && status != Z_BUF_ERROR)
         throw Error(ErrorKind::data, "[idx] {}: corrupt gzip data near byte {} ({}).", name_,
                     position_ - stream_.avail_in, stream_.msg != nullptr ? stream_.msg : "zlib");
@@ -95,8 +97,9 @@ class Reader {
       next += made;
       left -= made;
       if (stream_.avail_out > 0)
-        throw Error(ErrorKind::data, "[idx] {}: truncated: {} takes {} bytes, the gzip stream has {}.",
-                    name_, part, count, count - left);
+        throw Error(ErrorKind::data,
+                    "[idx] {}: truncated: {} takes {} bytes, the gzip stream has {}.", name_, part,
+                    count, count - left);
     }
   }
 
@@ -109,17 +112,24 @@ class Reader {
 
 DType parse_code(unsigned code, std::string_view name) {
   switch (code) {
-    case 0x08: return DType::u8;
-    case 0x09: return DType::i8;
-    case 0x0b: return DType::i16;
-    case 0x0c: return DType::i32;
-    case 0x0d: return DType::f32;
-    case 0x0e: return DType::f64;
+    case 0x08:
+      return DType::u8;
+    case 0x09:
+      return DType::i8;
+    case 0x0b:
+      return DType::i16;
+    case 0x0c:
+      return DType::i32;
+    case 0x0d:
+      return DType::f32;
+    case 0x0e:
+      return DType::f64;
     default:
-      throw Error(ErrorKind::data,
-                  "[idx] {}: unknown element type 0x{:02x}; known: 08 u8, 09 i8, 0b i16, 0c i32, 0d "
-                  "f32, 0e f64.",
-                  name, code);
+      throw Error(
+          ErrorKind::data,
+          "[idx] {}: unknown element type 0x{:02x}; known: 08 u8, 09 i8, 0b i16, 0c i32, 0d "
+          "f32, 0e f64.",
+          name, code);
   }
 }
 
@@ -130,8 +140,8 @@ Shape read_shape(Reader& reader, int rank, std::string_view name) {
     reader.read(b.data(), b.size(), "the header");
     int64_t extent = int64_t{b[0]} << 24 | int64_t{b[1]} << 16 | int64_t{b[2]} << 8 | int64_t{b[3]};
     if (extent > std::numeric_limits<int32_t>::max())
-      throw Error(ErrorKind::data, "[idx] {}: axis {} has extent {}, over the limit of {}.", name, axis,
-                  extent, std::numeric_limits<int32_t>::max());
+      throw Error(ErrorKind::data, "[idx] {}: axis {} has extent {}, over the limit of {}.", name,
+                  axis, extent, std::numeric_limits<int32_t>::max());
     shape.push_back(extent);
   }
   return shape;
@@ -149,11 +159,12 @@ uint64_t checked_size(const IdxArray& array, const Reader& reader, std::string_v
     throw Error(ErrorKind::data, "[idx] {}: the header counts {}, more than any file holds.", name,
                 to_string(type));
   if (reader.gzipped() && type.bytes() > reader.most_left())
-    throw Error(ErrorKind::data, "[idx] {}: the header counts {}, but the file cannot inflate to that.",
-                name, to_string(type));
+    throw Error(ErrorKind::data,
+                "[idx] {}: the header counts {}, but the file cannot inflate to that.", name,
+                to_string(type));
   if (!reader.gzipped() && type.bytes() != reader.most_left())
-    throw Error(ErrorKind::data, "[idx] {}: the header counts {}, which take {} bytes. Got {}.", name,
-                to_string(type), type.bytes(), reader.most_left());
+    throw Error(ErrorKind::data, "[idx] {}: the header counts {}, which take {} bytes. Got {}.",
+                name, to_string(type), type.bytes(), reader.most_left());
   return type.bytes();
 }
 
@@ -171,8 +182,8 @@ IdxArray parse_idx(const std::shared_ptr<Buffer>& bytes, std::string_view name) 
   reader.read(magic.data(), magic.size(), "the header");
   if (magic[0] != 0 || magic[1] != 0)
     throw Error(ErrorKind::data,
-                "[idx] {}: wrong magic {:02x}{:02x}{:02x}{:02x}, an IDX file begins with 0000.", name,
-                magic[0], magic[1], magic[2], magic[3]);
+                "[idx] {}: wrong magic {:02x}{:02x}{:02x}{:02x}, an IDX file begins with 0000.",
+                name, magic[0], magic[1], magic[2], magic[3]);
   IdxArray array;
   array.dtype = parse_code(magic[2], name);
   int rank = magic[3];

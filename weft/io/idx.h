@@ -1,10 +1,11 @@
-// IDX files, the format of MNIST and its relatives: a typed array with a big-endian header, plain or
-// gzipped. Format: "THE IDX FILE FORMAT" in Y. LeCun, C. Cortes, C. Burges, "The MNIST database".
+// IDX files, the format of MNIST and its relatives: a typed array with a big-endian header, plain
+// or gzipped. Format: "THE IDX FILE FORMAT" in Y. LeCun, C. Cortes, C. Burges, "The MNIST
+// database".
 //
 //   0x00 0x00, dtype code, rank, then `rank` extents as 32-bit integers, then the elements.
 //
-// Errors (ErrorKind::data) name the file, what is wrong and the limit. Nothing is allocated before the
-// header's counts have been checked against the size of the file.
+// Errors (ErrorKind::data) name the file, what is wrong and the limit. Nothing is allocated before
+// the header's counts have been checked against the size of the file.
 #pragma once
 
 #include <memory>

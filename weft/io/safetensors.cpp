@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "weft/base/parallel.h"
 #include "weft/io/safetensors_header.h"
@@ -16,7 +17,8 @@ namespace {
 }
 
 // Refuses tensors that overlap or leave bytes to nobody, as the format demands.
-void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries, uint64_t data_bytes) {
+void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
+                    uint64_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -53,7 +55,8 @@ std::string quoted_json(const std::string& text) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorKind::checkpoint, "[safetensors] name '{}' is not valid UTF-8.", printable(text));
+    throw Error(ErrorKind::checkpoint, "[safetensors] name '{}' is not valid UTF-8.",
+                printable(text));
   }
 }
 
@@ -150,19 +153,21 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   });
   std::vector<std::string_view> names;
   for (const NamedBytes& tensor : tensors) {
-    WEFT_ASSERT(tensor.bytes.size() == tensor.type.bytes(), "'{}' is {} but has {} bytes", tensor.name,
-                to_string(tensor.type), tensor.bytes.size());
+    WEFT_ASSERT(tensor.bytes.size() == tensor.type.bytes(), "'{}' is {} but has {} bytes",
+                tensor.name, to_string(tensor.type), tensor.bytes.size());
     names.push_back(tensor.name);
   }
   std::sort(names.begin(), names.end());
   auto twin = std::adjacent_find(names.begin(), names.end());
-  WEFT_CHECK(twin == names.end(), "[safetensors] two tensors have the name '{}'; {} was not written.",
-             printable(*twin), path);
+  WEFT_CHECK(twin == names.end(),
+             "[safetensors] two tensors have the name '{}'; {} was not written.", printable(*twin),
+             path);
   WEFT_CHECK(!std::binary_search(names.begin(), names.end(), "__metadata__"),
              "[safetensors] no tensor can have the name '__metadata__'; {} was not written.", path);
   std::string header = make_header(tensors, order, metadata);
-  WEFT_CHECK(header.size() <= header_limit, "[safetensors] header of {} bytes, over the limit of {}.",
-             header.size(), header_limit);
+  WEFT_CHECK(header.size() <= header_limit,
+             "[safetensors] header of {} bytes, over the limit of {}.", header.size(),
+             header_limit);
   AtomicFile file(path);
   std::array<uint8_t, 8> size{};
   for (size_t i = 0; i < size.size(); ++i) size[i] = static_cast<uint8_t>(header.size() >> (8 * i));

@@ -1,6 +1,7 @@
 // Safetensors files: named tensors as they lie in memory, after a JSON header.
-// Format: the README of the safetensors library, "Format". Eight bytes of header size (little-endian),
-// the header {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {text: text}}, the bytes.
+// Format: the README of the safetensors library, "Format". Eight bytes of header size
+// (little-endian), the header {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__":
+// {text: text}}, the bytes.
 //
 // A file that breaks the format is refused as a whole, before any tensor is used, with one line
 // (ErrorKind::checkpoint) that names the file, the tensor and the rule.
@@ -37,7 +38,7 @@ class Safetensors {
 
   const std::vector<Entry>& entries() const { return entries_; }  // ascending by name
   const Metadata& metadata() const { return metadata_; }
-  const Entry* find(std::string_view name) const;                 // null if absent
+  const Entry* find(std::string_view name) const;  // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
   // Zero-copy where the file aligns the elements (ours always does), else a copy. Throws if absent.
   Tensor tensor(std::string_view name) const;
@@ -55,8 +56,8 @@ struct NamedBytes {
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
 };
 
-// Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are laid
-// out by falling element size, then name, so that each is aligned. Throws for duplicate names.
+// Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are
+// laid out by falling element size, then name, so that each is aligned. Throws for duplicate names.
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata = {});
 
@@ -68,11 +69,12 @@ NamedVariables by_name(std::span<const Variable> variables);  // Variable::name(
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
                              const Metadata& metadata = {{"format", "pt"}});
 
-// Overwrites the variables with the tensors of their names. Nothing changes unless every variable is
-// in the file with its type, and nothing else is; the error lists what differs.
+// Overwrites the variables with the tensors of their names. Nothing changes unless every variable
+// is in the file with its type, and nothing else is; the error lists what differs.
 void load_into(const std::string& path, const NamedVariables& variables);
 
-// The same for span<const Variable>, and for a model: parameters and buffers, named from it downwards.
+// The same for span<const Variable>, and for a model: parameters and buffers, named from it
+// downwards.
 inline FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
                                     const Metadata& metadata = {{"format", "pt"}}) {
   return save_safetensors(path, by_name(variables), metadata);

@@ -1,9 +1,10 @@
 #include "weft/io/safetensors_header.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
@@ -17,7 +18,8 @@ std::optional<DType> find_dtype(std::string_view text) {
   return std::nullopt;
 }
 
-// Takes the JSON event by event: no tree is built, and nothing deeper than an entry's lists is read.
+// Takes the JSON event by event: no tree is built, and nothing deeper than an entry's lists is
+// read.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(Header& header, std::string_view file) : header_(header), file_(file) {}
@@ -41,7 +43,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(size_t) override {
-    if (depth_ != 2 || in_metadata_ || in_list_ || field_ == "dtype") fail("a list stands out of place");
+    if (depth_ != 2 || in_metadata_ || in_list_ || field_ == "dtype")
+      fail("a list stands out of place");
     in_list_ = true;
     return true;
   }
@@ -51,7 +54,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(std::string& text) override {
     if (depth_ == 2 && in_metadata_) {
-      if (!header_.metadata.emplace(field_, text).second) fail("a key of __metadata__ is there twice");
+      if (!header_.metadata.emplace(field_, text).second)
+        fail("a key of __metadata__ is there twice");
     } else if (depth_ == 2 && field_ == "dtype" && !in_list_) {
       auto dtype = find_dtype(text);
       if (!dtype) fail_entry(fmt::format("unknown dtype '{}'", printable(text)));
@@ -69,7 +73,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return refuse("null"); }
   bool boolean(bool) override { return refuse("a boolean"); }
   bool number_integer(int64_t) override { return refuse("a negative number"); }
-  bool number_float(double, const std::string&) override { return refuse("a fraction or huge number"); }
+  bool number_float(double, const std::string&) override {
+    return refuse("a fraction or huge number");
+  }
   bool binary(binary_t&) override { return refuse("binary data"); }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     fail(fmt::format("the header is not valid JSON near its byte {}", position));
@@ -94,17 +100,22 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   void begin_field(std::string_view field) {
     bool again = false;
-    if (field == "dtype") again = std::exchange(has_dtype_, true);
-    else if (field == "shape") again = std::exchange(has_shape_, true);
-    else if (field == "data_offsets") again = std::exchange(offsets_, 0) >= 0;
-    else fail_entry(fmt::format("unknown key '{}'", printable(field)));
+    if (field == "dtype")
+      again = std::exchange(has_dtype_, true);
+    else if (field == "shape")
+      again = std::exchange(has_shape_, true);
+    else if (field == "data_offsets")
+      again = std::exchange(offsets_, 0) >= 0;
+    else
+      fail_entry(fmt::format("unknown key '{}'", printable(field)));
     if (again) fail_entry(fmt::format("key '{}' is there twice", field));
   }
 
   bool add_extent(uint64_t extent) {
     if (entry_.type.shape.size() == max_rank)
       fail_entry(fmt::format("rank is over the limit of {}", max_rank));
-    if (extent > static_cast<uint64_t>(INT64_MAX)) fail_entry("an extent is over the limit of 2^63 - 1");
+    if (extent > static_cast<uint64_t>(INT64_MAX))
+      fail_entry("an extent is over the limit of 2^63 - 1");
     entry_.type.shape.push_back(static_cast<int64_t>(extent));
     return true;
   }
@@ -125,8 +136,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       overflow |= __builtin_mul_overflow(largest, std::max<int64_t>(extent, 1), &largest);
     if (overflow) fail_entry(fmt::format("shape {} is too large", to_string(entry_.type.shape)));
     if (entry_.type.bytes() != entry_.end - entry_.begin)
-      fail_entry(fmt::format("{} does not take the {} bytes of its data_offsets", to_string(entry_.type),
-                             entry_.end - entry_.begin));
+      fail_entry(fmt::format("{} does not take the {} bytes of its data_offsets",
+                             to_string(entry_.type), entry_.end - entry_.begin));
     header_.entries.push_back(std::move(entry_));
   }
 

@@ -27,7 +27,8 @@ struct Header {
   size_t bytes = 0;  // with the eight of its size: where the data begins
 };
 
-// Throws Error(checkpoint) naming `file`. Whether offsets fit the file and each other is not checked.
+// Throws Error(checkpoint) naming `file`. Whether offsets fit the file and each other is not
+// checked.
 Header parse_header(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace weft::io

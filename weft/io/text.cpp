@@ -1,8 +1,9 @@
 #include "weft/io/text.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
@@ -67,7 +68,8 @@ Vocabulary::Vocabulary(std::vector<char32_t> characters) : characters_(std::move
 Vocabulary Vocabulary::bytes() { return Vocabulary({}); }
 
 Vocabulary Vocabulary::characters(std::string_view text) {
-  if (text.empty()) throw Error(ErrorKind::data, "[text] a vocabulary of characters needs some text.");
+  if (text.empty())
+    throw Error(ErrorKind::data, "[text] a vocabulary of characters needs some text.");
   std::vector<bool> seen(0x110000);
   std::vector<char32_t> characters;
   for (size_t offset = 0; offset < text.size();) {
@@ -95,10 +97,11 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
     char32_t code = next_code_point(text, offset);
     auto found = ids_.find(code);
     if (found == ids_.end())
-      throw Error(ErrorKind::data,
-                  "[text] character U+{:04X} '{}' at offset {} is not among the {} of the vocabulary.",
-                  static_cast<uint32_t>(code), printable(text.substr(start, offset - start)), start,
-                  size());
+      throw Error(
+          ErrorKind::data,
+          "[text] character U+{:04X} '{}' at offset {} is not among the {} of the vocabulary.",
+          static_cast<uint32_t>(code), printable(text.substr(start, offset - start)), start,
+          size());
     ids.push_back(found->second);
   }
   return ids;
@@ -110,8 +113,10 @@ std::string Vocabulary::decode(std::span<const int32_t> ids) const {
     if (ids[i] < 0 || ids[i] >= size())
       throw Error(ErrorKind::data, "[text] token {} at position {} is outside 0 to {}.", ids[i], i,
                   size() - 1);
-    if (characters_.empty()) text += static_cast<char>(static_cast<unsigned char>(ids[i]));
-    else append_utf8(text, characters_[static_cast<size_t>(ids[i])]);
+    if (characters_.empty())
+      text += static_cast<char>(static_cast<unsigned char>(ids[i]));
+    else
+      append_utf8(text, characters_[static_cast<size_t>(ids[i])]);
   }
   return text;
 }
@@ -140,7 +145,8 @@ Vocabulary Vocabulary::from_json(std::string_view text, std::string_view name) {
   for (size_t i = 0; i < list->size(); ++i) {
     const auto* character = (*list)[i].get_ptr<const std::string*>();
     size_t end = 0;
-    char32_t code = character != nullptr && !character->empty() ? next_code_point(*character, end) : 0;
+    char32_t code =
+        character != nullptr && !character->empty() ? next_code_point(*character, end) : 0;
     if (end == 0 || end != character->size())
       bad_vocabulary(name, fmt::format("entry {} is not a single character", i));
     if (i > 0 && code <= characters.back())

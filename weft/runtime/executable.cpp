@@ -8,6 +8,7 @@
 #include "weft/base/log.h"
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
+#include "weft/passes/passes.h"
 
 namespace weft {
 
@@ -127,5 +128,13 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     results_[i]->data = std::move(buffer);
   }
   return results_;
+}
+
+std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
+                                          std::shared_ptr<Workspace> workspace,
+                                          const std::vector<std::string>& skip) {
+  Plan plan = make_plan(graph, {.library = &library, .threads = thread_count(), .skip = skip});
+  if (library.name() == "null") workspace = nullptr;
+  return std::make_unique<Executable>(std::move(plan), library, std::move(workspace));
 }
 }  // namespace weft

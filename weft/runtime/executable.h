@@ -63,4 +63,10 @@ class Executable {
   bool profiling_ = false;
 };
 
+// Plans `graph` for the library and compiles it; optional passes named in `skip` are left out. On the null
+// library, and with a null workspace, the plan is all.
+std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
+                                          std::shared_ptr<Workspace> workspace,
+                                          const std::vector<std::string>& skip = {});
+
 }  // namespace weft

@@ -3,10 +3,8 @@
 #include <cstring>
 
 #include "weft/base/buffer.h"
-#include "weft/base/parallel.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
-#include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/trace.h"
 
@@ -38,10 +36,8 @@ void eval(std::span<const Tensor> values) {
   if (wanted.empty()) return;
   Graph graph;
   graph.outputs = wanted;
-  const KernelLibrary& device = library("auto");
-  Plan plan = make_plan(graph, {.library = &device, .threads = thread_count()});
-  Executable executable(std::move(plan), device, std::make_shared<Workspace>());
-  std::span<const Value> results = executable.run({});
+  auto executable = compile_graph(graph, library("auto"), std::make_shared<Workspace>());
+  std::span<const Value> results = executable->run({});
   for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
 }
 
@@ -115,13 +111,9 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   for (State::Cached& cached : state_->cache)
     if (std::ranges::equal(cached.types, types)) return *cached.executable;
   const CompileOptions& options = state_->options;
-  const KernelLibrary& device = library(options.device);
   Graph graph = detail::capture(state_->function, types, options.mode);
-  Plan plan = make_plan(graph, {.library = &device, .threads = thread_count(), .skip = options.skip});
-  bool runs = device.name() != "null";
   state_->cache.push_back({{types.begin(), types.end()},
-                           std::make_unique<Executable>(std::move(plan), device,
-                                                        runs ? shared_workspace() : nullptr)});
+                           compile_graph(graph, library(options.device), shared_workspace(), options.skip)});
   return *state_->cache.back().executable;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "weft/base/error.h"
+#include "weft/base/suggest.h"
 #include "weft/io/files.h"
 
 extern char** environ;
@@ -175,32 +176,13 @@ class Reader {
   const RecipeKey& key_;
 };
 
-// Levenshtein distance; keys are short.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = row[j];
-      row[j] = next;
-    }
-  }
-  return row.back();
-}
-
 [[noreturn]] void unknown_key(const Origin& origin, const YAML::Node& node, const std::string& path) {
-  std::string_view nearest;
-  size_t best = 4;
-  for (const RecipeKey& key : recipe_keys())
-    if (size_t d = distance(path, key.path); d < best) {
-      best = d;
-      nearest = key.path;
-    }
+  std::vector<std::string_view> known;
+  for (const RecipeKey& key : recipe_keys()) known.push_back(key.path);
+  std::string_view similar = nearest(path, known);
   fail(origin, node, io::printable(path),
-       nearest.empty() ? "is no recipe key. Hint: weft config reference lists them."
-                       : fmt::format("is no recipe key. Did you mean {}?", nearest));
+       similar.empty() ? "is no recipe key. Hint: weft config reference lists them."
+                       : fmt::format("is no recipe key. Did you mean {}?", similar));
 }
 
 bool is_section(const std::string& name) {

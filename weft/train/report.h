@@ -3,8 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <functional>
-#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,7 +38,7 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine);
 struct StepReport {
   std::string name;                 // "train"
   const Plan* plan = nullptr;
-  int per_update = 1;               // how often it runs per update; 0: not at all (evaluation)
+  int64_t per_update = 1;           // how often it runs per update; 0: not at all (evaluation)
 };
 
 // All that `weft plan` prints, and plan.json holds.
@@ -57,6 +56,9 @@ struct RunReport {
   size_t total_bytes() const { return state_bytes() + arena_bytes; }
 };
 
+// `steps` as planned; the machine gives the time.
+RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps, size_t accumulator_bytes,
+                      const MachineSpec& machine);
 std::string to_table(const RunReport& report);
 std::string to_table(const std::vector<ModuleCost>& modules);
 std::string to_json(const RunReport& report);
@@ -98,7 +100,7 @@ std::string to_table(const ClosingReport& report);
 // Prints lines and appends them to log.jsonl. On a terminal the line in progress is drawn over.
 class Reporter {
  public:
-  // `log_path` empty: no file.
+  // `out` null: nothing on the screen; `log_path` empty: no file.
   Reporter(std::FILE* out, const std::string& log_path);
   ~Reporter();
   Reporter(const Reporter&) = delete;
@@ -113,10 +115,10 @@ class Reporter {
 
  private:
   void clear_live();
-  void log(const std::string& json);
+  void log(const std::string& line);
 
   std::FILE* out_;
-  std::FILE* log_ = nullptr;
+  std::unique_ptr<std::FILE, decltype(&std::fclose)> log_{nullptr, &std::fclose};
   bool terminal_ = false, live_shown_ = false;
   double last_live_ = 0;
   std::string last_line_;

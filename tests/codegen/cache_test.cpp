@@ -1,0 +1,96 @@
+// The disk cache of compiled kernels, and kernels compiled by several threads at once.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "tests/codegen/fused_step.h"
+#include "weft/codegen/object_cache.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+
+namespace {
+// A cache folder of its own while it lives.
+class CacheFolder {
+ public:
+  explicit CacheFolder(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / ("weft-test-" + name + "-" + std::to_string(getpid()))) {
+    const char* saved = getenv("WEFT_CACHE_DIR");
+    if (saved != nullptr) saved_ = saved;
+    setenv("WEFT_CACHE_DIR", path_.c_str(), 1);
+  }
+  ~CacheFolder() {
+    if (saved_.empty()) unsetenv("WEFT_CACHE_DIR");
+    else setenv("WEFT_CACHE_DIR", saved_.c_str(), 1);
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> result;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path_ / "kernels", error)) result.push_back(entry.path());
+    return result;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::string saved_;
+};
+}  // namespace
+
+TEST_SUITE("codegen cache") {
+  TEST_CASE("objects come back as they were written") {
+    CacheFolder folder("objects");
+    CHECK_FALSE(loop::read_object("text").has_value());
+    loop::write_object("text", "machine code");
+    REQUIRE(folder.files().size() == 1);
+    CHECK(loop::read_object("text") == "machine code");
+    CHECK_FALSE(loop::read_object("other text").has_value());
+  }
+  TEST_CASE("damaged and foreign files are ignored and written anew") {
+    CacheFolder folder("damage");
+    loop::write_object("text", "machine code");
+    std::filesystem::path file = folder.files().at(0);
+    auto size = std::filesystem::file_size(file);
+    for (uintmax_t at : {uintmax_t{0}, uintmax_t{9}, size - 1}) {
+      std::fstream damage(file, std::ios::in | std::ios::out | std::ios::binary);
+      damage.seekp(static_cast<std::streamoff>(at));
+      damage.put('\x7f');
+      damage.close();
+      CHECK_FALSE(loop::read_object("text").has_value());
+      loop::write_object("text", "machine code");
+      CHECK(loop::read_object("text") == "machine code");
+    }
+    std::filesystem::resize_file(file, size - 1);
+    CHECK_FALSE(loop::read_object("text").has_value());
+    std::ofstream(file, std::ios::trunc) << "";
+    CHECK_FALSE(loop::read_object("text").has_value());
+  }
+  TEST_CASE("kernels are written to the folder, and work without one") {
+    CacheFolder folder("kernels");
+    test::check({input({DType::f32, {7771}}, 0) * 3.0});
+    CHECK(folder.files().size() == 1);
+    std::filesystem::remove_all(folder.path());
+    std::ofstream(folder.path()) << "a file where the folder should be";
+    test::check({input({DType::f32, {7772}}, 0) * 3.0});
+    std::filesystem::remove(folder.path());
+  }
+  TEST_CASE("equal kernels are compiled once per process") {
+    test::FusedStep first({exp(input({DType::f32, {50}}, 0))}), second({exp(input({DType::f32, {5, 10}}, 0))});
+    CHECK(compile_cpu(first.step).code == compile_cpu(second.step).code);
+  }
+  TEST_CASE("threads compile at the same time") {
+    std::vector<test::FusedStep> steps;
+    for (int64_t i = 0; i < 8; ++i) steps.emplace_back(std::vector<Value>{tanh(input({DType::f32, {100 + i}}, 0))});
+    std::vector<CompiledKernel> kernels(steps.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < steps.size(); ++i)
+      threads.emplace_back([&, i] { kernels[i] = compile_cpu(steps[i].step); });
+    for (auto& thread : threads) thread.join();
+    for (const auto& kernel : kernels) CHECK(kernel.stages.size() == 1);
+  }
+}

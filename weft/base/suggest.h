@@ -1,0 +1,13 @@
+// "Did you mean ...?": the known word that is nearest to a mistyped one.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace weft {
+
+// By Levenshtein's distance; empty where none is within `most` edits.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> known,
+                         size_t most = 3);
+
+}  // namespace weft

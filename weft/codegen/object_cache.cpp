@@ -1,0 +1,66 @@
+#include "weft/codegen/object_cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "weft/base/env.h"
+#include "weft/base/hash.h"
+#include "weft/base/log.h"
+
+namespace weft::loop {
+namespace {
+struct Header {
+  char magic[8];
+  uint64_t text_hash;   // with another seed than the file's name
+  uint64_t bytes;       // of the object that follows
+  uint64_t checksum;
+};
+constexpr char magic[8] = {'w', 'e', 'f', 't', 'o', 'b', 'j', '1'};
+
+Header header_of(std::string_view text, std::string_view object) {
+  Header header{.magic = {}, .text_hash = hash_text(text, 1), .bytes = object.size(),
+                .checksum = hash_text(object)};
+  std::memcpy(header.magic, magic, sizeof magic);
+  return header;
+}
+
+std::filesystem::path folder() { return std::filesystem::path(cache_directory()) / "kernels"; }
+std::filesystem::path path_of(std::string_view text) {
+  return folder() / (to_hex(hash_text(text)) + ".o");
+}
+}  // namespace
+
+std::optional<std::string> read_object(std::string_view text) {
+  std::ifstream file(path_of(text), std::ios::binary);
+  std::string content(std::istreambuf_iterator<char>(file), {});
+  if (content.size() < sizeof(Header)) return std::nullopt;
+  std::string object = content.substr(sizeof(Header));
+  Header expected = header_of(text, object);
+  if (std::memcmp(content.data(), &expected, sizeof expected) != 0) return std::nullopt;
+  return object;
+}
+
+void write_object(std::string_view text, std::string_view object) {
+  static std::atomic<int> count{0};
+  std::error_code error;
+  std::filesystem::create_directories(folder(), error);
+  std::filesystem::path path = path_of(text), partial = path;
+  partial += "." + std::to_string(getpid()) + "." + std::to_string(count++);
+  std::ofstream file(partial, std::ios::binary);
+  Header header = header_of(text, object);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(object.data(), static_cast<std::streamsize>(object.size()));
+  file.close();
+  if (file) std::filesystem::rename(partial, path, error);
+  if (!file || error) {
+    log::debug(1, "kernel cache: cannot write {}", path.string());
+    std::filesystem::remove(partial, error);
+  }
+}
+
+}  // namespace weft::loop

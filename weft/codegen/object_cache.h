@@ -1,0 +1,17 @@
+// Compiled kernels on disk, in cache_directory()/kernels: one file per kernel, named by the hash of
+// everything that determines its machine code. A cache that is missing, unwritable or damaged costs
+// time, never an error.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weft::loop {
+
+// `text` is all that the object depends on. Files that are not whole and of this very text are ignored.
+std::optional<std::string> read_object(std::string_view text);
+// Appears under its final name at once, or not at all.
+void write_object(std::string_view text, std::string_view object);
+
+}  // namespace weft::loop

@@ -1,0 +1,301 @@
+#include "weft/train/checkpoint.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/hash.h"
+#include "weft/io/safetensors.h"
+
+namespace weft::train {
+namespace {
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr size_t small_file = size_t{16} << 20;  // bytes; of every file but tensors
+constexpr int manifest_format = 1;
+constexpr const char* required[] = {"model.safetensors", "config.json", "state-optimizer.safetensors",
+                                    "data.json", "rng.json", "recipe.yaml"};
+
+std::string join(const std::string& folder, std::string_view name) {
+  return (fs::path(folder) / name).string();
+}
+
+json read_json(const std::string& path) {
+  std::string text = io::read_file(path, small_file, ErrorKind::checkpoint);
+  try {
+    return json::parse(text);
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::checkpoint, "{}: not JSON: {}.", path, io::printable(error.what()));
+  }
+}
+
+// Reads fields of a file; what is missing or of another kind names it.
+template <class Read>
+auto fields_of(const std::string& path, Read read) {
+  json contents = read_json(path);
+  try {
+    return read(contents);
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, io::printable(error.what()));
+  }
+}
+
+json to_json(const nn::Options& options) {
+  json result = json::object();
+  for (const auto& [key, option] : options.entries())
+    std::visit([&, &name = key](const auto& value) { result[name] = value; }, option);
+  return result;
+}
+
+json to_json(const Progress& progress) {
+  auto number = [](const std::optional<double>& value) { return value ? json(*value) : json(); };
+  return {{"step", progress.step},
+          {"epoch", progress.loader.epoch},
+          {"position", progress.loader.position},
+          {"evaluated_step", progress.evaluated_step},
+          {"evaluations_since_best", progress.evaluations_since_best},
+          {"best_loss", number(progress.best_loss)},
+          {"best_score", number(progress.best_score)},
+          {"stopped", progress.stopped}};
+}
+
+Progress progress_of(const json& fields) {
+  auto number = [&](const char* key) -> std::optional<double> {
+    const json& value = fields.at(key);
+    return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+  };
+  return {.step = fields.at("step"),
+          .loader = {.epoch = fields.at("epoch"), .position = fields.at("position")},
+          .evaluated_step = fields.at("evaluated_step"),
+          .evaluations_since_best = fields.at("evaluations_since_best"),
+          .best_loss = number("best_loss"),
+          .best_score = number("best_score"),
+          .stopped = fields.at("stopped")};
+}
+
+// Writes the files of a checkpoint, each noted for the manifest, which comes last.
+class Writer {
+ public:
+  explicit Writer(std::string folder) : folder_(std::move(folder)) {}
+
+  void text(const std::string& name, std::string_view contents) {
+    note(name, io::write_file_atomically(join(folder_, name), contents));
+  }
+  void tensors(const std::string& name, const io::NamedVariables& variables) {
+    note(name, io::save_safetensors(join(folder_, name), variables));
+  }
+  void manifest(int64_t step) {
+    json manifest = {{"format", manifest_format}, {"step", step}, {"files", files_}};
+    io::write_file_atomically(join(folder_, "MANIFEST.json"), manifest.dump(2) + "\n");
+  }
+
+ private:
+  void note(const std::string& name, const io::FileSummary& file) {
+    files_[name] = {{"bytes", file.bytes}, {"xxh3", to_hex(file.checksum)}};
+  }
+  std::string folder_;
+  json files_ = json::object();
+};
+
+void write_files(const std::string& folder, const Experiment& experiment, const Progress& progress) {
+  Writer writer(folder);
+  writer.tensors("model.safetensors", io::state_of(*experiment.model));
+  writer.text("config.json", to_json(experiment.model->config()).dump(2) + "\n");
+  if (experiment.vocabulary) writer.text("vocabulary.json", experiment.vocabulary->to_json());
+  writer.tensors("state-optimizer.safetensors", io::by_name(experiment.optimizer->state()));
+  writer.text("data.json", to_json(progress).dump(2) + "\n");
+  json random = {{"seed", experiment.recipe.integer("seed")},
+                 {"step", static_cast<int64_t>(random_step().value().item())}};
+  writer.text("rng.json", random.dump(2) + "\n");
+  writer.text("recipe.yaml", experiment.recipe.to_yaml());
+  writer.manifest(progress.step);
+}
+
+std::string checkpoints_of(const std::string& run_folder) { return join(run_folder, "checkpoints"); }
+
+// The step in "step-00001000"; nullopt for any other name.
+std::optional<int64_t> step_of(const std::string& name) {
+  int64_t step = 0;
+  if (!name.starts_with("step-")) return std::nullopt;
+  auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return step;
+}
+
+// Half-written things end in ".partial-PID" (weft/io/files.h).
+std::optional<int> partial_of(const std::string& name) {
+  constexpr std::string_view mark = ".partial-";
+  size_t at = name.rfind(mark);
+  int pid = 0;
+  if (at == std::string::npos) return std::nullopt;
+  auto [end, error] = std::from_chars(name.data() + at + mark.size(), name.data() + name.size(), pid);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return pid;
+}
+
+// Renamed first: a checkpoint under its own name is always whole.
+void remove_checkpoint(const std::string& path) {
+  std::string partial = fmt::format("{}.partial-{}", path, getpid());
+  std::error_code error;
+  fs::rename(path, partial, error);
+  if (!error) fs::remove_all(partial, error);
+  if (error) throw Error(ErrorKind::failed, "cannot remove checkpoint {}: {}.", path, error.message());
+}
+
+void prune(const std::string& run_folder, int64_t keep_last) {
+  std::vector<CheckpointInfo> all = list_checkpoints(run_folder);
+  for (size_t i = 0; i + static_cast<size_t>(keep_last) < all.size(); ++i)
+    if (!all[i].latest && !all[i].best) remove_checkpoint(all[i].path);
+}
+
+struct ListedFile {
+  std::string name, checksum;
+  uint64_t bytes = 0;
+};
+std::vector<ListedFile> read_manifest(const std::string& path) {
+  std::vector<ListedFile> files = fields_of(path, [&](const json& manifest) {
+    if (int format = manifest.at("format"); format != manifest_format)
+      throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format, manifest_format);
+    std::vector<ListedFile> listed;
+    for (const auto& [name, file] : manifest.at("files").items())
+      listed.push_back({name, file.at("xxh3"), file.at("bytes")});
+    return listed;
+  });
+  for (const ListedFile& file : files)
+    if (file.name.find('/') != std::string::npos || file.name.starts_with('.'))
+      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is no file's name.", path, io::printable(file.name));
+  return files;
+}
+
+// One line on what differs between the models of the file and of the recipe.
+void check_same_model(const std::string& folder, const Experiment& experiment) {
+  std::string path = join(folder, "config.json");
+  json saved = read_json(path), here = to_json(experiment.model->config());
+  if (!saved.is_object()) throw Error(ErrorKind::checkpoint, "{}: must be an object.", path);
+  for (const auto& [key, value] : here.items()) {
+    json there = saved.value(key, json());
+    if (there != value)
+      throw Error(ErrorKind::checkpoint, "{} holds another model: {} is {} there and {} in the recipe.",
+                  folder, key, io::printable(there.dump()), value.dump());
+  }
+}
+}  // namespace
+
+std::string find_checkpoint(const std::string& path) {
+  if (fs::exists(join(path, "MANIFEST.json"))) return path;
+  for (const std::string& folder : {path, checkpoints_of(path)}) {
+    std::error_code error;
+    fs::path link = fs::path(folder) / "latest", target = fs::read_symlink(link, error);
+    if (!error && fs::exists(link / "MANIFEST.json")) return join(folder, target.string());
+  }
+  std::vector<CheckpointInfo> all = list_checkpoints(path);
+  if (!all.empty()) return all.back().path;
+  throw Error(ErrorKind::checkpoint, "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
+}
+
+std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
+  std::string folder = checkpoints_of(run_folder);
+  std::vector<CheckpointInfo> all;
+  std::error_code error;
+  auto target = [&](const char* link) {
+    std::error_code absent;
+    return fs::read_symlink(fs::path(folder) / link, absent).filename().string();
+  };
+  std::string latest = target("latest"), best = target("best");
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    std::string name = entry.path().filename().string();
+    auto step = step_of(name);
+    if (!step || entry.is_symlink() || !fs::exists(entry.path() / "MANIFEST.json")) continue;
+    CheckpointInfo info{.path = entry.path().string(), .step = *step, .latest = name == latest, .best = name == best};
+    for (const auto& file : fs::directory_iterator(entry.path()))
+      if (file.is_regular_file()) info.bytes += file.file_size();
+    all.push_back(std::move(info));
+  }
+  std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.step < b.step; });
+  return all;
+}
+
+std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
+                            const Progress& progress, bool best) {
+  std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", progress.step);
+  try {
+    io::AtomicFolder whole(join(folder, name));
+    write_files(whole.path(), experiment, progress);
+    whole.commit();
+    io::replace_link(join(folder, "latest"), name);
+    if (best) io::replace_link(join(folder, "best"), name);
+  } catch (const Error& error) {
+    throw Error(error.kind(), "checkpoint of step {}: {} Checkpoints saved before are whole.",
+                progress.step, error.what());
+  }
+  prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
+  return join(folder, name);
+}
+
+void verify_checkpoint(const std::string& folder) {
+  std::string manifest = join(folder, "MANIFEST.json");
+  if (!fs::exists(manifest))
+    throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", manifest);
+  std::vector<ListedFile> files = read_manifest(manifest);
+  for (const char* name : required)
+    if (std::none_of(files.begin(), files.end(), [&](const ListedFile& file) { return file.name == name; }))
+      throw Error(ErrorKind::checkpoint, "{} does not list {}.", manifest, name);
+  for (const ListedFile& listed : files) {
+    std::string file = join(folder, listed.name);
+    std::error_code error;
+    uint64_t bytes = fs::file_size(file, error);
+    if (error) throw Error(ErrorKind::checkpoint, "{} is missing: {}.", file, error.message());
+    if (bytes != listed.bytes)
+      throw Error(ErrorKind::checkpoint, "{} has {} bytes. The manifest says {}.", file, bytes, listed.bytes);
+    if (std::string found = to_hex(io::checksum_file(file, ErrorKind::checkpoint)); found != listed.checksum)
+      throw Error(ErrorKind::checkpoint, "{} is damaged: its checksum is {}. The manifest says {}.", file, found,
+                  io::printable(listed.checksum));
+  }
+}
+
+Recipe checkpoint_recipe(const std::string& folder) { return Recipe::load(join(folder, "recipe.yaml")); }
+
+std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
+  std::string path = join(folder, "vocabulary.json");
+  if (!fs::exists(path)) return std::nullopt;
+  return io::Vocabulary::load(path);
+}
+
+void load_model(const std::string& folder, Experiment& experiment) {
+  verify_checkpoint(folder);
+  check_same_model(folder, experiment);
+  if (auto saved = checkpoint_vocabulary(folder); saved && experiment.vocabulary && *saved != *experiment.vocabulary)
+    throw Error(ErrorKind::checkpoint, "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
+                saved->size(), experiment.vocabulary->size());
+  io::load_into(join(folder, "model.safetensors"), io::state_of(*experiment.model));
+}
+
+Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
+  load_model(folder, experiment);
+  io::load_into(join(folder, "state-optimizer.safetensors"), io::by_name(experiment.optimizer->state()));
+  fields_of(join(folder, "rng.json"), [&](const json& random) {
+    if (int64_t seed = random.at("seed"); seed != experiment.recipe.integer("seed"))
+      throw Error(ErrorKind::checkpoint, "{} was trained with seed {}. The recipe says {}.", folder, seed,
+                  experiment.recipe.integer("seed"));
+    random_step().assign(tensor(std::vector<int64_t>{random.at("step")}, {}));
+    return 0;
+  });
+  return fields_of(join(folder, "data.json"), progress_of);
+}
+
+void remove_partial_checkpoints(const std::string& run_folder) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(checkpoints_of(run_folder), error)) {
+    auto pid = partial_of(entry.path().filename().string());
+    if (pid && *pid != getpid() && kill(*pid, 0) != 0) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
+}  // namespace weft::train

@@ -1,0 +1,204 @@
+// Reports of a plan: where its memory and its work go.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "weft/ir/graph.h"
+#include "weft/train/report.h"
+
+namespace weft::train {
+namespace {
+using nlohmann::json;
+
+bool in_arena(const Slot& slot) { return slot.space == Space::arena && slot.bytes > 0; }
+
+// The step at which most bytes of the arena are live.
+int peak_of(const Plan& plan) {
+  size_t most = 0;
+  int peak = 0;
+  for (int at = -1; at <= static_cast<int>(plan.steps.size()); ++at) {
+    size_t live = 0;
+    for (const Slot& slot : plan.slots)
+      if (in_arena(slot) && slot.first <= at && at <= slot.last) live += slot.bytes;
+    if (live > most) {
+      most = live;
+      peak = at;
+    }
+  }
+  return peak;
+}
+
+std::string prefix(const std::string& module, int depth) {
+  size_t end = 0;
+  for (int i = 0; i < depth && end != std::string::npos; ++i) end = module.find('.', i == 0 ? 0 : end + 1);
+  return module.substr(0, end);
+}
+
+class Rows {
+ public:
+  ModuleCost& of(const std::string& module) {
+    auto [found, is_new] = index_.try_emplace(module, rows.size());
+    if (is_new) rows.push_back({.module = module});
+    return rows[found->second];
+  }
+  std::vector<ModuleCost> rows;
+
+ private:
+  std::map<std::string, size_t> index_;
+};
+
+json memory_json(const Plan& plan) {
+  json result = json::object();
+  for (const auto& [category, bytes] : memory_by_category(plan)) result[category] = bytes;
+  return result;
+}
+
+double sum_bytes(const Plan& plan) {
+  double bytes = 0;
+  for (const Step& step : plan.steps) bytes += step.bytes;
+  return bytes;
+}
+}  // namespace
+
+std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan) {
+  int peak = peak_of(plan);
+  std::map<Category, size_t> live;
+  size_t total = 0;
+  for (const Slot& slot : plan.slots) {
+    if (!in_arena(slot) || slot.first > peak || peak > slot.last) continue;
+    live[slot.category] += slot.bytes;
+    total += slot.bytes;
+  }
+  std::vector<std::pair<std::string, size_t>> rows;
+  for (const auto& [category, bytes] : live) rows.emplace_back(name(category), bytes);
+  if (plan.arena_bytes > total) rows.emplace_back("unused", plan.arena_bytes - total);
+  return rows;
+}
+
+std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
+  Rows table;
+  for (const Step& step : plan.steps) {
+    ModuleCost& row = table.of(prefix(step.module, depth));
+    row.flops += step.flops;
+    row.bytes += step.bytes;
+    ++row.kernels;
+  }
+  int peak = peak_of(plan);
+  for (const Slot& slot : plan.slots)
+    if (in_arena(slot) && slot.first <= peak && peak <= slot.last)
+      table.of(slot.value ? prefix(slot.value->module(), depth) : "").memory += slot.bytes;
+  return std::move(table.rows);
+}
+
+double planned_seconds(const Plan& plan, const MachineSpec& machine) {
+  if (!machine.known()) return 0;
+  double seconds = 0;
+  for (const Step& step : plan.steps)
+    seconds += std::max(step.flops / machine.flops_per_s, step.bytes / machine.bytes_per_s);
+  return seconds;
+}
+
+RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps, size_t accumulator_bytes,
+                      const MachineSpec& machine) {
+  const Recipe& recipe = experiment.recipe;
+  RunReport report{.model = recipe.has("model.name") ? recipe.text("model.name") : "layers",
+                   .device = recipe.text("train.device"),
+                   .parameters = experiment.model->parameter_count(),
+                   .samples = experiment.train->size(),
+                   .global_batch = experiment.global_batch,
+                   .micro_batch = experiment.micro_batch,
+                   .steps = experiment.total_steps,
+                   .steps_per_epoch = experiment.steps_per_epoch,
+                   .model_bytes = static_cast<size_t>(experiment.model_bytes()),
+                   .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
+                   .accumulator_bytes = accumulator_bytes,
+                   .step_reports = std::move(steps)};
+  for (const StepReport& step : report.step_reports) {
+    double times = static_cast<double>(step.per_update);
+    report.arena_bytes = std::max(report.arena_bytes, step.plan->arena_bytes);
+    report.flops += times * step.plan->flops();
+    report.bytes += times * sum_bytes(*step.plan);
+    report.seconds += times * planned_seconds(*step.plan, machine);
+  }
+  return report;
+}
+
+std::string to_table(const RunReport& report) {
+  std::string text;
+  auto row = [&](std::string_view what, const std::string& value, const std::string& note = "") {
+    text += fmt::format("{:<13}{:>12}{}{}\n", what, value, note.empty() ? "" : "  ", note);
+  };
+  auto bytes = [](size_t count) { return bytes_text(static_cast<double>(count)); };
+  auto count = [](int64_t number) { return count_text(static_cast<double>(number)); };
+  row("model", report.model, count(report.parameters) + " parameters");
+  row("data", count(report.samples), fmt::format("samples, {} steps an epoch", report.steps_per_epoch));
+  row("batch", fmt::format("{}", report.global_batch),
+      report.micro_batch == report.global_batch ? "" : fmt::format("in passes of {}", report.micro_batch));
+  row("steps", fmt::format("{}", report.steps));
+  row("weights", bytes(report.model_bytes));
+  row("optimizer", bytes(report.optimizer_bytes));
+  if (report.accumulator_bytes > 0) row("gradients", bytes(report.accumulator_bytes), "summed between passes");
+  row("arena", bytes(report.arena_bytes), "shared by all steps");
+  row("memory", bytes(report.total_bytes()), "in all");
+  row("work", count_text(report.flops) + "FLOP", fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
+  if (report.seconds > 0)
+    row("time", fmt::format("{:.2f} ms", 1000 * report.seconds),
+        fmt::format("an update at best, {} in all", duration_text(report.seconds * static_cast<double>(report.steps))));
+  for (const StepReport& step : report.step_reports) {
+    text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name, step.plan->steps.size(),
+                        bytes(step.plan->arena_bytes));
+    for (const auto& [category, size] : memory_by_category(*step.plan))
+      text += fmt::format("  {:<16}{:>12}\n", category, bytes(size));
+  }
+  return text;
+}
+
+std::string to_table(const std::vector<ModuleCost>& modules) {
+  std::string text = fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", "module", "FLOP", "traffic", "memory", "kernels");
+  for (const ModuleCost& row : modules)
+    text += fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(none)" : row.module,
+                        count_text(row.flops), bytes_text(row.bytes), bytes_text(static_cast<double>(row.memory)),
+                        row.kernels);
+  return text;
+}
+
+std::string to_json(const RunReport& report) {
+  json steps = json::array();
+  for (const StepReport& step : report.step_reports) {
+    json modules = json::array();
+    for (const ModuleCost& row : cost_by_module(*step.plan))
+      modules.push_back({{"module", row.module}, {"flops", row.flops}, {"bytes", row.bytes},
+                         {"memory", row.memory}, {"kernels", row.kernels}});
+    steps.push_back({{"name", step.name},
+                     {"per_update", step.per_update},
+                     {"kernels", step.plan->steps.size()},
+                     {"arena_bytes", step.plan->arena_bytes},
+                     {"live_peak_bytes", step.plan->live_peak_bytes},
+                     {"flops", step.plan->flops()},
+                     {"bytes", sum_bytes(*step.plan)},
+                     {"memory", memory_json(*step.plan)},
+                     {"modules", modules}});
+  }
+  json all = {{"model", report.model},
+              {"device", report.device},
+              {"parameters", report.parameters},
+              {"samples", report.samples},
+              {"global_batch_size", report.global_batch},
+              {"micro_batch_size", report.micro_batch},
+              {"steps", report.steps},
+              {"steps_per_epoch", report.steps_per_epoch},
+              {"model_bytes", report.model_bytes},
+              {"optimizer_bytes", report.optimizer_bytes},
+              {"accumulator_bytes", report.accumulator_bytes},
+              {"arena_bytes", report.arena_bytes},
+              {"total_bytes", report.total_bytes()},
+              {"flops", report.flops},
+              {"bytes", report.bytes},
+              {"step_seconds", report.seconds},
+              {"plans", steps}};
+  return all.dump(2) + "\n";
+}
+
+}  // namespace weft::train

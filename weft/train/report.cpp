@@ -1,0 +1,173 @@
+// Reports of a run: lines, the closing table, log.jsonl.
+#include "weft/train/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "weft/base/env.h"
+
+namespace weft::train {
+namespace {
+using nlohmann::json;
+
+double now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+constexpr double mebibyte = 1 << 20;
+constexpr double live_interval = 0.1;  // seconds
+}  // namespace
+
+std::string bytes_text(double bytes) {
+  constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(units)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", bytes, unit > 0 && bytes < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::string count_text(double count) {
+  constexpr std::string_view units[] = {"", "k", "M", "G", "T", "P"};
+  size_t unit = 0;
+  while (count >= 999.5 && unit + 1 < std::size(units)) {
+    count /= 1000;
+    ++unit;
+  }
+  bool whole = unit == 0 && count == std::floor(count);
+  return fmt::format("{:.{}f}{}", count, whole || count >= 99.95 ? 0 : 1, units[unit]);
+}
+
+std::string duration_text(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "-";
+  auto whole = static_cast<int64_t>(std::llround(seconds));
+  int64_t hours = whole / 3600, minutes = whole / 60 % 60;
+  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
+                   : fmt::format("{:02}:{:02}", minutes, whole % 60);
+}
+
+std::string rate_text(double rate) {
+  if (rate == 0) return "0";
+  int exponent = static_cast<int>(std::floor(std::log10(std::abs(rate))));
+  std::string digits = fmt::format("{:.1f}", rate / std::pow(10.0, exponent));
+  if (digits == "10.0") return fmt::format("1.0e{}", exponent + 1);
+  return fmt::format("{}e{}", digits, exponent);
+}
+
+std::string to_line(const StepLine& line) {
+  std::string text = fmt::format("step {}/{}  loss {:.4f}  grad_norm {:.2f}  lr {}  {} {}", line.step, line.steps,
+                                 line.loss, line.grad_norm, rate_text(line.lr), count_text(line.units_per_s),
+                                 line.unit);
+  if (line.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * line.mfu);
+  return text + fmt::format("  mem {:.0f}/{:.0f} MiB  data {:.1f}%  eta {}",
+                            static_cast<double>(line.used_bytes) / mebibyte,
+                            static_cast<double>(line.planned_bytes) / mebibyte, 100 * line.data_share,
+                            duration_text(line.eta_seconds));
+}
+
+std::string to_line(int64_t step, const Evaluation& evaluation) {
+  return fmt::format("eval step {}  loss {:.4f}  accuracy {:.4f}", step, evaluation.loss, evaluation.accuracy);
+}
+
+std::string to_table(const ClosingReport& report) {
+  auto mebibytes = [](size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / mebibyte); };
+  auto milliseconds = [](double seconds) {
+    return seconds > 0 ? fmt::format("{:.2f} ms", 1000 * seconds) : std::string("-");
+  };
+  auto row = [](std::string_view what, std::string_view planned, std::string_view used) {
+    return fmt::format("{:<12}{:>14}{:>14}\n", what, planned, used);
+  };
+  return row("", "planned", "used") +
+         row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
+         row("state", mebibytes(report.state), mebibytes(report.state)) +
+         row("process", "", mebibytes(report.process_peak)) +
+         row("step time", milliseconds(report.planned_step_seconds), milliseconds(report.measured_step_seconds)) +
+         fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds));
+}
+
+Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out) {
+  if (!log_path.empty()) {
+    log_.reset(std::fopen(log_path.c_str(), "a"));
+    if (log_ == nullptr)
+      throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path, std::generic_category().message(errno));
+  }
+  terminal_ = out_ != nullptr && isatty(fileno(out_)) != 0 && !env("NO_COLOR");
+}
+
+Reporter::~Reporter() { clear_live(); }
+
+void Reporter::clear_live() {
+  if (!live_shown_) return;
+  fmt::print(out_, "\r\x1b[K");
+  live_shown_ = false;
+}
+
+void Reporter::log(const std::string& line) {
+  if (log_ == nullptr) return;
+  fmt::print(log_.get(), "{}\n", line);
+  std::fflush(log_.get());
+}
+
+void Reporter::text(std::string_view text) {
+  if (out_ == nullptr) return;
+  clear_live();
+  fmt::print(out_, "{}", text);
+  std::fflush(out_);
+}
+
+void Reporter::step(const StepLine& line) {
+  last_line_ = to_line(line);
+  text(last_line_ + "\n");
+  json entry = {{"step", line.step},
+                {"loss", line.loss},
+                {"grad_norm", line.grad_norm},
+                {"lr", line.lr},
+                {std::string(line.unit), line.units_per_s},
+                {"mem", line.used_bytes},
+                {"data", line.data_share},
+                {"eta", line.eta_seconds}};
+  if (line.mfu > 0) entry["mfu"] = line.mfu;
+  log(entry.dump());
+}
+
+void Reporter::live(int64_t step, int64_t steps) {
+  if (!terminal_ || now() - last_live_ < live_interval) return;
+  last_live_ = now();
+  // The step moves; the rest is what the last line said.
+  size_t rest = last_line_.find("  ");
+  fmt::print(out_, "\r\x1b[K\x1b[2mstep {}/{}{}\x1b[0m", step, steps,
+             rest == std::string::npos ? "" : last_line_.substr(rest));
+  std::fflush(out_);
+  live_shown_ = true;
+}
+
+void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
+  text(to_line(step, evaluation) + "\n");
+  log(json{{"eval_step", step},
+           {"loss", evaluation.loss},
+           {"accuracy", evaluation.accuracy},
+           {"count", evaluation.count}}
+          .dump());
+}
+
+void Reporter::closing(const ClosingReport& report) {
+  text("\n" + to_table(report));
+  log(json{{"steps", report.steps},
+           {"seconds", report.seconds},
+           {"planned_arena", report.planned_arena},
+           {"used_arena", report.used_arena},
+           {"state", report.state},
+           {"process_peak", report.process_peak},
+           {"planned_step_seconds", report.planned_step_seconds},
+           {"measured_step_seconds", report.measured_step_seconds}}
+          .dump());
+}
+
+}  // namespace weft::train

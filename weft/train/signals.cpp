@@ -1,0 +1,51 @@
+#include "weft/train/signals.h"
+
+#include <array>
+#include <csignal>
+
+#include "weft/base/error.h"
+
+namespace weft::train {
+namespace {
+volatile std::sig_atomic_t stop = 0, save = 0, active = 0;
+constexpr std::array caught = {SIGINT, SIGTERM, SIGUSR1};
+std::array<struct sigaction, caught.size()> before;
+
+void on_signal(int number) {
+  if (number == SIGUSR1) {
+    save = 1;
+    return;
+  }
+  if (number == SIGINT && stop != 0) {  // the second: as if nobody had caught it
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+  stop = 1;
+}
+}  // namespace
+
+Signals::Signals() {
+  WEFT_ASSERT(active == 0, "signals are caught twice");
+  active = 1;
+  stop = 0;
+  save = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < caught.size(); ++i) sigaction(caught[i], &action, &before[i]);
+}
+
+Signals::~Signals() {
+  for (size_t i = 0; i < caught.size(); ++i) sigaction(caught[i], &before[i], nullptr);
+  active = 0;
+}
+
+bool Signals::stop_requested() const { return stop != 0; }
+
+bool Signals::take_save_request() {
+  bool requested = save != 0;
+  save = 0;
+  return requested;
+}
+}  // namespace weft::train
