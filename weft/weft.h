@@ -1,12 +1,36 @@
 // The one header of the library. Including it registers the backends that this build has.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ranges>
+#include <utility>
+
+#include "weft/data/addition.h"
+#include "weft/data/images.h"
+#include "weft/data/tokens.h"
+#include "weft/io/safetensors.h"
+#include "weft/models/model.h"
 #include "weft/nn/nn.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {
+
+// The program, with every verb and with the models that were registered before. Returns the exit code:
+//   int main(int argc, char** argv) { return weft::main(argc, argv); }
+int main(int argc, char** argv);
+
+// A line on standard output, in fmt's format.
+template <class... Args>
+void print(fmt::format_string<Args...> format, Args&&... args) {
+  fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
+}
+
+// 0, 1, ..., count - 1.
+inline auto range(int count) { return std::views::iota(0, count); }
 
 // Makes "cpu", "reference" and "null" known to `library(name)`. Calling it again does nothing.
 bool register_backends();

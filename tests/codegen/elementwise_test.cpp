@@ -32,6 +32,16 @@ TEST_SUITE("codegen elementwise") {
     check({flip(a, {1}) + flip(a, {0})});
     check({transpose(flip(a, {0, 1})) * b});
   }
+  TEST_CASE("transposes of every size and type") {
+    for (DType type : {DType::f32, DType::bf16, DType::i8, DType::f64, DType::boolean})
+      for (Shape shape : {Shape{16, 16}, Shape{17, 16}, Shape{16, 17}, Shape{64, 300}, Shape{100, 33}, Shape{300, 129}})
+        check({cast(transpose(input({type, shape}, 0)), DType::f32) * 2.0});
+    Value x = input({DType::f32, {6, 20, 35}}, 0), y = input({DType::f32, {35, 20, 6}}, 1);
+    check({permute(x, {2, 1, 0}) + y});
+    check({permute(x, {0, 2, 1}) * 2.0, permute(x, {0, 2, 1}) + input({DType::f32, {6, 35, 20}}, 2)});
+    check({permute(x, {1, 2, 0}) * 2.0});
+    check({flip(permute(x, {2, 1, 0}), {0, 2}) + y});
+  }
   TEST_CASE("several results share their inputs") {
     Value a = input({DType::f32, {19, 21}}, 0), b = input({DType::f32, {19, 21}}, 1);
     Value sum = a + b;

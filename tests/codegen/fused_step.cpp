@@ -131,7 +131,7 @@ double spread(const Value& leaf, int64_t index) {
   return unit * 4 - 2;
 }
 
-Run run(const FusedStep& fused, const Fill& fill) {
+Run run(const FusedStep& fused, const Fill& fill, int vector_bytes) {
   Memories memory;
   for (const Value& value : fused.nodes) {
     if (in_memory(value)) {
@@ -144,7 +144,7 @@ Run run(const FusedStep& fused, const Fill& fill) {
       evaluate(value, memory);
     }
   }
-  CompiledKernel kernel = compile_cpu(fused.step);
+  CompiledKernel kernel = compile_cpu(fused.step, vector_bytes);
   std::vector<void*> operands, results;
   for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
   Run run;
@@ -152,7 +152,7 @@ Run run(const FusedStep& fused, const Fill& fill) {
   for (const Access& result : fused.step.results)
     run.bytes.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
   for (auto& bytes : run.bytes) results.push_back(bytes.data());
-  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8) + 64);
+  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, vector_bytes) + 64);
   run_kernel(kernel, operands.data(), results.data(), workspace->data);
   for (size_t i = 0; i < run.bytes.size(); ++i) {
     const Value& value = fused.step.results[i].value;
@@ -163,23 +163,34 @@ Run run(const FusedStep& fused, const Fill& fill) {
   return run;
 }
 
-void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
-  FusedStep fused(std::move(outputs));
-  std::string text;
-  std::string why;
-  REQUIRE_MESSAGE(can_fuse(fused.step, &why), why);
-  Run result = run(fused, fill);
-  for (size_t r = 0; r < result.results.size(); ++r) {
+namespace {
+bool narrow_vectors = false;
+
+void compare(const FusedStep& fused, const Run& run, double tolerance) {
+  for (size_t r = 0; r < run.results.size(); ++r) {
     int wrong = 0;
-    for (size_t i = 0; i < result.results[r].size(); ++i) {
-      double got = result.results[r][i], want = result.expected[r][i];
+    for (size_t i = 0; i < run.results[r].size(); ++i) {
+      double got = run.results[r][i], want = run.expected[r][i];
       bool equal = got == want || (std::isnan(got) && std::isnan(want));
       if (equal || std::fabs(got - want) <= tolerance * std::max(1.0, std::fabs(want))) continue;
       if (wrong++ < 3) MESSAGE("result " << r << " element " << i << ": " << got << " not " << want);
     }
-    CHECK_MESSAGE(wrong == 0, wrong << " of " << result.results[r].size() << " elements differ\n"
+    CHECK_MESSAGE(wrong == 0, wrong << " of " << run.results[r].size() << " elements differ\n"
                                     << kernel_text(fused.step));
   }
+}
+}  // namespace
+
+void set_narrow_vectors(bool also) { narrow_vectors = also; }
+
+void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
+  FusedStep fused(std::move(outputs));
+  std::string why;
+  bool fuses = can_fuse(fused.step, &why);
+  REQUIRE_MESSAGE(fuses, why);
+  compare(fused, run(fused, fill), tolerance);
+  if (!narrow_vectors) return;
+  for (int bytes : {16, 32}) compare(fused, run(fused, fill, bytes), tolerance);
 }
 
 }  // namespace weft::test

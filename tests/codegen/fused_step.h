@@ -30,9 +30,12 @@ struct Run {
   std::vector<std::vector<double>> expected;           // of the reference
   std::vector<std::vector<std::byte>> bytes;           // of the compiled kernel's results
 };
-Run run(const FusedStep& fused, const Fill& fill = spread);
+Run run(const FusedStep& fused, const Fill& fill = spread, int vector_bytes = 0);
 
 // Checks every element of every result: |a - b| <= tolerance * max(1, |b|), nan equal to nan.
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
+
+// Vector widths that check() tries: the machine's own, or also narrower ones.
+void set_narrow_vectors(bool also);
 
 }  // namespace weft::test

@@ -119,6 +119,12 @@ TEST_SUITE("codegen types") {
     };
     check({uniform({3, 50}, key)}, 0, steps);
     check({uniform({7, 2, 3}, key)}, 0, steps);
+    check({uniform({64}, key)}, 0, steps);
+    check({uniform({100000}, key)}, 0, steps);
+    check({uniform({5, 128}, key)}, 0, steps);
+    check({sum(uniform({5, 128}, key), over({1}))}, 1e-5, steps);
+    check({sum(uniform({128, 5}, key), over({0}))}, 1e-5, steps);
+    check({transpose(input({DType::f32, {128, 40}}, 1)) * uniform({40, 128}, key)}, 0, steps);
     check({dropout(input({DType::f32, {40, 33}}, 1), 0.3, key)}, 0, steps);
     check({normal({300}, key)}, 1e-5, steps);
   }

@@ -21,21 +21,18 @@ std::vector<uint8_t> ramp(size_t count) {
 }
 
 // The image that a shift and a mirror should give, by the definition: pad, cut, flip.
-std::vector<float> padded_cut(const std::vector<uint8_t>& pixels, int c, int h, int w, int padding,
-                              int top, int left, bool mirrored) {
+std::vector<float> padded_cut(const std::vector<uint8_t>& pixels, size_t c, size_t h, size_t w,
+                              size_t padding, size_t top, size_t left, bool mirrored) {
   std::vector<float> out;
-  for (int channel = 0; channel < c; ++channel) {
-    std::vector<std::vector<int>> padded(static_cast<size_t>(h + 2 * padding),
-                                         std::vector<int>(static_cast<size_t>(w + 2 * padding), 0));
-    for (int y = 0; y < h; ++y)
-      for (int x = 0; x < w; ++x)
-        padded[static_cast<size_t>(y + padding)][static_cast<size_t>(x + padding)] =
-            pixels[static_cast<size_t>((channel * h + y) * w + x)];
-    for (int y = 0; y < h; ++y)
-      for (int x = 0; x < w; ++x) {
-        int from = mirrored ? w - 1 - x : x;
-        out.push_back(static_cast<float>(
-            padded[static_cast<size_t>(y + top)][static_cast<size_t>(from + left)] / 255.0));
+  for (size_t channel = 0; channel < c; ++channel) {
+    std::vector<std::vector<int>> padded(h + 2 * padding, std::vector<int>(w + 2 * padding, 0));
+    for (size_t y = 0; y < h; ++y)
+      for (size_t x = 0; x < w; ++x)
+        padded[y + padding][x + padding] = pixels[(channel * h + y) * w + x];
+    for (size_t y = 0; y < h; ++y)
+      for (size_t x = 0; x < w; ++x) {
+        size_t from = mirrored ? w - 1 - x : x;
+        out.push_back(static_cast<float>(padded[y + top][from + left] / 255.0));
       }
   }
   return out;
@@ -59,8 +56,8 @@ TEST_CASE(
     "every crop and flip is one of those that padding, cutting and mirroring give, and all occur") {
   auto pixels = ramp(2 * 3 * 4);
   std::set<std::vector<float>> expected, seen;
-  for (int top = 0; top <= 4; ++top)
-    for (int left = 0; left <= 4; ++left)
+  for (size_t top = 0; top <= 4; ++top)
+    for (size_t left = 0; left <= 4; ++left)
       for (bool mirrored : {false, true})
         expected.insert(padded_cut(pixels, 2, 3, 4, 2, top, left, mirrored));
   REQUIRE(expected.size() == 50);

@@ -156,9 +156,9 @@ TEST_CASE("an entry that breaks a rule is named") {
 
 TEST_CASE("entries must cover the data without gaps and overlaps") {
   auto two = [](int a, int b, int c, int d) {
-    return fmt::format(
-        R"({{"a":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}},"b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
-        b - a, a, b, d - c, c, d);
+    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}},)"
+                       R"("b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
+                       b - a, a, b, d - c, c, d);
   };
   CHECK(error_for_header(two(0, 2, 2, 4), "abcd") == "none");
   CHECK(error_for_header(two(2, 4, 0, 2), "abcd") == "none");

@@ -189,5 +189,8 @@ TEST_CASE("in float32 the first ten losses are PyTorch's") {
 TEST_SUITE("slow: a hundred steps are PyTorch's to a millionth") {
   TEST_CASE("MLP") { check_curve("mlp", 100, 1e-6); }
   TEST_CASE("GPT") { check_curve("gpt", 100, 1e-6); }
-  TEST_CASE("ResNet-20") { check_curve("resnet20", 100, 1e-6); }
+  TEST_CASE("ResNet-20") { check_curve("resnet20_slow", 100, 1e-6); }
+  // At lr 0.1 a rounding error grows tenfold a step at first, and by a hundred times when a ReLU
+  // flips: until step 40 it stays below 1e-7, whoever computes it; soon after it does not.
+  TEST_CASE("ResNet-20 at its full rate, for 40 steps") { check_curve("resnet20", 40, 1e-6); }
 }

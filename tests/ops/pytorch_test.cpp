@@ -1,10 +1,12 @@
-// Values and gradients of ops against PyTorch's, in float64 (tests/reference/ops.json).
+// Values and gradients of ops against PyTorch's, in float64 (tests/reference/ops.json): by the
+// interpreter, and by plan on every backend.
 #include <functional>
 #include <map>
 
 #include <doctest/doctest.h>
 
 #include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
 #include "tests/support/reference_file.h"
 #include "tests/support/values.h"
 #include "weft/ir/op_def.h"
@@ -158,7 +160,13 @@ const std::map<std::string, Function> functions = {
 
 void check(const Value& got, const json& want, const std::string& what) {
   INFO(what);
-  CHECK(difference(interpret(got), reference_tensor(want), allowed) == "");
+  Value expected = reference_tensor(want);
+  CHECK(difference(interpret(got), expected, allowed) == "");
+  Graph graph{.inputs = {}, .outputs = {got}, .assignments = {}};
+  for (const auto& library : backends()) {
+    INFO(library->name());
+    CHECK(difference(run_planned(graph, {}, *library).front(), expected, 10 * allowed) == "");
+  }
 }
 
 void run_case(const json& row, const Function& function) {

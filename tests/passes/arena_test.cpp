@@ -1,9 +1,10 @@
-#include <doctest/doctest.h>
+#include "weft/passes/arena.h"
 
 #include <algorithm>
 
+#include <doctest/doctest.h>
+
 #include "tests/support/values.h"
-#include "weft/passes/arena.h"
 
 using namespace weft;
 using namespace weft::testing;
@@ -39,7 +40,8 @@ std::vector<Block> random_blocks(Random& random, int count, int kind) {
   for (int i = 0; i < count; ++i) {
     size_t bytes = 64 * static_cast<size_t>(random.between(1, int64_t{1} << random.below(11)));
     int a = static_cast<int>(random.below(count)), b = static_cast<int>(random.below(count));
-    if (kind == 1 && random.chance(0.75)) b = std::min(count, a + static_cast<int>(random.below(8)));
+    if (kind == 1 && random.chance(0.75))
+      b = std::min(count, a + static_cast<int>(random.below(8)));
     if (kind == 2 && random.chance(0.5)) a = i / 2, b = count - i / 2;
     blocks.push_back({bytes, std::min(a, b), std::max(a, b), 0});
   }
@@ -48,7 +50,8 @@ std::vector<Block> random_blocks(Random& random, int count, int kind) {
 }  // namespace
 
 TEST_SUITE("arena") {
-  TEST_CASE("nothing that lives at the same time overlaps, and the arena is within 5 % of the peak") {
+  TEST_CASE(
+      "nothing that lives at the same time overlaps, and the arena is within 5 % of the peak") {
     for (int kind = 0; kind < 3; ++kind)
       for (int count : {1, 3, 10, 40, 150, 600})
         for (uint64_t seed = 0; seed < (count > 100 ? 2 : 10); ++seed) {
@@ -70,7 +73,8 @@ TEST_SUITE("arena") {
     std::vector<Block> a = random_blocks(random, 200, 0), b = a;
     pack(a);
     pack(b);
-    CHECK(std::equal(a.begin(), a.end(), b.begin(), [](const Block& x, const Block& y) { return x.offset == y.offset; }));
+    CHECK(std::equal(a.begin(), a.end(), b.begin(),
+                     [](const Block& x, const Block& y) { return x.offset == y.offset; }));
   }
 
   TEST_CASE("no blocks need no bytes") {

@@ -54,8 +54,10 @@ TEST_SUITE("decompose") {
     Random random(1);
     std::vector<Value> inputs = random_inputs(graph, random);
     for (Value& value : inputs)
-      if (is_integer(value.dtype())) value = constant(std::vector<double>{1, 5, 0}, {3}, DType::i64);
-    std::vector<Value> want = interpret(graph, inputs), got = interpret(decompose(graph, {}), inputs);
+      if (is_integer(value.dtype()))
+        value = constant(std::vector<double>{1, 5, 0}, {3}, DType::i64);
+    std::vector<Value> want = interpret(graph, inputs),
+                       got = interpret(decompose(graph, {}), inputs);
     std::vector<Value> wrong = interpret(decompose(graph, {.fault = "decompose-negates"}), inputs);
     for (size_t i = 0; i < want.size(); ++i) CHECK(difference(got[i], want[i], 1e-6) == "");
     CHECK(difference(wrong[0], want[0], 1e-6) != "");

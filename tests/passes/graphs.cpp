@@ -9,7 +9,8 @@
 
 namespace weft::testing {
 
-std::optional<KernelChoice> PlanningLibrary::choose(const Node& node, std::span<const Placement>) const {
+std::optional<KernelChoice> PlanningLibrary::choose(const Node& node,
+                                                    std::span<const Placement>) const {
   bool overridden = std::find(overrides.begin(), overrides.end(), node.op->name) != overrides.end();
   bool own = node.op->kind == OpKind::contraction || node.op->kind == OpKind::window || overridden;
   if (!own) return std::nullopt;
@@ -44,7 +45,8 @@ struct Trainer {
     return inputs.back();
   }
   Value parameter(const Shape& shape) {
-    parameters.push_back(random_variable("p" + std::to_string(parameters.size()), {DType::f32, shape}, random));
+    parameters.push_back(
+        random_variable("p" + std::to_string(parameters.size()), {DType::f32, shape}, random));
     return parameters.back();
   }
   Value state(const std::string& name, const Value& parameter) {
@@ -122,7 +124,8 @@ Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length) {
     Value h = layer_norm(x, trainer.parameter({width}), trainer.parameter({width}));
     Value qkv = linear(h, trainer.parameter({3 * width, width}), trainer.parameter({3 * width}));
     std::vector<Value> parts = split(qkv, width, -1);
-    Value a = attention(split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]), {.causal = true});
+    Value a = attention(split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]),
+                        {.causal = true});
     a = reshape(permute(a, {0, 2, 1, 3}), {batch, length, width});
     x = x + linear(a, trainer.parameter({width, width}), trainer.parameter({width}));
     h = layer_norm(x, trainer.parameter({width}), trainer.parameter({width}));
@@ -148,17 +151,28 @@ Value random_node(Random& random, const std::vector<Value>& pool) {
   const Value& a = random.pick(pool);
   const Value& b = random.pick(pool);
   switch (random.below(16)) {
-    case 0: return a + b;
-    case 1: return a * b;
-    case 2: return a - b * 0.5;
-    case 3: return maximum(a, b);
-    case 4: return tanh(a);
-    case 5: return neg(a);
-    case 6: return sum(a, {.axes = {random.below(2)}, .keepdim = true}) * 0.1;
-    case 7: return max(a, {.axes = {random.below(2)}, .keepdim = true});
-    case 8: return reshape(reshape(a, {a.elements()}), a.shape()) + 1.0;
-    case 9: return permute(flip(permute(a, {1, 0}), {0}), {1, 0});
-    case 10: return select(a < b, a, 0.25);
+    case 0:
+      return a + b;
+    case 1:
+      return a * b;
+    case 2:
+      return a - b * 0.5;
+    case 3:
+      return maximum(a, b);
+    case 4:
+      return tanh(a);
+    case 5:
+      return neg(a);
+    case 6:
+      return sum(a, {.axes = {random.below(2)}, .keepdim = true}) * 0.1;
+    case 7:
+      return max(a, {.axes = {random.below(2)}, .keepdim = true});
+    case 8:
+      return reshape(reshape(a, {a.elements()}), a.shape()) + 1.0;
+    case 9:
+      return permute(flip(permute(a, {1, 0}), {0}), {1, 0});
+    case 10:
+      return select(a < b, a, 0.25);
     case 11: {
       Value wide = broadcast_to(a, {4, 6});
       return tanh(matmul(wide, permute(broadcast_to(b, {4, 6}), {1, 0})) * 0.1);
@@ -169,10 +183,13 @@ Value random_node(Random& random, const std::vector<Value>& pool) {
     }
     case 13: {
       Value wide = broadcast_to(a, {4, 6});
-      return concat(std::vector{slice(wide, 1, 0, 3), slice(wide, 1, 3, 6)}, 1) * slice(wide, 1, 2, 3);
+      return concat(std::vector{slice(wide, 1, 0, 3), slice(wide, 1, 3, 6)}, 1) *
+             slice(wide, 1, 2, 3);
     }
-    case 14: return a * (full(a.shape(), 0.5) + 0.25) / 2.0;
-    default: return cast(cast(a, DType::f64) + 0.5, DType::f32);
+    case 14:
+      return a * (full(a.shape(), 0.5) + 0.25) / 2.0;
+    default:
+      return cast(cast(a, DType::f64) + 0.5, DType::f32);
   }
 }
 }  // namespace

@@ -11,8 +11,9 @@
 
 namespace weft::testing {
 
-// Plans like a backend that generates fused kernels and has others for contractions and pooling; runs
-// nothing. `overrides` names composites that it has kernels for; `workspace` is what contractions need.
+// Plans like a backend that generates fused kernels and has others for contractions and pooling;
+// runs nothing. `overrides` names composites that it has kernels for; `workspace` is what
+// contractions need.
 class PlanningLibrary : public KernelLibrary {
  public:
   std::vector<std::string> overrides;
@@ -29,13 +30,15 @@ Value random_variable(const std::string& name, const Type& type, Random& random)
 Value zero_variable(const std::string& name, const Type& type);
 
 // A whole training step: loss as output, parameters and optimiser state assigned.
-Graph mlp_step(int layers, int64_t width, int64_t batch);      // ReLU, cross entropy, SGD with momentum
-Graph conv_step(int layers, int64_t channels, int64_t batch);  // conv, batch norm, ReLU, residual; SGD
+Graph mlp_step(int layers, int64_t width, int64_t batch);  // ReLU, cross entropy, SGD with momentum
+Graph conv_step(int layers, int64_t channels,
+                int64_t batch);  // conv, batch norm, ReLU, residual; SGD
 Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length);  // blocks, AdamW
 // Inputs for a step: random, within range for integer inputs.
 std::vector<Value> random_inputs(const Graph& graph, Random& random);
 
-// Shared values, views, broadcasts, reductions, products, variables that are read, assigned and swapped.
+// Shared values, views, broadcasts, reductions, products, variables that are read, assigned and
+// swapped.
 Graph random_graph(Random& random, int nodes);
 
 }  // namespace weft::testing

@@ -1,6 +1,6 @@
-#include <doctest/doctest.h>
-
 #include <algorithm>
+
+#include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
@@ -14,7 +14,10 @@ using namespace weft::testing;
 namespace {
 Plan plan_of(const Graph& graph, std::vector<std::string> skip = {}, std::string fault = "") {
   static const PlanningLibrary library;
-  return make_plan(graph, {.library = &library, .threads = 2, .skip = std::move(skip), .verify = true,
+  return make_plan(graph, {.library = &library,
+                           .threads = 2,
+                           .skip = std::move(skip),
+                           .verify = true,
                            .fault = std::move(fault)});
 }
 const Assign& assign_of(const Plan& plan, const std::string& name) {
@@ -33,7 +36,8 @@ TEST_SUITE("memory") {
       for (const Graph& graph : {mlp_step(3, 64, 32), conv_step(3, 8, 4), gpt_step(2, 32, 2, 8)}) {
         Plan plan = plan_of(graph, skip);
         CHECK(plan.arena_bytes >= plan.live_peak_bytes);
-        CHECK(static_cast<double>(plan.arena_bytes) <= 1.05 * static_cast<double>(plan.live_peak_bytes));
+        CHECK(static_cast<double>(plan.arena_bytes) <=
+              1.05 * static_cast<double>(plan.live_peak_bytes));
         for (const Slot& slot : plan.slots) CHECK(slot.offset % 64 == 0);
       }
   }
@@ -51,9 +55,11 @@ TEST_SUITE("memory") {
     Plan later = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});
     CHECK(later.arena_bytes == 128);
     Value square = input(f32({4, 4}), 0);
-    Plan twice = plan_of({.inputs = {square}, .outputs = {square + permute(square, {1, 0})}}, {"fuse"});
+    Plan twice =
+        plan_of({.inputs = {square}, .outputs = {square + permute(square, {1, 0})}}, {"fuse"});
     CHECK(twice.steps.back().in_place.empty());
-    Value flipped = plan_of({.inputs = {x}, .outputs = {exp(flip(x, {0}))}}, {"fuse"}).steps.back().body[0];
+    Value flipped =
+        plan_of({.inputs = {x}, .outputs = {exp(flip(x, {0}))}}, {"fuse"}).steps.back().body[0];
     CHECK(flipped->is("exp"));
   }
 
@@ -61,7 +67,8 @@ TEST_SUITE("memory") {
     PlanningLibrary library;
     library.workspace = 10'000;
     Value x = input(f32({4, 4}), 0);
-    Plan plan = make_plan({.inputs = {x}, .outputs = {matmul(matmul(x, x), x)}}, {.library = &library, .verify = true});
+    Plan plan = make_plan({.inputs = {x}, .outputs = {matmul(matmul(x, x), x)}},
+                          {.library = &library, .verify = true});
     for (const Step& step : plan.steps) {
       const Slot& slot = plan.slots[static_cast<size_t>(step.workspace_slot)];
       CHECK(slot.first == slot.last);
@@ -118,14 +125,18 @@ TEST_SUITE("alias") {
     Value a = random_variable("a", f32({8}), random), b = random_variable("b", f32({8}), random);
     Value c = random_variable("c", f32({8}), random);
     Graph graph{.outputs = {a, neg(b)}, .assignments = {{a, b}, {b, a}, {c, a + b}}};
-    for (const std::vector<std::string>& skip : {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"order"}}) {
+    for (const std::vector<std::string>& skip :
+         {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"order"}}) {
       PlanResult result = run_plan(plan_of(graph, skip));
       auto old = [](const Value& leaf) {
-        return difference(from_buffer(leaf->variable->buffer, leaf.type()), from_buffer(leaf->variable->buffer, leaf.type()), 0);
+        return difference(from_buffer(leaf->variable->buffer, leaf.type()),
+                          from_buffer(leaf->variable->buffer, leaf.type()), 0);
       };
       CHECK(old(a) == "");
-      CHECK(difference(result.assigned.at("a"), from_buffer(b->variable->buffer, b.type()), 0) == "");
-      CHECK(difference(result.assigned.at("b"), from_buffer(a->variable->buffer, a.type()), 0) == "");
+      CHECK(difference(result.assigned.at("a"), from_buffer(b->variable->buffer, b.type()), 0) ==
+            "");
+      CHECK(difference(result.assigned.at("b"), from_buffer(a->variable->buffer, a.type()), 0) ==
+            "");
       CHECK(difference(result.outputs[0], from_buffer(a->variable->buffer, a.type()), 0) == "");
     }
   }
@@ -174,7 +185,10 @@ TEST_SUITE("plan verifier") {
     broken([](Plan& p) { std::swap(p.steps[0], p.steps[1]); });
     broken([](Plan& p) { p.slots[0].offset = p.slots[1].offset; });
     broken([](Plan& p) { p.arena_bytes = 64; });
-    broken([](Plan& p) { p.slots[0].last = 0; p.slots[1].last = 0; });
+    broken([](Plan& p) {
+      p.slots[0].last = 0;
+      p.slots[1].last = 0;
+    });
     broken([](Plan& p) { p.steps[0].in_place.clear(); });
     broken([](Plan& p) { p.steps[1].results[0].at.slot = p.steps[1].operands[0].at.slot; });
     broken([](Plan& p) { p.outputs[0].at.slot = p.outputs[1].at.slot; });

@@ -1,9 +1,9 @@
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <map>
+
+#include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
 #include "weft/passes/passes.h"
@@ -12,8 +12,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// Live bytes recomputed from the accesses, step by step, with results that take over dying operands: the
-// naive counterpart of the pass's own accounting.
+// Live bytes recomputed from the accesses, step by step, with results that take over dying
+// operands: the naive counterpart of the pass's own accounting.
 size_t naive_peak(const Plan& plan) {
   std::map<int, std::pair<int, int>> lives;
   auto touch = [&](const Access& access, int at) {
@@ -29,7 +29,9 @@ size_t naive_peak(const Plan& plan) {
   }
   for (const Access& output : plan.outputs) touch(output, end);
   for (const Assign& assign : plan.assigns) touch(assign.value, end);
-  auto bytes = [&](int slot) { return (plan.slots[static_cast<size_t>(slot)].bytes + 63) / 64 * 64; };
+  auto bytes = [&](int slot) {
+    return (plan.slots[static_cast<size_t>(slot)].bytes + 63) / 64 * 64;
+  };
   size_t peak = 0;
   for (int at = -1; at < end; ++at) {
     size_t live = 0;
@@ -45,7 +47,8 @@ size_t naive_peak(const Plan& plan) {
 Plan shuffled(const Plan& plan, Random& random) {
   size_t count = plan.steps.size();
   auto touches = [&](const std::vector<Access>& accesses, int slot) {
-    return std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) { return a.at.slot == slot; });
+    return std::any_of(accesses.begin(), accesses.end(),
+                       [&](const Access& a) { return a.at.slot == slot; });
   };
   std::vector<std::vector<size_t>> after(count);
   std::vector<int> waiting(count, 0);
@@ -53,7 +56,8 @@ Plan shuffled(const Plan& plan, Random& random) {
     for (size_t j = i + 1; j < count; ++j) {
       bool ordered = false;
       for (const Access& result : plan.steps[i].results)
-        ordered |= touches(plan.steps[j].operands, result.at.slot) || touches(plan.steps[j].results, result.at.slot);
+        ordered |= touches(plan.steps[j].operands, result.at.slot) ||
+                   touches(plan.steps[j].results, result.at.slot);
       for (const Access& operand : plan.steps[i].operands)
         ordered |= touches(plan.steps[j].results, operand.at.slot);
       if (ordered) after[i].push_back(j), ++waiting[j];
@@ -92,7 +96,8 @@ void check_against_random(const Graph& graph, const std::vector<std::string>& sk
   size_t ours = assign_memory(ordered, reuse).live_peak_bytes;
   Random random(11);
   size_t best = std::numeric_limits<size_t>::max();
-  for (int i = 0; i < trials; ++i) best = std::min(best, assign_memory(shuffled(plan, random), reuse).live_peak_bytes);
+  for (int i = 0; i < trials; ++i)
+    best = std::min(best, assign_memory(shuffled(plan, random), reuse).live_peak_bytes);
   CAPTURE(plan.steps.size());
   CHECK(ours <= best);
 }

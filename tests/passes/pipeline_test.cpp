@@ -1,6 +1,6 @@
-#include <doctest/doctest.h>
-
 #include <chrono>
+
+#include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
@@ -12,7 +12,8 @@ using namespace weft::testing;
 
 namespace {
 // "" where the plan, run on a real arena, gives what the graph means.
-std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed, double tolerance) {
+std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed,
+                         double tolerance) {
   Random random(seed);
   std::vector<Value> inputs = random_inputs(graph, random);
   std::vector<Value> want = interpret(graph, inputs);
@@ -25,7 +26,8 @@ std::string disagreement(const Graph& graph, const PassOptions& options, uint64_
     const std::string& name = variable->variable->name;
     auto found = got.assigned.find(name);  // not there: it keeps its value
     Value now = found != got.assigned.end() ? found->second : interpret(variable);
-    if (std::string text = difference(now, want[graph.outputs.size() + i], tolerance); !text.empty())
+    if (std::string text = difference(now, want[graph.outputs.size() + i], tolerance);
+        !text.empty())
       return name + ": " + text;
   }
   return "";
@@ -50,7 +52,7 @@ TEST_CASE("a plan computes what the graph means, whatever optional passes are le
 TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers") {
   PlanningLibrary library;
   for (const std::string fault : {"fold-wrong", "cse-ignores-attrs", "alias-ignores-readers",
-                            "order-ignores-dependency", "memory-overlap"}) {
+                                  "order-ignores-dependency", "memory-overlap"}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < 20; ++seed) {
       Random random(seed);

@@ -68,7 +68,8 @@ class PlanRunner {
     size_t size = size_of(access.value.dtype());
     const std::byte* from = address(access);
     for_each_element(access, [&](int64_t at, int64_t i) {
-      std::memcpy(buffer->data + i * static_cast<int64_t>(size), from + at * static_cast<int64_t>(size), size);
+      std::memcpy(buffer->data + i * static_cast<int64_t>(size),
+                  from + at * static_cast<int64_t>(size), size);
     });
     return from_buffer(std::move(buffer), access.value.type());
   }
@@ -77,7 +78,8 @@ class PlanRunner {
     size_t size = size_of(access.value.dtype());
     std::byte* to = address(access);
     for_each_element(access, [&](int64_t at, int64_t i) {
-      std::memcpy(to + at * static_cast<int64_t>(size), data->data->data + i * static_cast<int64_t>(size), size);
+      std::memcpy(to + at * static_cast<int64_t>(size),
+                  data->data->data + i * static_cast<int64_t>(size), size);
     });
   }
 
@@ -91,10 +93,12 @@ class PlanRunner {
         // Leaves that kernels make themselves (scalars, indices) need no operand.
         inputs.push_back(found != known.end() ? found->second : interpret(input));
       }
-      known[value.node()] = inputs.empty() ? interpret(value) : interpret(rebuild(*value.node(), inputs));
+      known[value.node()] =
+          inputs.empty() ? interpret(value) : interpret(rebuild(*value.node(), inputs));
     }
     if (step.workspace > 0)  // kernels may leave anything there
-      std::memset(arena_.data() + plan_.slots[static_cast<size_t>(step.workspace_slot)].offset, 0x5A, step.workspace);
+      std::memset(arena_.data() + plan_.slots[static_cast<size_t>(step.workspace_slot)].offset,
+                  0x5A, step.workspace);
     for (const Access& result : step.results) put(result, known.at(result.value.node()));
   }
 
@@ -104,6 +108,8 @@ class PlanRunner {
 };
 }  // namespace
 
-PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) { return PlanRunner(plan).run(inputs); }
+PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
+  return PlanRunner(plan).run(inputs);
+}
 
 }  // namespace weft::testing

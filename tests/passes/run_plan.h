@@ -1,6 +1,6 @@
-// Runs a plan as it stands, on a real arena: each step loads its operands from where they lie, evaluates
-// its body on the reference kernels, and stores its results. A wrong offset, order or lifetime shows in
-// the numbers.
+// Runs a plan as it stands, on a real arena: each step loads its operands from where they lie,
+// evaluates its body on the reference kernels, and stores its results. A wrong offset, order or
+// lifetime shows in the numbers.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace weft::testing {
 
 struct PlanResult {
-  std::vector<Value> outputs;            // data leaves
+  std::vector<Value> outputs;             // data leaves
   std::map<std::string, Value> assigned;  // new values of variables, by name
 };
 

@@ -1,8 +1,8 @@
-#include <doctest/doctest.h>
-
 #include <bit>
 #include <cmath>
 #include <functional>
+
+#include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
 #include "tests/support/interpreter.h"
@@ -31,7 +31,8 @@ Value node(std::string_view name, std::vector<Value> inputs, Attrs attrs = {}) {
 size_t count(const Value& value) { return Graph{.outputs = {value}}.nodes().size(); }
 bool is_number(const Value& value, double number) {
   auto found = uniform_value(value);
-  return value->is("scalar") && found && *found == number && std::signbit(*found) == std::signbit(number);
+  return value->is("scalar") && found && *found == number &&
+         std::signbit(*found) == std::signbit(number);
 }
 uint64_t bits_of(double x) { return std::bit_cast<uint64_t>(x); }
 }  // namespace
@@ -59,7 +60,8 @@ TEST_SUITE("simplify") {
     CHECK(simplified(x - x)->is("sub"));
     CHECK(simplified(x / 3.0)->is("div"));
     CHECK(simplified(pow(x, scalar(0.5)))->is("pow"));
-    CHECK(simplified(sum(broadcast_to(leaf({1, 4}), {3, 4}), {.axes = {0}, .keepdim = true}))->is("sum"));
+    CHECK(simplified(sum(broadcast_to(leaf({1, 4}), {3, 4}), {.axes = {0}, .keepdim = true}))
+              ->is("sum"));
     CHECK(simplified(exp(scalar(0.5)))->is("exp"));
     CHECK(simplified(logical_not(x < 1.0))->is("logical_not"));  // NaN
   }
@@ -105,9 +107,10 @@ TEST_SUITE("simplify") {
     CHECK(count(simplified(cast(cast(x, DType::f16), DType::f32))) == 3);
     CHECK(count(simplified(cast(cast(k, DType::f32), DType::i32))) == 3);  // 2^24 + 1
     CHECK(count(simplified(cast(cast(h, DType::bf16), DType::f16))) == 3);
-    CHECK(count(simplified(cast(cast(k, DType::f64), DType::u8))) == 3);   // wraps or saturates
+    CHECK(count(simplified(cast(cast(k, DType::f64), DType::u8))) == 3);  // wraps or saturates
     CHECK(count(simplified(cast(cast(k, DType::u8), DType::i32))) == 3);
-    CHECK(simplified(node("cast", {x}, {{"dtype", static_cast<int64_t>(DType::f32)}})).node() == x.node());
+    CHECK(simplified(node("cast", {x}, {{"dtype", static_cast<int64_t>(DType::f32)}})).node() ==
+          x.node());
   }
 
   TEST_CASE("movements merge") {
@@ -121,15 +124,21 @@ TEST_SUITE("simplify") {
     REQUIRE(p->is("permute"));
     CHECK(p->inputs[0].node() == y.node());
     CHECK(p.shape() == Shape{4, 3, 2});
-    CHECK(simplified(broadcast_to(broadcast_to(leaf({1, 6}), {4, 6}), {4, 6}))->inputs[0].shape() == Shape{1, 6});
+    CHECK(simplified(broadcast_to(broadcast_to(leaf({1, 6}), {4, 6}), {4, 6}))->inputs[0].shape() ==
+          Shape{1, 6});
     Value b = leaf({1, 1, 6});
-    CHECK(simplified(broadcast_to(node("broadcast", {b}, {{"shape", Dims{1, 4, 6}}}), {3, 4, 6}))->inputs[0].node() ==
-          b.node());
+    CHECK(simplified(broadcast_to(node("broadcast", {b}, {{"shape", Dims{1, 4, 6}}}), {3, 4, 6}))
+              ->inputs[0]
+              .node() == b.node());
     CHECK(simplified(flip(flip(x, {1}), {1})).node() == x.node());
     CHECK(simplified(flip(leaf({1, 6}), {0}))->is("input"));
     CHECK(count(simplified(slice(slice(x, 1, 1, 6, 2), 1, 1, 3))) == 2);
-    CHECK(simplified(node("slice", {x}, {{"axis", int64_t{1}}, {"start", int64_t{0}}, {"stop", int64_t{6}},
-                                         {"step", int64_t{1}}})).node() == x.node());
+    CHECK(simplified(node("slice", {x},
+                          {{"axis", int64_t{1}},
+                           {"start", int64_t{0}},
+                           {"stop", int64_t{6}},
+                           {"step", int64_t{1}}}))
+              .node() == x.node());
     CHECK(count(simplified(pad(pad(x, {1, 0}, {0, 2}), {1, 1}, {0, 0}))) == 2);
     CHECK(count(simplified(pad(pad(x, {1, 0}, {0, 2}, 1.0), {1, 1}, {0, 0}))) == 3);
   }
@@ -155,18 +164,31 @@ TEST_SUITE("simplify") {
         low[axis] = random.below(3);
         high[axis] = random.below(3);
         switch (random.below(7)) {
-          case 0: y = reshape(y, {y.elements() / y.dim(0), y.dim(0)}); break;
-          case 1: y = permute(y, y.rank() == 2 ? Dims{1, 0} : Dims{2, 0, 1}); break;
-          case 2: y = slice(y, axis, start, random.between(start + 1, extent), random.between(1, 3)); break;
-          case 3: y = flip(y, {axis}); break;
-          case 4: y = pad(y, low, high, random.below(2) ? 0 : 0.5); break;
-          case 5: y = concat(std::vector{y, y}, axis); break;
-          default: y = broadcast_to(unsqueeze(slice(y, axis, start, start + 1), 0), [&] {
-                     Shape shape{2};
-                     for (int k = 0; k < y.rank(); ++k) shape.push_back(k == axis ? 3 : y.dim(k));
-                     return shape;
-                   }());
-                   y = reshape(y, {y.dim(0) * y.dim(1), y.elements() / y.dim(0) / y.dim(1)});
+          case 0:
+            y = reshape(y, {y.elements() / y.dim(0), y.dim(0)});
+            break;
+          case 1:
+            y = permute(y, y.rank() == 2 ? Dims{1, 0} : Dims{2, 0, 1});
+            break;
+          case 2:
+            y = slice(y, axis, start, random.between(start + 1, extent), random.between(1, 3));
+            break;
+          case 3:
+            y = flip(y, {axis});
+            break;
+          case 4:
+            y = pad(y, low, high, random.below(2) ? 0 : 0.5);
+            break;
+          case 5:
+            y = concat(std::vector{y, y}, axis);
+            break;
+          default:
+            y = broadcast_to(unsqueeze(slice(y, axis, start, start + 1), 0), [&] {
+              Shape shape{2};
+              for (int k = 0; k < y.rank(); ++k) shape.push_back(k == axis ? 3 : y.dim(k));
+              return shape;
+            }());
+            y = reshape(y, {y.dim(0) * y.dim(1), y.elements() / y.dim(0) / y.dim(1)});
         }
         if (y.elements() > 2000) break;
       }
@@ -195,17 +217,21 @@ TEST_SUITE("simplify") {
     CHECK(is_number(simplified(sqrt(full({2, 2}, 2.0))), static_cast<double>(std::sqrt(2.0F))));
     CHECK(is_number(simplified(cast(scalar(2.7), DType::i32)), 2));
     CHECK(is_number(simplified(select(scalar(1) < scalar(2), scalar(5), scalar(6))), 5));
-    CHECK(simplified(scalar(1e30) * scalar(1e30))->is("mul"));                 // overflows
+    CHECK(simplified(scalar(1e30) * scalar(1e30))->is("mul"));  // overflows
     CHECK(simplified(scalar(1e9, DType::i32) + scalar(2e9, DType::i32))->is("add"));
     CHECK(is_number(simplified(floor_divide(scalar(-7, DType::i64), scalar(2, DType::i64))), -4));
   }
 
   TEST_CASE("folded constants are those that the reference computes, bit for bit") {
     const std::vector<std::function<Value(Value, Value)>> operations{
-        [](Value a, Value b) { return a + b; }, [](Value a, Value b) { return a - b; },
-        [](Value a, Value b) { return a * b; }, [](Value a, Value b) { return a / b; },
-        [](Value a, Value b) { return maximum(a, b); }, [](Value a, Value) { return sqrt(abs(a)); },
-        [](Value a, Value b) { return select(a < b, a, b); }, [](Value a, Value) { return floor(a) - round(a); },
+        [](Value a, Value b) { return a + b; },
+        [](Value a, Value b) { return a - b; },
+        [](Value a, Value b) { return a * b; },
+        [](Value a, Value b) { return a / b; },
+        [](Value a, Value b) { return maximum(a, b); },
+        [](Value a, Value) { return sqrt(abs(a)); },
+        [](Value a, Value b) { return select(a < b, a, b); },
+        [](Value a, Value) { return floor(a) - round(a); },
         [](Value a, Value) { return cast(cast(a, DType::i32), DType::f32); }};
     Random random(3);
     for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16})
@@ -240,7 +266,8 @@ TEST_SUITE("simplify") {
     REQUIRE(y->is("broadcast"));
     CHECK(y->inputs[0]->is("tanh"));
     CHECK(y->inputs[0].shape() == Shape{4, 1});
-    Value z = simplified(broadcast_to(x, {4, 9}) * 2.0 + broadcast_to(input({DType::f32, {4, 1}}, 1), {4, 9}));
+    Value z = simplified(broadcast_to(x, {4, 9}) * 2.0 +
+                         broadcast_to(input({DType::f32, {4, 1}}, 1), {4, 9}));
     CHECK(z->is("broadcast"));
     CHECK(simplified(broadcast_to(x, {4, 9}) + broadcast_to(leaf({1, 9}), {4, 9}))->is("add"));
   }
@@ -271,7 +298,8 @@ TEST_SUITE("common subexpressions") {
     CHECK(apart(scalar(1, DType::f32), scalar(1, DType::f64)));
     CHECK(apart(input({DType::f32, {4}}, 0), input({DType::f32, {4}}, 1)));
     CHECK(apart(zero_variable("a", {DType::f32, {4}}), zero_variable("b", {DType::f32, {4}})));
-    CHECK(apart(random_values({DType::f32, {4}}, 0, 1, random), random_values({DType::f32, {4}}, 0, 1, random)));
+    CHECK(apart(random_values({DType::f32, {4}}, 0, 1, random),
+                random_values({DType::f32, {4}}, 0, 1, random)));
     RandomKey key{.step = scalar(0, DType::i64), .seed = 1, .stream = 2}, other = key;
     other.stream = 3;
     CHECK(apart(uniform(Shape{4}, key), uniform(Shape{4}, other)));

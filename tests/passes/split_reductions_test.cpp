@@ -24,8 +24,9 @@ Value leaf(const Shape& shape, DType dtype = DType::f32) { return input({dtype, 
 
 TEST_SUITE("split") {
   TEST_CASE("column sums to few elements have a first stage with work for many threads") {
-    for (const Value& y : {sum(leaf({131072, 16}), {.axes = {0}}), sum(leaf({300, 400})),
-                           sum(leaf({32, 8, 28, 28}), {.axes = {0, 2, 3}}), max(leaf({4096, 100}), {.axes = {0}})}) {
+    for (const Value& y :
+         {sum(leaf({131072, 16}), {.axes = {0}}), sum(leaf({300, 400})),
+          sum(leaf({32, 8, 28, 28}), {.axes = {0, 2, 3}}), max(leaf({4096, 100}), {.axes = {0}})}) {
       std::vector<Value> found = stages(y);
       REQUIRE(found.size() == 2);
       CHECK(found[0].elements() / y.elements() >= 16);
@@ -34,7 +35,8 @@ TEST_SUITE("split") {
     }
   }
 
-  TEST_CASE("the first stage reads a view that splits one axis, whatever the layout of the others") {
+  TEST_CASE(
+      "the first stage reads a view that splits one axis, whatever the layout of the others") {
     std::vector<Value> found = stages(sum(leaf({32, 8, 28, 28}), {.axes = {0, 2, 3}}));
     Value chunked = found[0]->inputs[0];
     REQUIRE(chunked->is("reshape"));
@@ -67,8 +69,8 @@ TEST_SUITE("split") {
     Value x = random_values({DType::f32, {640, 60}}, -1, 1, random);
     Value k = random_values({DType::i32, {640, 60}}, -9, 9, random);
     Value near_one = random_values({DType::f32, {640, 60}}, 0.999, 1.001, random);
-    for (const Value& y : {sum(x, {.axes = {0}}), max(x, {.axes = {0}}), min(x), sum(x), sum(k), sum(k, {.axes = {0}}),
-                           prod(near_one, {.axes = {0}})}) {
+    for (const Value& y : {sum(x, {.axes = {0}}), max(x, {.axes = {0}}), min(x), sum(x), sum(k),
+                           sum(k, {.axes = {0}}), prod(near_one, {.axes = {0}})}) {
       Graph graph{.outputs = {y}};
       Value want = interpret(y);
       CHECK(stages(y).size() == 2);

@@ -21,6 +21,10 @@ constexpr double worth_a_team = 10000;  // nanoseconds of work below which the c
 
 size_t align(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
 
+loop::CpuSchedule schedule_of(const loop::Kernel& kernel, int vector_bytes) {
+  return loop::schedule_cpu(kernel, vector_bytes != 0 ? vector_bytes : loop::host_target().vector_bytes);
+}
+
 // From the disk cache, or compiled. The text says everything that the machine code depends on.
 std::string object_of(llvm::Module& module) {
   std::string text = loop::compiler_text();
@@ -49,12 +53,12 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
 }
 }  // namespace
 
-CompiledKernel compile_cpu(const Step& step) {
+CompiledKernel compile_cpu(const Step& step, int vector_bytes) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<CompiledKernel>> compiled;
   loop::Kernel kernel = loop::lower(step);
-  loop::CpuSchedule schedule = loop::schedule_cpu(kernel, loop::host_target().vector_bytes);
-  std::string text = to_text(kernel) + to_text(schedule);
+  loop::CpuSchedule schedule = schedule_of(kernel, vector_bytes);
+  std::string text = to_text(kernel) + to_text(schedule) + std::to_string(schedule.vector_bytes);
   {
     std::lock_guard lock(mutex);
     auto it = compiled.find(text);
@@ -75,8 +79,8 @@ bool can_fuse(const Step& step, std::string* why) {
   }
 }
 
-size_t workspace_bytes(const Step& step, int threads) {
-  loop::CpuSchedule schedule = loop::schedule_cpu(loop::lower(step), loop::host_target().vector_bytes);
+size_t workspace_bytes(const Step& step, int threads, int vector_bytes) {
+  loop::CpuSchedule schedule = schedule_of(loop::lower(step), vector_bytes);
   return align(schedule.shared_scratch) + static_cast<size_t>(threads) * align(schedule.thread_scratch);
 }
 
@@ -97,7 +101,7 @@ void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const
 
 std::string kernel_text(const Step& step) {
   loop::Kernel kernel = loop::lower(step);
-  return to_text(kernel) + to_text(loop::schedule_cpu(kernel, loop::host_target().vector_bytes));
+  return to_text(kernel) + to_text(schedule_of(kernel, 0));
 }
 
 }  // namespace weft

@@ -35,13 +35,14 @@ struct CompiledKernel {
 // axes, gather and scatter from memory. `why`, if given, gets the reason where not.
 bool can_fuse(const Step& step, std::string* why = nullptr);
 
-// Bytes of workspace (aligned as buffer_alignment) that run_kernel needs with up to `threads` threads. No LLVM.
-size_t workspace_bytes(const Step& step, int threads);
+// Bytes of workspace, aligned as buffer_alignment, that run_kernel needs on up to `threads` threads.
+// Compiles nothing.
+size_t workspace_bytes(const Step& step, int threads, int vector_bytes = 0);
 
 // Thread safe, several at once; identical kernels compile once per process and are kept on disk in
 // cache_directory()/kernels. Throws InternalError if can_fuse(step) is false.
-CompiledKernel compile_cpu(const Step& step);
-inline CompiledKernel compile_cpu(const Plan&, const Step& step) { return compile_cpu(step); }
+// `vector_bytes`: 16, 32 or 64; 0: the widest of this machine.
+CompiledKernel compile_cpu(const Step& step, int vector_bytes = 0);
 
 // Runs all stages on up to thread_count() threads. Pointers are to the slots, in the step's order;
 // offsets and strides are in the code. Allocates nothing.

@@ -94,7 +94,8 @@ class Emitter {
 
   Value* begin_items() {
     uint32_t axes = 0;
-    for (int axis : s_.outer) axes |= 1u << axis;
+    for (int axis : s_.outer)
+      if (axis != s_.tile_axis) axes |= 1u << axis;
     return nest_.open(function_->getArg(4), function_->getArg(5), 1, false, axes);
   }
 
@@ -113,7 +114,11 @@ class Emitter {
       return rest;
     };
     Value* block = s_.columns ? take(s_.blocks) : nullptr;
-    for (size_t i = s_.outer.size(); i-- > 0;) position(s_.outer[i]) = take(extent(s_.outer[i]));
+    for (size_t i = s_.outer.size(); i-- > 0;) {
+      int axis = s_.outer[i];
+      if (axis != s_.tile_axis) position(axis) = take(extent(axis));
+      else tile_start_ = b_.CreateMul(take((extent(axis) + s_.tile - 1) / s_.tile), b_.getInt64(static_cast<uint64_t>(s_.tile)));
+    }
     if (!s_.columns) return;
     start_ = b_.CreateMul(block, b_.getInt64(static_cast<uint64_t>(s_.block)));
     int64_t columns = extent(s_.vector_axis);
@@ -170,7 +175,18 @@ class Emitter {
     return {from, b_.CreateSelect(b_.CreateICmpSLT(to, most), to, most)};
   }
 
+  void emit_tile(int loop) {
+    Value* most = b_.getInt64(static_cast<uint64_t>(extent(s_.tile_axis)));
+    Value* to = b_.CreateAdd(tile_start_, b_.getInt64(static_cast<uint64_t>(s_.tile)));
+    if (extent(s_.tile_axis) % s_.tile != 0) to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, to, most);
+    emit_unrolled(s_.tile_axis, tile_start_, to, extent(s_.tile_axis) % s_.unroll == 0, loop);
+  }
+
   void emit_inner(size_t depth, int loop) {
+    if (depth == s_.inner.size() && s_.tile_axis >= 0) {
+      emit_tile(loop);
+      return;
+    }
     if (depth == s_.inner.size()) {
       emit_vectors(loop, s_.unrolled == s_.vector_axis ? s_.unroll : 1, 1);
       return;
@@ -185,12 +201,16 @@ class Emitter {
       nest_.close();
       return;
     }
-    int64_t unroll = s_.unroll;
-    Value* rest = b_.CreateAdd(from, round_down(b_.CreateSub(to, from), unroll));
-    position(axis) = nest_.open(from, rest, unroll, false, 1u << axis);
+    emit_unrolled(axis, from, to, exact && extent(axis) % s_.unroll == 0, loop);
+  }
+
+  // Positions of `axis` from `from` to `to`, several in one body; then, if any are left, one by one.
+  void emit_unrolled(int axis, Value* from, Value* to, bool exact, int loop) {
+    Value* rest = b_.CreateAdd(from, round_down(b_.CreateSub(to, from), s_.unroll));
+    position(axis) = nest_.open(from, rest, s_.unroll, false, 1u << axis);
     emit_vectors(loop, 1, s_.unroll);
     nest_.close();
-    if (unroll == 1 || (exact && extent(axis) % unroll == 0)) return;
+    if (s_.unroll == 1 || exact) return;
     position(axis) = nest_.open(rest, to, 1, false, 1u << axis);
     emit_vectors(loop, 1, 1);
     nest_.close();
@@ -203,7 +223,10 @@ class Emitter {
   // Runs over the columns of a block, or along a row: whole vectors, `along` at a time, then what is left.
   // `across` positions of the unrolled reduced axis are done in each body.
   void emit_vectors(int loop, int along, int across) {
-    for_vectors(along, [&](int vectors) { emit_body(loop, std::max(vectors, across)); });
+    for_vectors(along, [&](int vectors) {
+      vectors_ = vectors;
+      emit_body(loop, std::max(vectors, across));
+    });
   }
 
   // Calls body(number of vectors) for the main loop, and body(1) for the rest.
@@ -239,6 +262,7 @@ class Emitter {
   }
 
   void emit_body(int loop, int copies) {
+    transposes_ = s_.tile_axis >= 0 && copies == s_.lanes && mask_ == nullptr;
     std::vector<std::vector<Value*>> accumulators;
     for (const auto& reduction : s_.reductions)
       accumulators.push_back(s_.columns && reduction.loop == loop + 1 ? load_accumulators(reduction)
@@ -567,6 +591,7 @@ class Emitter {
       case Op::index: return index(i, in, vector);
       case Op::in_range: return in_range(i, in, vector);
       case Op::load: return load(i, in, vector);
+      case Op::philox: return random_word(i, in, vector);
       case Op::reduce: return load_accumulators(*find(s_.reductions, i)).back();
       default: break;
     }
@@ -632,6 +657,47 @@ class Emitter {
     return b_.CreateAnd(b_.CreateICmpSLE(bound(low), lane), b_.CreateICmpSLT(lane, bound(high)));
   }
 
+  Value* random_word(int i, const Instruction& in, bool vector) {
+    Value* step = get(in.args[0]);
+    if (vector && fills_blocks(in)) return random_blocks(i, in, step);
+    Value* element = index(i, in, vector);
+    std::vector<Value*> words = philox(b_, b_.CreateLShr(element, 2), step, in.integer, in.low);
+    Value* lane = b_.CreateAnd(element, 3);
+    Value* word = words[3];
+    for (int k = 2; k >= 0; --k)
+      word = b_.CreateSelect(b_.CreateICmpEQ(lane, llvm::ConstantInt::get(lane->getType(), static_cast<uint64_t>(k))),
+                             words[static_cast<size_t>(k)], word);
+    return b_.CreateLShr(word, 8);
+  }
+
+  // Whether the body's four vectors are all words of as many blocks as there are lanes.
+  bool fills_blocks(const Instruction& in) const {
+    bool aligned = in.at.offset % 4 == 0 && s_.lanes >= 4;
+    for (int axis = 0; axis < in.at.strides.size(); ++axis)
+      aligned = aligned && (axis == s_.vector_axis ? in.at.strides[axis] == 1 : in.at.strides[axis] % 4 == 0);
+    return aligned && vectors_ == 4 && s_.unrolled == s_.vector_axis;
+  }
+  Value* random_blocks(int i, const Instruction& in, Value* step) {
+    int saved = std::exchange(copy_, 0);
+    Value* first = b_.CreateLShr(affine(in.at), 2);
+    copy_ = saved;
+    Value* blocks = b_.CreateAdd(to_vector(b_, first, s_.lanes), lane_offsets(1));
+    std::vector<Value*> words = philox(b_, blocks, step, in.integer, in.low);
+    int scope = nest_.scope_of(s_.axes[static_cast<size_t>(i)], 0);
+    for (int copy = 0; copy < 4; ++copy) {
+      std::vector<int> pairs, quads;
+      for (int lane = 0; lane < s_.lanes / 4; ++lane) {
+        int block = copy * s_.lanes / 4 + lane;
+        pairs.insert(pairs.end(), {block, block + s_.lanes});
+        quads.insert(quads.end(), {2 * lane, 2 * lane + 1, s_.lanes / 2 + 2 * lane, s_.lanes / 2 + 2 * lane + 1});
+      }
+      Value* low = b_.CreateShuffleVector(words[0], words[1], pairs);
+      Value* high = b_.CreateShuffleVector(words[2], words[3], pairs);
+      nest_.known(scope, {'v', i, copy}) = b_.CreateLShr(b_.CreateShuffleVector(low, high, quads), 8);
+    }
+    return nest_.known(scope, {'v', i, copy_});
+  }
+
   // ---- memory
 
   // The address at the first lane. Each scope adds what its axes contribute.
@@ -671,7 +737,28 @@ class Emitter {
   }
   Value* all_lanes() { return llvm::ConstantInt::getTrue(vector_of(b_.getInt1Ty())); }
 
+  // Loads `lanes` vectors along the tile axis, one for each lane, and transposes them: one for each copy.
+  Value* load_transposed(int i, const Instruction& in) {
+    int scope = nest_.scope_of(s_.axes[static_cast<size_t>(i)], 0);
+    int saved = std::exchange(copy_, 0);
+    Value* pointer = address('l', i, function_->getArg(0), in.operand, in.at, in.storage, scope);
+    copy_ = saved;
+    int64_t step = in.at.strides[s_.vector_axis] * static_cast<int64_t>(size_of(in.storage));
+    std::vector<Value*> rows;
+    for (int lane = 0; lane < s_.lanes; ++lane)
+      rows.push_back(b_.CreateAlignedLoad(vector_of(memory_type(context_, in.storage)),
+                                          b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, static_cast<uint64_t>(lane * step)),
+                                          llvm::Align(size_of(in.storage))));
+    rows = transpose(b_, std::move(rows));
+    for (int copy = 0; copy < s_.lanes; ++copy)
+      nest_.known(scope, {'v', i, copy}) = from_memory(b_, rows[static_cast<size_t>(copy)], in.storage);
+    return nest_.known(scope, {'v', i, copy_});
+  }
+
   Value* load(int i, const Instruction& in, bool vector) {
+    bool across = vector && transposes_ && in.args[0] < 0 && in.args[1] < 0 && in.at.strides[s_.tile_axis] == 1 &&
+                  std::abs(in.at.strides[s_.vector_axis]) > 1;
+    if (across) return load_transposed(i, in);
     Value* indirect = in.args[0] >= 0 ? get(in.args[0]) : nullptr;
     Value* guard = in.args[1] >= 0 ? get(in.args[1]) : nullptr;
     int scope = nest_.scope_of(s_.axes[static_cast<size_t>(i)], 0);
@@ -767,11 +854,14 @@ class Emitter {
   llvm::Function* function_ = nullptr;
   Value *dummy_ = nullptr, *item_ = nullptr, *chunk_ = nullptr;
   std::vector<Value*> positions_;       // per axis; the vector axis: of the first lane
+  Value* tile_start_ = nullptr;
   Value *start_ = nullptr, *length_ = nullptr, *column_ = nullptr;  // of the vectors: position start_ + column_
   int64_t length_known_ = -1;
   Value* mask_ = nullptr;               // lanes that are inside; null: all
   int copy_ = 0;
+  int vectors_ = 1;                     // copies of the body along the vector axis
   int loop_ = 0;
+  bool transposes_ = false;             // the body does `lanes` positions of the tile axis
   bool in_loop_ = false;
   std::map<std::tuple<int, int, int>, Value*> registers_;
 };

@@ -238,6 +238,50 @@ Value* to_memory(LlvmBuilder& b, Value* value, DType storage) {
   return b.CreateTrunc(b.CreateLShr(bits, 16), shaped_as(b.getInt16Ty(), type));
 }
 
+// Words are the low halves of 64-bit lanes, for which there is a 32 x 32 -> 64 bit product; what their high
+// halves hold does not matter.
+std::vector<Value*> philox(LlvmBuilder& b, Value* blocks, Value* step, int64_t seed, int64_t stream) {
+  llvm::Type* wide = blocks->getType();
+  auto constant = [&](uint64_t value) { return llvm::ConstantInt::get(wide, value & 0xffffffff); };
+  if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(wide))
+    step = to_vector(b, step, static_cast<int>(vector->getNumElements()));
+  Value* counter[4] = {blocks, b.CreateLShr(blocks, 32), step, constant(static_cast<uint64_t>(stream))};
+  auto product = [&](Value* x, uint64_t factor) {
+    return b.CreateMul(b.CreateAnd(x, constant(~uint64_t{0})), constant(factor));
+  };
+  auto key = static_cast<uint64_t>(seed);
+  uint64_t key0 = key, key1 = key >> 32;
+  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9, key1 += 0xBB67AE85) {
+    Value *first = product(counter[0], 0xD2511F53), *second = product(counter[2], 0xCD9E8D57);
+    counter[0] = b.CreateXor(b.CreateXor(b.CreateLShr(second, 32), counter[1]), constant(key0));
+    counter[2] = b.CreateXor(b.CreateXor(b.CreateLShr(first, 32), counter[3]), constant(key1));
+    counter[1] = second;
+    counter[3] = first;
+  }
+  std::vector<Value*> words;
+  for (Value* word : counter) words.push_back(b.CreateTrunc(word, shaped_as(b.getInt32Ty(), wide)));
+  return words;
+}
+
+// Interleaving the first half of the rows with the second, log2(lanes) times.
+std::vector<Value*> transpose(LlvmBuilder& b, std::vector<Value*> rows) {
+  int lanes = static_cast<int>(rows.size());
+  std::vector<int> low, high;
+  for (int i = 0; i < lanes / 2; ++i) {
+    low.insert(low.end(), {i, i + lanes});
+    high.insert(high.end(), {i + lanes / 2, i + lanes / 2 + lanes});
+  }
+  for (int step = 1; step < lanes; step *= 2) {
+    std::vector<Value*> next;
+    for (size_t i = 0; i < rows.size() / 2; ++i) {
+      next.push_back(b.CreateShuffleVector(rows[i], rows[i + rows.size() / 2], low));
+      next.push_back(b.CreateShuffleVector(rows[i], rows[i + rows.size() / 2], high));
+    }
+    rows = std::move(next);
+  }
+  return rows;
+}
+
 llvm::Constant* identity(llvm::Type* type, Reduction reduction, DType dtype) {
   bool greatest = reduction == Reduction::min || reduction == Reduction::argmin;
   if (reduction == Reduction::sum) return llvm::Constant::getNullValue(type);

@@ -4,6 +4,7 @@
 #include <llvm/IR/IRBuilder.h>
 
 #include <span>
+#include <vector>
 
 #include "weft/codegen/loop_ir.h"
 
@@ -27,6 +28,13 @@ llvm::Value* arithmetic(LlvmBuilder& b, const Instruction& in, std::span<llvm::V
 // What was loaded as `memory_type(storage)` to registers, and back.
 llvm::Value* from_memory(LlvmBuilder& b, llvm::Value* value, DType storage);
 llvm::Value* to_memory(LlvmBuilder& b, llvm::Value* value, DType storage);
+
+// The four words of Philox 4x32-10 for each of `blocks` (i64), as i32.
+std::vector<llvm::Value*> philox(LlvmBuilder& b, llvm::Value* blocks, llvm::Value* step, int64_t seed,
+                                 int64_t stream);
+
+// The transpose of a square of as many vectors as they have lanes, a power of two.
+std::vector<llvm::Value*> transpose(LlvmBuilder& b, std::vector<llvm::Value*> rows);
 
 // The result that reductions begin with; for argmax and argmin the value's.
 llvm::Constant* identity(llvm::Type* type, Reduction reduction, DType dtype);

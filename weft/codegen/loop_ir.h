@@ -52,6 +52,8 @@ enum class Op : uint8_t {
   convert,    // by value; float to integer truncates and saturates; to boolean: != 0
   bitcast,    // f32 <-> i32, f64 <-> i64
   round_f16, round_bf16,          // to a representable value, from f32 or f64, half to even; f32
+  philox,     // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0]; i32.
+              // Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
   call,       // `function` of libm on f64
 };
 
@@ -68,8 +70,8 @@ struct Instruction {
   DType type = DType::f32;           // never f16 or bf16
   std::array<int, 3> args{-1, -1, -1};  // earlier instructions; -1: absent
   double number = 0;                 // constant
-  int64_t integer = 0;               // constant
-  Affine at;                         // index, in_range, load
+  int64_t integer = 0;               // constant, philox
+  Affine at;                         // index, in_range, load, philox
   int64_t low = 0, high = 0;         // in_range
   int operand = -1;                  // load
   DType storage = DType::f32;        // load: type in memory

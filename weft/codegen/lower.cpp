@@ -170,9 +170,12 @@ class Lowering {
   }
 
   Expr random(const Node& node, const View& view) {
-    Expr index = position(view, row_major_strides(node.type.shape));
     Expr step = lower(node.inputs[0], {}, -1);
-    return random_uniform(index, step, node.attrs.integer("seed"), node.attrs.integer("stream"));
+    Instruction in{.op = Op::philox, .type = DType::i32, .args = {step.id, -1, -1}};
+    in.at = at(view, row_major_strides(node.type.shape), 0);
+    in.integer = node.attrs.integer("seed");
+    in.low = node.attrs.integer("stream");
+    return convert(code_.add(in), DType::f32) * 0x1p-24;
   }
 
   Expr broadcast(const Node& node, const View& view, int guard) {

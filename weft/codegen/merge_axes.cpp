@@ -7,11 +7,15 @@
 namespace weft::loop {
 namespace {
 
+bool has_position(Op op) {
+  return op == Op::load || op == Op::index || op == Op::in_range || op == Op::philox;
+}
+
 class Merger {
  public:
   explicit Merger(Kernel& kernel) : kernel_(kernel) {
     for (Instruction& in : kernel.code)
-      if (in.op == Op::load || in.op == Op::index || in.op == Op::in_range)
+      if (has_position(in.op))
         affines_.push_back(&in.at);
       else
         in.at.strides = Dims::filled(static_cast<int>(kernel.axes.size()), 0);
@@ -116,8 +120,7 @@ class Merger {
     uint32_t reduced = kernel_.reduced_axes();
     for (Instruction& in : kernel_.code) {
       in.axes = 0;
-      bool accesses = in.op == Op::load || in.op == Op::index || in.op == Op::in_range;
-      if (!accesses) in.at = {};
+      if (!has_position(in.op)) in.at = {};
       for (int i = 0; i < in.at.strides.size(); ++i)
         if (in.at.strides[i] != 0) in.axes |= 1u << i;
       for (int arg : in.args)

@@ -36,6 +36,7 @@ std::filesystem::path path_of(std::string_view text) {
 }  // namespace
 
 std::optional<std::string> read_object(std::string_view text) {
+  if (cache_directory().empty()) return std::nullopt;
   std::ifstream file(path_of(text), std::ios::binary);
   std::string content(std::istreambuf_iterator<char>(file), {});
   if (content.size() < sizeof(Header)) return std::nullopt;
@@ -47,6 +48,7 @@ std::optional<std::string> read_object(std::string_view text) {
 
 void write_object(std::string_view text, std::string_view object) {
   static std::atomic<int> count{0};
+  if (cache_directory().empty()) return;
   std::error_code error;
   std::filesystem::create_directories(folder(), error);
   std::filesystem::path path = path_of(text), partial = path;

@@ -135,27 +135,4 @@ Expr constant(Code& code, DType dtype, double value) {
   return code.number(dtype, value);
 }
 
-Expr random_uniform(Expr index, Expr step, int64_t seed, int64_t stream) {
-  constexpr int64_t low_word = 0xffffffff;
-  Code& code = *index.code;
-  auto word = [&](int64_t value) { return code.integer(DType::i64, value & low_word); };
-  Expr block = index >> 2;
-  Expr counter[4] = {block & low_word, block >> 32, step & low_word, word(stream)};
-  uint64_t key0 = static_cast<uint64_t>(seed) & low_word, key1 = static_cast<uint64_t>(seed) >> 32;
-  for (int round = 0; round < 10; ++round) {
-    Expr product0 = counter[0] * word(0xD2511F53), product1 = counter[2] * word(0xCD9E8D57);
-    Expr next[4] = {(product1 >> 32) ^ counter[1] ^ word(static_cast<int64_t>(key0)),
-                    product1 & low_word,
-                    (product0 >> 32) ^ counter[3] ^ word(static_cast<int64_t>(key1)),
-                    product0 & low_word};
-    std::copy(next, next + 4, counter);
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
-  }
-  Expr lane = index & int64_t{3};
-  Expr bits = select(lane == 0.0, counter[0], select(lane == 1.0, counter[1],
-                     select(lane == 2.0, counter[2], counter[3])));
-  return convert(convert(bits >> 8, DType::i32), DType::f32) * 0x1p-24;
-}
-
 }  // namespace weft::loop

@@ -16,8 +16,5 @@ Expr round_to(Expr x, DType dtype);
 Expr scalar_op(ScalarOp op, std::span<const Expr> args, DType from, DType to);
 // A constant of the graph, rounded to `dtype`.
 Expr constant(Code& code, DType dtype, double value);
-// f32 in [0, 1): word `index % 4` of Philox 4x32-10 (Salmon et al. 2011) with key {lo(seed),
-// hi(seed)} and counter {lo(index / 4), hi(index / 4), lo(step), stream}; its top 24 bits.
-Expr random_uniform(Expr index, Expr step, int64_t seed, int64_t stream);
 
 }  // namespace weft::loop

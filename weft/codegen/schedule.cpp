@@ -11,6 +11,7 @@ namespace weft::loop {
 namespace {
 constexpr int64_t flat_block = 8192;       // columns of an item without reductions
 constexpr int64_t reduced_block = 1024;    // with them: a few accumulators of a block stay in L1
+constexpr int64_t tile_rows = 128, tile_columns = 32;  // of a transposition: few pages at a time
 constexpr size_t kept_limit = 256 << 10;   // bytes of kept values: they should stay in L2
 constexpr double worth_keeping = 10;       // vector operations
 constexpr double split_grain = 32768;      // elements of an item that is worth a thread's while
@@ -24,6 +25,7 @@ double cost(const Instruction& in) {
   switch (in.op) {
     case Op::constant: return 0;
     case Op::call: return 300;
+    case Op::philox: return 60;
     case Op::div:
     case Op::remainder:
     case Op::sqrt: return 6;
@@ -37,6 +39,7 @@ class Scheduler {
   Scheduler(const Kernel& kernel, int vector_bytes) : kernel_(kernel), reduced_(kernel.reduced_axes()) {
     choose_vector_axis();
     choose_lanes(vector_bytes);
+    choose_tile();
     choose_loops();
     find_dependencies();
     for (size_t i = 0; i < kernel.code.size(); ++i)
@@ -71,7 +74,7 @@ class Scheduler {
         bool indirect = in.args[0] >= 0 && (code(in.args[0]).axes >> axis & 1) != 0;
         add(in.at, in.axes, in.storage, indirect, 1);
       }
-      for (const Store& store : kernel_.stores) add(store.at, store.axes, store.storage, false, 2);
+      for (const Store& store : kernel_.stores) add(store.at, store.axes, store.storage, false, 4);
       if (axis == 0 || score >= best) {
         best = score;
         s_.vector_axis = axis;
@@ -91,18 +94,45 @@ class Scheduler {
     while (s_.lanes > 1 && s_.lanes / 2 >= extent(s_.vector_axis)) s_.lanes /= 2;
   }
 
+  void choose_tile() {
+    if (reduced_ != 0 || s_.lanes < 4 || kernel_.code.size() > 24) return;
+    double best = 0;
+    for (int axis = 0; axis < static_cast<int>(kernel_.axes.size()); ++axis) {
+      if (axis == s_.vector_axis || extent(axis) < s_.lanes) continue;
+      double bytes = 0;
+      for (const Instruction& in : kernel_.code)
+        if (is_transposed(in, axis))
+          bytes += static_cast<double>(kernel_.extent(in.axes)) * static_cast<double>(size_of(in.storage));
+      if (bytes <= best) continue;
+      best = bytes;
+      s_.tile_axis = axis;
+      s_.tile = tile_rows;
+    }
+  }
+  bool is_transposed(const Instruction& in, int axis) const {
+    return in.op == Op::load && in.args[0] < 0 && in.args[1] < 0 && in.at.strides[axis] == 1 &&
+           std::abs(in.at.strides[s_.vector_axis]) > 1;
+  }
+
   void choose_loops() {
     int64_t items = 1;
     for (int axis = 0; axis < static_cast<int>(kernel_.axes.size()); ++axis) {
       if (axis == s_.vector_axis) continue;
       bool reduced = kernel_.axes[static_cast<size_t>(axis)].reduced;
       (reduced ? s_.inner : s_.outer).push_back(axis);
-      if (!reduced) items *= extent(axis);
+      if (!reduced) items *= axis == s_.tile_axis ? ceil_div(extent(axis), s_.tile) : extent(axis);
     }
     s_.items = items;
     bool over_rows = s_.columns && !s_.inner.empty();
+    if (s_.tile_axis >= 0) {
+      s_.unrolled = s_.tile_axis;
+      s_.unroll = s_.lanes;
+      return;
+    }
     s_.unrolled = over_rows ? s_.inner.back() : s_.vector_axis;
-    s_.unroll = kernel_.code.size() <= 40 ? 4 : kernel_.code.size() <= 90 ? 2 : 1;
+    bool random = std::any_of(kernel_.code.begin(), kernel_.code.end(),
+                              [](const Instruction& in) { return in.op == Op::philox; });
+    s_.unroll = random || kernel_.code.size() <= 40 ? 4 : kernel_.code.size() <= 90 ? 2 : 1;
     int64_t step = over_rows ? 1 : s_.lanes;
     while (s_.unroll > 1 && extent(s_.unrolled) < step * s_.unroll) s_.unroll /= 2;
   }
@@ -120,7 +150,7 @@ class Scheduler {
   void choose_block() {
     if (!s_.columns) return;
     int64_t columns = extent(s_.vector_axis);
-    int64_t most = reduced_ == 0 ? flat_block : reduced_block;
+    int64_t most = reduced_ != 0 ? reduced_block : s_.tile_axis >= 0 ? tile_columns : flat_block;
     if (kernel_.loops() > 1) {  // what all loops read should stay in L2
       int64_t rows = std::max<int64_t>(1, kernel_.extent(reduced_));
       most = std::clamp<int64_t>(32768 / rows, std::min<int64_t>(4 * s_.lanes, most), most);
@@ -274,6 +304,7 @@ std::string to_text(const CpuSchedule& s) {
                                  s.columns ? "columns" : "rows", s.vector_axis, s.lanes, s.items,
                                  s.unroll, s.unrolled);
   if (s.columns) text += fmt::format(" block {} x {}", s.block, s.blocks);
+  if (s.tile_axis >= 0) text += fmt::format(" tile {} of axis {}", s.tile, s.tile_axis);
   if (s.split_axis >= 0) text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
   for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
   for (const auto& array : s.kept) text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);

@@ -22,11 +22,15 @@ struct CpuSchedule {
   bool columns = true;
   std::vector<int> outer;   // kept axes but the vector axis, outermost first: items run over them
   std::vector<int> inner;   // reduced axes but the vector axis, outermost first
-  int unrolled = 0;         // axis whose positions one loop body does several of: vector axis or inner.back()
+  int unrolled = 0;         // axis whose positions one loop body does several of: vector axis, inner.back() or tile_axis
   int unroll = 1;
   int64_t block = 1;        // columns of one item
   int64_t blocks = 1;       // along the vector axis
   int64_t items = 1;
+  // Where loads run across the vector axis, a kept axis along which they are contiguous is cut into tiles,
+  // in which `lanes` positions are done at once: `lanes` rows are loaded and transposed in registers.
+  int tile_axis = -1;
+  int64_t tile = 1;
   int split_axis = -1;      // -1: not split
   int64_t chunk = 0, chunks = 1;
 

@@ -10,9 +10,9 @@
 namespace weft {
 
 std::string_view name(Category category) {
-  constexpr std::string_view names[] = {"parameters",  "optimizer state", "buffers",
-                                        "inputs",      "constants",       "activations",
-                                        "gradients",   "workspace",       "outputs"};
+  constexpr std::string_view names[] = {"parameters", "optimizer state", "buffers",
+                                        "inputs",     "constants",       "activations",
+                                        "gradients",  "workspace",       "outputs"};
   return names[static_cast<int>(category)];
 }
 
@@ -86,7 +86,8 @@ class Rewriter {
  private:
   // Recurs only into what a rule has just made: everything below was replaced before.
   Value now(const Value& value) {
-    if (auto known = replaced_.find(value.node()); known != replaced_.end()) return known->second.now;
+    if (auto known = replaced_.find(value.node()); known != replaced_.end())
+      return known->second.now;
     Value current = with_inputs_of_now(value);
     OriginOverride origin(current->origin);
     if (Value replacement = rule_(current)) {
@@ -120,7 +121,9 @@ class Rewriter {
 }  // namespace
 
 Graph rewrite(const Graph& graph, const Rule& rule) { return Rewriter(rule, false).run(graph); }
-Graph rewrite_fully(const Graph& graph, const Rule& rule) { return Rewriter(rule, true).run(graph); }
+Graph rewrite_fully(const Graph& graph, const Rule& rule) {
+  return Rewriter(rule, true).run(graph);
+}
 
 void verify(const Graph& graph) {
   std::unordered_set<const Node*> assigned;

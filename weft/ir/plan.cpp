@@ -1,11 +1,11 @@
 // Printer and verifier of plans.
 #include "weft/ir/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include <fmt/format.h>
 
 #include "weft/ir/op_def.h"
 
@@ -45,7 +45,9 @@ class Contents {
     for (const Access& input : plan.inputs) held_[index(input)] = {input.value.node()};
   }
 
-  bool holds(const Access& access) const { return holds(held_[index(access)], *access.value.node()); }
+  bool holds(const Access& access) const {
+    return holds(held_[index(access)], *access.value.node());
+  }
 
   void write(const Access& access) {
     auto& slot = held_[index(access)];
@@ -82,7 +84,8 @@ void check_sharing(const Step& step, int at) {
       const Placement &to = step.results[r].at, &from = step.operands[o].at;
       if (to.slot != from.slot) continue;
       std::pair<int, int> pair{static_cast<int>(r), static_cast<int>(o)};
-      bool granted = std::find(step.in_place.begin(), step.in_place.end(), pair) != step.in_place.end();
+      bool granted =
+          std::find(step.in_place.begin(), step.in_place.end(), pair) != step.in_place.end();
       WEFT_ASSERT(granted && same_elements(step.results[r], step.operands[o]),
                   "step {} ({}) writes slot {} while it reads it", at, step.kernel, to.slot);
     }
@@ -96,7 +99,8 @@ void check_values(const Plan& plan) {
   };
   int at = 0;
   for (const Step& step : plan.steps) {
-    for (const Access& operand : step.operands) check_read(operand, at, "when " + step.kernel + " reads it");
+    for (const Access& operand : step.operands)
+      check_read(operand, at, "when " + step.kernel + " reads it");
     check_sharing(step, at);
     for (const Access& result : step.results) memory.write(result);
     ++at;
@@ -116,7 +120,8 @@ void check_lifetimes(const Plan& plan) {
   auto check = [&](const Access& access, int at) {
     const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
     WEFT_ASSERT(slot.space != Space::arena || (slot.first <= at && at <= slot.last),
-                "slot {} lives in steps {} to {} and is used at {}", access.at.slot, slot.first, slot.last, at);
+                "slot {} lives in steps {} to {} and is used at {}", access.at.slot, slot.first,
+                slot.last, at);
   };
   int at = 0;
   for (const Step& step : plan.steps) {
@@ -130,7 +135,8 @@ void check_lifetimes(const Plan& plan) {
   for (const Assign& assign : plan.assigns) check(assign.value, at);
 }
 
-// Sweeps over the steps with the live slots sorted by offset: a new one must fit between its neighbours.
+// Sweeps over the steps with the live slots sorted by offset: a new one must fit between its
+// neighbours.
 void check_overlaps(const Plan& plan) {
   int steps = static_cast<int>(plan.steps.size());
   std::vector<std::vector<const Slot*>> starts(plan.steps.size() + 2), ends(plan.steps.size() + 2);
@@ -138,7 +144,8 @@ void check_overlaps(const Plan& plan) {
     if (slot.space != Space::arena || slot.bytes == 0) continue;
     WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= steps,
                 "{} lives from {} to {}", describe(slot), slot.first, slot.last);
-    WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} lies outside the arena", describe(slot));
+    WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} lies outside the arena",
+                describe(slot));
     WEFT_ASSERT(slot.bytes >= slot.type.bytes(), "{} is cut short", describe(slot));
     starts[static_cast<size_t>(slot.first + 1)].push_back(&slot);
     ends[static_cast<size_t>(slot.last + 1)].push_back(&slot);
@@ -152,14 +159,16 @@ void check_overlaps(const Plan& plan) {
         const Slot* before = std::prev(next)->second;
         free = free && before->offset + before->bytes <= slot->offset;
       }
-      WEFT_ASSERT(free, "{} overlaps a live slot at step {}", describe(*slot), static_cast<int>(time) - 1);
+      WEFT_ASSERT(free, "{} overlaps a live slot at step {}", describe(*slot),
+                  static_cast<int>(time) - 1);
       live.emplace(slot->offset, slot);
     }
     for (const Slot* slot : ends[time]) live.erase(slot->offset);
   }
 }
 
-// Axes that step through memory evenly merged into one: what of a placement does not depend on its shape.
+// Axes that step through memory evenly merged into one: what of a placement does not depend on its
+// shape.
 std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
   std::vector<std::pair<int64_t, int64_t>> axes;  // extent, stride
   const Shape& shape = access.value.shape();
@@ -199,16 +208,20 @@ std::string to_text(const Plan& plan) {
   if (!plan.inputs.empty()) text += "inputs " + list(plan.inputs) + "\n";
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    text += fmt::format("{}: {}({}) -> {}", i, step.kernel, list(step.operands), list(step.results));
+    text +=
+        fmt::format("{}: {}({}) -> {}", i, step.kernel, list(step.operands), list(step.results));
     for (auto [result, operand] : step.in_place) text += fmt::format(" {}<-{}", result, operand);
-    if (step.workspace > 0) text += fmt::format(" scratch s{} {}", step.workspace_slot, step.workspace);
+    if (step.workspace > 0)
+      text += fmt::format(" scratch s{} {}", step.workspace_slot, step.workspace);
     if (!step.module.empty()) text += "  # " + step.module;
     text += '\n';
   }
   if (!plan.outputs.empty()) text += "outputs " + list(plan.outputs) + "\n";
   for (const Assign& assign : plan.assigns)
-    text += fmt::format("s{} {} {}\n", assign.state_slot, assign.copy ? ":=" : "is", to_text(assign.value));
-  return text + fmt::format("arena {} bytes, live peak {}\n", plan.arena_bytes, plan.live_peak_bytes);
+    text += fmt::format("s{} {} {}\n", assign.state_slot, assign.copy ? ":=" : "is",
+                        to_text(assign.value));
+  return text +
+         fmt::format("arena {} bytes, live peak {}\n", plan.arena_bytes, plan.live_peak_bytes);
 }
 
 void verify(const Plan& plan) {

@@ -1,5 +1,5 @@
-// Rules that replace one node by a cheaper expression with the same bits. Each looks at a node whose
-// inputs are simple already, and returns its replacement or an empty Value.
+// Rules that replace one node by a cheaper expression with the same bits. Each looks at a node
+// whose inputs are simple already, and returns its replacement or an empty Value.
 #pragma once
 
 #include "weft/ir/value.h"

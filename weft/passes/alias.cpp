@@ -1,7 +1,8 @@
-// A step writes the new value of a variable straight into the variable's bytes, where that is safe: every
-// reader of the old value runs before it, or is the same step and reads each element before it writes it.
-// Where it is not, the value goes to the arena and is copied at the end. Stands before order, because the
-// choice adds edges from readers to writers: they show in the order of the steps that it returns.
+// A step writes the new value of a variable straight into the variable's bytes, where that is safe:
+// every reader of the old value runs before it, or is the same step and reads each element before
+// it writes it. Where it is not, the value goes to the arena and is copied at the end. Stands
+// before order, because the choice adds edges from readers to writers: they show in the order of
+// the steps that it returns.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -28,8 +29,10 @@ class Aliasing {
         seen_(plan_.steps.size(), -1),
         ignore_readers_(ignore_readers) {
     for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
-      for (const Access& operand : plan_.steps[index(at)].operands) readers_[index(operand.at.slot)].push_back(at);
-      for (const Access& result : plan_.steps[index(at)].results) writers_[index(result.at.slot)].push_back(at);
+      for (const Access& operand : plan_.steps[index(at)].operands)
+        readers_[index(operand.at.slot)].push_back(at);
+      for (const Access& result : plan_.steps[index(at)].results)
+        writers_[index(result.at.slot)].push_back(at);
     }
   }
 
@@ -47,14 +50,16 @@ class Aliasing {
   }
 
  private:
-  // The step that writes all of the value, and nothing else, into a slot of its own; -1 if there is none.
+  // The step that writes all of the value, and nothing else, into a slot of its own; -1 if there is
+  // none.
   int only_writer(const Assign& assign) const {
     const Slot& from = plan_.slots[index(assign.value.at.slot)];
     const Slot& state = plan_.slots[index(assign.state_slot)];
     auto is_slot = [&](const Access& access) { return access.at.slot == assign.value.at.slot; };
     bool output = std::any_of(plan_.outputs.begin(), plan_.outputs.end(), is_slot);
     bool input = std::any_of(plan_.inputs.begin(), plan_.inputs.end(), is_slot);
-    if (from.space != Space::arena || from.type.bytes() != state.type.bytes() || output || input) return -1;
+    if (from.space != Space::arena || from.type.bytes() != state.type.bytes() || output || input)
+      return -1;
     const std::vector<int>& writers = writers_[index(assign.value.at.slot)];
     return writers.size() == 1 && is_dense(assign.value) ? writers[0] : -1;
   }
@@ -69,13 +74,14 @@ class Aliasing {
 
   // The step reads the old value through one operand, whose elements it replaces one by one.
   static bool in_place(const Assign& assign, const Step& step) {
-    auto reads = std::count_if(step.operands.begin(), step.operands.end(),
-                               [&](const Access& operand) { return operand.at.slot == assign.state_slot; });
+    auto reads =
+        std::count_if(step.operands.begin(), step.operands.end(),
+                      [&](const Access& operand) { return operand.at.slot == assign.state_slot; });
     return reads == 1 && std::any_of(step.in_place.begin(), step.in_place.end(), [&](auto pair) {
              const Access& result = step.results[index(pair.first)];
              const Access& operand = step.operands[index(pair.second)];
-             return result.at.slot == assign.value.at.slot && operand.at.slot == assign.state_slot &&
-                    same_elements(result, operand);
+             return result.at.slot == assign.value.at.slot &&
+                    operand.at.slot == assign.state_slot && same_elements(result, operand);
            });
   }
 
@@ -133,7 +139,10 @@ class KeepOldValues {
   void keep(Access& access) {
     if (!changes_.contains(access.at.slot)) return;
     Value copy = make_node(op("identity"), {access.value});
-    Slot slot{.type = copy.type(), .category = Category::output, .bytes = copy.type().bytes(), .value = copy};
+    Slot slot{.type = copy.type(),
+              .category = Category::output,
+              .bytes = copy.type().bytes(),
+              .value = copy};
     Access kept{copy, {static_cast<int>(plan_.slots.size()), 0, row_major_strides(copy.shape())}};
     Step step{.kernel = "copy", .body = {copy}, .operands = {access}, .results = {kept}};
     step.bytes = 2.0 * static_cast<double>(slot.bytes);

@@ -11,13 +11,20 @@ namespace weft {
 namespace {
 using Order = std::vector<int>;
 
+constexpr int64_t patience = 8'000'000;  // blocks looked at in a search: some 10 ms
+
 class Packer {
  public:
-  Packer(const std::vector<Block>& blocks, int64_t patience)
-      : blocks_(blocks), patience_(patience), offset_(blocks.size()), best_(blocks.size()) {}
+  explicit Packer(const std::vector<Block>& blocks)
+      : blocks_(blocks), offset_(blocks.size()), best_(blocks.size()) {}
 
-  // Places the blocks one after another, each as low as those that live at the same time let it; keeps
-  // the placement if none so far is lower.
+  void start_with(const Order& order) {
+    starts_.push_back(order);
+    try_order(order);
+  }
+
+  // Places the blocks one after another, each as low as those that live at the same time let it;
+  // keeps the placement if none so far is lower.
   void try_order(const Order& order) {
     placed_.clear();
     size_t height = 0;
@@ -28,18 +35,19 @@ class Packer {
     order_ = order;
   }
 
-  // Squeaky wheel optimisation (Joslin and Clements 1999): blocks that end above the goal go nearer to
-  // the front of the order, and everything is placed again; now and then from a shaken best order.
-  void improve(size_t goal) {
+  // Squeaky wheel optimisation (Joslin and Clements 1999): blocks that end above the goal go nearer
+  // to the front of the order, and everything is placed again; where that leads nowhere, from a
+  // shaken earlier order. `patience` bounds the blocks looked at.
+  void improve(size_t goal, int64_t patience) {
     Order order = order_;
     int fruitless = 0;
-    while (patience_ > 0 && best_height_ > goal && order.size() > 1) {
+    for (looked_at_ = 0; looked_at_ < patience && best_height_ > goal && order.size() > 1;) {
       size_t before = best_height_;
       try_order(order);
       fruitless = best_height_ < before ? 0 : fruitless + 1;
       if (fruitless > most_fruitless) {
         fruitless = 0;
-        order = order_;
+        order = random(2) == 0 ? starts_[random(starts_.size())] : order_;
         for (int i = 0; i < 3; ++i) advance(order, random(order.size()));
       } else {
         for (size_t i = 0; i < order.size(); ++i)
@@ -57,19 +65,21 @@ class Packer {
 
   size_t place(int index) {
     const Block& block = blocks_[static_cast<size_t>(index)];
-    size_t offset = 0, looked_at = 8;  // 8: what placing costs besides
+    size_t offset = 0;
+    int64_t looked_at = 8;                 // 8: what placing costs besides
     for (const Placed& other : placed_) {  // ascending offsets
       ++looked_at;
       if (other.first > block.last || other.last < block.first) continue;
       if (other.offset >= offset + block.bytes) break;
       offset = std::max(offset, other.end);
     }
-    patience_ -= static_cast<int64_t>(looked_at);
+    looked_at_ += looked_at;
     offset_[static_cast<size_t>(index)] = offset;
     Placed placed{offset, offset + block.bytes, block.first, block.last};
-    placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), placed,
-                                    [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
-                   placed);
+    placed_.insert(
+        std::upper_bound(placed_.begin(), placed_.end(), placed,
+                         [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
+        placed);
     return placed.end;
   }
 
@@ -77,10 +87,11 @@ class Packer {
     return offset_[static_cast<size_t>(block)] + blocks_[static_cast<size_t>(block)].bytes;
   }
 
-  // Moves what is at `from` to a random place before it.
+  // Moves what is at `from` to a random place before it, now and then a near one.
   void advance(Order& order, size_t from) {
     auto at = [&](size_t i) { return order.begin() + static_cast<std::ptrdiff_t>(i); };
-    std::rotate(at(random(from + 1)), at(from), at(from + 1));
+    size_t to = random(3) == 0 ? from - random(from / 2 + 1) : random(from + 1);
+    std::rotate(at(to), at(from), at(from + 1));
   }
 
   size_t random(size_t below) {  // xorshift: the same everywhere
@@ -93,10 +104,11 @@ class Packer {
     int first, last;
   };
   const std::vector<Block>& blocks_;
-  int64_t patience_;
+  int64_t looked_at_ = 0;
   uint64_t state_ = 0x9E3779B97F4A7C15;
   std::vector<Placed> placed_;
   std::vector<size_t> offset_, best_;
+  std::vector<Order> starts_;
   Order order_;  // of the best placement
   size_t best_height_ = std::numeric_limits<size_t>::max();
 };
@@ -130,43 +142,57 @@ std::vector<Order> orders(const std::vector<Block>& blocks) {
   };
   add([](const Block& a, const Block& b) { return a.bytes > b.bytes; });
   int busiest = find_peak(blocks).first;
-  auto at_peak = [busiest](const Block& block) { return block.first <= busiest && busiest <= block.last; };
-  add([&](const Block& a, const Block& b) { return at_peak(a) != at_peak(b) ? at_peak(a) : a.bytes > b.bytes; });
-  add([&](const Block& a, const Block& b) { return at_peak(a) != at_peak(b) ? at_peak(a) : area(a) > area(b); });
+  auto at_peak = [busiest](const Block& block) {
+    return block.first <= busiest && busiest <= block.last;
+  };
+  add([&](const Block& a, const Block& b) {
+    return at_peak(a) != at_peak(b) ? at_peak(a) : a.bytes > b.bytes;
+  });
+  add([&](const Block& a, const Block& b) {
+    return at_peak(a) != at_peak(b) ? at_peak(a) : area(a) > area(b);
+  });
   add([](const Block& a, const Block& b) { return area(a) > area(b); });
   add([](const Block& a, const Block& b) {
     return duration(a) != duration(b) ? duration(a) > duration(b) : a.bytes > b.bytes;
   });
-  add([](const Block& a, const Block& b) { return a.first != b.first ? a.first < b.first : a.bytes > b.bytes; });
-  add([](const Block& a, const Block& b) { return a.last != b.last ? a.last > b.last : a.bytes > b.bytes; });
+  add([](const Block& a, const Block& b) {
+    return a.first != b.first ? a.first < b.first : a.bytes > b.bytes;
+  });
+  add([](const Block& a, const Block& b) {
+    return a.last != b.last ? a.last > b.last : a.bytes > b.bytes;
+  });
   return all;
 }
 }  // namespace
 
 size_t live_peak(const std::vector<Block>& blocks) { return find_peak(blocks).second; }
 
-size_t pack(std::vector<Block>& blocks, int64_t patience) {
+size_t pack(std::vector<Block>& blocks) {
   if (blocks.empty()) return 0;
-  size_t peak = live_peak(blocks), goal = peak + peak / 50;
-  Packer all(blocks, patience / 2), large(blocks, patience / 2);
+  size_t peak = live_peak(blocks), goal = peak + peak / 50, promise = peak + peak / 20;
+  Packer all(blocks), large(blocks);
   for (const Order& order : orders(blocks)) {
-    all.try_order(order);
-    if (all.height() == peak) break;
+    all.start_with(order);
+    if (all.height() <= peak + peak / 200) break;  // near enough
   }
   if (all.height() > goal) {
-    // The few large blocks decide; searching their order alone is quick, and the small fill the gaps.
-    auto is_large = [&](int block) { return blocks[static_cast<size_t>(block)].bytes >= peak / 256; };
+    // The few large blocks decide; searching their order alone is quick, and the small fill the
+    // gaps.
+    auto is_large = [&](int block) {
+      return blocks[static_cast<size_t>(block)].bytes >= peak / 256;
+    };
     for (Order order : orders(blocks)) {
       std::erase_if(order, [&](int block) { return !is_large(block); });
-      large.try_order(order);
+      large.start_with(order);
     }
-    large.improve(goal);
+    large.improve(goal, patience);
     for (const Order& order : orders(blocks)) {
       Order joined = large.order();
       std::copy_if(order.begin(), order.end(), std::back_inserter(joined), std::not_fn(is_large));
-      all.try_order(joined);
+      all.start_with(joined);
     }
-    all.improve(goal);
+    all.improve(goal, patience);
+    all.improve(promise, 10 * patience);
   }
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = all.offsets()[i];
   return all.height();

@@ -1,5 +1,6 @@
-// Packing of blocks with known lifetimes into one address range: the offline dynamic storage allocation
-// problem, NP-hard; here by first fit in several orders, and a search among more of them.
+// Packing of blocks with known lifetimes into one address range: the offline dynamic storage
+// allocation problem, NP-hard; here by first fit in several orders, and a search among more of
+// them.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ struct Block {
 
 // Most bytes live at once: no packing is lower.
 size_t live_peak(const std::vector<Block>& blocks);
-// Sets the offsets, so that no two blocks that are live in one step overlap; the height of the packing.
-// A function of the blocks alone. `patience` bounds the search: pairs of blocks looked at.
-size_t pack(std::vector<Block>& blocks, int64_t patience = 20'000'000);
+// Sets the offsets, so that no two blocks that are live in one step overlap; the height of the
+// packing. A function of the blocks alone.
+size_t pack(std::vector<Block>& blocks);
 
 }  // namespace weft

@@ -10,7 +10,9 @@ namespace weft {
 namespace {
 bool does(const Value& value, ScalarOp scalar) { return value->op->scalar == scalar; }
 
-Value apply(std::string_view name, const Value& a, const Value& b) { return make_node(op(name), {a, b}); }
+Value apply(std::string_view name, const Value& a, const Value& b) {
+  return make_node(op(name), {a, b});
+}
 
 // Equal to `number`, the sign of zero included.
 bool is_constant(const Value& value, double number) {
@@ -69,13 +71,20 @@ bool widens(DType from, DType to) {
   if (from == to) return true;
   auto digits = [](DType dtype) {  // bits of a whole number that it holds exactly
     switch (dtype) {
-      case DType::f64: return 53;
-      case DType::f32: return 24;
-      case DType::f16: return 11;
-      case DType::bf16: return 8;
-      case DType::boolean: return 1;
-      case DType::u8: return 8;
-      default: return static_cast<int>(8 * size_of(dtype)) - 1;
+      case DType::f64:
+        return 53;
+      case DType::f32:
+        return 24;
+      case DType::f16:
+        return 11;
+      case DType::bf16:
+        return 8;
+      case DType::boolean:
+        return 1;
+      case DType::u8:
+        return 8;
+      default:
+        return static_cast<int>(8 * size_of(dtype)) - 1;
     }
   };
   if (is_float(from))
@@ -116,18 +125,23 @@ Value simplify_logic(ScalarOp scalar, const Value& a, const Value& b) {
 Value simplify_unary(const Value& value) {
   const Value& x = value->inputs[0];
   switch (value->op->scalar) {
-    case ScalarOp::identity: return x;
-    case ScalarOp::neg: return does(x, ScalarOp::neg) ? x->inputs[0] : Value();
-    case ScalarOp::cast: return simplify_cast(value);
+    case ScalarOp::identity:
+      return x;
+    case ScalarOp::neg:
+      return does(x, ScalarOp::neg) ? x->inputs[0] : Value();
+    case ScalarOp::cast:
+      return simplify_cast(value);
     case ScalarOp::logical_not:
-      if (does(x, ScalarOp::logical_not) && x->inputs[0].dtype() == DType::boolean) return x->inputs[0];
+      if (does(x, ScalarOp::logical_not) && x->inputs[0].dtype() == DType::boolean)
+        return x->inputs[0];
       return {};
-    default: return {};
+    default:
+      return {};
   }
 }
 
-// f(broadcast(x)) is broadcast(f(x)): one evaluation per element of x. Operands that are constant, or
-// broadcast from the same shape, come along.
+// f(broadcast(x)) is broadcast(f(x)): one evaluation per element of x. Operands that are constant,
+// or broadcast from the same shape, come along.
 Value lift_broadcast(const Value& value) {
   const Value* source = nullptr;
   for (const Value& input : value->inputs) {
@@ -154,15 +168,30 @@ Value simplify_arithmetic(const Value& value) {
   const std::vector<Value>& in = value->inputs;
   Value simpler;
   switch (value->op->scalar) {
-    case ScalarOp::add: simpler = simplify_add(in[0], in[1]); break;
-    case ScalarOp::sub: simpler = simplify_sub(in[0], in[1]); break;
-    case ScalarOp::mul: simpler = simplify_mul(in[0], in[1]); break;
-    case ScalarOp::div: simpler = simplify_div(in[0], in[1]); break;
-    case ScalarOp::pow: simpler = simplify_pow(in[0], in[1]); break;
-    case ScalarOp::select: simpler = simplify_select(in[0], in[1], in[2]); break;
+    case ScalarOp::add:
+      simpler = simplify_add(in[0], in[1]);
+      break;
+    case ScalarOp::sub:
+      simpler = simplify_sub(in[0], in[1]);
+      break;
+    case ScalarOp::mul:
+      simpler = simplify_mul(in[0], in[1]);
+      break;
+    case ScalarOp::div:
+      simpler = simplify_div(in[0], in[1]);
+      break;
+    case ScalarOp::pow:
+      simpler = simplify_pow(in[0], in[1]);
+      break;
+    case ScalarOp::select:
+      simpler = simplify_select(in[0], in[1], in[2]);
+      break;
     case ScalarOp::logical_and:
-    case ScalarOp::logical_or: simpler = simplify_logic(value->op->scalar, in[0], in[1]); break;
-    default: if (in.size() == 1) simpler = simplify_unary(value);
+    case ScalarOp::logical_or:
+      simpler = simplify_logic(value->op->scalar, in[0], in[1]);
+      break;
+    default:
+      if (in.size() == 1) simpler = simplify_unary(value);
   }
   return simpler ? simpler : lift_broadcast(value);
 }

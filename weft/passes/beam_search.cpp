@@ -57,7 +57,8 @@ class BeamSearch {
       if (first.waiting.back() == 0) first.ready.push_back(static_cast<int>(step));
     }
     for (size_t slot = 0; slot < use_.bytes.size(); ++slot)  // inputs that nothing reads
-      if (use_.from_start[slot] && first.users_left[slot] == 0 && !use_.to_end[slot]) first.live -= use_.bytes[slot];
+      if (use_.from_start[slot] && first.users_left[slot] == 0 && !use_.to_end[slot])
+        first.live -= use_.bytes[slot];
     return first;
   }
 
@@ -65,13 +66,17 @@ class BeamSearch {
   std::pair<size_t, size_t> live(const Beginning& now, int step) const {
     const StepUse& use = use_.steps[index(step)];
     size_t during = now.live, dead = 0, taken_over = 0;
-    auto dies = [&](int slot) { return now.users_left[index(slot)] == 1 && !use_.to_end[index(slot)]; };
+    auto dies = [&](int slot) {
+      return now.users_left[index(slot)] == 1 && !use_.to_end[index(slot)];
+    };
     for (int slot : use.slots) {
       if (!now.alive[index(slot)]) during += use_.bytes[index(slot)];
       if (dies(slot)) dead += use_.bytes[index(slot)];
     }
     std::vector<int> taken;
-    auto is_free = [&](int slot) { return std::find(taken.begin(), taken.end(), slot) == taken.end(); };
+    auto is_free = [&](int slot) {
+      return std::find(taken.begin(), taken.end(), slot) == taken.end();
+    };
     for (auto [result, operand] : use.take_overs) {
       bool fits = dies(operand) && now.alive[index(operand)] && !now.alive[index(result)];
       if (!fits || !is_free(result) || !is_free(operand)) continue;
@@ -89,7 +94,8 @@ class BeamSearch {
         uint64_t key = beam[from].key ^ hash_combine(1, static_cast<uint64_t>(step));
         if (during < bound_) all.push_back({after, from, step, key});
       }
-    std::stable_sort(all.begin(), all.end(), [](const Next& a, const Next& b) { return a.live < b.live; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Next& a, const Next& b) { return a.live < b.live; });
     std::unordered_set<uint64_t> seen;
     std::vector<Next> best;
     for (const Next& next : all) {

@@ -11,9 +11,16 @@ namespace weft {
 namespace {
 bool commutes(ScalarOp scalar) {
   switch (scalar) {
-    case ScalarOp::add: case ScalarOp::mul: case ScalarOp::equal: case ScalarOp::not_equal:
-    case ScalarOp::logical_and: case ScalarOp::logical_or: case ScalarOp::logical_xor: return true;
-    default: return false;
+    case ScalarOp::add:
+    case ScalarOp::mul:
+    case ScalarOp::equal:
+    case ScalarOp::not_equal:
+    case ScalarOp::logical_and:
+    case ScalarOp::logical_or:
+    case ScalarOp::logical_xor:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -27,7 +34,8 @@ uint64_t hash_of(const void* pointer) { return reinterpret_cast<uintptr_t>(point
 
 bool same_bits(const Attr& a, const Attr& b) {
   if (a.index() != b.index()) return false;
-  if (auto* number = std::get_if<double>(&a)) return hash_of(*number) == hash_of(std::get<double>(b));
+  if (auto* number = std::get_if<double>(&a))
+    return hash_of(*number) == hash_of(std::get<double>(b));
   return a == b;
 }
 
@@ -57,10 +65,12 @@ uint64_t UniqueNodes::hash(const Node& node) const {
 }
 
 bool UniqueNodes::equal(const Node& a, const Node& b) const {
-  if (a.op != b.op || a.type != b.type || a.variable != b.variable || bytes_of(a) != bytes_of(b)) return false;
+  if (a.op != b.op || a.type != b.type || a.variable != b.variable || bytes_of(a) != bytes_of(b))
+    return false;
   if (compare_attributes_ && !same_attributes(a.attrs, b.attrs)) return false;
   auto same = [](const Value& x, const Value& y) { return x.node() == y.node(); };
-  if (std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(), same)) return true;
+  if (std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(), same))
+    return true;
   return commutes(a.op->scalar) && same(a.inputs[0], b.inputs[1]) && same(a.inputs[1], b.inputs[0]);
 }
 

@@ -1,4 +1,5 @@
-// Which steps of a plan must stay in their order: those that touch the same bytes, if one of them writes.
+// Which steps of a plan must stay in their order: those that touch the same bytes, if one of them
+// writes.
 #pragma once
 
 #include <span>
@@ -8,9 +9,10 @@
 
 namespace weft {
 
-// Edges between the steps of a plan, by index. The order of its steps must be a valid one.
+// Predecessors and successors of the steps of a plan, by index. The order of its steps must be a
+// valid one.
 struct Dependencies {
-  std::vector<std::vector<int>> before, after;  // predecessors and successors of each step, each once
+  std::vector<std::vector<int>> before, after;  // of each step, each once
   explicit Dependencies(const Plan& plan);
   void add(int earlier, int later);
 };

@@ -21,7 +21,8 @@ double round_to(DType dtype, double number) {
 
 double smallest_normal(DType dtype) {
   if (dtype == DType::f16) return 0x1p-14;
-  return dtype == DType::f64 ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+  return dtype == DType::f64 ? std::numeric_limits<double>::min()
+                             : std::numeric_limits<float>::min();
 }
 
 std::pair<double, double> integer_range(DType dtype) {
@@ -31,19 +32,46 @@ std::pair<double, double> integer_range(DType dtype) {
   return {-half, half - 1};
 }
 
-// Whether kernels of any kind compute `scalar` on this dtype to the bits that double arithmetic rounds to.
+// Whether kernels of any kind compute `scalar` on this dtype to the bits that double arithmetic
+// rounds to.
 bool exactly_rounded(ScalarOp scalar, DType dtype) {
   switch (scalar) {
-    case ScalarOp::identity: case ScalarOp::neg: case ScalarOp::abs: case ScalarOp::sign:
-    case ScalarOp::floor: case ScalarOp::ceil: case ScalarOp::round: case ScalarOp::trunc:
-    case ScalarOp::logical_not: case ScalarOp::is_nan: case ScalarOp::is_finite: case ScalarOp::cast:
-    case ScalarOp::add: case ScalarOp::sub: case ScalarOp::mul: case ScalarOp::div:
-    case ScalarOp::reciprocal: case ScalarOp::sqrt: case ScalarOp::maximum: case ScalarOp::minimum:
-    case ScalarOp::equal: case ScalarOp::not_equal: case ScalarOp::less: case ScalarOp::less_equal:
-    case ScalarOp::greater: case ScalarOp::greater_equal: case ScalarOp::logical_and:
-    case ScalarOp::logical_or: case ScalarOp::logical_xor: case ScalarOp::select: return true;
-    case ScalarOp::remainder: case ScalarOp::floor_divide: return !is_float(dtype);
-    default: return false;
+    case ScalarOp::identity:
+    case ScalarOp::neg:
+    case ScalarOp::abs:
+    case ScalarOp::sign:
+    case ScalarOp::floor:
+    case ScalarOp::ceil:
+    case ScalarOp::round:
+    case ScalarOp::trunc:
+    case ScalarOp::logical_not:
+    case ScalarOp::is_nan:
+    case ScalarOp::is_finite:
+    case ScalarOp::cast:
+    case ScalarOp::add:
+    case ScalarOp::sub:
+    case ScalarOp::mul:
+    case ScalarOp::div:
+    case ScalarOp::reciprocal:
+    case ScalarOp::sqrt:
+    case ScalarOp::maximum:
+    case ScalarOp::minimum:
+    case ScalarOp::equal:
+    case ScalarOp::not_equal:
+    case ScalarOp::less:
+    case ScalarOp::less_equal:
+    case ScalarOp::greater:
+    case ScalarOp::greater_equal:
+    case ScalarOp::logical_and:
+    case ScalarOp::logical_or:
+    case ScalarOp::logical_xor:
+    case ScalarOp::select:
+      return true;
+    case ScalarOp::remainder:
+    case ScalarOp::floor_divide:
+      return !is_float(dtype);
+    default:
+      return false;
   }
 }
 
@@ -151,10 +179,14 @@ Value filled(const Type& type, double number) { return full(type.shape, number, 
 
 Value fold(const Value& value) {
   switch (value->op->kind) {
-    case OpKind::elementwise: return fold_elementwise(value);
-    case OpKind::movement: return fold_movement(value);
-    case OpKind::reduce: return fold_reduction(value);
-    default: return {};
+    case OpKind::elementwise:
+      return fold_elementwise(value);
+    case OpKind::movement:
+      return fold_movement(value);
+    case OpKind::reduce:
+      return fold_reduction(value);
+    default:
+      return {};
   }
 }
 

@@ -1,7 +1,8 @@
 // Constants: reading them, making them, and evaluating operations on them.
 //
-// Only what every kernel computes to the same bits is evaluated here: operations that IEEE 754 rounds
-// exactly, comparisons, choices and movements. The exponential of a constant is left to the kernel.
+// Only what every kernel computes to the same bits is evaluated here: operations that IEEE 754
+// rounds exactly, comparisons, choices and movements. The exponential of a constant is left to the
+// kernel.
 #pragma once
 
 #include <optional>

@@ -42,6 +42,7 @@ class Fuser {
     if (whole_)
       for (const Value& value : nodes_) note_base(value);
     for (size_t i = nodes_.size(); i-- > 0;) place(nodes_[i]);
+    if (whole_) merge_reductions();
     finish();
     return std::move(fusion_);
   }
@@ -161,43 +162,44 @@ class Fuser {
     const Unit& unit = fusion_.units[static_cast<size_t>(index)];
     if (unit.nodes.size() >= max_body) return false;
     if (!shape_fits(value, unit, upgrade)) return false;
-    // Over columns a kernel has too few parallel parts to also write a full-size value.
-    bool full = value.shape() == unit.space && !unit.reduced.empty() &&
-                value.shape() != reduced_shape(unit.space, unit.reduced);
     bool again = recomputes(value.node()) && !need.memory;
-    bool stored = need.memory || need.takers.size() > 1;
-    if (full && stored && !again && !is_row(unit.space, unit.reduced, options_.threads))
-      return false;
     return again || !leads_back(value.node(), index);
   }
 
   // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
   bool leads_back(const Node* node, int target) const {
+    auto users = uses_.users.find(node);
+    if (users == uses_.users.end()) return false;
     Units pending;
-    std::unordered_set<int> seen;
-    auto reaches = [&](const Node* stored, bool first) {
-      auto users = uses_.users.find(stored);
-      if (users == uses_.users.end()) return false;
-      for (const Node* user : users->second)
-        for (int next : units_of(user)) {
-          if (!first && holds(next, stored)) continue;
-          if (next == target && !first) return true;
-          if (next != target && seen.insert(next).second) pending.push_back(next);
-        }
-      return false;
-    };
-    reaches(node, true);
+    for (const Node* user : users->second)
+      for (int unit : units_of(user))
+        if (unit != target) pending.push_back(unit);
+    return leads_to(std::move(pending), target);
+  }
+  // Whether any of these units leads to `target`, through values that are stored and read.
+  bool leads_to(Units pending, int target) const {
+    std::unordered_set<int> seen(pending.begin(), pending.end());
     while (!pending.empty()) {
       int unit = pending.back();
       pending.pop_back();
-      if (static_cast<int>(seen.size()) > max_search) return true;
-      for (const Value& member : at(unit).nodes) {
-        auto home = fusion_.home.find(member.node());
-        bool stores = home != fusion_.home.end() && home->second == unit;
-        if (stores && reaches(member.node(), false)) return true;
-      }
+      if (unit == target || static_cast<int>(seen.size()) > max_search) return true;
+      for (int next : readers_of(unit))
+        if (seen.insert(next).second) pending.push_back(next);
     }
     return false;
+  }
+  // The units that read what this one stores.
+  Units readers_of(int unit) const {
+    Units readers;
+    for (const Value& member : at(unit).nodes) {
+      auto home = fusion_.home.find(member.node());
+      auto users = uses_.users.find(member.node());
+      if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end()) continue;
+      for (const Node* user : users->second)
+        for (int next : units_of(user))
+          if (next != unit && !holds(next, member.node())) readers.push_back(next);
+    }
+    return readers;
   }
 
   void join(const Value& value, int index, const std::optional<Dims>& upgrade) {
@@ -285,6 +287,40 @@ class Fuser {
     return units;
   }
 
+  // Reductions of the same space over the same axes that read a value in common read it once: the two sums
+  // of a batch norm's backward, a bias gradient beside them.
+  void merge_reductions() {
+    std::unordered_map<const Node*, Units> readers;
+    for (size_t u = 0; u < fusion_.units.size(); ++u) {
+      const Unit& unit = fusion_.units[u];
+      if (unit.kind != Unit::Kind::fused || unit.reduced.empty()) continue;
+      for (const Value& member : unit.nodes)
+        for (const Value& input : member->inputs)
+          if (input.shape() == unit.space && !holds(static_cast<int>(u), input.node()))
+            readers[input.node()].push_back(static_cast<int>(u));
+    }
+    for (const Value& value : nodes_) {
+      auto found = readers.find(value.node());
+      if (found == readers.end()) continue;
+      Units& units = found->second;
+      for (size_t i = 0; i < units.size(); ++i)
+        for (size_t j = i + 1; j < units.size(); ++j) try_merge(units[i], units[j]);
+    }
+  }
+  void try_merge(int into, int from) {
+    const Unit &a = at(into), &b = at(from);
+    bool alike = into != from && a.space == b.space && a.reduced == b.reduced && !b.nodes.empty() &&
+                 !a.nodes.empty() && a.nodes.size() + b.nodes.size() <= max_body;
+    if (!alike || leads_to(readers_of(into), from) || leads_to(readers_of(from), into)) return;
+    for (const Value& value : b.nodes) {
+      Units& in = units_of_.at(value.node());
+      in.erase(std::find(in.begin(), in.end(), from));
+      if (!contains(in, into)) join(value, into, {});
+      auto home = fusion_.home.find(value.node());
+      if (home != fusion_.home.end() && home->second == from) home->second = into;
+    }
+    fusion_.units[static_cast<size_t>(from)].nodes.clear();
+  }
   void finish() {
     for (Unit& unit : fusion_.units) {
       bool reduces = std::any_of(unit.nodes.begin(), unit.nodes.end(), [](const Value& value) {
@@ -294,6 +330,20 @@ class Fuser {
       std::sort(unit.nodes.begin(), unit.nodes.end(),
                 [](const Value& a, const Value& b) { return a->id < b->id; });
     }
+    drop_merged();
+  }
+
+  // Units that were merged into others are empty.
+  void drop_merged() {
+    std::vector<int> moved(fusion_.units.size(), -1);
+    std::vector<Unit> kept;
+    for (size_t u = 0; u < moved.size(); ++u) {
+      if (fusion_.units[u].nodes.empty()) continue;
+      moved[u] = static_cast<int>(kept.size());
+      kept.push_back(std::move(fusion_.units[u]));
+    }
+    fusion_.units = std::move(kept);
+    for (auto& [node, unit] : fusion_.home) unit = moved[static_cast<size_t>(unit)];
   }
 
   const Uses& uses_;

@@ -19,7 +19,8 @@ void add_once(std::vector<int>& list, int slot) {
 // The step reads the operand's slot, and writes the result's, through this pair alone.
 bool is_only_use(const Step& step, const Access& result, const Access& operand) {
   auto uses = [](const std::vector<Access>& all, int slot) {
-    return std::count_if(all.begin(), all.end(), [&](const Access& a) { return a.at.slot == slot; });
+    return std::count_if(all.begin(), all.end(),
+                         [&](const Access& a) { return a.at.slot == slot; });
   };
   return uses(step.operands, operand.at.slot) == 1 && uses(step.results, result.at.slot) == 1 &&
          uses(step.results, operand.at.slot) == 0;
@@ -43,7 +44,9 @@ StepUse use_of(const Plan& plan, const Step& step, const std::vector<size_t>& by
 }
 }  // namespace
 
-size_t arena_size(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+size_t arena_size(size_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
 
 ArenaUse::ArenaUse(const Plan& plan)
     : bytes(plan.slots.size()), from_start(plan.slots.size()), to_end(plan.slots.size()) {
@@ -63,8 +66,12 @@ Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> o
   int end = static_cast<int>(order.size());
   set_lifetimes(use, order);
   size_t live = 0;
-  auto begin_at = [&](int slot, int at) { live += first[index(slot)] == at ? use.bytes[index(slot)] : 0; };
-  auto end_at = [&](int slot, int at) { live -= last[index(slot)] == at ? use.bytes[index(slot)] : 0; };
+  auto begin_at = [&](int slot, int at) {
+    live += first[index(slot)] == at ? use.bytes[index(slot)] : 0;
+  };
+  auto end_at = [&](int slot, int at) {
+    live -= last[index(slot)] == at ? use.bytes[index(slot)] : 0;
+  };
   int slots = static_cast<int>(use.bytes.size());
   for (int slot = 0; slot < slots; ++slot) begin_at(slot, -1);
   peak = live;
@@ -96,9 +103,11 @@ void Liveness::set_lifetimes(const ArenaUse& use, std::span<const int> order) {
 size_t Liveness::grant(const ArenaUse& use, int step, int at) {
   size_t begin = granted.size(), bytes = 0;
   for (auto [result, operand] : use.steps[index(step)].take_overs) {
-    bool dies = last[index(operand)] == at && first[index(operand)] < at && first[index(result)] == at;
-    bool free = std::none_of(granted.begin() + static_cast<std::ptrdiff_t>(begin), granted.end(),
-                             [&](const Granted& g) { return g.result_slot == result || g.operand_slot == operand; });
+    bool dies =
+        last[index(operand)] == at && first[index(operand)] < at && first[index(result)] == at;
+    bool free = std::none_of(
+        granted.begin() + static_cast<std::ptrdiff_t>(begin), granted.end(),
+        [&](const Granted& g) { return g.result_slot == result || g.operand_slot == operand; });
     if (!dies || !free) continue;
     granted.push_back({step, result, operand});
     bytes += use.bytes[index(result)];

@@ -19,14 +19,15 @@ struct StepUse {
   struct TakeOver {
     int result_slot, operand_slot;
   };
-  std::vector<TakeOver> take_overs;  // allowed by kernel, sizes and placements, if the operand dies here
+  std::vector<TakeOver>
+      take_overs;  // allowed by kernel, sizes and placements, if the operand dies here
 };
 
 // The arena's view of a plan, which does not depend on the order of the steps.
 struct ArenaUse {
-  std::vector<size_t> bytes;      // of each slot, rounded; 0 outside the arena
-  std::vector<bool> from_start;   // inputs
-  std::vector<bool> to_end;       // outputs, and values that are copied to variables at the end
+  std::vector<size_t> bytes;     // of each slot, rounded; 0 outside the arena
+  std::vector<bool> from_start;  // inputs
+  std::vector<bool> to_end;      // outputs, and values that are copied to variables at the end
   std::vector<StepUse> steps;
   explicit ArenaUse(const Plan& plan);
 };
@@ -36,9 +37,10 @@ struct Liveness {
   struct Granted {
     int step, result_slot, operand_slot;
   };
-  size_t peak = 0;          // most bytes live at once, scratch included
-  double total = 0;         // live bytes summed over the steps: among equal peaks, less is better
-  // Per slot, as positions in `order`: -1 before it, order.size() after it; `never` outside the arena.
+  size_t peak = 0;   // most bytes live at once, scratch included
+  double total = 0;  // live bytes summed over the steps: among equal peaks, less is better
+  // Per slot, as positions in `order`: -1 before it, order.size() after it; `never` outside the
+  // arena.
   std::vector<int> first, last;
   static constexpr int never = -2;
   std::vector<Granted> granted;

@@ -16,8 +16,8 @@ class ListScheduler {
     eager,   // steps that do not add live bytes at once; else the next of the base order
     greedy,  // the step that adds least; among equals the next of the base order
   };
-  // Backward, the order is built from its end: values are born at their last use and die where they are
-  // made. `edges` and `use` must outlive the scheduler.
+  // Backward, the order is built from its end: values are born at their last use and die where they
+  // are made. `edges` and `use` must outlive the scheduler.
   ListScheduler(const Dependencies& edges, const ArenaUse& use, bool backward);
 
   // A valid order of the steps, in near-linear time. `base` is another one.

@@ -1,4 +1,5 @@
-// Where each stored value of the step lies in the arena. Stands last: lifetimes follow from the order.
+// Where each stored value of the step lies in the arena. Stands last: lifetimes follow from the
+// order.
 #include <numeric>
 
 #include "weft/passes/arena.h"
@@ -11,7 +12,8 @@ size_t index(int i) { return static_cast<size_t>(i); }
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(Plan plan, const PassOptions& options) : plan_(std::move(plan)), options_(options) {}
+  MemoryPlanner(Plan plan, const PassOptions& options)
+      : plan_(std::move(plan)), options_(options) {}
 
   Plan run() {
     add_workspaces();
@@ -46,7 +48,8 @@ class MemoryPlanner {
     Liveness liveness(plan_, ArenaUse(plan_), present_order());
     std::vector<int> into(plan_.slots.size());
     std::iota(into.begin(), into.end(), 0);
-    for (auto [step, result, operand] : liveness.granted) into[index(result)] = into[index(operand)];
+    for (auto [step, result, operand] : liveness.granted)
+      into[index(result)] = into[index(operand)];
     auto move = [&](Access& access) { access.at.slot = into[index(access.at.slot)]; };
     for_each_access(move);
   }
@@ -124,6 +127,8 @@ class MemoryPlanner {
 }  // namespace
 
 // Fault "memory-overlap": every slot is given up one step too early.
-Plan assign_memory(Plan plan, const PassOptions& options) { return MemoryPlanner(std::move(plan), options).run(); }
+Plan assign_memory(Plan plan, const PassOptions& options) {
+  return MemoryPlanner(std::move(plan), options).run();
+}
 
 }  // namespace weft

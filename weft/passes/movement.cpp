@@ -7,8 +7,8 @@
 
 namespace weft {
 namespace {
-// The functions of ops.h return their argument where there is nothing to move: `same` turns that, and
-// every merge of two movements, into a replacement.
+// The functions of ops.h return their argument where there is nothing to move: `same` turns that,
+// and every merge of two movements, into a replacement.
 Value simplify_reshape(const Value& y, const Value& x) {
   if (x->is("reshape")) return reshape(x->inputs[0], y.shape());
   return y.shape() == x.shape() ? x : Value();
@@ -118,7 +118,8 @@ Value simplify_reduction(const Value& y) {
   for (int64_t axis : y->attrs.dims("axes"))
     if (x.dim(static_cast<int>(axis)) != 1) left.push_back(axis);
   if (left.size() == y->attrs.dims("axes").size()) return {};
-  if (y.dtype() != x.dtype() || y->is("argmax") || y->is("argmin"))  // the index of the only element
+  if (y.dtype() != x.dtype() || y->is("argmax") ||
+      y->is("argmin"))  // the index of the only element
     return left.empty() ? filled(y.type(), 0) : Value();
   return left.empty() ? x : make_node(*y->op, {x}, {{"axes", left}});
 }

@@ -1,6 +1,6 @@
-// The order of steps with the least peak of live bytes. Finding it is NP-hard: here some orders, each
-// found in near-linear time, are measured exactly, and the best is kept. Stands after alias, whose edges
-// it respects, and before memory, which packs what is live.
+// The order of steps with the least peak of live bytes. Finding it is NP-hard: here some orders,
+// each found in near-linear time, are measured exactly, and the best is kept. Stands after alias,
+// whose edges it respects, and before memory, which packs what is live.
 #include <algorithm>
 #include <numeric>
 
@@ -21,7 +21,11 @@ size_t index(int i) { return static_cast<size_t>(i); }
 class OrderSearch {
  public:
   explicit OrderSearch(const Plan& plan)
-      : plan_(plan), edges_(plan), use_(plan), forward_(edges_, use_, false), backward_(edges_, use_, true) {}
+      : plan_(plan),
+        edges_(plan),
+        use_(plan),
+        forward_(edges_, use_, false),
+        backward_(edges_, use_, true) {}
 
   Order best() {
     Order present(plan_.steps.size());
@@ -62,12 +66,13 @@ class OrderSearch {
     }
   }
 
-  // Each last step (an update, an output) in turn, right after what it still lacks: values are made when
-  // they are needed.
+  // Each last step (an update, an output) in turn, right after what it still lacks: values are made
+  // when they are needed.
   Order depth_first(const Order& base) const {
     Order order;
     std::vector<bool> started(base.size(), false);
-    std::vector<std::pair<int, size_t>> stack;  // step, and how many of its predecessors were looked at
+    std::vector<std::pair<int, size_t>>
+        stack;  // step, and how many of its predecessors were looked at
     for (int last : base) {
       if (!edges_.after[index(last)].empty()) continue;
       stack.emplace_back(last, 0);
@@ -93,7 +98,8 @@ class OrderSearch {
     for (int step : base)
       for (int earlier : edges_.before[index(step)])
         depth[index(step)] = std::max(depth[index(step)], depth[index(earlier)] + 1);
-    std::stable_sort(base.begin(), base.end(), [&](int a, int b) { return depth[index(a)] < depth[index(b)]; });
+    std::stable_sort(base.begin(), base.end(),
+                     [&](int a, int b) { return depth[index(a)] < depth[index(b)]; });
     return base;
   }
 

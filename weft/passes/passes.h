@@ -4,7 +4,7 @@
 //   simplify    constant folding, algebra, common subexpressions, dead code
 //   split       large reductions to few elements in two stages, so that all threads have work
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
-//   alias       assignments write straight into their variable where no reader of the old value is left
+//   alias       assignments write straight into their variable where no old value is read later
 //   order       the order of steps with the least peak of live bytes
 //   memory      arena offsets, with reuse and in-place
 #pragma once
@@ -26,7 +26,7 @@ struct PassOptions {
   // Optional passes, by name: "simplify", "split", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
-  std::string fault;    // tests of the tests: a named bug that a pass then has; each pass says which
+  std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which
   bool skips(std::string_view pass) const;
 };
 

@@ -47,11 +47,10 @@ Plan make_plan(const Graph& graph, const PassOptions& options) {
   Runner run(options);
   Graph step = run.always("decompose", decompose, graph);
   step = run.unless_skipped("simplify", simplify, std::move(step));
-  step = run.unless_skipped("split", split_reductions, std::move(step));
-  Plan plan = run.always("schedule", schedule, step);                   // fuses unless "fuse" is skipped
-  plan = run.always("alias", alias_state, std::move(plan));             // copies where "alias" is skipped
+  Plan plan = run.always("schedule", schedule, step);        // fuses unless "fuse" is skipped
+  plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.unless_skipped("order", order, std::move(plan));
-  plan = run.always("memory", assign_memory, std::move(plan));          // no reuse where "reuse" is skipped
+  plan = run.always("memory", assign_memory, std::move(plan));  // no reuse where "reuse" is skipped
   plan.hash = hash_combine(hash_text(to_text(step)), hash_text(to_text(plan)));
   return plan;
 }

@@ -1,7 +1,7 @@
-// Constant folding, algebra and common subexpressions, in one walk from leaves to roots; what no root
-// reaches afterwards is dead. Stands after decompose, whose expressions repeat themselves, and before
-// everything that costs time per node. No rule changes the bits of a result, but for the sign of a zero
-// that is the sum of one element.
+// Constant folding, algebra and common subexpressions, in one walk from leaves to roots; what no
+// root reaches afterwards is dead. Stands after decompose, whose expressions repeat themselves, and
+// before everything that costs time per node. No rule changes the bits of a result, but for the
+// sign of a zero that is the sum of one element.
 #include "weft/ir/op_def.h"
 #include "weft/passes/algebra.h"
 #include "weft/passes/cse.h"
@@ -22,7 +22,8 @@ Value apply_rules(const Value& value, bool fold_wrong) {
 }
 }  // namespace
 
-// Faults "cse-ignores-attrs" (merges nodes that differ in attributes) and "fold-wrong" (constants off by one).
+// Faults "cse-ignores-attrs" (merges nodes that differ in attributes) and "fold-wrong" (constants
+// off by one).
 Graph simplify(const Graph& graph, const PassOptions& options) {
   UniqueNodes unique(options.fault != "cse-ignores-attrs");
   return rewrite_fully(graph, [&](const Value& value) -> Value {

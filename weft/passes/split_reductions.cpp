@@ -1,7 +1,8 @@
-// A large reduction that keeps few elements (a bias gradient, the loss, a norm of everything) leaves most
-// threads idle. Two stages, sum(x) = sum over chunks of (sum of each chunk), give them work. The number of
-// chunks depends on the shape alone, so that results do not depend on the threads. Stands after simplify,
-// which would see through the reshape, and before schedule, which makes a kernel of each stage.
+// A large reduction that keeps few elements (a bias gradient, the loss, a norm of everything)
+// leaves most threads idle. Two stages, sum(x) = sum over chunks of (sum of each chunk), give them
+// work. The number of chunks depends on the shape alone, so that results do not depend on the
+// threads. Stands after simplify, which would see through the reshape, and before schedule, which
+// makes a kernel of each stage.
 #include <algorithm>
 
 #include "weft/ir/op_def.h"
@@ -14,8 +15,10 @@ constexpr int64_t least_elements = 32768;  // below that, a second kernel costs 
 constexpr int64_t most_chunks = 64;
 constexpr int64_t least_chunks = 4;
 constexpr int64_t chunk_elements = 16;  // least elements that a chunk sums for each one it writes
-constexpr int64_t few_rows = 64;        // rows kept outside all reduced axes: from here, enough for any team
-constexpr int64_t few_columns = 512;    // columns kept inside a reduced axis: from here, enough to share out
+constexpr int64_t few_rows =
+    64;  // rows kept outside all reduced axes: from here, enough for any team
+constexpr int64_t few_columns =
+    512;  // columns kept inside a reduced axis: from here, enough to share out
 
 int64_t divisor_up_to(int64_t extent, int64_t most) {
   for (int64_t chunks = std::min(extent, most); chunks > 1; --chunks)
@@ -28,7 +31,8 @@ struct Split {
   int64_t chunks = 1;
 };
 
-// The reduced axis that divides into most chunks, outermost first: a view of it, whatever the layout.
+// The reduced axis that divides into most chunks, outermost first: a view of it, whatever the
+// layout.
 Split best_split(const Value& y) {
   const Value& x = y->inputs[0];
   int64_t most = std::min(most_chunks, x.elements() / y.elements() / chunk_elements);

@@ -1,6 +1,7 @@
 #include "weft/train/experiment.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "weft/base/env.h"
 #include "weft/data/addition.h"
@@ -23,6 +24,13 @@ struct DataParts {
   std::shared_ptr<const data::Source> train, validation;
 };
 
+// A path as it stands, else under the folder of data sets.
+std::string located(const std::string& path) {
+  namespace fs = std::filesystem;
+  fs::path below = fs::path(data_directory()) / path;
+  return !fs::exists(path) && fs::exists(below) ? below.string() : path;
+}
+
 data::Transforms read_transforms(const Recipe& recipe) {
   data::Transforms transforms;
   for (const TransformSpec& spec : recipe.transforms()) {
@@ -41,8 +49,8 @@ data::Transforms read_transforms(const Recipe& recipe) {
 DataParts image_data(const Recipe& recipe) {
   auto load = [&](std::string_view split) {
     if (recipe.has("data.format"))
-      return data::images_from_folder(recipe.text("data.format"), split, recipe.text("data.path"));
-    std::string root = recipe.has("data.path") ? recipe.text("data.path") : data_directory();
+      return data::images_from_folder(recipe.text("data.format"), split, located(recipe.text("data.path")));
+    std::string root = recipe.has("data.path") ? located(recipe.text("data.path")) : data_directory();
     return data::image_dataset(recipe.text("data.dataset"), split, root);
   };
   data::ImageDataset train = load("train").transform(read_transforms(recipe)), test = load("test");
@@ -75,9 +83,9 @@ TaskShape text_shape(const Recipe& recipe, const io::Vocabulary& vocabulary) {
 
 DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& vocabulary) {
   data::TextDataset text = data::text(
-      recipe.text("data.path"),
+      located(recipe.text("data.path")),
       {.tokenizer = recipe.text("data.tokenizer"),
-       .val_path = recipe.has("data.val_path") ? recipe.text("data.val_path") : std::string(),
+       .val_path = recipe.has("data.val_path") ? located(recipe.text("data.val_path")) : std::string(),
        .val_split = recipe.number("data.val_split"),
        .vocabulary = vocabulary});
   int64_t seq_len = recipe.integer("data.seq_len");

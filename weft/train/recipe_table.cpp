@@ -23,7 +23,7 @@ constexpr RecipeKey table[] = {
     {"data.dataset", text, "null", "mnist, fashion-mnist, cifar10, addition", 0, 0,
      "found under data.path or WEFT_DATA_DIR; addition makes its own"},
     {"data.format", text, "null", "idx, cifar, text", 0, 0, "of the files under data.path"},
-    {"data.path", text, "null", "", 0, 0, "folder (idx, cifar) or file (text)"},
+    {"data.path", text, "null", "", 0, 0, "folder (idx, cifar) or file (text); as it stands, else under WEFT_DATA_DIR"},
     {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
     {"data.val_split", number, "0.1", "", 0, 0.9, "text: last part of the file, kept for evaluation"},
     {"data.tokenizer", text, "characters", "characters, bytes", 0, 0, "of text"},

@@ -1,13 +1,15 @@
-// The training loop, evaluation, and the folder of a run:
-//
-//   runs/NAME/{recipe.yaml, plan.json, log.jsonl, checkpoints/...}
+// The training loop: a recipe from its first step, or from a checkpoint, to its end.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "weft/device/spec.h"
+#include "weft/train/evaluation.h"
 #include "weft/train/experiment.h"
 #include "weft/train/report.h"
+#include "weft/train/steps.h"
 
 namespace weft::train {
 
@@ -16,16 +18,16 @@ inline constexpr int exit_saved = 75;  // stopped by a signal after a good save
 struct TrainOptions {
   std::string runs = "runs";  // the folder of all runs
   bool resume = false;        // go on from checkpoints/latest; without one, from the start
-  bool overwrite = false;     // remove a run of this name
-  MachineSpec machine = {};
+  bool overwrite = false;     // replace a run of this name
+  MachineSpec machine = {};   // for planned times and mfu
   bool quiet = false;         // no lines on the screen
 };
 
 struct TrainResult {
-  int exit_code = 0;          // 0, or exit_saved
+  int exit_code = 0;  // 0, or exit_saved
   int64_t step = 0;
-  Evaluation evaluation;      // the last one
-  std::string run_folder, checkpoint;  // the last one saved
+  Evaluation evaluation;                // the last one of this call
+  std::string run_folder, checkpoint;   // the last one saved
 };
 
 // Runs a recipe to its end. Throws Error(usage) if the run exists and neither resume nor overwrite is
@@ -36,12 +38,11 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 // What `weft plan` shows: compiled as train() does, for a device that runs nothing.
 struct PlannedRun {
   Experiment experiment;
-  RunReport report;             // its plans lie in `steps`
-  std::shared_ptr<class Steps> steps;
+  Steps steps;
+  RunReport report;  // of the plans in `steps`
+
+  PlannedRun(const Recipe& recipe, const MachineSpec& machine);
 };
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine = {});
-
-// Of the validation data, every sample once. `device` as train.device.
-Evaluation evaluate(Experiment& experiment);
 
 }  // namespace weft::train

@@ -14,6 +14,7 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #endif
+#include "weft/backends/cpu/isa.h"
 
 namespace weft::cpu {
 namespace {
@@ -248,9 +249,11 @@ struct Machine {
             from_lane<Element>(sums[i * blocks.columns + j]);
   }
 
-  [[gnu::always_inline]] static inline void run(const Contraction& task, const Blocks& blocks, const Scratch& sizes,
-                              const void* a, const void* b, void* result, std::byte* scratch,
-                              int64_t begin, int64_t end) {
+  [[gnu::always_inline]] static inline void run(const Contraction* given, const Blocks* cut, const Scratch* scratch_sizes, const void* a,
+                              const void* b, void* result, std::byte* scratch, int64_t begin, int64_t end) {
+    const Contraction& task = *given;
+    const Blocks& blocks = *cut;
+    const Scratch& sizes = *scratch_sizes;
     for (int64_t index = begin; index < end; ++index) {
       const int64_t row = index % blocks.row_items * blocks.rows;
       int64_t rest = index / blocks.row_items;
@@ -278,40 +281,17 @@ struct Machine {
 
 // ---- instruction sets -----------------------------------------------------------------------------
 
-using Runner = void (*)(const Contraction&, const Blocks&, const Scratch&, const void*, const void*,
-                        void*, std::byte*, int64_t, int64_t);
-
-template <class Element, class Lane>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]] void run_avx512(
-    const Contraction& task, const Blocks& blocks, const Scratch& sizes, const void* a, const void* b,
-    void* result, std::byte* scratch, int64_t begin, int64_t end) {
-  Machine<Element, Lane, 64, 8>::run(task, blocks, sizes, a, b, result, scratch, begin, end);
-}
-template <class Element, class Lane>
-[[gnu::target("avx2,fma,f16c")]] void run_avx2(const Contraction& task, const Blocks& blocks,
-                                               const Scratch& sizes, const void* a, const void* b,
-                                               void* result, std::byte* scratch, int64_t begin,
-                                               int64_t end) {
-  Machine<Element, Lane, 32, 6>::run(task, blocks, sizes, a, b, result, scratch, begin, end);
-}
-template <class Element, class Lane>
-void run_any(const Contraction& task, const Blocks& blocks, const Scratch& sizes, const void* a,
-             const void* b, void* result, std::byte* scratch, int64_t begin, int64_t end) {
-  Machine<Element, Lane, 16, 6>::run(task, blocks, sizes, a, b, result, scratch, begin, end);
-}
+using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const void*, const void*, void*,
+                        std::byte*, int64_t, int64_t);
 
 template <class Element, class Lane>
 Runner best_runner() {
-  static const Runner best = [] {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-      return &run_avx512<Element, Lane>;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-      return &run_avx2<Element, Lane>;
-    return &run_any<Element, Lane>;
-  }();
-  return best;
+  switch (best_isa()) {
+    case Isa::avx512: return run_avx512<Machine<Element, Lane, 64, 8>>;
+    case Isa::avx2: return run_avx2<Machine<Element, Lane, 32, 6>>;
+    case Isa::any: break;
+  }
+  return run_any<Machine<Element, Lane, 16, 6>>;
 }
 
 Runner runner(DType dtype) {
@@ -382,7 +362,7 @@ void contract(const Contraction& given, const void* a, const void* b, void* resu
   const int64_t parts = std::min<int64_t>(threads, blocks.items);
   parallel_for(parts, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part)
-      run(task, blocks, sizes, a, b, result,
+      run(&task, &blocks, &sizes, a, b, result,
           static_cast<std::byte*>(workspace) + static_cast<size_t>(part) * sizes.total(),
           blocks.items * part / parts, blocks.items * (part + 1) / parts);
   });

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::cpu {
@@ -20,6 +21,9 @@ struct Machine {
   bool has_bf16() const { return has("avx512_bf16") || has("amx_bf16"); }
 };
 Machine this_machine();
+
+// What its kernels are made with: {"oneDNN", "2.6.3"}, {"LLVM", "19.1.7"}.
+std::vector<std::pair<std::string, std::string>> library_versions();
 
 // Measured on thread_count() threads. Operations count a multiply-add as two.
 struct Peaks {

@@ -1,7 +1,6 @@
-// Pooling over windows of channels-last activations, in blocks of channels: one block of one pixel is
-// a vector loop. Results do not depend on the number of threads.
+// Pooling over windows of channels-last activations, one vector of channels at a time. Results do not
+// depend on the number of threads.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "weft/backends/cpu/elements.h"
@@ -12,11 +11,11 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")  // vectorises the loops over channels
 #endif
+#include "weft/backends/cpu/isa.h"
 
 namespace weft::cpu {
 namespace {
 const Dims channels_last{0, 2, 3, 1};
-constexpr int64_t block = 64;  // channels
 
 struct Windows {
   int64_t images, channels;
@@ -34,8 +33,14 @@ struct Windows {
         count_padding(node.attrs.has("count_include_pad") &&
                       node.attrs.integer("count_include_pad") != 0) {}
 
-  int64_t blocks() const { return (channels + block - 1) / block; }
-  int64_t width(int64_t first) const { return std::min(block, channels - first); }
+  bool overlap() const { return stride[0] < kernel[0] || stride[1] < kernel[1]; }
+  // Whether every element lies in exactly one window.
+  bool tile() const {
+    bool exact = true;
+    for (int s = 0; s < 2; ++s)
+      exact &= stride[s] == kernel[s] && padding[s] == 0 && in[s] == out[s] * kernel[s];
+    return exact;
+  }
 
   // The part [first, last) of the window `at` along axis `s` that is not padding.
   struct Range { int64_t first, last; };
@@ -55,155 +60,194 @@ struct Windows {
   }
 };
 
-// Calls body(row, first channel, width) for every row of `rows` and block of channels.
-template <class F>
-void for_each_block(const Windows& windows, int64_t rows, F&& body) {
-  const int64_t blocks = windows.blocks();
-  parallel_for(rows * blocks, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % blocks * block;
-      body(i / blocks, first, windows.width(first));
-    }
-  });
+// Channels of one pixel that fit a vector. Loops over them become operations of the instruction set that
+// a body is compiled for: a whole vector has a constant count, the last channels do not.
+template <class Lane>
+constexpr int vector_lanes = 64 / static_cast<int>(sizeof(Lane));
+
+template <class Lane, class F>
+[[gnu::always_inline]] inline void for_lanes(int64_t width, F f) {
+  if (width == vector_lanes<Lane>) {
+#pragma GCC unroll 1  // unrolled before it is vectorised, a choice between lanes stays scalar
+    for (int k = 0; k < vector_lanes<Lane>; ++k) f(k);
+  } else {
+    for (int k = 0; k < width; ++k) f(k);
+  }
 }
 
 // NaN exceeds everything, and the last one wins among them, as in PyTorch.
 template <class Lane>
 [[gnu::always_inline]] inline bool exceeds(Lane value, Lane best) {
-  return value > best || value != value;
+  return (value > best) | (value != value);
 }
 
+// Every body below does one task: a row, or an image, of one vector of channels.
 template <class Element, class Lane>
-void max_pool(const Windows& windows, const Element* x, Element* y) {
-  for_each_block(windows, windows.images * windows.out[0], [&](int64_t row, int64_t c, int64_t width) {
-    const Element* image = x + row / windows.out[0] * windows.in[0] * windows.in[1] * windows.channels + c;
-    const auto h = windows.inside(row % windows.out[0], 0);
-    for (int64_t ow = 0; ow < windows.out[1]; ++ow) {
-      const auto w = windows.inside(ow, 1);
-      std::array<Lane, block> best;
+struct MaxPoolRow {
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image, Element* y,
+                                                int64_t oh, int64_t width) {
+    const auto h = windows->inside(oh, 0);
+    for (int64_t ow = 0; ow < windows->out[1]; ++ow) {
+      const auto w = windows->inside(ow, 1);
+      const Element* from = image + (h.first * windows->in[1] + w.first) * windows->channels;
+      Lane best[vector_lanes<Lane>];
+      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { best[k] = to_lane<Lane>(from[k]); });
       for (int64_t i = h.first; i < h.last; ++i)
         for (int64_t j = w.first; j < w.last; ++j) {
-          const Element* from = image + (i * windows.in[1] + j) * windows.channels;
-          const bool is_first = i == h.first && j == w.first;
-          if (is_first)
-            for (int64_t k = 0; k < width; ++k) best[k] = to_lane<Lane>(from[k]);
-          else
-            for (int64_t k = 0; k < width; ++k) {
-              const Lane value = to_lane<Lane>(from[k]);
-              best[k] = exceeds(value, best[k]) ? value : best[k];
-            }
+          from = image + (i * windows->in[1] + j) * windows->channels;
+          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+            const Lane value = to_lane<Lane>(from[k]);
+            best[k] = exceeds(value, best[k]) ? value : best[k];
+          });
         }
-      Element* to = y + (row * windows.out[1] + ow) * windows.channels + c;
-      for (int64_t k = 0; k < width; ++k) to[k] = from_lane<Element>(best[k]);
+      Element* to = y + ow * windows->channels;
+      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = from_lane<Element>(best[k]); });
+    }
+  }
+};
+
+// Each gradient goes to the first maximum of its window. `sums` is dx itself, or float scratch for 16-bit
+// types; windows that do not overlap write there, others add.
+template <class Element, class Lane>
+struct MaxPoolGradientImage {
+  using Index = std::conditional_t<sizeof(Lane) == 8, int64_t, int32_t>;
+
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* x,
+                                                const Element* dy, Lane* sums, int64_t sums_stride,
+                                                int64_t width) {
+    if (!windows->tile())
+      for (int64_t pixel = 0; pixel < windows->in[0] * windows->in[1]; ++pixel)
+        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { sums[pixel * sums_stride + k] = 0; });
+    for (int64_t oh = 0; oh < windows->out[0]; ++oh)
+      for (int64_t ow = 0; ow < windows->out[1]; ++ow)
+        window(*windows, x, dy + (oh * windows->out[1] + ow) * windows->channels, windows->inside(oh, 0),
+               windows->inside(ow, 1), sums, sums_stride, width);
+  }
+
+  [[gnu::always_inline]] static inline void window(const Windows& windows, const Element* x,
+                                                   const Element* gradient, Windows::Range h,
+                                                   Windows::Range w, Lane* sums, int64_t sums_stride,
+                                                   int64_t width) {
+    const Element* from = x + (h.first * windows.in[1] + w.first) * windows.channels;
+    Lane best[vector_lanes<Lane>];
+    Index where[vector_lanes<Lane>];
+    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { best[k] = to_lane<Lane>(from[k]), where[k] = 0; });
+    Index tap = 0;
+    for (int64_t i = h.first; i < h.last; ++i)
+      for (int64_t j = w.first; j < w.last; ++j, ++tap) {
+        from = x + (i * windows.in[1] + j) * windows.channels;
+        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+          const Lane value = to_lane<Lane>(from[k]);
+          const bool better = exceeds(value, best[k]);
+          best[k] = better ? value : best[k];
+          where[k] = better ? tap : where[k];
+        });
+      }
+    Lane share[vector_lanes<Lane>];
+    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { share[k] = to_lane<Lane>(gradient[k]); });
+    const bool adds = windows.overlap();
+    tap = 0;
+    for (int64_t i = h.first; i < h.last; ++i)
+      for (int64_t j = w.first; j < w.last; ++j, ++tap) {
+        Lane* to = sums + (i * windows.in[1] + j) * sums_stride;
+        if (adds) for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] += where[k] == tap ? share[k] : Lane{}; });
+        else for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = where[k] == tap ? share[k] : Lane{}; });
+      }
+  }
+};
+
+template <class Element, class Lane>
+struct AvgPoolRow {
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image, Element* y,
+                                                int64_t oh, int64_t width) {
+    const auto h = windows->inside(oh, 0);
+    for (int64_t ow = 0; ow < windows->out[1]; ++ow) {
+      const auto w = windows->inside(ow, 1);
+      Lane sum[vector_lanes<Lane>] = {};
+      for (int64_t i = h.first; i < h.last; ++i)
+        for (int64_t j = w.first; j < w.last; ++j) {
+          const Element* from = image + (i * windows->in[1] + j) * windows->channels;
+          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { sum[k] += to_lane<Lane>(from[k]); });
+        }
+      const auto divisor = static_cast<Lane>(windows->divisor(h, w));
+      Element* to = y + ow * windows->channels;
+      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = from_lane<Element>(sum[k] / divisor); });
+    }
+  }
+};
+
+template <class Element, class Lane>
+struct AvgPoolGradientRow {
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image, Element* dx,
+                                                int64_t h, int64_t width) {
+    const auto over_h = windows->seeing(h, 0);
+    for (int64_t w = 0; w < windows->in[1]; ++w) {
+      const auto over_w = windows->seeing(w, 1);
+      Lane sum[vector_lanes<Lane>] = {};
+      for (int64_t oh = over_h.first; oh < over_h.last; ++oh)
+        for (int64_t ow = over_w.first; ow < over_w.last; ++ow) {
+          const auto divisor =
+              static_cast<Lane>(windows->divisor(windows->inside(oh, 0), windows->inside(ow, 1)));
+          const Element* from = image + (oh * windows->out[1] + ow) * windows->channels;
+          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { sum[k] += to_lane<Lane>(from[k]) / divisor; });
+        }
+      Element* to = dx + w * windows->channels;
+      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = from_lane<Element>(sum[k]); });
+    }
+  }
+};
+
+// Runs Body on every row and vector of channels: `from` has images of from_extent, `to` of to_extent.
+template <template <class, class> class Body, class Element, class Lane>
+void for_each_row(const Windows& windows, const Element* from, const Dims& from_extent, Element* to,
+                  const Dims& to_extent) {
+  constexpr int64_t lanes = vector_lanes<Lane>;
+  parallel_for(windows.images * to_extent[0], [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Element* image =
+          from + row / to_extent[0] * from_extent[0] * from_extent[1] * windows.channels;
+      for (int64_t c = 0; c < windows.channels; c += lanes)
+        run_on_best<Body<Element, Lane>>(&windows, image + c,
+                                         to + row * to_extent[1] * windows.channels + c,
+                                         row % to_extent[0], std::min(lanes, windows.channels - c));
     }
   });
 }
 
-// One block of channels of one image: each gradient goes to the first maximum of its window. `sums` is
-// dx itself, or float scratch for 16-bit types.
-template <class Element, class Lane>
-void max_pool_gradient_block(const Windows& windows, const Element* x, const Element* dy, Lane* sums,
-                             int64_t sums_stride, int64_t width) {
-  const int64_t pixels = windows.in[0] * windows.in[1];
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) std::fill_n(sums + pixel * sums_stride, width, Lane{});
-  std::array<Lane, block> best;
-  std::array<int32_t, block> where;
-  for (int64_t oh = 0; oh < windows.out[0]; ++oh)
-    for (int64_t ow = 0; ow < windows.out[1]; ++ow) {
-      const auto h = windows.inside(oh, 0), w = windows.inside(ow, 1);
-      auto for_each_tap = [&](auto&& f) {
-        int32_t tap = 0;
-        for (int64_t i = h.first; i < h.last; ++i)
-          for (int64_t j = w.first; j < w.last; ++j) f(i * windows.in[1] + j, tap++);
-      };
-      for_each_tap([&](int64_t pixel, int32_t tap) {
-        const Element* from = x + pixel * windows.channels;
-        for (int64_t k = 0; k < width; ++k) {
-          const Lane value = to_lane<Lane>(from[k]);
-          const bool better = tap == 0 || exceeds(value, best[k]);
-          best[k] = better ? value : best[k];
-          where[k] = better ? tap : where[k];
-        }
-      });
-      const Element* gradient = dy + (oh * windows.out[1] + ow) * windows.channels;
-      for_each_tap([&](int64_t pixel, int32_t tap) {
-        Lane* to = sums + pixel * sums_stride;
-        for (int64_t k = 0; k < width; ++k)
-          to[k] += where[k] == tap ? to_lane<Lane>(gradient[k]) : Lane{};
-      });
-    }
-}
-
+// Bytes of one image's vector of channels in float32.
 size_t gradient_scratch_each(const Windows& windows) {
-  const auto bytes = static_cast<size_t>(windows.in[0] * windows.in[1] * block) * sizeof(float);
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  return static_cast<size_t>(windows.in[0] * windows.in[1]) * buffer_alignment;
+}
+int64_t gradient_tasks(const Windows& windows, int64_t lanes) {
+  return windows.images * ((windows.channels + lanes - 1) / lanes);
 }
 
 template <class Element, class Lane>
 void max_pool_gradient(const Windows& windows, const Element* x, const Element* dy, Element* dx,
                        std::byte* workspace, int threads) {
-  const int64_t tasks = windows.images * windows.blocks(), parts = std::min<int64_t>(threads, tasks);
-  const int64_t pixels = windows.in[0] * windows.in[1];
+  constexpr int64_t lanes = vector_lanes<Lane>;
+  const int64_t tasks = gradient_tasks(windows, lanes), parts = std::min<int64_t>(threads, tasks);
+  const int64_t pixels = windows.in[0] * windows.in[1], groups = tasks / std::max<int64_t>(1, windows.images);
   auto run_task = [&](int64_t task, std::byte* scratch) {
-    const int64_t image = task / windows.blocks(), c = task % windows.blocks() * block;
-    const int64_t start = image * pixels * windows.channels + c, width = windows.width(c);
+    const int64_t image = task / groups, c = task % groups * lanes;
+    const int64_t start = image * pixels * windows.channels + c;
+    const int64_t width = std::min(lanes, windows.channels - c);
     const Element* gradients = dy + image * windows.out[0] * windows.out[1] * windows.channels + c;
-    if constexpr (!is_narrow<Element>) {
-      max_pool_gradient_block(windows, x + start, gradients, dx + start, windows.channels, width);
+    using Body = MaxPoolGradientImage<Element, Lane>;
+    if constexpr (std::is_same_v<Element, Lane>) {
+      run_on_best<Body>(&windows, x + start, gradients, dx + start, windows.channels, width);
     } else {
       auto* sums = reinterpret_cast<Lane*>(scratch);
-      max_pool_gradient_block(windows, x + start, gradients, sums, block, width);
+      run_on_best<Body>(&windows, x + start, gradients, sums, lanes, width);
       for (int64_t pixel = 0; pixel < pixels; ++pixel)
         for (int64_t k = 0; k < width; ++k)
-          dx[start + pixel * windows.channels + k] = from_lane<Element>(sums[pixel * block + k]);
+          dx[start + pixel * windows.channels + k] = from_lane<Element>(sums[pixel * lanes + k]);
     }
   };
   parallel_for(parts, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part)
       for (int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task)
         run_task(task, workspace + static_cast<size_t>(part) * gradient_scratch_each(windows));
-  });
-}
-
-template <class Element, class Lane>
-void avg_pool(const Windows& windows, const Element* x, Element* y) {
-  for_each_block(windows, windows.images * windows.out[0], [&](int64_t row, int64_t c, int64_t width) {
-    const Element* image = x + row / windows.out[0] * windows.in[0] * windows.in[1] * windows.channels + c;
-    const auto h = windows.inside(row % windows.out[0], 0);
-    for (int64_t ow = 0; ow < windows.out[1]; ++ow) {
-      const auto w = windows.inside(ow, 1);
-      std::array<Lane, block> sums{};
-      for (int64_t i = h.first; i < h.last; ++i)
-        for (int64_t j = w.first; j < w.last; ++j) {
-          const Element* from = image + (i * windows.in[1] + j) * windows.channels;
-          for (int64_t k = 0; k < width; ++k) sums[k] += to_lane<Lane>(from[k]);
-        }
-      const auto divisor = static_cast<Lane>(windows.divisor(h, w));
-      Element* to = y + (row * windows.out[1] + ow) * windows.channels + c;
-      for (int64_t k = 0; k < width; ++k) to[k] = from_lane<Element>(sums[k] / divisor);
-    }
-  });
-}
-
-template <class Element, class Lane>
-void avg_pool_gradient(const Windows& windows, const Element* dy, Element* dx) {
-  for_each_block(windows, windows.images * windows.in[0], [&](int64_t row, int64_t c, int64_t width) {
-    const Element* image =
-        dy + row / windows.in[0] * windows.out[0] * windows.out[1] * windows.channels + c;
-    const auto over_h = windows.seeing(row % windows.in[0], 0);
-    for (int64_t w = 0; w < windows.in[1]; ++w) {
-      const auto over_w = windows.seeing(w, 1);
-      std::array<Lane, block> sums{};
-      for (int64_t oh = over_h.first; oh < over_h.last; ++oh)
-        for (int64_t ow = over_w.first; ow < over_w.last; ++ow) {
-          const auto divisor =
-              static_cast<Lane>(windows.divisor(windows.inside(oh, 0), windows.inside(ow, 1)));
-          const Element* from = image + (oh * windows.out[1] + ow) * windows.channels;
-          for (int64_t k = 0; k < width; ++k) sums[k] += to_lane<Lane>(from[k]) / divisor;
-        }
-      Element* to = dx + (row * windows.in[1] + w) * windows.channels + c;
-      for (int64_t k = 0; k < width; ++k) to[k] = from_lane<Element>(sums[k]);
-    }
   });
 }
 
@@ -217,8 +261,9 @@ Windows windows_of(const Node& node) {
 size_t workspace_of(const Node& node, const Windows& windows, int threads) {
   const bool narrow = node.type.dtype == DType::f16 || node.type.dtype == DType::bf16;
   if (!node.is("max_pool_gradient") || !narrow) return 0;
+  const int64_t lanes = vector_lanes<float>;
   return gradient_scratch_each(windows) *
-         static_cast<size_t>(std::min<int64_t>(threads, windows.images * windows.blocks()));
+         static_cast<size_t>(std::min<int64_t>(threads, gradient_tasks(windows, lanes)));
 }
 
 class PoolKernel : public Kernel {
@@ -237,10 +282,13 @@ class PoolKernel : public Kernel {
     with_float(result_.type.dtype, [&]<class Element, class Lane>(Element, Lane) {
       const auto* first = reinterpret_cast<const Element*>(inputs_[0].in(operands));
       auto* result = reinterpret_cast<Element*>(result_.out(results));
-      if (node_->is("max_pool")) return max_pool<Element, Lane>(windows_, first, result);
-      if (node_->is("avg_pool")) return avg_pool<Element, Lane>(windows_, first, result);
+      const Windows& w = windows_;
+      if (node_->is("max_pool"))
+        return for_each_row<MaxPoolRow, Element, Lane>(w, first, w.in, result, w.out);
+      if (node_->is("avg_pool"))
+        return for_each_row<AvgPoolRow, Element, Lane>(w, first, w.in, result, w.out);
       if (node_->is("avg_pool_gradient"))
-        return avg_pool_gradient<Element, Lane>(windows_, first, result);
+        return for_each_row<AvgPoolGradientRow, Element, Lane>(w, first, w.out, result, w.in);
       max_pool_gradient<Element, Lane>(
           windows_, first, reinterpret_cast<const Element*>(inputs_[1].in(operands)), result,
           static_cast<std::byte*>(workspace), threads_);

@@ -1,0 +1,126 @@
+// What a fused kernel may do with memory: results over operands, scratch, any cut of its range, any
+// vector width.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <unordered_map>
+
+#include "tests/codegen/fused_step.h"
+#include "weft/base/buffer.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using test::check;
+
+namespace {
+ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
+Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
+
+// Runs the step with results[result] in the memory of operand `operand`, and compares with a run apart.
+void check_in_place(std::vector<Value> outputs, int result, const Value& leaf) {
+  test::FusedStep apart(outputs), joined(outputs);
+  test::Run expected = test::run(apart);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<void*> operands, results;
+  for (size_t i = 0; i < joined.operand_leaf.size(); ++i) {
+    const Value& value = joined.operand_leaf[i];
+    auto& bytes = memory.emplace_back(value.type().bytes());
+    for (int64_t k = 0; k < value.elements(); ++k) store(bytes.data(), value.dtype(), k, test::spread(value, k));
+    operands.push_back(bytes.data());
+  }
+  int operand = -1;
+  for (size_t i = 0; i < joined.operand_leaf.size(); ++i)
+    if (joined.operand_leaf[i].node() == leaf.node()) operand = static_cast<int>(i);
+  REQUIRE(operand >= 0);
+  joined.step.in_place.emplace_back(result, operand);
+  std::vector<std::vector<std::byte>> outputs_memory;
+  for (const Access& access : joined.step.results) outputs_memory.emplace_back(access.value.type().bytes());
+  for (auto& bytes : outputs_memory) results.push_back(bytes.data());
+  results[static_cast<size_t>(result)] = operands[static_cast<size_t>(operand)];
+  auto workspace = Buffer::allocate(workspace_bytes(joined.step, 8) + 64);
+  run_kernel(compile_cpu(joined.step), operands.data(), results.data(), workspace->data);
+  for (size_t r = 0; r < results.size(); ++r) {
+    size_t bytes = joined.step.results[r].value.type().bytes();
+    CHECK(std::memcmp(results[r], expected.bytes[r].data(), bytes) == 0);
+  }
+}
+
+// All bytes of the results when each stage is cut into `parts`.
+std::vector<std::byte> run_in_parts(const test::FusedStep& fused, int64_t parts) {
+  CompiledKernel kernel = compile_cpu(fused.step);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<void*> operands, results;
+  for (const Value& value : fused.operand_leaf) {
+    auto& bytes = memory.emplace_back(value.type().bytes());
+    for (int64_t k = 0; k < value.elements(); ++k) store(bytes.data(), value.dtype(), k, test::spread(value, k));
+    operands.push_back(bytes.data());
+  }
+  std::vector<std::byte> all;
+  for (const Access& access : fused.step.results) all.resize(all.size() + access.value.type().bytes());
+  size_t at = 0;
+  for (const Access& access : fused.step.results) {
+    results.push_back(all.data() + at);
+    at += access.value.type().bytes();
+  }
+  std::vector<std::byte> shared(kernel.shared_scratch + 64), scratch(kernel.scratch_per_thread + 64);
+  for (const KernelStage& stage : kernel.stages)
+    for (int64_t part = parts; part-- > 0;)  // backwards: order must not matter either
+      stage.fn(operands.data(), results.data(), scratch.data(), shared.data(), stage.extent * part / parts,
+               stage.extent * (part + 1) / parts);
+  return all;
+}
+}  // namespace
+
+TEST_SUITE("codegen memory") {
+  TEST_CASE("results may take over an operand's memory") {
+    Value x = f32({20, 70}), y = f32({20, 70}, 1);
+    check_in_place({x + y}, 0, x);
+    check_in_place({x + y, x * y}, 1, y);
+    check_in_place({softmax(x)}, 0, x);
+    check_in_place({softmax(x, 0)}, 0, x);
+    Value sum_of = x + y;  // stored, and normalised in the same kernel
+    check_in_place({sum_of, sum_of - mean(sum_of, over({1}))}, 0, x);
+    check_in_place({sum_of, sum_of - mean(sum_of, over({0}))}, 0, y);
+    check_in_place({tanh(x), sum(tanh(x), over({0}))}, 0, x);
+    Value long_rows = f32({3, 100000});
+    check_in_place({long_rows - max(long_rows, over({1}))}, 0, long_rows);
+    Value r = f32({1, 70}, 2);
+    check_in_place({r * 0.9 + mean(x, over({0})) * 0.1, x - mean(x, over({0}))}, 0, r);
+  }
+  TEST_CASE("bits do not depend on how ranges are cut") {
+    std::vector<std::vector<Value>> graphs{{gelu(f32({300, 301}))},
+                                           {softmax(f32({300, 301}))},
+                                           {sum(f32({300, 301}), over({0}))},
+                                           {sum(f32({90000}), over({0}))},
+                                           {transpose(f32({300, 301})) * 2.0}};
+    Value x = f32({1500, 40});
+    graphs.push_back({x - mean(x, over({0})), max(x, over({0}))});
+    for (auto& graph : graphs) {
+      test::FusedStep fused(graph);
+      std::vector<std::byte> whole = run_in_parts(fused, 1);
+      for (int64_t parts : {2, 3, 7, 64}) CHECK(run_in_parts(fused, parts) == whole);
+    }
+  }
+  TEST_CASE("narrower vectors compute the same") {
+    test::set_narrow_vectors(true);
+    Value x = f32({33, 45}), y = f32({33, 45}, 1), h = input({DType::bf16, {33, 45}}, 2);
+    check({x * y + 1.0, transpose(transpose(x))});
+    check({exp(x), erf(y), tanh(x), log(abs(x)), sin(x * 10.0), cos(y * 1e6)}, 1e-6);
+    check({softmax(x)}, 1e-6);
+    check({softmax(y, 0)}, 1e-6);
+    check({cast(h, DType::f32) * 3.0, h + h});
+    check({argmax(x, 1, true), sum(y, over({1}))}, 1e-5);
+    check({argmin(x, 0, true), prod(y, over({0}))}, 1e-5);
+    check({pad(x, {1, 2}, {3, 4}), pad(y, {2, 3}, {2, 3})});
+    check({input({DType::f64, {100}}, 3) * 2.0, sqrt(abs(input({DType::f64, {100}}, 3)))});
+    test::set_narrow_vectors(false);
+  }
+  TEST_CASE("a step that is not one kernel is refused with a reason") {
+    Value x = f32({20, 70});
+    std::string why;
+    CHECK_FALSE(can_fuse(test::FusedStep({sum(x, over({0})), sum(x, over({1}))}).step, &why));
+    CHECK(why.find("different axes") != std::string::npos);
+    CHECK_FALSE(can_fuse(test::FusedStep({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
+    CHECK(why.find("not in memory") != std::string::npos);
+  }
+}

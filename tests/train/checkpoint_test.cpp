@@ -1,0 +1,172 @@
+#include "weft/train/checkpoint.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "tests/train/runs.h"
+
+namespace fs = std::filesystem;
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+constexpr const char* state_files[] = {"model.safetensors", "state-optimizer.safetensors", "data.json", "rng.json"};
+
+void check_equal(const std::string& a, const std::string& b) {
+  for (const char* file : state_files) {
+    INFO(std::string(file));
+    CHECK(contents_of(a + "/" + file) == contents_of(b + "/" + file));
+  }
+}
+
+// Trains once through, and once stopped by signals and resumed; all state must have equal bytes.
+void check_resume(const train::Recipe& recipe, const std::vector<int>& stops) {
+  TemporaryFolder whole, stopped;
+  train::TrainResult expected = train_in(whole, recipe);
+  bool resume = false;
+  for (int lines : stops) {
+    SignalAt stop(SIGTERM, stopped, recipe, lines);
+    train::TrainResult result = train_in(stopped, recipe, resume);
+    REQUIRE(result.exit_code == train::exit_saved);
+    CHECK(result.step > 0);
+    CHECK(result.step < expected.step);
+    resume = true;
+  }
+  train::TrainResult result = train_in(stopped, recipe, true);
+  CHECK(result.exit_code == 0);
+  CHECK(result.step == expected.step);
+  check_equal(expected.checkpoint, result.checkpoint);
+  CHECK(lines_of(expected.run_folder + "/log.jsonl").size() >= static_cast<size_t>(expected.step));
+}
+
+// The message of verify_checkpoint after `damage` was done to a file of a fresh copy.
+template <class Damage>
+std::string damaged(const std::string& checkpoint, const std::string& file, Damage damage) {
+  TemporaryFolder copy;
+  fs::copy(checkpoint, copy.file("step-00000002"), fs::copy_options::recursive);
+  damage(copy.file("step-00000002/") + file);
+  return error_of([&] { train::verify_checkpoint(copy.file("step-00000002")); });
+}
+
+train::Recipe two_steps() {
+  return sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
+}
+}  // namespace
+
+TEST_CASE("a language model that was stopped and resumed is bit-equal to one that never stopped") {
+  check_resume(sums_recipe("train: {steps: 120, global_batch_size: 8, grad_clip: 1}\n"
+                           "scheduler: {name: cosine, warmup_steps: 10}\n"
+                           "eval: {every: 25}\n"),
+               {20, 60});
+}
+
+TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {
+  TemporaryFolder data;
+  check_resume(images_recipe(data, "train: {epochs: 12, global_batch_size: 12, micro_batch_size: 6}\n"
+                                   "eval: {every: epoch}\n"
+                                   "checkpoint: {best: accuracy}\n"),
+               {11, 40});
+}
+
+TEST_CASE("a checkpoint holds what it promises, and its manifest is right") {
+  TemporaryFolder folder;
+  train::TrainResult result = train_in(folder, two_steps());
+  train::verify_checkpoint(result.checkpoint);
+  for (const char* file : {"model.safetensors", "config.json", "vocabulary.json", "state-optimizer.safetensors",
+                           "data.json", "rng.json", "recipe.yaml", "MANIFEST.json"})
+    CHECK(fs::exists(result.checkpoint + "/" + file));
+  CHECK(result.checkpoint.ends_with("checkpoints/step-00000002"));
+  CHECK(train::find_checkpoint(result.run_folder) == result.checkpoint);
+  CHECK(train::find_checkpoint(result.run_folder + "/checkpoints") == result.checkpoint);
+  CHECK(train::checkpoint_recipe(result.checkpoint).to_yaml() == two_steps().to_yaml());
+}
+
+TEST_CASE("whatever is wrong with a checkpoint names the file") {
+  TemporaryFolder folder;
+  std::string checkpoint = train_in(folder, two_steps()).checkpoint;
+  for (std::string file : {"model.safetensors", "config.json", "state-optimizer.safetensors", "data.json", "rng.json",
+                           "recipe.yaml", "vocabulary.json"}) {
+    INFO(file);
+    std::string gone = damaged(checkpoint, file, [](const std::string& path) { fs::remove(path); });
+    CHECK(gone.find(file + " is missing") != std::string::npos);
+    std::string cut = damaged(checkpoint, file, [](const std::string& path) { fs::resize_file(path, fs::file_size(path) - 1); });
+    CHECK(cut.find(file + " has ") != std::string::npos);
+    std::string flipped = damaged(checkpoint, file, [](const std::string& path) {
+      std::string bytes = contents_of(path);
+      bytes[bytes.size() / 2] ^= 1;
+      std::ofstream(path, std::ios::binary) << bytes;
+    });
+    CHECK(flipped.find(file + " is damaged") != std::string::npos);
+    CHECK(flipped.starts_with("checkpoint: "));
+  }
+  CHECK(damaged(checkpoint, "MANIFEST.json", [](const std::string& path) { fs::remove(path); }).find("MANIFEST.json is missing") !=
+        std::string::npos);
+  for (std::string bad : {"", "{", "[]", "{\"format\": 2}", "{\"format\": 1, \"files\": {\"../x\": {\"bytes\": 1, \"xxh3\": \"0\"}}}",
+                          "{\"format\": 1, \"files\": 3}"}) {
+    std::string message = damaged(checkpoint, "MANIFEST.json", [&](const std::string& path) { std::ofstream(path) << bad; });
+    INFO(message);
+    CHECK(message.starts_with("checkpoint: "));
+    CHECK(message.find("MANIFEST.json") != std::string::npos);
+  }
+}
+
+TEST_CASE("a checkpoint of another model says what differs") {
+  TemporaryFolder folder;
+  std::string checkpoint = train_in(folder, two_steps()).checkpoint;
+  train::Recipe other = two_steps();
+  other.set("model.config", "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0.1}", "test");
+  train::Experiment experiment = train::make_experiment(other);
+  std::string message = error_of([&] { train::load_model(checkpoint, experiment); });
+  CHECK(message.find("another model: hidden_size is 16 there and 32 in the recipe") != std::string::npos);
+}
+
+TEST_CASE("only the newest checkpoints stay, and the best") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {steps: 12, global_batch_size: 12}\n"
+                                      "eval: {every: 3}\n"
+                                      "checkpoint: {every: 1, keep_last: 2, best: loss}\n");
+  train::TrainResult result = train_in(folder, recipe);
+  auto all = train::list_checkpoints(result.run_folder);
+  REQUIRE(all.size() >= 2);
+  CHECK(all.size() <= 3);
+  CHECK(all.back().step == 12);
+  CHECK(all.back().latest);
+  CHECK(all[all.size() - 2].step == 11);
+  CHECK(std::count_if(all.begin(), all.end(), [](auto& info) { return info.best; }) == 1);
+}
+
+TEST_CASE("where a checkpoint cannot be written, one line says so and the old one stays") {
+  TemporaryFolder folder;
+  train::TrainResult result = train_in(folder, two_steps());
+  train::Experiment experiment = train::make_experiment(two_steps());
+  auto save = [&] { train::save_checkpoint(result.run_folder, experiment, {.step = 9}, false); };
+
+  SUBCASE("a full disk") {
+    rlimit before{}, small{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 1024;  // as a full disk: writes fail in the middle of a file
+    auto old_action = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    std::string message = error_of(save);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, old_action);
+    CHECK(message.starts_with("failed: checkpoint of step 9: cannot write"));
+    CHECK(message.find("File too large") != std::string::npos);
+  }
+  SUBCASE("a folder that is none") {
+    fs::rename(result.run_folder + "/checkpoints", result.run_folder + "/aside");
+    std::ofstream(result.run_folder + "/checkpoints") << "x";
+    std::string message = error_of(save);
+    fs::remove(result.run_folder + "/checkpoints");
+    fs::rename(result.run_folder + "/aside", result.run_folder + "/checkpoints");
+    CHECK(message.starts_with("failed: checkpoint of step 9: cannot"));
+  }
+  auto all = train::list_checkpoints(result.run_folder);
+  REQUIRE(all.size() == 1);
+  train::verify_checkpoint(all[0].path);
+  CHECK(train::find_checkpoint(result.run_folder) == result.checkpoint);
+}

@@ -1,0 +1,78 @@
+#include "weft/train/generate.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+
+#include "tests/train/runs.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+train::Experiment small_model() {
+  return train::make_experiment(sums_recipe("train: {steps: 1, global_batch_size: 4}\n"));
+}
+}  // namespace
+
+TEST_CASE("logits after a text are those of its last position, whatever fills the window") {
+  train::Experiment experiment = small_model();
+  train::Generator generator(experiment, "cpu");
+  std::vector<int32_t> tokens = experiment.vocabulary->encode("12+34=");
+  CompiledStep whole([&](std::span<const Tensor> in) { return std::vector{(*experiment.model)(in[0])}; },
+                     {.mode = Mode::eval, .device = "cpu"});
+  for (size_t length = 1; length <= tokens.size(); ++length) {
+    std::vector<double> found = generator.next_logits(std::span(tokens).first(length));
+    std::vector<int64_t> ids(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+    std::vector<double> all =
+        whole.run(std::array{tensor(ids, {1, static_cast<int64_t>(length)})})[0].to_doubles();
+    std::vector<double> last(all.end() - static_cast<std::ptrdiff_t>(found.size()), all.end());
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(last[i]).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a text longer than the window is cut to its last tokens") {
+  train::Experiment experiment = small_model();
+  train::Generator generator(experiment, "cpu");
+  std::vector<int32_t> tokens = experiment.vocabulary->encode("1111122222333334444455555");
+  auto window = static_cast<size_t>(experiment.shape.input[0]);
+  CHECK(generator.next_logits(tokens) == generator.next_logits(std::span(tokens).last(window)));
+}
+
+TEST_CASE("tokens are drawn as the logits say") {
+  std::vector<double> logits = {std::log(0.5), std::log(0.3), std::log(0.15), std::log(0.05)};
+  auto frequencies = [&](const train::GenerateOptions& options) {
+    std::map<int32_t, double> counts;
+    for (int64_t i = 0; i < 20000; ++i) counts[train::choose_token(logits, options, i)] += 1 / 20000.0;
+    return counts;
+  };
+  auto all = frequencies({});
+  CHECK(all[0] == doctest::Approx(0.5).epsilon(0.05));
+  CHECK(all[1] == doctest::Approx(0.3).epsilon(0.05));
+  CHECK(all[3] == doctest::Approx(0.05).epsilon(0.2));
+  auto two = frequencies({.top_k = 2});
+  CHECK(two.size() == 2);
+  CHECK(two[0] == doctest::Approx(0.5 / 0.8).epsilon(0.05));
+  auto cold = frequencies({.temperature = 0.5});  // squares the odds
+  CHECK(cold[0] / cold[1] == doctest::Approx(25.0 / 9).epsilon(0.1));
+  auto likeliest = frequencies({.temperature = 0});
+  CHECK(likeliest.size() == 1);
+  CHECK(likeliest.count(0) == 1);
+  CHECK(frequencies({.seed = 1}) == frequencies({.seed = 1}));
+}
+
+TEST_CASE("text is the same for one seed, ends at the stop, and comes piece by piece") {
+  train::Experiment experiment = small_model();
+  train::Generator generator(experiment, "cpu");
+  std::string pieces;
+  train::GenerateOptions options{.max_new_tokens = 20, .seed = 5};
+  std::string text = generator.generate("1+", options, [&](std::string_view piece) { pieces += piece; });
+  CHECK(text.size() == 20);
+  CHECK(pieces == text);
+  CHECK(generator.generate("1+", options) == text);
+  options.stop = text.substr(7, 1);
+  CHECK(generator.generate("1+", options) == text.substr(0, text.find(options.stop)));
+  CHECK(error_of([&] { generator.generate("", options); }) == "usage: a prompt has at least one character.");
+  CHECK(error_of([&] { generator.generate("x", options); }).starts_with("data: "));
+}

@@ -1,0 +1,73 @@
+#include "weft/train/report.h"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "tests/train/runs.h"
+#include "weft/train/trainer.h"
+
+using namespace weft;
+using namespace weft::test;
+
+TEST_CASE("lines read as documented") {
+  train::StepLine line{.step = 120, .steps = 2000, .loss = 1.83421, .grad_norm = 0.7249, .lr = 3e-4,
+                       .units_per_s = 21432, .unit = "tok/s", .mfu = 0.6124, .used_bytes = size_t{812} << 20,
+                       .planned_bytes = size_t{812} << 20, .data_share = 0.003, .eta_seconds = 131};
+  CHECK(train::to_line(line) ==
+        "step 120/2000  loss 1.8342  grad_norm 0.72  lr 3.0e-4  21.4k tok/s  mfu 61.2%  mem 812/812 MiB  data 0.3%"
+        "  eta 02:11");
+  line.mfu = 0;
+  CHECK(train::to_line(line).find("mfu") == std::string::npos);
+  CHECK(train::to_line(1000, train::Evaluation{.loss = 1.71214, .accuracy = 0.92312}) ==
+        "eval step 1000  loss 1.7121  accuracy 0.9231");
+}
+
+TEST_CASE("numbers are short and right at the edges") {
+  CHECK(train::bytes_text(0) == "0 B");
+  CHECK(train::bytes_text(1023) == "1023 B");
+  CHECK(train::bytes_text(1536) == "1.5 KiB");
+  CHECK(train::bytes_text(812.0 * (1 << 20)) == "812 MiB");
+  CHECK(train::count_text(999) == "999");
+  CHECK(train::count_text(1000) == "1.0k");
+  CHECK(train::count_text(21432) == "21.4k");
+  CHECK(train::count_text(999999) == "1.0M");
+  CHECK(train::duration_text(131) == "02:11");
+  CHECK(train::duration_text(3600 + 131) == "1:02:11");
+  CHECK(train::duration_text(1.0 / 0.0) == "-");
+  CHECK(train::rate_text(3e-4) == "3.0e-4");
+  CHECK(train::rate_text(9.99e-4) == "1.0e-3");
+  CHECK(train::rate_text(0) == "0");
+}
+
+TEST_CASE("tables of memory and work add up to the plan") {
+  TemporaryFolder folder;
+  auto planned = train::plan_run(images_recipe(folder, "train: {steps: 3, global_batch_size: 12}\n"));
+  for (const train::StepReport& step : planned->report.step_reports) {
+    size_t memory = 0;
+    for (auto& [category, bytes] : train::memory_by_category(*step.plan)) memory += bytes;
+    CHECK(memory == step.plan->arena_bytes);
+    double flops = 0;
+    int kernels = 0;
+    size_t live = 0;
+    for (const train::ModuleCost& module : train::cost_by_module(*step.plan)) {
+      flops += module.flops;
+      kernels += module.kernels;
+      live += module.memory;
+    }
+    CHECK(flops == doctest::Approx(step.plan->flops()));
+    CHECK(kernels == static_cast<int>(step.plan->steps.size()));
+    CHECK(live == step.plan->live_peak_bytes);
+  }
+}
+
+TEST_CASE("planned time is what the slower of work and traffic takes") {
+  Plan plan;
+  plan.steps.resize(2);
+  plan.steps[0].flops = 1000;
+  plan.steps[0].bytes = 10;
+  plan.steps[1].flops = 10;
+  plan.steps[1].bytes = 400;
+  CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) == doctest::Approx(10 + 20));
+  CHECK(train::planned_seconds(plan, {}) == 0);
+}

@@ -1,0 +1,82 @@
+#include "tests/train/runs.h"
+
+#include <csignal>
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include "weft/base/philox.h"
+#include "weft/weft.h"
+
+namespace weft::test {
+namespace {
+constexpr int side = 8;
+
+std::string big_endian(uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xff);
+  return bytes;
+}
+
+void write_images(const TemporaryFolder& folder, const std::string& split, uint32_t count) {
+  std::string images = std::string("\0\0\x08\x03", 4) + big_endian(count) + big_endian(side) + big_endian(side);
+  std::string labels = std::string("\0\0\x08\x01", 4) + big_endian(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t label = philox_word({.seed = 3, .stream = static_cast<int64_t>(split.size())}, i) % 4;
+    labels += static_cast<char>(label);
+    for (int y = 0; y < side; ++y)
+      for (int x = 0; x < side; ++x) {
+        bool bright = static_cast<uint32_t>(y / 4 * 2 + x / 4) == label;
+        uint32_t noise = philox_word({.seed = 4, .stream = i}, y * side + x) % 100;
+        images += static_cast<char>(noise + (bright ? 60 : 0));
+      }
+  }
+  folder.file(split + "-images-idx3-ubyte", images);
+  folder.file(split + "-labels-idx1-ubyte", labels);
+}
+
+train::Recipe recipe_of(const std::string& yaml) { return train::Recipe::parse(yaml, "test.yaml"); }
+}  // namespace
+
+train::Recipe sums_recipe(const std::string& more) {
+  return recipe_of(R"(
+model: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0.1}}
+data: {dataset: addition, digits: 2, reversed: true}
+optimizer: {lr: 3.0e-3}
+checkpoint: {every: 1000}
+log: {every: 1}
+)" + more);
+}
+
+train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more) {
+  write_images(folder, "train", 96);
+  write_images(folder, "t10k", 40);
+  return recipe_of(fmt::format(R"(
+model: {{layers: [{{conv2d: {{out_channels: 4, kernel_size: 3, padding: 1}}}}, batch_norm, relu, flatten, {{linear: {{out_features: 4}}}}]}}
+data: {{format: idx, path: {}, transforms: [{{random_crop: {{padding: 1}}}}]}}
+optimizer: {{name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0}}
+log: {{every: 1}}
+)", folder.path()) + more);
+}
+
+train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe, bool resume) {
+  return train::train(recipe, {.runs = folder.file("runs"), .resume = resume, .quiet = true});
+}
+
+SignalAt::SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe, int lines)
+    : watcher_([=, log = folder.file("runs") + "/" + recipe.text("name") + "/log.jsonl"](std::stop_token stop) {
+        while (static_cast<int>(lines_of(log).size()) < lines) {
+          if (stop.stop_requested()) return;
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        std::raise(signal);
+      }) {}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::istringstream text(contents_of(path));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace weft::test

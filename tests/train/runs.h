@@ -1,0 +1,35 @@
+// Runs small enough for tests: recipes over little data, in a folder that goes away.
+#pragma once
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/io/helpers.h"
+#include "weft/train/trainer.h"
+
+namespace weft::test {
+
+// A language model of one layer with dropout on sums of two digits, whose batches count differently
+// many labels.
+train::Recipe sums_recipe(const std::string& more = "");
+
+// A convolution with batch norm on 96 training and 40 test images of 8 x 8 in four classes (bright
+// quarters), written to `folder` as IDX files.
+train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more = "");
+
+// Trains quietly under `folder`.
+train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe, bool resume = false);
+
+// Raises a signal in this process once the log of the run in `folder` has `lines` lines.
+class SignalAt {
+ public:
+  SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe, int lines);
+
+ private:
+  std::jthread watcher_;
+};
+
+std::vector<std::string> lines_of(const std::string& path);
+
+}  // namespace weft::test

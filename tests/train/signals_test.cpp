@@ -1,0 +1,41 @@
+#include "weft/train/signals.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+using namespace weft;
+
+TEST_CASE("the first SIGINT and SIGTERM ask to stop, SIGUSR1 asks once to save") {
+  train::Signals signals;
+  CHECK(!signals.stop_requested());
+  CHECK(!signals.take_save_request());
+  std::raise(SIGUSR1);
+  CHECK(signals.take_save_request());
+  CHECK(!signals.take_save_request());
+  std::raise(SIGTERM);
+  CHECK(signals.stop_requested());
+}
+
+TEST_CASE("a new run begins with no request") {
+  { train::Signals first; std::raise(SIGINT); }
+  train::Signals second;
+  CHECK(!second.stop_requested());
+}
+
+TEST_CASE("the second SIGINT ends the process at once") {
+  pid_t child = fork();
+  if (child == 0) {
+    train::Signals signals;
+    std::raise(SIGINT);
+    if (!signals.stop_requested()) _exit(1);
+    std::raise(SIGINT);
+    _exit(2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGINT);
+}

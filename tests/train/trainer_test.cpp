@@ -1,0 +1,179 @@
+#include "weft/train/trainer.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/train/runs.h"
+#include "weft/train/checkpoint.h"
+
+namespace fs = std::filesystem;
+using namespace weft;
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+std::vector<json> log_of(const train::TrainResult& result) {
+  std::vector<json> entries;
+  for (const std::string& line : lines_of(result.run_folder + "/log.jsonl")) entries.push_back(json::parse(line));
+  return entries;
+}
+}  // namespace
+
+TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {epochs: 12, global_batch_size: 12}\nname: quarters\n");
+  train::TrainResult result = train_in(folder, recipe);
+  CHECK(result.exit_code == 0);
+  CHECK(result.step == 96);
+  CHECK(result.evaluation.accuracy > 0.9);
+  CHECK(result.evaluation.count == 40);
+  CHECK(result.run_folder == folder.file("runs") + "/quarters");
+  CHECK(contents_of(result.run_folder + "/recipe.yaml") == recipe.to_yaml());
+  json plan = json::parse(contents_of(result.run_folder + "/plan.json"));
+  CHECK(plan["steps"] == 96);
+  CHECK(plan["parameters"] == 4 * 9 + 4 + 8 + 4 * 256 + 4);
+
+  std::vector<json> log = log_of(result);
+  auto steps = std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("step"); });
+  auto evaluations = std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("eval_step"); });
+  CHECK(steps == 96);
+  CHECK(evaluations == 12);
+  for (const char* name : {"loss", "grad_norm", "lr", "img/s", "mem", "data", "eta"}) CHECK(log[0].contains(name));
+  CHECK(log.back()["planned_arena"] == log.back()["used_arena"]);
+  CHECK(log.back()["planned_arena"] == plan["arena_bytes"]);
+}
+
+TEST_CASE("two runs of one recipe are bit-equal, and the seed matters") {
+  TemporaryFolder one, two, three;
+  auto recipe = sums_recipe("train: {steps: 10, global_batch_size: 4}\n");
+  auto weights = [&](const TemporaryFolder& folder) {
+    return contents_of(train_in(folder, recipe).checkpoint + "/model.safetensors");
+  };
+  std::string first = weights(one);
+  CHECK(first == weights(two));
+  recipe.set("seed", "1", "test");
+  CHECK(first != weights(three));
+}
+
+TEST_CASE("a run that exists is neither touched nor mixed with another") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
+  train::TrainResult first = train_in(folder, recipe);
+  std::string message = error_of([&] { train_in(folder, recipe); });
+  CHECK(message.starts_with("usage: run " + first.run_folder + " exists"));
+  CHECK(message.find("--resume") != std::string::npos);
+
+  recipe.set("train.steps", "1", "test");
+  train::TrainResult second = train::train(recipe, {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
+  CHECK(train::list_checkpoints(second.run_folder).size() == 1);
+  CHECK(train::list_checkpoints(second.run_folder)[0].step == 1);
+}
+
+TEST_CASE("a finished run that is resumed does nothing more, and one made longer goes on") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 3, global_batch_size: 4}\n");
+  train_in(folder, recipe);
+  CHECK(train_in(folder, recipe, true).step == 3);
+  recipe.set("train.steps", "5", "test");
+  train::TrainResult longer = train_in(folder, recipe, true);
+  CHECK(longer.step == 5);
+  CHECK(train::list_checkpoints(longer.run_folder).back().step == 5);
+}
+
+TEST_CASE("a loss that is not finite ends the run with the step, and no such state is saved") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
+  recipe.set("optimizer.lr", "100", "test");
+  recipe.set("optimizer.momentum", "1", "test");
+  recipe.set("optimizer.weight_decay", "10", "test");
+  std::string message = error_of([&] { train_in(folder, recipe); });
+  INFO(message);
+  REQUIRE(message.starts_with("failed: step "));
+  int64_t step = std::stoll(message.substr(std::string("failed: step ").size()));
+  CHECK(step > 1);
+  CHECK(message.find("the loss is not finite") != std::string::npos);
+  auto all = train::list_checkpoints(folder.file("runs") + "/run");
+  REQUIRE(!all.empty());
+  CHECK(all.back().step == step - 1);
+}
+
+TEST_CASE("the step of a non-finite loss is right even where no line was due") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
+  recipe.set("optimizer.lr", "100", "test");
+  recipe.set("optimizer.momentum", "1", "test");
+  recipe.set("optimizer.weight_decay", "10", "test");
+  std::string each = error_of([&] { train_in(folder, recipe); });
+  recipe.set("name", "rarely", "test");
+  recipe.set("log.every", "40", "test");
+  recipe.set("checkpoint.every", "40", "test");
+  recipe.set("eval.every", "40", "test");
+  CHECK(error_of([&] { train_in(folder, recipe); }) == each);
+}
+
+TEST_CASE("a run stops early when it is good enough, or no longer gets better") {
+  TemporaryFolder folder;
+  SUBCASE("the target") {
+    auto recipe = images_recipe(folder, "train: {epochs: 100, global_batch_size: 12}\neval: {target: 0.8}\n");
+    train::TrainResult result = train_in(folder, recipe);
+    CHECK(result.step < 100 * 8);
+    CHECK(result.evaluation.accuracy >= 0.8);
+    CHECK(train_in(folder, recipe, true).step == result.step);  // resuming does not go on
+  }
+  SUBCASE("patience") {
+    auto recipe = images_recipe(folder, "train: {epochs: 100, global_batch_size: 12}\neval: {early_stopping: 3}\n");
+    recipe.set("optimizer.lr", "0", "test");
+    recipe.set("optimizer.momentum", "0", "test");
+    train::TrainResult result = train_in(folder, recipe);
+    CHECK(result.step < 100 * 8);
+    auto evaluations = log_of(result);
+    std::erase_if(evaluations, [](auto& e) { return !e.contains("eval_step"); });
+    REQUIRE(evaluations.size() >= 4);
+    double best = evaluations[evaluations.size() - 4]["loss"];
+    for (size_t i = evaluations.size() - 3; i < evaluations.size(); ++i) CHECK(evaluations[i]["loss"] >= best);
+  }
+}
+
+TEST_CASE("SIGUSR1 saves and goes on") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 60, global_batch_size: 4}\n");
+  SignalAt save(SIGUSR1, folder, recipe, 10);
+  train::TrainResult result = train_in(folder, recipe);
+  CHECK(result.exit_code == 0);
+  CHECK(result.step == 60);
+  auto all = train::list_checkpoints(result.run_folder);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].step >= 10);
+  CHECK(all[0].step < 60);
+}
+
+TEST_CASE("mistakes in a recipe are one line, before anything runs") {
+  TemporaryFolder folder;
+  auto message = [&](const std::string& key, const std::string& value) {
+    auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
+    recipe.set(key, value, "test");
+    return error_of([&] { train_in(folder, recipe); });
+  };
+  CHECK(message("model.name", "gtp").starts_with("usage: [model] unknown model"));
+  CHECK(message("optimizer.momentum", "0.9").starts_with("usage: [optimizer] adamw has no momentum"));
+  CHECK(message("data.transforms", "[random_horizontal_flip]").starts_with("usage: recipe: data.transforms"));
+  CHECK(message("task", "classification").starts_with("usage: recipe: task is causal_lm"));
+  CHECK(message("train.global_batch_size", "1000000").starts_with("usage: recipe: train.global_batch_size"));
+  CHECK(message("train.micro_batch_size", "3").starts_with("usage: recipe: train.micro_batch_size"));
+  CHECK(!fs::exists(folder.file("runs")));
+}
+
+TEST_CASE("a plan is made without touching a device, and promises what the run then uses") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n");
+  auto planned = train::plan_run(recipe, {.flops_per_s = 1e11, .bytes_per_s = 1e10});
+  CHECK(planned->report.seconds > 0);
+  CHECK(planned->report.accumulator_bytes == 4 * static_cast<size_t>(planned->report.parameters));
+  train::TrainResult result = train_in(folder, recipe);
+  json closing = log_of(result).back();
+  CHECK(closing["used_arena"] == planned->report.arena_bytes);
+  CHECK(closing["state"] == planned->report.state_bytes());
+}

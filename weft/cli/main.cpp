@@ -1,0 +1,3 @@
+#include "weft/weft.h"
+
+int main(int argc, char** argv) { return weft::main(argc, argv); }

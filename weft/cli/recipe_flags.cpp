@@ -1,0 +1,137 @@
+#include "weft/cli/recipe_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/base/suggest.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+constexpr ShortFlag shorts[] = {
+    {"--name", "name", "folder of the run: runs/NAME"},
+    {"--seed", "seed", "of initial weights, order of samples, dropout"},
+    {"--steps", "train.steps", "updates (instead of epochs)"},
+    {"--epochs", "train.epochs", "passes over the data (instead of steps)"},
+    {"--batch", "train.global_batch_size", "samples of one update"},
+    {"--lr", "optimizer.lr", "peak learning rate"},
+    {"--precision", "train.precision", "fp32 or fp64"},
+    {"--device", "train.device", "auto, cpu or reference"},
+};
+
+// A recipe has one of the two.
+constexpr std::string_view rivals[][2] = {{"train.steps", "train.epochs"},
+                                          {"model.name", "model.layers"},
+                                          {"data.dataset", "data.format"}};
+
+bool is_truth(const std::string& text) {
+  constexpr std::string_view words[] = {"true", "false", "yes", "no", "on", "off"};
+  return std::find(std::begin(words), std::end(words), text) != std::end(words);
+}
+
+// A word as YAML, whatever is in it.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c == '\n' ? ' ' : c;
+  }
+  return result + '"';
+}
+
+bool sets(const RecipeFlags& flags, std::string_view path) {
+  return std::any_of(flags.begin(), flags.end(), [&](auto& flag) { return flag.path == path; });
+}
+
+std::vector<fs::path> recipe_folders() {
+  std::vector<fs::path> folders = {"recipes"};
+  std::error_code ignored;
+  fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!ignored) folders.push_back(program.parent_path().parent_path() / "share/weft/recipes");
+  return folders;
+}
+}  // namespace
+
+std::span<const ShortFlag> short_flags() { return shorts; }
+
+RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
+  RecipeFlags flags;
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    size_t equals = argument.find('='), dot = argument.find('.');
+    if (argument == "--") {
+      rest.insert(rest.end(), arguments.begin() + static_cast<long>(i), arguments.end());
+      break;
+    }
+    if (!argument.starts_with("--") || dot == std::string::npos || dot > equals) {
+      rest.push_back(argument);
+      continue;
+    }
+    RecipeFlag flag{argument.substr(0, equals), argument.substr(2, equals - 2), ""};
+    bool negated = flag.path.starts_with("no-") && train::find_key(flag.path) == nullptr;
+    if (negated) flag.path.erase(0, 3);
+    const train::RecipeKey* key = train::find_key(flag.path);
+    bool truth = key != nullptr && key->type == train::KeyType::boolean;
+    bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    if (negated && key != nullptr && !truth)
+      throw Error(ErrorKind::usage, "{}: {} is not true or false.", flag.flag, flag.path);
+    if (equals != std::string::npos) flag.value = argument.substr(equals + 1);
+    else if (negated) flag.value = "false";
+    else if (truth && !(value_follows && is_truth(arguments[i + 1]))) flag.value = "true";
+    else if (value_follows) flag.value = arguments[++i];
+    else if (key != nullptr) throw Error(ErrorKind::usage, "{} needs a value.", flag.flag);
+    flags.push_back(std::move(flag));
+  }
+  arguments = std::move(rest);
+  return flags;
+}
+
+std::vector<std::string> known_recipes() {
+  std::vector<std::string> found;
+  for (const fs::path& folder : recipe_folders()) {
+    std::error_code absent;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent))
+      if (entry.path().extension() == ".yaml") found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string find_recipe(const std::string& name) {
+  if (fs::exists(name)) return name;
+  std::vector<std::string> names;
+  for (const std::string& path : known_recipes()) {
+    names.push_back(fs::path(path).stem().string());
+    if (names.back() == name) return path;
+  }
+  std::vector<std::string_view> known(names.begin(), names.end());
+  std::string_view similar = nearest(fs::path(name).stem().string(), known);
+  throw Error(ErrorKind::usage, "{}: no such recipe.{}", name,
+              similar.empty() ? " Hint: weft list recipes; weft init writes one."
+                              : fmt::format(" Did you mean {}?", similar));
+}
+
+void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
+  for (const auto& pair : rivals)
+    for (int i : {0, 1})
+      if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
+        recipe.set(pair[1 - i], "null", "flag");
+  for (const RecipeFlag& flag : flags) {
+    const train::RecipeKey* key = train::find_key(flag.path);
+    bool word = key != nullptr && key->type == train::KeyType::text && flag.value != "null";
+    recipe.set(flag.path, word ? quoted(flag.value) : flag.value, flag.flag);
+  }
+}
+
+train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
+  train::Recipe recipe =
+      name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  return recipe;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,105 @@
+#include "weft/cli/run_log.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/train/recipe.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+constexpr size_t largest_log = size_t{1} << 30;  // bytes
+
+void read_line(const json& entry, RunLog& run) {
+  if (entry.contains("eval_step")) {
+    run.evaluations.push_back({entry["eval_step"], entry["loss"], entry["accuracy"]});
+  } else if (entry.contains("step")) {
+    run.step = std::max<int64_t>(run.step, entry["step"]);
+    run.losses.push_back(entry["loss"]);
+    for (const char* unit : {"img/s", "tok/s"})
+      if (entry.contains(unit)) {
+        run.rate = entry[unit].get<double>();
+        run.unit = unit;
+      }
+  } else if (entry.contains("process_peak")) {
+    run.closed = true;
+    run.seconds += entry["seconds"].get<double>();
+    run.step_seconds = entry["measured_step_seconds"];
+    run.planned_step_seconds = entry["planned_step_seconds"];
+    run.process_peak = entry["process_peak"];
+  }
+}
+
+void read_plan(const std::string& path, RunLog& run) {
+  if (!fs::exists(path)) return;
+  json plan = json::parse(io::read_file(path, largest_log), nullptr, false);
+  if (!plan.is_object()) return;
+  run.model = plan.value("model", std::string());
+  run.steps = plan.value("steps", int64_t{0});
+  run.parameters = plan.value("parameters", 0.0);
+  run.planned_bytes = plan.value("total_bytes", 0.0);
+}
+}  // namespace
+
+const LoggedEvaluation* RunLog::last() const {
+  return evaluations.empty() ? nullptr : &evaluations.back();
+}
+const LoggedEvaluation* RunLog::best() const {
+  auto better = [](const LoggedEvaluation& a, const LoggedEvaluation& b) {
+    return a.accuracy != b.accuracy ? a.accuracy < b.accuracy : a.loss > b.loss;
+  };
+  auto found = std::max_element(evaluations.begin(), evaluations.end(), better);
+  return found == evaluations.end() ? nullptr : &*found;
+}
+
+RunLog read_run(const std::string& folder) {
+  RunLog run{.name = fs::path(folder).filename().string(), .folder = folder};
+  std::string log = (fs::path(folder) / "log.jsonl").string();
+  if (!fs::exists(log))
+    throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
+  read_plan((fs::path(folder) / "plan.json").string(), run);
+  std::istringstream lines(io::read_file(log, largest_log));
+  for (std::string text; std::getline(lines, text);) {
+    json entry = json::parse(text, nullptr, false);
+    if (!entry.is_object()) continue;
+    try {
+      read_line(entry, run);
+    } catch (const json::exception& error) {
+      throw Error(ErrorKind::data, "{}: {}.", log, io::printable(error.what()));
+    }
+  }
+  return run;
+}
+
+std::vector<RunLog> read_runs(const std::string& runs) {
+  std::vector<RunLog> all;
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator(runs, absent))
+    if (fs::exists(entry.path() / "log.jsonl")) all.push_back(read_run(entry.path().string()));
+  std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.name < b.name; });
+  return all;
+}
+
+std::map<std::string, std::string> recipe_values(const RunLog& run) {
+  std::map<std::string, std::string> values;
+  std::string section;
+  // Recipe::to_yaml writes a line per key, sections without indentation.
+  std::istringstream lines(train::Recipe::load((fs::path(run.folder) / "recipe.yaml").string()).to_yaml());
+  for (std::string text; std::getline(lines, text);) {
+    size_t begin = text.find_first_not_of(' '), colon = text.find(':');
+    if (begin == std::string::npos || colon == std::string::npos) continue;
+    std::string key = text.substr(begin, colon - begin);
+    if (begin == 0) section = key;
+    if (colon + 2 > text.size()) continue;
+    values[begin == 0 ? key : section + "." + key] = text.substr(colon + 2);
+  }
+  return values;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,144 @@
+#include "weft/cli/starters.h"
+
+namespace weft::cli {
+namespace {
+constexpr std::string_view image = R"(# Classifies images. Plan it first:  weft plan image.yaml
+# Then train:                         weft train image.yaml
+# Every key:                          weft config reference
+name: image                # the run lives in runs/image
+
+model:
+  name: cnn                # weft list models; or a net of your own instead:
+  # layers:
+  #   - conv2d: {out_channels: 32, kernel_size: 3, padding: 1}
+  #   - relu
+  #   - max_pool2d: {kernel_size: 2}
+  #   - flatten
+  #   - linear: {out_features: 10}
+
+data:
+  dataset: mnist           # mnist, fashion-mnist or cifar10, found in WEFT_DATA_DIR or under path
+  # format: idx            # your own files instead of dataset: idx or cifar, in the folder path
+  # path: data/mine
+  # transforms: [{random_crop: {padding: 4}}, random_horizontal_flip]
+
+optimizer:
+  name: adamw
+  lr: 1.0e-3
+  weight_decay: 0.01
+
+scheduler:
+  name: cosine             # from lr down to min_lr
+  warmup_steps: 100
+
+train:
+  epochs: 5
+  global_batch_size: 128
+
+eval:
+  every: epoch
+checkpoint:
+  every: 1000
+  best: accuracy           # checkpoints/best
+log:
+  every: 50
+)";
+
+constexpr std::string_view text = R"(# Learns to write like a text file, one character after the other. Plan it first:  weft plan text.yaml
+# Then train:   weft train text.yaml
+# And write:    weft generate text --prompt 'The '
+# Every key:    weft config reference
+name: text                 # the run lives in runs/text
+
+model:
+  name: gpt
+  config:
+    hidden_size: 128
+    num_hidden_layers: 4
+    num_attention_heads: 4
+    dropout: 0.0
+
+data:
+  format: text
+  path: input.txt          # any UTF-8 file, of some hundred kilobytes or more
+  tokenizer: characters    # or bytes
+  val_split: 0.1           # the end of the file is kept for evaluation
+  seq_len: 64
+
+optimizer:
+  name: adamw
+  lr: 1.0e-3
+  betas: [0.9, 0.99]
+  weight_decay: 0.1
+  decay: matrices          # biases and norms do not decay
+
+scheduler:
+  name: cosine
+  warmup_steps: 100
+  min_lr: 1.0e-4
+
+train:
+  steps: 2000
+  global_batch_size: 12
+  grad_clip: 1.0
+
+eval:
+  every: 500
+checkpoint:
+  every: 500
+  best: loss
+log:
+  every: 100
+)";
+
+constexpr std::string_view addition = R"(# Learns to add, from examples that it makes itself: it needs no data. Plan it first:  weft plan addition.yaml
+# Then train:   weft train addition.yaml
+# And ask:      weft generate addition --prompt '12+34=' --temperature 0 --stop '\n'
+# Every key:    weft config reference
+name: addition             # the run lives in runs/addition
+
+model:
+  name: gpt
+  config:
+    hidden_size: 64
+    num_hidden_layers: 2
+    num_attention_heads: 4
+
+data:
+  dataset: addition
+  digits: 2                # of the longest numbers
+  reversed: true           # answers from the last digit to the first: far easier to learn
+
+optimizer:
+  name: adamw
+  lr: 3.0e-3
+  weight_decay: 0.01
+
+scheduler:
+  name: cosine
+  warmup_steps: 50
+
+train:
+  steps: 1500
+  global_batch_size: 128
+  grad_clip: 1.0
+
+eval:
+  every: 250               # accuracy: the part of held-out sums with every digit right
+  target: 0.99             # and stop there
+checkpoint:
+  every: 500
+log:
+  every: 50
+)";
+
+constexpr Starter all[] = {
+    {"image", "classify images: mnist, cifar10, or files of your own", image},
+    {"text", "a language model of a text file", text},
+    {"addition", "a small language model that learns to add; needs no data", addition},
+};
+}  // namespace
+
+std::span<const Starter> starters() { return all; }
+
+}  // namespace weft::cli

@@ -1,0 +1,72 @@
+#include "weft/cli/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "weft/base/env.h"
+
+namespace weft::cli {
+namespace {
+// Columns that it takes on the screen: code points, without colours.
+size_t width_of(std::string_view text) {
+  size_t width = 0;
+  bool escape = false;
+  for (char c : text) {
+    if (c == '\033') escape = true;
+    if (!escape && (static_cast<unsigned char>(c) & 0xC0) != 0x80) ++width;
+    if (escape && c == 'm') escape = false;
+  }
+  return width;
+}
+}  // namespace
+
+bool has_colours(std::FILE* stream) { return isatty(fileno(stream)) != 0 && !env("NO_COLOR"); }
+
+std::string paint(Colour colour, std::string_view text, std::FILE* stream) {
+  if (!has_colours(stream)) return std::string(text);
+  constexpr std::string_view codes[] = {"1", "2", "31", "32", "33"};
+  return fmt::format("\033[{}m{}\033[0m", codes[static_cast<size_t>(colour)], text);
+}
+
+Table::Table(std::vector<std::string> titles, std::string indent) : indent_(std::move(indent)) {
+  for (std::string& title : titles) {
+    right_.push_back(title.starts_with('>'));
+    titles_.push_back(right_.back() ? title.substr(1) : title);
+  }
+}
+
+void Table::row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+
+std::string Table::text() const {
+  std::vector<size_t> widths(titles_.size());
+  auto widen = [&](const std::vector<std::string>& cells) {
+    widths.resize(std::max(widths.size(), cells.size()));
+    for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], width_of(cells[i]));
+  };
+  widen(titles_);
+  for (const auto& cells : rows_) widen(cells);
+  auto write = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      std::string fill(widths[i] - width_of(cells[i]), ' ');
+      bool right = i < right_.size() && right_[i];
+      text += (i == 0 ? "" : "  ") + (right ? fill + cells[i] : cells[i] + fill);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return indent_ + text;
+  };
+  std::string result;
+  if (!titles_.empty()) result += paint(Colour::bold, write(titles_)) + "\n";
+  for (const auto& cells : rows_) result += write(cells) + "\n";
+  return result;
+}
+
+void out(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void line(std::string_view text) {
+  out(text);
+  out("\n");
+}
+
+}  // namespace weft::cli

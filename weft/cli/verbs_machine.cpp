@@ -1,0 +1,211 @@
+// Verbs about this machine: devices, doctor.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/env.h"
+#include "weft/base/parallel.h"
+#include "weft/base/version.h"
+#include "weft/cli/peaks.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/verbs.h"
+#include "weft/device/registry.h"
+#include "weft/train/report.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+using train::bytes_text;
+
+// ---- devices
+
+int devices(bool measure, bool as_json) {
+  cpu::Machine machine = cpu::this_machine();
+  cpu::Peaks peaks = measure ? measure_machine_peaks(2.0) : machine_peaks();
+  std::vector<std::string> backends;
+  for (const std::string& name : library_names())
+    if (name != "null") backends.push_back(name);  // runs nothing
+  if (as_json) {
+    line(json{{"device", "cpu"},
+              {"model", machine.model},
+              {"cores", machine.cores},
+              {"threads", thread_count()},
+              {"l1_data", machine.l1_data},
+              {"l2", machine.l2},
+              {"l3", machine.l3},
+              {"memory", machine.memory},
+              {"available", machine.available},
+              {"features", machine.features},
+              {"backends", backends},
+              {"peak_gflops", {{"f32", peaks.f32}, {"f64", peaks.f64}, {"bf16", peaks.bf16}}},
+              {"bandwidth_gb_per_s", peaks.bandwidth}}
+             .dump(2));
+    return 0;
+  }
+  auto size = [](size_t bytes) {
+    return bytes == 0 ? std::string("unknown") : bytes_text(static_cast<double>(bytes));
+  };
+  Table table;
+  table.row({paint(Colour::bold, "cpu"), machine.model});
+  table.row({"cores", fmt::format("{} usable; {} threads", machine.cores, thread_count())});
+  table.row({"caches", fmt::format("L1 {}, L2 {}, L3 {}", size(machine.l1_data), size(machine.l2),
+                                   size(machine.l3))});
+  table.row({"memory", fmt::format("{}, {} of it free", size(machine.memory), size(machine.available))});
+  table.row({"features", fmt::format("{}", fmt::join(machine.features, " "))});
+  table.row({"peak", fmt::format("f32 {:.0f}, f64 {:.0f}, bf16 {:.0f} GFLOP/s on {} threads", peaks.f32,
+                                 peaks.f64, peaks.bf16, thread_count())});
+  table.row({"bandwidth", fmt::format("{:.1f} GB/s", peaks.bandwidth)});
+  table.row({"backends", fmt::format("{}", fmt::join(backends, ", "))});
+  out(table.text());
+  if (!measure) line("Peaks are kept from an earlier measurement; --measure takes them again.");
+  return 0;
+}
+
+// ---- doctor
+
+enum class Health { good, notable, bad };
+struct Finding {
+  Health health;
+  std::string what, text;
+};
+
+Finding check_cache() {
+  std::string folder = cache_directory();
+  if (folder.empty()) return {Health::notable, "cache", "none: set WEFT_CACHE_DIR or HOME to keep compiled kernels"};
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    return {Health::bad, "cache", fmt::format("{} is not writable; kernels compile anew in every run", folder)};
+  return {Health::good, "cache", folder};
+}
+
+Finding check_data() {
+  std::string folder = data_directory();
+  if (!fs::is_directory(folder))
+    return {Health::notable, "data", fmt::format("no folder {}; set WEFT_DATA_DIR", folder)};
+  std::vector<std::string> found;
+  for (const char* name : {"mnist", "fashion-mnist", "cifar-10-binary"})
+    if (fs::is_directory(fs::path(folder) / name)) found.push_back(name);
+  if (found.empty()) return {Health::notable, "data", fmt::format("{} holds none of the known data sets", folder)};
+  return {Health::good, "data", fmt::format("{}: {}", folder, fmt::join(found, ", "))};
+}
+
+Finding check_threads() {
+  int cores = cpu::this_machine().cores, threads = thread_count();
+  std::string text = fmt::format("{} threads on {} cores", threads, cores);
+  if (threads > cores) return {Health::bad, "threads", text + "; more threads than cores wait for each other"};
+  if (threads < cores) return {Health::notable, "threads", text + "; WEFT_THREADS or OMP_NUM_THREADS says so"};
+  return {Health::good, "threads", text};
+}
+
+Finding check_load() {
+  double load = 0;
+  if (getloadavg(&load, 1) != 1) return {Health::notable, "load", "unknown"};
+  int cores = cpu::this_machine().cores;
+  std::string text = fmt::format("{:.1f} on {} cores", load, cores);
+  if (load > 0.5 * cores) return {Health::notable, "load", text + ": others are at work, so times will vary"};
+  return {Health::good, "load", text};
+}
+
+Finding check_huge_pages() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string text;
+  std::getline(file, text);
+  size_t open = text.find('['), close = text.find(']');
+  if (open == std::string::npos || close == std::string::npos) return {Health::notable, "huge pages", "unknown"};
+  std::string mode = text.substr(open + 1, close - open - 1);
+  if (mode == "never") return {Health::notable, "huge pages", "never: first use of memory is slower"};
+  return {Health::good, "huge pages", mode};
+}
+
+Finding check_processor() {
+  cpu::Machine machine = cpu::this_machine();
+  if (machine.has("avx512f")) return {Health::good, "processor", machine.model + ", AVX-512"};
+  if (machine.has("avx2")) return {Health::good, "processor", machine.model + ", AVX2"};
+  return {Health::notable, "processor", machine.model + ": no AVX2, so kernels use narrow vectors"};
+}
+
+Finding check_memory() {
+  cpu::Machine machine = cpu::this_machine();
+  std::string text = fmt::format("{} free of {}", bytes_text(static_cast<double>(machine.available)),
+                                 bytes_text(static_cast<double>(machine.memory)));
+  bool scarce = machine.available < (size_t{1} << 30);
+  return {scarce ? Health::notable : Health::good, "memory", text};
+}
+
+std::vector<Finding> examine() {
+  std::vector<Finding> findings = {
+      {Health::good, "weft", fmt::format("{} ({}, {})", version::number, version::commit, version::build_kind)}};
+  for (const auto& [name, version] : cpu::library_versions()) findings.push_back({Health::good, name, version});
+  for (auto check : {check_processor, check_memory, check_threads, check_load, check_huge_pages, check_cache,
+                     check_data})
+    findings.push_back(check());
+  return findings;
+}
+
+int environment(bool as_json) {
+  json result = json::object();
+  Table table({"variable", "value", "what it does"});
+  for (const EnvVariable& variable : env_registry()) {
+    std::string name(variable.name), value = env(name).value_or("");
+    result[name] = {{"value", value}, {"help", variable.help}};
+    table.row({name, value.empty() ? "-" : value, std::string(variable.help)});
+  }
+  if (as_json) line(result.dump(2));
+  else out(table.text() + "Recipe keys: WEFT__SECTION__KEY, as in WEFT__OPTIMIZER__LR=0.01\n");
+  return 0;
+}
+
+int doctor(bool as_json) {
+  std::vector<Finding> findings = examine();
+  bool bad = std::any_of(findings.begin(), findings.end(), [](auto& f) { return f.health == Health::bad; });
+  if (as_json) {
+    constexpr const char* names[] = {"good", "notable", "bad"};
+    json list = json::array();
+    for (const Finding& f : findings)
+      list.push_back({{"what", f.what}, {"health", names[static_cast<size_t>(f.health)]}, {"text", f.text}});
+    line(list.dump(2));
+    return bad ? 1 : 0;
+  }
+  Table table;
+  for (const Finding& f : findings) {
+    std::string mark = f.health == Health::good      ? paint(Colour::green, "ok")
+                       : f.health == Health::notable ? paint(Colour::yellow, "note")
+                                                     : paint(Colour::red, "bad");
+    table.row({mark, f.what, f.text});
+  }
+  out(table.text());
+  return bad ? 1 : 0;
+}
+}  // namespace
+
+void add_machine_verbs(Program& program) {
+  auto as_json = std::make_shared<bool>(false);
+  auto measure = std::make_shared<bool>(false), env_only = std::make_shared<bool>(false);
+  CLI::App& devices_verb = add_verb(program, program.app,
+                                    {.name = "devices",
+                                     .doc = "What can run here, and how fast it is at best.",
+                                     .examples = "weft devices\nweft devices --measure --json",
+                                     .run = [=] { return devices(*measure, *as_json); }});
+  devices_verb.group("This machine");
+  devices_verb.add_flag("--measure", *measure, "measure peak and bandwidth again (two seconds)");
+  devices_verb.add_flag("--json", *as_json, "one JSON object");
+  CLI::App& doctor_verb = add_verb(
+      program, program.app,
+      {.name = "doctor",
+       .doc = "What is wrong here, if something is (exit code 1).",
+       .examples = "weft doctor\nweft doctor --env",
+       .run = [=] { return *env_only ? environment(*as_json) : doctor(*as_json); }});
+  doctor_verb.group("This machine");
+  doctor_verb.add_flag("--env", *env_only, "the environment variables that weft knows");
+  doctor_verb.add_flag("--json", *as_json, "as JSON");
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,200 @@
+// Verbs about recipes: init, list, config.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/env.h"
+#include "weft/base/suggest.h"
+#include "weft/cli/starters.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/verbs.h"
+#include "weft/io/files.h"
+#include "weft/models/model.h"
+#include "weft/nn/factory.h"
+#include "weft/optim/registry.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+
+// ---- init
+
+struct InitArguments {
+  std::string kind, output;
+  bool overwrite = false;
+};
+
+std::string kinds_text() {
+  std::string text;
+  for (const Starter& starter : starters())
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", starter.kind);
+  return text;
+}
+
+int init(const InitArguments& arguments) {
+  for (const Starter& starter : starters()) {
+    if (starter.kind != arguments.kind) continue;
+    std::string path = arguments.output.empty() ? arguments.kind + ".yaml" : arguments.output;
+    if (fs::exists(path) && !arguments.overwrite)
+      throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
+    io::write_file_atomically(path, starter.recipe);
+    line(fmt::format("wrote {}\n  weft plan {}    what it needs\n  weft train {}   run it", path, path,
+                     path));
+    return 0;
+  }
+  throw Error(ErrorKind::usage, "no starter recipe '{}'. Known: {}.", arguments.kind, kinds_text());
+}
+
+void add_init(Program& program) {
+  auto arguments = std::make_shared<InitArguments>();
+  CLI::App& verb = add_verb(program, program.app,
+                            {.name = "init",
+                             .doc = "Writes a commented starter recipe.",
+                             .examples = "weft init image\nweft init text --output poems.yaml",
+                             .run = [arguments] { return init(*arguments); }});
+  verb.group("Recipes");
+  verb.add_option("KIND", arguments->kind, kinds_text())->required();
+  verb.add_option("--output,-o", arguments->output, "where to (KIND.yaml)")->type_name("FILE");
+  verb.add_flag("--overwrite", arguments->overwrite, "replace a file that is there");
+}
+
+// ---- list
+
+struct Topic {
+  std::string name;
+  std::vector<std::string> titles;
+  std::vector<std::vector<std::string>> rows;
+};
+
+std::string first_comment(const std::string& path) {
+  std::string text = io::read_file(path, 1 << 20);
+  if (!text.starts_with("#")) return "";
+  text = text.substr(0, text.find('\n'));
+  return text.substr(std::min(text.size(), text.find_first_not_of("# ")));
+}
+
+std::vector<std::vector<std::string>> data_rows() {
+  auto there = [](const char* folder) {
+    return fs::is_directory(fs::path(data_directory()) / folder) ? "here" : "not found";
+  };
+  return {{"mnist", "28x28 digits, 10 classes", there("mnist")},
+          {"fashion-mnist", "28x28 clothes, 10 classes", there("fashion-mnist")},
+          {"cifar10", "32x32 colour photographs, 10 classes", there("cifar-10-binary")},
+          {"addition", "sums as text, made on the fly", "always"},
+          {"format: idx", "a folder with the file names of MNIST", "data.path"},
+          {"format: cifar", "a folder with the file names of CIFAR-10", "data.path"},
+          {"format: text", "a UTF-8 file, as characters or bytes", "data.path"}};
+}
+
+std::vector<Topic> topics() {
+  std::vector<Topic> all = {{"models", {"model", "what it is"}, {}},
+                            {"layers", {"layer", "what it does", "options"}, {}},
+                            {"data", {"data", "what it is", "where"}, data_rows()},
+                            {"optimizers", {"optimizer", "what it is", "settings"}, {}},
+                            {"schedules", {"schedule", "course of the learning rate"}, {}},
+                            {"recipes", {"recipe", "what it does", "file"}, {}}};
+  for (const ModelEntry& model : registered_models())
+    all[0].rows.push_back({model.name, model.description});
+  for (const nn::LayerKind& layer : nn::layer_kinds())
+    all[1].rows.push_back({std::string(layer.name), std::string(layer.doc), std::string(layer.options)});
+  for (const optim::OptimizerKind& kind : optim::optimizer_kinds())
+    all[3].rows.push_back({std::string(kind.name), std::string(kind.doc), std::string(kind.settings)});
+  for (const optim::ScheduleKind& kind : optim::schedule_kinds())
+    all[4].rows.push_back({std::string(kind.name), std::string(kind.doc)});
+  for (const std::string& path : known_recipes())
+    all[5].rows.push_back({fs::path(path).stem().string(), first_comment(path), path});
+  return all;
+}
+
+int list(const std::string& wanted, bool as_json) {
+  std::vector<Topic> all = topics();
+  if (!wanted.empty()) {
+    std::vector<std::string_view> names;
+    for (const Topic& topic : all) names.push_back(topic.name);
+    if (std::find(names.begin(), names.end(), wanted) == names.end())
+      throw Error(ErrorKind::usage, "weft list knows {}. Got '{}'.", fmt::join(names, ", "), wanted);
+    std::erase_if(all, [&](const Topic& topic) { return topic.name != wanted; });
+  }
+  if (as_json) {
+    json result = json::object();
+    for (const Topic& topic : all) {
+      result[topic.name] = json::array();
+      for (const auto& row : topic.rows) result[topic.name].push_back(row.front());
+    }
+    line(result.dump(2));
+    return 0;
+  }
+  bool first = true;
+  for (const Topic& topic : all) {
+    if (topic.rows.empty() && wanted.empty()) continue;
+    if (!first) out("\n");
+    first = false;
+    Table table(topic.titles);
+    for (const auto& row : topic.rows) table.row(row);
+    out(table.text());
+  }
+  return 0;
+}
+
+void add_list(Program& program) {
+  auto topic = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App& verb = add_verb(program, program.app,
+                            {.name = "list",
+                             .doc = "Models, layers, data, optimizers, schedules, recipes.",
+                             .examples = "weft list\nweft list models",
+                             .run = [=] { return list(*topic, *as_json); }});
+  verb.group("Recipes");
+  verb.add_option("TOPIC", *topic, "models, layers, data, optimizers, schedules or recipes");
+  verb.add_flag("--json", *as_json, "names as one JSON object");
+}
+
+// ---- config
+
+void add_config(Program& program) {
+  CLI::App& config = add_verb(program, program.app,
+                              {.name = "config",
+                               .doc = "A recipe in full, and the reference of its keys.",
+                               .examples = "weft config print mnist --optimizer.lr 0.01"});
+  config.group("Recipes");
+  auto recipe = std::make_shared<std::string>();
+  CLI::App& print = add_verb(program, config,
+                             {.name = "print",
+                              .doc = "A recipe with every key, after flags and environment.",
+                              .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
+                              .run = [&program, recipe] {
+                                out(load_recipe(*recipe, program.flags).to_yaml());
+                                return 0;
+                              },
+                              .recipe_keys = true});
+  print.add_option("RECIPE", *recipe, "YAML file, or the name of a recipe (weft list)");
+  add_verb(program, config,
+           {.name = "schema",
+            .doc = "JSON Schema of recipes, for editors.",
+            .examples = "weft config schema > recipe.schema.json",
+            .run = [] {
+              out(train::recipe_schema());
+              return 0;
+            }});
+  add_verb(program, config,
+           {.name = "reference",
+            .doc = "Every key: type, default, what it does (Markdown).",
+            .examples = "weft config reference",
+            .run = [] {
+              out(train::recipe_reference());
+              return 0;
+            }});
+}
+}  // namespace
+
+void add_recipe_verbs(Program& program) {
+  add_init(program);
+  add_list(program);
+  add_config(program);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,311 @@
+// Verbs about what runs left behind: runs, ckpt.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "weft/base/error.h"
+#include "weft/base/suggest.h"
+#include "weft/cli/run_log.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/verbs.h"
+#include "weft/io/safetensors.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/report.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+using train::bytes_text;
+using train::count_text;
+using train::duration_text;
+
+// ---- runs
+
+std::string number(double value, int digits = 4) { return fmt::format("{:.{}f}", value, digits); }
+std::string unless_zero(double value, const std::string& text) { return value > 0 ? text : "-"; }
+
+// A curve in one line: each block the mean of its part.
+std::string sparkline(const std::vector<double>& values, size_t width = 40) {
+  constexpr std::string_view blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  width = std::min(width, values.size());
+  std::vector<double> means;
+  for (size_t i = 0; i < width; ++i) {
+    size_t first = i * values.size() / width, last = (i + 1) * values.size() / width;
+    double sum = 0;
+    for (size_t j = first; j < last; ++j) sum += values[j];
+    means.push_back(sum / static_cast<double>(last - first));
+  }
+  if (means.empty()) return "";
+  auto [low, high] = std::minmax_element(means.begin(), means.end());
+  std::string line;
+  for (double mean : means)
+    line += blocks[*high > *low ? static_cast<size_t>(7.99 * (mean - *low) / (*high - *low)) : 0];
+  return line;
+}
+
+std::string progress(const RunLog& run) {
+  return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
+}
+
+// What tables and JSON say of a run, in this order.
+std::vector<std::pair<std::string, std::string>> facts(const RunLog& run) {
+  const LoggedEvaluation *last = run.last(), *best = run.best();
+  return {{"model", run.model.empty() ? "-" : run.model},
+          {"parameters", unless_zero(run.parameters, count_text(run.parameters))},
+          {"steps", progress(run)},
+          {"ended", run.closed ? "yes" : "no"},
+          {"loss", run.losses.empty() ? "-" : number(run.losses.back())},
+          {"eval loss", last == nullptr ? "-" : number(last->loss)},
+          {"accuracy", last == nullptr ? "-" : number(last->accuracy)},
+          {"best", best == nullptr ? "-" : fmt::format("{:.4f} at {}", best->accuracy, best->step)},
+          {"rate", run.rate ? count_text(*run.rate) + " " + run.unit : "-"},
+          {"step time", unless_zero(run.step_seconds, number(1e3 * run.step_seconds, 2) + " ms")},
+          {"planned", unless_zero(run.planned_step_seconds, number(1e3 * run.planned_step_seconds, 2) + " ms")},
+          {"time", unless_zero(run.seconds, duration_text(run.seconds))},
+          {"memory", unless_zero(run.process_peak, bytes_text(run.process_peak))},
+          {"planned memory", unless_zero(run.planned_bytes, bytes_text(run.planned_bytes))}};
+}
+
+json to_json(const RunLog& run) {
+  json result = {{"name", run.name},       {"model", run.model},
+                 {"step", run.step},       {"steps", run.steps},
+                 {"ended", run.closed},    {"parameters", run.parameters},
+                 {"seconds", run.seconds}, {"step_seconds", run.step_seconds},
+                 {"process_peak", run.process_peak}};
+  if (!run.losses.empty()) result["loss"] = run.losses.back();
+  json& evaluations = result["evaluations"] = json::array();
+  for (const LoggedEvaluation& e : run.evaluations)
+    evaluations.push_back({{"step", e.step}, {"loss", e.loss}, {"accuracy", e.accuracy}});
+  return result;
+}
+
+struct RunsArguments {
+  std::string runs = "runs";
+  std::vector<std::string> names;
+  bool as_json = false;
+};
+
+RunLog find_run(const RunsArguments& arguments, const std::string& name) {
+  fs::path folder = fs::path(arguments.runs) / name;
+  if (fs::is_directory(folder)) return read_run(folder.string());
+  if (fs::is_directory(name)) return read_run(fs::path(name).lexically_normal().string());
+  std::vector<RunLog> all = read_runs(arguments.runs);
+  std::vector<std::string_view> names;
+  for (const RunLog& run : all) names.push_back(run.name);
+  std::string_view similar = nearest(name, names);
+  throw Error(ErrorKind::usage, "no run {}.{}", folder.string(),
+              similar.empty() ? " Hint: weft runs ls." : fmt::format(" Did you mean {}?", similar));
+}
+
+int runs_ls(const RunsArguments& arguments) {
+  std::vector<RunLog> all = read_runs(arguments.runs);
+  if (arguments.as_json) {
+    json list = json::array();
+    for (const RunLog& run : all) list.push_back(to_json(run));
+    line(list.dump(2));
+    return 0;
+  }
+  if (all.empty()) {
+    line(fmt::format("no runs in {}", arguments.runs));
+    return 0;
+  }
+  Table table({"run", "model", ">steps", ">loss", ">eval loss", ">accuracy", ">time", ""});
+  for (const RunLog& run : all) {
+    const LoggedEvaluation* last = run.last();
+    table.row({run.name, run.model, progress(run), run.losses.empty() ? "-" : number(run.losses.back()),
+               last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
+               unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
+  }
+  out(table.text());
+  return 0;
+}
+
+int runs_show(const RunsArguments& arguments) {
+  RunLog run = find_run(arguments, arguments.names.front());
+  if (arguments.as_json) {
+    line(to_json(run).dump(2));
+    return 0;
+  }
+  Table table;
+  table.row({"run", run.folder});
+  for (const auto& [what, value] : facts(run)) table.row({what, value});
+  if (run.losses.size() > 1)
+    table.row({"loss curve", fmt::format("{:.3f} {} {:.3f}", run.losses.front(), sparkline(run.losses),
+                                         run.losses.back())});
+  out(table.text());
+  if (!run.evaluations.empty()) {
+    Table evaluations({">step", ">eval loss", ">accuracy"});
+    for (const LoggedEvaluation& e : run.evaluations)
+      evaluations.row({std::to_string(e.step), number(e.loss), number(e.accuracy)});
+    out("\n" + evaluations.text());
+  }
+  return 0;
+}
+
+int runs_compare(const RunsArguments& arguments) {
+  std::vector<RunLog> all;
+  for (const std::string& name : arguments.names) all.push_back(find_run(arguments, name));
+  if (arguments.as_json) {
+    json list = json::array();
+    for (const RunLog& run : all) list.push_back(to_json(run));
+    line(list.dump(2));
+    return 0;
+  }
+  std::vector<std::string> titles = {""};
+  for (const RunLog& run : all) titles.push_back(">" + run.name);
+  Table table(titles);
+  std::vector<std::vector<std::pair<std::string, std::string>>> columns;
+  for (const RunLog& run : all) columns.push_back(facts(run));
+  for (size_t i = 0; i < columns.front().size(); ++i) {
+    std::vector<std::string> cells = {columns.front()[i].first};
+    for (const auto& column : columns) cells.push_back(column[i].second);
+    table.row(std::move(cells));
+  }
+  std::vector<std::string> curves = {"loss curve"};
+  for (const RunLog& run : all) curves.push_back(sparkline(run.losses, 16));
+  table.row(std::move(curves));
+  // Keys in which the recipes differ.
+  std::vector<std::map<std::string, std::string>> recipes;
+  for (const RunLog& run : all) recipes.push_back(recipe_values(run));
+  for (const train::RecipeKey& key : train::recipe_keys()) {
+    std::vector<std::string> cells = {std::string(key.path)};
+    for (auto& recipe : recipes) cells.push_back(recipe[std::string(key.path)]);
+    bool same = std::all_of(cells.begin() + 1, cells.end(), [&](auto& cell) { return cell == cells[1]; });
+    if (!same && key.path != "name") table.row(std::move(cells));
+  }
+  out(table.text());
+  return 0;
+}
+
+void add_runs(Program& program) {
+  CLI::App& runs = add_verb(program, program.app,
+                            {.name = "runs",
+                             .doc = "Runs side by side.",
+                             .examples = "weft runs ls\nweft runs compare baseline wide"});
+  runs.group("Records");
+  auto add = [&](const Verb& verb, const std::shared_ptr<RunsArguments>& arguments) -> CLI::App& {
+    CLI::App& added = add_verb(program, runs, verb);
+    added.add_option("--runs", arguments->runs, "folder of all runs (runs)")->type_name("FOLDER");
+    added.add_flag("--json", arguments->as_json, "as JSON");
+    return added;
+  };
+  auto ls = std::make_shared<RunsArguments>(), show = std::make_shared<RunsArguments>(),
+       compare = std::make_shared<RunsArguments>();
+  add({.name = "ls", .doc = "All runs, a line each.", .examples = "weft runs ls",
+       .run = [ls] { return runs_ls(*ls); }}, ls);
+  add({.name = "show", .doc = "One run: where it stands and how it went.",
+       .examples = "weft runs show mnist", .run = [show] { return runs_show(*show); }}, show)
+      .add_option("RUN", show->names, "its name or folder")->required()->expected(1);
+  add({.name = "compare", .doc = "Runs in columns, and where their recipes differ.",
+       .examples = "weft runs compare baseline wide",
+       .run = [compare] { return runs_compare(*compare); }}, compare)
+      .add_option("RUN", compare->names, "names or folders, two or more")->required()->expected(2, 64);
+}
+
+// ---- ckpt
+
+std::string checkpoint_marks(const train::CheckpointInfo& info) {
+  return std::string(info.latest ? "latest" : "") + (info.latest && info.best ? ", " : "") +
+         (info.best ? "best" : "");
+}
+
+std::string run_folder(const std::string& name) {
+  if (!fs::exists(name) && fs::exists("runs/" + name)) return "runs/" + name;
+  return name;
+}
+
+int ckpt_ls(const std::string& run, bool as_json) {
+  std::string folder = run_folder(run);
+  if (!fs::is_directory(folder)) throw Error(ErrorKind::usage, "no run {}. Hint: weft runs ls.", folder);
+  std::vector<train::CheckpointInfo> all = train::list_checkpoints(folder);
+  if (as_json) {
+    json list = json::array();
+    for (const auto& info : all)
+      list.push_back({{"path", info.path}, {"step", info.step}, {"bytes", info.bytes},
+                      {"latest", info.latest}, {"best", info.best}});
+    line(list.dump(2));
+    return 0;
+  }
+  if (all.empty()) line(fmt::format("no checkpoints in {}", folder));
+  Table table({">step", ">size", "", "folder"});
+  for (const auto& info : all)
+    table.row({std::to_string(info.step), bytes_text(static_cast<double>(info.bytes)),
+               checkpoint_marks(info), info.path});
+  if (!all.empty()) out(table.text());
+  return 0;
+}
+
+int ckpt_inspect(const std::string& name, bool as_json) {
+  std::string file = name;
+  if (!fs::is_regular_file(name))
+    file = (fs::path(train::find_checkpoint(run_folder(name))) / "model.safetensors").string();
+  io::Safetensors tensors = io::Safetensors::open(file);
+  size_t bytes = 0;
+  int64_t elements = 0;
+  json list = json::array();
+  Table table({"tensor", "type", "shape", ">size"});
+  for (const io::Safetensors::Entry& entry : tensors.entries()) {
+    bytes += entry.type.bytes();
+    elements += entry.type.elements();
+    std::string shape = to_string(entry.type.shape), type(weft::name(entry.type.dtype));
+    list.push_back({{"name", entry.name}, {"dtype", type}, {"bytes", entry.type.bytes()},
+                    {"shape", std::vector<int64_t>(entry.type.shape.begin(), entry.type.shape.end())}});
+    table.row({entry.name, type, shape, bytes_text(static_cast<double>(entry.type.bytes()))});
+  }
+  if (as_json) {
+    line(json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}.dump(2));
+    return 0;
+  }
+  line(fmt::format("{}: {} tensors, {} elements, {}", file, tensors.entries().size(),
+                   count_text(static_cast<double>(elements)), bytes_text(static_cast<double>(bytes))));
+  out(table.text());
+  return 0;
+}
+
+int ckpt_verify(const std::string& name) {
+  std::string folder = train::find_checkpoint(run_folder(name));
+  train::verify_checkpoint(folder);
+  line(fmt::format("{}: every file is as its manifest says", folder));
+  return 0;
+}
+
+void add_ckpt(Program& program) {
+  CLI::App& ckpt = add_verb(program, program.app,
+                            {.name = "ckpt",
+                             .doc = "Checkpoints: what there is, what is in one, whether it is whole.",
+                             .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
+  ckpt.group("Records");
+  auto name = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App& ls = add_verb(program, ckpt,
+                          {.name = "ls", .doc = "Checkpoints of a run.", .examples = "weft ckpt ls mnist",
+                           .run = [=] { return ckpt_ls(*name, *as_json); }});
+  ls.add_option("RUN", *name, "its name or folder")->required();
+  ls.add_flag("--json", *as_json, "as JSON");
+  CLI::App& inspect = add_verb(program, ckpt,
+                               {.name = "inspect",
+                                .doc = "Tensors of a checkpoint or of a safetensors file.",
+                                .examples = "weft ckpt inspect mnist\nweft ckpt inspect model.safetensors",
+                                .run = [=] { return ckpt_inspect(*name, *as_json); }});
+  inspect.add_option("CHECKPOINT", *name, "a file, a checkpoint, or its run's folder or name")->required();
+  inspect.add_flag("--json", *as_json, "as JSON");
+  CLI::App& verify = add_verb(program, ckpt,
+                              {.name = "verify",
+                               .doc = "Checks every file against the manifest (exit code 5 if one differs).",
+                               .examples = "weft ckpt verify runs/mnist/checkpoints/best",
+                               .run = [=] { return ckpt_verify(*name); }});
+  verify.add_option("CHECKPOINT", *name, "a checkpoint, or its run's folder or name")->required();
+}
+}  // namespace
+
+void add_record_verbs(Program& program) {
+  add_runs(program);
+  add_ckpt(program);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,254 @@
+// Verbs that run a recipe or a checkpoint: plan, train, eval, generate.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/cli/peaks.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/verbs.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/generate.h"
+#include "weft/train/trainer.h"
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+using train::Experiment;
+using train::Recipe;
+
+struct RecipeArguments {
+  std::string recipe;
+  RecipeFlags flags;  // short ones; "--section.key" are the program's
+};
+
+void add_short_flags(CLI::App& verb, RecipeArguments& arguments) {
+  for (const ShortFlag& shortcut : short_flags())
+    verb.add_option_function<std::string>(
+            std::string(shortcut.flag),
+            [&arguments, shortcut](const std::string& value) {
+              arguments.flags.push_back({std::string(shortcut.flag), std::string(shortcut.path), value});
+            },
+            std::string(shortcut.doc))
+        ->type_name("VALUE");
+}
+
+RecipeFlags all_flags(const Program& program, const RecipeArguments& arguments) {
+  RecipeFlags flags = arguments.flags;
+  flags.insert(flags.end(), program.flags.begin(), program.flags.end());
+  return flags;
+}
+
+// ---- plan
+
+struct PlanArguments : RecipeArguments {
+  int depth = 2;
+  bool as_json = false;
+};
+
+int plan(const Recipe& recipe, const PlanArguments& arguments) {
+  std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine_spec());
+  if (arguments.as_json) {
+    out(to_json(planned->report));
+    return 0;
+  }
+  out(to_table(planned->report));
+  for (const train::StepReport& step : planned->report.step_reports) {
+    line(fmt::format("\n{} by module:", step.name));
+    out(to_table(train::cost_by_module(*step.plan, arguments.depth)));
+  }
+  return 0;
+}
+
+void add_plan(Program& program) {
+  auto arguments = std::make_shared<PlanArguments>();
+  CLI::App& verb = add_verb(
+      program, program.app,
+      {.name = "plan",
+       .doc = "What a run needs before it starts: memory by category and module, work, time.",
+       .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json",
+       .run = [&program, arguments] {
+         return plan(load_recipe(arguments->recipe, all_flags(program, *arguments)), *arguments);
+       },
+       .recipe_keys = true});
+  verb.group("Runs");
+  verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
+  verb.add_option("--depth", arguments->depth, "names of a module's path in the table")
+      ->type_name("N")
+      ->check(CLI::Range(1, 16));
+  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  add_short_flags(verb, *arguments);
+}
+
+// ---- train
+
+struct TrainArguments : PlanArguments {
+  train::TrainOptions options;
+  bool dry_run = false;
+};
+
+json to_json(const train::Evaluation& evaluation) {
+  return {{"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
+}
+
+int run_train(const Recipe& recipe, const TrainArguments& arguments) {
+  if (arguments.dry_run) return plan(recipe, arguments);
+  train::TrainOptions options = arguments.options;
+  options.machine = machine_spec();
+  options.quiet = arguments.as_json;
+  train::TrainResult result = train::train(recipe, options);
+  if (arguments.as_json) {
+    json result_line = to_json(result.evaluation);
+    result_line.update({{"step", result.step},
+                        {"run", result.run_folder},
+                        {"checkpoint", result.checkpoint},
+                        {"exit_code", result.exit_code}});
+    line(result_line.dump());
+  }
+  return result.exit_code;
+}
+
+void add_train(Program& program) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App& verb = add_verb(
+      program, program.app,
+      {.name = "train",
+       .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
+       .examples = "weft train recipes/mnist.yaml\n"
+                   "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
+                   "weft train recipes/mnist.yaml --resume",
+       .run = [&program, arguments] {
+         return run_train(load_recipe(arguments->recipe, all_flags(program, *arguments)), *arguments);
+       },
+       .recipe_keys = true});
+  verb.group("Runs");
+  for (const char* alias : {"fit", "finetune", "pretrain"}) verb.alias(alias);
+  train::TrainOptions& options = arguments->options;
+  verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
+  auto* resume = verb.add_flag("--resume,!--no-resume", options.resume,
+                               "go on from the latest checkpoint; without one, from the start");
+  verb.add_flag("--overwrite,!--no-overwrite", options.overwrite, "remove an earlier run of this name")
+      ->excludes(resume);
+  verb.add_flag("--dry-run", arguments->dry_run, "the same as weft plan");
+  verb.add_option("--runs", options.runs, "folder of all runs")->type_name("FOLDER");
+  verb.add_flag("--json", arguments->as_json, "no lines on the screen; one JSON object at the end");
+  add_short_flags(verb, *arguments);
+}
+
+// ---- eval and generate
+
+// A checkpoint by its path, by the folder of its run, or by the name of its run.
+std::string checkpoint_of(const std::string& name) {
+  std::string run = "runs/" + name;
+  if (!std::filesystem::exists(name) && std::filesystem::exists(run)) return train::find_checkpoint(run);
+  return train::find_checkpoint(name);
+}
+
+Experiment load_experiment(const std::string& folder, const RecipeFlags& flags, bool with_data) {
+  Recipe recipe = train::checkpoint_recipe(folder);
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  Experiment experiment =
+      train::make_experiment(recipe, {.initialize = false,
+                                      .with_data = with_data,
+                                      .vocabulary = train::checkpoint_vocabulary(folder)});
+  train::load_model(folder, experiment);
+  return experiment;
+}
+
+struct EvalArguments {
+  std::string checkpoint;
+  bool as_json = false;
+};
+
+int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
+  std::string folder = checkpoint_of(arguments.checkpoint);
+  Experiment experiment = load_experiment(folder, flags, true);
+  train::Evaluation evaluation = train::evaluate(experiment);
+  if (arguments.as_json) {
+    json result = to_json(evaluation);
+    result["checkpoint"] = folder;
+    line(result.dump());
+    return 0;
+  }
+  std::string_view unit = experiment.task == train::Task::causal_lm ? "tokens" : "samples";
+  line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}  {} {}", folder, evaluation.loss,
+                   evaluation.accuracy, evaluation.count, unit));
+  return 0;
+}
+
+void add_eval(Program& program) {
+  auto arguments = std::make_shared<EvalArguments>();
+  CLI::App& verb = add_verb(
+      program, program.app,
+      {.name = "eval",
+       .doc = "Loss and accuracy of a checkpoint on its validation data.",
+       .examples = "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500",
+       .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
+       .recipe_keys = true});
+  verb.group("Runs");
+  verb.add_option("CHECKPOINT", arguments->checkpoint, "its folder, or its run's folder or name")
+      ->required();
+  verb.add_flag("--json", arguments->as_json, "one JSON object");
+}
+
+struct GenerateArguments {
+  std::string checkpoint, prompt;
+  train::GenerateOptions options;
+  bool as_json = false;
+};
+
+int run_generate(GenerateArguments arguments, const RecipeFlags& flags) {
+  if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // as shells pass it
+  Experiment experiment = load_experiment(checkpoint_of(arguments.checkpoint), flags, false);
+  train::Generator generator(experiment, experiment.recipe.text("train.device"));
+  if (arguments.as_json) {
+    std::string text = generator.generate(arguments.prompt, arguments.options);
+    line(json{{"prompt", arguments.prompt}, {"text", text}}.dump());
+    return 0;
+  }
+  out(arguments.prompt);
+  generator.generate(arguments.prompt, arguments.options, [](std::string_view piece) {
+    out(piece);
+    std::fflush(stdout);
+  });
+  out("\n");
+  return 0;
+}
+
+void add_generate(Program& program) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App& verb = add_verb(
+      program, program.app,
+      {.name = "generate",
+       .doc = "Text from a language model: the prompt and what follows it.",
+       .examples = "weft generate shakespeare --prompt 'ROMEO:' --max-new-tokens 200\n"
+                   "weft generate addition --prompt '123+45=' --temperature 0 --stop '\\n'",
+       .run = [&program, arguments] { return run_generate(*arguments, program.flags); },
+       .recipe_keys = true});
+  verb.group("Runs");
+  train::GenerateOptions& options = arguments->options;
+  verb.add_option("CHECKPOINT", arguments->checkpoint, "its folder, or its run's folder or name")
+      ->required();
+  verb.add_option("--prompt", arguments->prompt, "what the text begins with")->required()->type_name("TEXT");
+  verb.add_option("--max-new-tokens", options.max_new_tokens, "tokens to write (200)")
+      ->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  verb.add_option("--temperature", options.temperature, "0: always the likeliest (1)")
+      ->type_name("T")->check(CLI::Range(0.0, 100.0));
+  verb.add_option("--top-k", options.top_k, "choose among so many; 0: all (0)")
+      ->type_name("K")->check(CLI::NonNegativeNumber);
+  verb.add_option("--seed", options.seed, "of the choices (0)")->type_name("N")->check(CLI::NonNegativeNumber);
+  verb.add_option("--stop", options.stop, "end when this character is written")->type_name("CHARACTER");
+  verb.add_flag("--json", arguments->as_json, "one JSON object");
+}
+}  // namespace
+
+void add_run_verbs(Program& program) {
+  add_plan(program);
+  add_train(program);
+  add_eval(program);
+  add_generate(program);
+}
+
+}  // namespace weft::cli

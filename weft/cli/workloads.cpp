@@ -1,0 +1,191 @@
+#include "weft/cli/workloads.h"
+
+#include <functional>
+#include <random>
+
+#include "weft/models/model.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
+#include "weft/runtime/executable.h"
+
+namespace weft::cli {
+namespace {
+constexpr int seed = 1337;
+
+Tensor random_numbers(const Shape& shape) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> elements(static_cast<size_t>(element_count(shape)));
+  for (float& element : elements) element = normal(generator);
+  return tensor(elements, shape);
+}
+Tensor random_ids(const Shape& shape, int64_t count) {
+  std::mt19937 generator(seed);
+  std::vector<int64_t> ids(static_cast<size_t>(element_count(shape)));
+  for (int64_t& id : ids) id = static_cast<int64_t>(generator() % static_cast<uint64_t>(count));
+  return tensor(ids, shape);
+}
+
+std::unique_ptr<optim::Optimizer> sgd(std::vector<Variable> parameters) {
+  return std::make_unique<optim::SGD>(std::move(parameters),
+                                      optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
+}
+std::unique_ptr<optim::Optimizer> adamw(std::vector<Variable> parameters) {
+  return std::make_unique<optim::AdamW>(std::move(parameters),
+                                        optim::AdamOptions{.lr = 1e-4, .weight_decay = 0.1});
+}
+
+// Forward, backward and update of a model.
+class Training : public Workload {
+ public:
+  Training(std::string_view model, const nn::Options& config, const TaskShape& task, int64_t batch)
+      : model_(make_model(model, config, task)) {
+    bool tokens = task.kind == InputKind::tokens;
+    optimizer_ = tokens ? adamw(model_->parameters()) : sgd(model_->parameters());
+    Type type = task.batch(batch);
+    Shape labels = tokens ? type.shape : Shape{batch};
+    inputs_ = {tokens ? random_ids(type.shape, task.classes) : random_numbers(type.shape),
+               random_ids(labels, task.classes)};
+    items_ = static_cast<double>(element_count(labels));
+    compiled_ = std::make_unique<CompiledStep>(
+        [this](std::span<const Tensor> in) -> std::vector<Tensor> {
+          Tensor loss = cross_entropy((*model_)(in[0]), in[1]);
+          optimizer_->step(grad(loss, optimizer_->parameters()));
+          return {loss};
+        },
+        CompileOptions{});
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+};
+
+// The update of GPT-2's parameters alone; items are bytes: 16 read, 12 written for each.
+class Update : public Workload {
+ public:
+  Update() {
+    std::vector<int64_t> sizes = {50257 * 768, 1024 * 768};
+    sizes.insert(sizes.end(), 12, 7087872);
+    std::vector<Variable> parameters;
+    for (int64_t size : sizes) {
+      std::string name = std::to_string(parameters.size());
+      parameters.push_back(make(name, size, Category::parameter));
+      gradients_.push_back(make("gradient." + name, size, Category::gradient));
+      items_ += 28 * static_cast<double>(size);
+    }
+    optimizer_ = adamw(std::move(parameters));
+    has_loss_ = false;
+    compiled_ = std::make_unique<CompiledStep>(
+        [this](std::span<const Tensor>) -> std::vector<Tensor> {
+          optimizer_->step(std::vector<Tensor>(gradients_.begin(), gradients_.end()));
+          return {};
+        },
+        CompileOptions{});
+  }
+
+ private:
+  static Variable make(const std::string& name, int64_t size, Category category) {
+    Variable variable(name, {DType::f32, {size}}, category);
+    std::minstd_rand generator(seed);
+    for (float& element : variable.floats()) element = static_cast<float>(generator()) * 1e-9f - 1;
+    return variable;
+  }
+
+  std::vector<Variable> gradients_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+};
+
+// One operation on rows, forward and backward; items are the fewest bytes that it has to move.
+class Rows : public Workload {
+ public:
+  using Operation = std::function<Tensor(const Tensor& x)>;
+  Rows(const WorkloadSize& size, int passes, const Operation& operation) {
+    Shape shape{size.batch, size.length};
+    x_ = filled("x", shape, 1);
+    upstream_ = filled("upstream", shape, 2);
+    items_ = passes * 4.0 * static_cast<double>(element_count(shape));
+    has_loss_ = false;
+    compiled_ = std::make_unique<CompiledStep>(
+        [this, operation](std::span<const Tensor>) -> std::vector<Tensor> {
+          Tensor y = operation(x_);
+          Tensor loss = y.rank() == 0 ? y : sum(y * upstream_);
+          return {y, grad(loss, std::array{x_}).front()};
+        },
+        CompileOptions{});
+  }
+
+ private:
+  static Variable filled(const std::string& name, const Shape& shape, unsigned salt) {
+    Variable variable(name, {DType::f32, shape}, Category::buffer_state);
+    std::minstd_rand generator(seed + salt);
+    for (float& element : variable.floats()) element = static_cast<float>(generator()) * 1e-9f - 1;
+    return variable;
+  }
+  Variable x_, upstream_;
+};
+
+std::unique_ptr<Workload> make_mlp(const WorkloadSize& size) {
+  return std::make_unique<Training>("mlp", nn::Options{}, TaskShape{InputKind::features, {784}, 10}, size.batch);
+}
+std::unique_ptr<Workload> make_mnist_conv(const WorkloadSize& size) {
+  return std::make_unique<Training>("cnn", nn::Options{}, TaskShape{InputKind::images, {1, 28, 28}, 10}, size.batch);
+}
+std::unique_ptr<Workload> make_resnet20(const WorkloadSize& size) {
+  return std::make_unique<Training>("resnet20", nn::Options{}, TaskShape{InputKind::images, {3, 32, 32}, 10}, size.batch);
+}
+std::unique_ptr<Workload> make_gpt_char(const WorkloadSize& size) {
+  nn::Options config = {{"hidden_size", 128}, {"num_hidden_layers", 4}, {"num_attention_heads", 4},
+                        {"bias", false},      {"hidden_act", "gelu"}};
+  return std::make_unique<Training>("gpt", config, TaskShape{InputKind::tokens, {size.length}, 65}, size.batch);
+}
+std::unique_ptr<Workload> make_gpt2(const WorkloadSize& size) {
+  nn::Options config = {{"max_position_embeddings", 1024}};
+  return std::make_unique<Training>("gpt", config, TaskShape{InputKind::tokens, {size.length}, 50257}, size.batch);
+}
+std::unique_ptr<Workload> make_adamw(const WorkloadSize&) { return std::make_unique<Update>(); }
+
+std::unique_ptr<Workload> make_softmax(const WorkloadSize& size) {
+  return std::make_unique<Rows>(size, 5, [](const Tensor& x) { return softmax(x); });
+}
+std::unique_ptr<Workload> make_layer_norm(const WorkloadSize& size) {
+  return std::make_unique<Rows>(size, 5, [](const Tensor& x) {
+    return layer_norm(x, ones({x.dim(1)}), zeros({x.dim(1)}));
+  });
+}
+std::unique_ptr<Workload> make_gelu(const WorkloadSize& size) {
+  return std::make_unique<Rows>(size, 5, [](const Tensor& x) { return gelu(x); });
+}
+std::unique_ptr<Workload> make_cross_entropy(const WorkloadSize& size) {
+  Tensor labels = random_ids({size.batch}, size.length);
+  return std::make_unique<Rows>(size, 3, [labels](const Tensor& x) { return cross_entropy(x, labels); });
+}
+
+constexpr WorkloadKind kinds[] = {
+    {"mlp", "784-256-10, SGD", "img", {128, 0}, make_mlp},
+    {"mnist-conv", "32 and 64 channels, two poolings, 128 hidden, SGD", "img", {128, 0}, make_mnist_conv},
+    {"resnet20", "CIFAR form, SGD", "img", {128, 0}, make_resnet20},
+    {"gpt-char", "4 layers, 4 heads, 128 wide, vocabulary 65, AdamW", "tok", {12, 64}, make_gpt_char},
+    {"gpt2", "12 layers, 12 heads, 768 wide, vocabulary 50257, AdamW", "tok", {4, 64}, make_gpt2},
+    {"adamw", "the update alone, 124M parameters", "B", {0, 0}, make_adamw},
+    {"softmax", "forward and backward over rows", "B", {16384, 4096}, make_softmax},
+    {"layer-norm", "forward and backward over rows", "B", {16384, 4096}, make_layer_norm},
+    {"gelu", "forward and backward", "B", {16384, 4096}, make_gelu},
+    {"cross-entropy", "forward and backward over rows", "B", {16384, 4096}, make_cross_entropy},
+};
+}  // namespace
+
+double Workload::step() {
+  std::span<const Tensor> results = compiled_->run(inputs_);
+  return has_loss_ ? results.front().item() : 0;
+}
+
+Executable& Workload::executable() {
+  std::vector<Type> types;
+  for (const Tensor& input : inputs_) types.push_back(input.type());
+  return compiled_->prepare(types);
+}
+
+std::span<const WorkloadKind> workload_kinds() { return kinds; }
+
+}  // namespace weft::cli

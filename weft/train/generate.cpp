@@ -1,0 +1,72 @@
+#include "weft/train/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "weft/base/philox.h"
+
+namespace weft::train {
+
+Generator::Generator(const Experiment& experiment, const std::string& device)
+    : experiment_(experiment),
+      window_(experiment.shape.input[0]),
+      step_(
+          [this](std::span<const Tensor> in) -> std::vector<Tensor> {
+            Tensor logits = (*experiment_.model)(in[0]);  // [1, window, vocabulary]
+            return {gather(reshape(logits, {window_, -1}), in[1], 0)};
+          },
+          {.mode = Mode::eval, .device = device}) {
+  if (experiment.task != Task::causal_lm || !experiment.vocabulary)
+    throw Error(ErrorKind::usage, "text comes from language models. This one does {}.", name(experiment.task));
+}
+
+std::vector<double> Generator::next_logits(std::span<const int32_t> tokens) {
+  WEFT_ASSERT(!tokens.empty(), "logits after no token");
+  auto window = static_cast<size_t>(window_);
+  if (tokens.size() > window) tokens = tokens.last(window);
+  // What follows the last token is masked by causality: any id fills the window up.
+  std::vector<int64_t> ids(window, 0);
+  std::copy(tokens.begin(), tokens.end(), ids.begin());
+  std::vector<int64_t> last = {static_cast<int64_t>(tokens.size()) - 1};
+  return step_.run(std::array{tensor(ids, {1, window_}), tensor(last, {1})})[0].to_doubles();
+}
+
+std::string Generator::generate(std::string_view prompt, const GenerateOptions& options,
+                                const std::function<void(std::string_view)>& on_text) {
+  if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
+  const io::Vocabulary& vocabulary = *experiment_.vocabulary;
+  std::vector<int32_t> tokens = vocabulary.encode(prompt);
+  std::string written;
+  for (int64_t i = 0; i < options.max_new_tokens; ++i) {
+    int32_t token = choose_token(next_logits(tokens), options, i);
+    std::string piece = vocabulary.decode(std::array{token});
+    if (!options.stop.empty() && piece == options.stop) break;
+    tokens.push_back(token);
+    written += piece;
+    if (on_text) on_text(piece);
+  }
+  return written;
+}
+
+int32_t choose_token(std::span<const double> logits, const GenerateOptions& options, int64_t step) {
+  auto best = std::max_element(logits.begin(), logits.end());
+  if (options.temperature <= 0) return static_cast<int32_t>(best - logits.begin());
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+    order.resize(static_cast<size_t>(options.top_k));
+  }
+  std::vector<double> weights;
+  for (int32_t token : order) weights.push_back(std::exp((logits[static_cast<size_t>(token)] - *best) / options.temperature));
+  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double draw = total * philox_uniform({.seed = options.seed, .step = step}, 0);
+  for (size_t i = 0; i < order.size(); ++i)
+    if ((draw -= weights[i]) < 0) return order[i];
+  return order.back();
+}
+
+}  // namespace weft::train

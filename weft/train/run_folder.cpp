@@ -1,0 +1,54 @@
+#include "weft/train/run_folder.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "weft/io/files.h"
+#include "weft/train/checkpoint.h"
+
+namespace weft::train {
+namespace {
+namespace fs = std::filesystem;
+constexpr size_t log_limit = size_t{1} << 30;  // bytes
+}  // namespace
+
+RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite)
+    : path_((fs::path(runs) / name).string()), resume_(resume) {
+  if (fs::exists(path_) && !resume && !overwrite)
+    throw Error(ErrorKind::usage,
+                "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name chooses another.",
+                path_);
+}
+
+std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl").string(); }
+
+std::string RunFolder::checkpoint() const {
+  if (!resume_ || list_checkpoints(path_).empty()) return "";
+  return find_checkpoint(path_);
+}
+
+void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
+  std::error_code error;
+  if (!resume_) fs::remove_all(path_, error);
+  if (!error) fs::create_directories(fs::path(path_) / "checkpoints", error);
+  if (error) throw Error(ErrorKind::failed, "cannot create run folder {}: {}.", path_, error.message());
+  remove_partial_checkpoints(path_);
+  io::write_file_atomically((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
+  io::write_file_atomically((fs::path(path_) / "plan.json").string(), plan_json);
+}
+
+void RunFolder::cut_log(int64_t step) const {
+  if (!fs::exists(log_path())) return;
+  std::istringstream lines(io::read_file(log_path(), log_limit, ErrorKind::failed));
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!entry.is_object()) continue;  // cut by a kill
+    if (entry.value("step", int64_t{0}) > step || entry.value("eval_step", int64_t{0}) > step) continue;
+    kept += line + "\n";
+  }
+  io::write_file_atomically(log_path(), kept);
+}
+
+}  // namespace weft::train

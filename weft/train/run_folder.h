@@ -1,0 +1,30 @@
+// The folder of a run: runs/NAME/{recipe.yaml, plan.json, log.jsonl, checkpoints/...}.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "weft/train/recipe.h"
+
+namespace weft::train {
+
+class RunFolder {
+ public:
+  // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set. Changes nothing.
+  RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite);
+
+  const std::string& path() const { return path_; }
+  std::string log_path() const;
+  // The checkpoint to go on from; "" where there is none or the run begins anew.
+  std::string checkpoint() const;
+  // Makes the folder, empty unless it is resumed; writes what the run is.
+  void begin(const Recipe& recipe, const std::string& plan_json);
+  // Takes the steps after `step` out of the log: a resumed run writes them again.
+  void cut_log(int64_t step) const;
+
+ private:
+  std::string path_;
+  bool resume_;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,254 @@
+#include "weft/train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "weft/base/buffer.h"
+#include "weft/data/loader.h"
+#include "weft/runtime/executable.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/run_folder.h"
+#include "weft/train/signals.h"
+
+namespace weft::train {
+namespace {
+constexpr int examples = 10;  // sums that the addition task shows at its end
+
+double now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpec& machine) {
+  std::vector<StepReport> reports;
+  for (auto& [name, executable] : steps.executables()) {
+    int64_t times = name == "accumulate" ? experiment.passes_per_step() : name == "evaluate" ? 0 : 1;
+    reports.push_back({name, &executable->plan(), times});
+  }
+  return make_report(experiment, std::move(reports), static_cast<size_t>(steps.accumulator_bytes()), machine);
+}
+
+// Row `from` and on of a batch, as a tensor over the same bytes.
+Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
+  if (rows == whole.dim(0)) return whole;
+  Type type = whole.type();
+  type.shape[0] = rows;
+  std::byte* data = whole->data->data + static_cast<size_t>(from / rows) * type.bytes();
+  return tensor_over(std::make_shared<Tensor>(whole), data, type);
+}
+
+class Trainer {
+ public:
+  Trainer(const Recipe& recipe, const TrainOptions& options)
+      : options_(options),
+        folder_(options.runs, recipe.text("name"), options.resume, options.overwrite),
+        experiment_(make_experiment(recipe)),
+        steps_(experiment_, recipe.text("train.device")),
+        plan_(report_of(experiment_, steps_, options.machine)),
+        loader_(experiment_.train, {.batch_size = experiment_.global_batch,
+                                    .shuffle = true,
+                                    .drop_last = true,
+                                    .seed = recipe.integer("seed")}),
+        best_by_(recipe.has("checkpoint.best") ? recipe.text("checkpoint.best") : "") {}
+
+  TrainResult run() {
+    start();
+    for (;;) {
+      if (evaluation_due() && !signals_.stop_requested()) evaluate();
+      bool done = progress_.stopped || progress_.step >= experiment_.total_steps;
+      if (signals_.stop_requested() && !(done && !evaluation_due())) return stop();
+      if (signals_.take_save_request() || done || checkpoint_due()) save(false);
+      if (done) break;
+      update();
+    }
+    finish();
+    return result_;
+  }
+
+ private:
+  const Recipe& recipe() const { return experiment_.recipe; }
+
+  void start() {
+    std::string checkpoint = folder_.checkpoint();
+    random_step().assign(tensor(std::vector<int64_t>{0}, {}));
+    if (!checkpoint.empty()) {
+      progress_ = load_checkpoint(checkpoint, experiment_);
+      loader_.restore(progress_.loader);
+      saved_step_ = progress_.step;
+      result_.checkpoint = checkpoint;
+    }
+    folder_.begin(recipe(), to_json(plan_));
+    if (!checkpoint.empty()) folder_.cut_log(progress_.step);
+    reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
+    reporter_->text(to_table(plan_) + "\n");
+    if (!checkpoint.empty()) reporter_->text(fmt::format("resumed from {}\n", checkpoint));
+    result_.run_folder = folder_.path();
+    first_step_ = progress_.step;
+    line_step_ = progress_.step;
+    started_ = now();
+  }
+
+  void update() {
+    double before = now();
+    if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
+    for (int64_t pass = 0; pass < experiment_.passes_per_step(); ++pass) {
+      int64_t rows = experiment_.micro_batch;
+      steps_.pass(rows_of(batch_.inputs, pass * rows, rows), rows_of(batch_.labels, pass * rows, rows));
+    }
+    steps_.update();
+    ++progress_.step;
+    line_seconds_ += now() - before;
+    // The first step finds cold caches: it says nothing of the others.
+    if (progress_.step > first_step_ + 1) {
+      measured_seconds_ += now() - before;
+      ++measured_steps_;
+    }
+    bool last = progress_.step == experiment_.total_steps;
+    if (last || progress_.step % recipe().integer("log.every") == 0) line();
+    else reporter_->live(progress_.step, experiment_.total_steps);
+  }
+
+  size_t used_arena() {
+    size_t used = 0;
+    for (auto& [name, executable] : steps_.executables()) used = std::max(used, executable->used_arena_bytes());
+    return used;
+  }
+
+  void line() {
+    check_finite();
+    auto steps = static_cast<double>(progress_.step - line_step_);
+    double units = steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
+    double peak = options_.machine.flops_per_s;
+    reporter_->step({.step = progress_.step,
+                     .steps = experiment_.total_steps,
+                     .loss = steps_.loss(),
+                     .grad_norm = steps_.grad_norm(),
+                     .lr = experiment_.optimizer->schedule().at(progress_.step - 1),
+                     .units_per_s = units / line_seconds_,
+                     .unit = experiment_.task == Task::causal_lm ? "tok/s" : "img/s",
+                     .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
+                     .used_bytes = plan_.state_bytes() + used_arena(),
+                     .planned_bytes = plan_.total_bytes(),
+                     .data_share = loader_.take_waited_seconds() / line_seconds_,
+                     .eta_seconds = line_seconds_ / steps *
+                                    static_cast<double>(experiment_.total_steps - progress_.step)});
+    line_step_ = progress_.step;
+    line_seconds_ = 0;
+  }
+
+  void check_finite() {
+    if (int64_t step = steps_.first_non_finite(); step > 0)
+      throw Error(ErrorKind::non_finite,
+                  "step {}: the loss is not finite. Hint: a lower optimizer.lr, a warm-up, or train.grad_clip.",
+                  step);
+  }
+
+  bool evaluation_due() const {
+    if (progress_.step == 0 || progress_.evaluated_step == progress_.step) return false;
+    const std::string& every = recipe().text("eval.every");
+    int64_t steps = every == "epoch" ? experiment_.steps_per_epoch : std::stoll(every);
+    return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
+  }
+  bool checkpoint_due() const {
+    return progress_.step > 0 && progress_.step % recipe().integer("checkpoint.every") == 0;
+  }
+
+  void evaluate() {
+    check_finite();
+    auto found = train::evaluate(experiment_, steps_, [&] { return signals_.stop_requested(); });
+    if (!found) return;
+    if (!std::isfinite(found->loss))
+      throw Error(ErrorKind::non_finite, "evaluation at step {}: the loss is not finite.", progress_.step);
+    result_.evaluation = *found;
+    progress_.evaluated_step = progress_.step;
+    reporter_->evaluation(progress_.step, *found);
+    bool lower = !progress_.best_loss || found->loss < *progress_.best_loss;
+    if (lower) progress_.best_loss = found->loss;
+    progress_.evaluations_since_best = lower ? 0 : progress_.evaluations_since_best + 1;
+    if (recipe().has("eval.early_stopping") &&
+        progress_.evaluations_since_best >= recipe().integer("eval.early_stopping"))
+      stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
+    if (recipe().has("eval.target") && found->accuracy >= recipe().number("eval.target"))
+      stop_early(fmt::format("accuracy {:.4f} reaches eval.target", found->accuracy));
+    if (improves(*found)) save(true);
+  }
+
+  // Whether this is the best so far, by what checkpoint.best names.
+  bool improves(const Evaluation& evaluation) {
+    if (best_by_.empty()) return false;
+    double score = best_by_ == "accuracy" ? evaluation.accuracy : -evaluation.loss;
+    if (progress_.best_score && score <= *progress_.best_score) return false;
+    progress_.best_score = score;
+    return true;
+  }
+
+  void stop_early(const std::string& reason) {
+    progress_.stopped = true;
+    reporter_->text(fmt::format("stopped at step {}: {}\n", progress_.step, reason));
+  }
+
+  void save(bool best) {
+    if (saved_step_ == progress_.step && !best) return;
+    check_finite();
+    progress_.loader = loader_.state();
+    result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
+    saved_step_ = progress_.step;
+  }
+
+  TrainResult stop() {
+    save(false);
+    reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n", progress_.step,
+                                result_.checkpoint));
+    result_.exit_code = exit_saved;
+    result_.step = progress_.step;
+    return result_;
+  }
+
+  void finish() {
+    if (experiment_.sequence_answers) reporter_->text("\n" + addition_examples(experiment_, examples));
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    reporter_->closing({.planned_arena = plan_.arena_bytes,
+                        .used_arena = used_arena(),
+                        .state = plan_.state_bytes(),
+                        .process_peak = static_cast<size_t>(usage.ru_maxrss) * 1024,
+                        .planned_step_seconds = plan_.seconds,
+                        .measured_step_seconds =
+                            measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
+                        .seconds = now() - started_,
+                        .steps = progress_.step - first_step_});
+    result_.step = progress_.step;
+  }
+
+  Signals signals_;  // first: they are caught in every phase
+  TrainOptions options_;
+  RunFolder folder_;
+  Experiment experiment_;
+  Steps steps_;
+  RunReport plan_;
+  data::Loader loader_;
+  data::Batch batch_;
+  std::string best_by_;
+  std::unique_ptr<Reporter> reporter_;
+  Progress progress_;
+  TrainResult result_;
+  int64_t saved_step_ = -1;
+  int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
+  double started_ = 0, line_seconds_ = 0, measured_seconds_ = 0;
+};
+}  // namespace
+
+TrainResult train(const Recipe& recipe, const TrainOptions& options) { return Trainer(recipe, options).run(); }
+
+PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
+    : experiment(make_experiment(recipe, {.initialize = false})),
+      steps(experiment, "null"),
+      report(report_of(experiment, steps, machine)) {}
+
+std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
+  return std::make_unique<PlannedRun>(recipe, machine);
+}
+
+}  // namespace weft::train
