@@ -1,10 +1,10 @@
 // The disk cache of compiled kernels, and kernels compiled by several threads at once.
-#include <doctest/doctest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
+
+#include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
 #include "weft/codegen/object_cache.h"
@@ -17,21 +17,25 @@ namespace {
 class CacheFolder {
  public:
   explicit CacheFolder(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() / ("weft-test-" + name + "-" + std::to_string(getpid()))) {
+      : path_(std::filesystem::temp_directory_path() /
+              ("weft-test-" + name + "-" + std::to_string(getpid()))) {
     const char* saved = getenv("WEFT_CACHE_DIR");
     if (saved != nullptr) saved_ = saved;
     setenv("WEFT_CACHE_DIR", path_.c_str(), 1);
   }
   ~CacheFolder() {
-    if (saved_.empty()) unsetenv("WEFT_CACHE_DIR");
-    else setenv("WEFT_CACHE_DIR", saved_.c_str(), 1);
+    if (saved_.empty())
+      unsetenv("WEFT_CACHE_DIR");
+    else
+      setenv("WEFT_CACHE_DIR", saved_.c_str(), 1);
     std::error_code error;
     std::filesystem::remove_all(path_, error);
   }
   std::vector<std::filesystem::path> files() const {
     std::vector<std::filesystem::path> result;
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(path_ / "kernels", error)) result.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(path_ / "kernels", error))
+      result.push_back(entry.path());
     return result;
   }
   const std::filesystem::path& path() const { return path_; }
@@ -80,12 +84,14 @@ TEST_SUITE("codegen cache") {
     std::filesystem::remove(folder.path());
   }
   TEST_CASE("equal kernels are compiled once per process") {
-    test::FusedStep first({exp(input({DType::f32, {50}}, 0))}), second({exp(input({DType::f32, {5, 10}}, 0))});
+    test::FusedStep first({exp(input({DType::f32, {50}}, 0))}),
+        second({exp(input({DType::f32, {5, 10}}, 0))});
     CHECK(compile_cpu(first.step).code == compile_cpu(second.step).code);
   }
   TEST_CASE("threads compile at the same time") {
     std::vector<test::FusedStep> steps;
-    for (int64_t i = 0; i < 8; ++i) steps.emplace_back(std::vector<Value>{tanh(input({DType::f32, {100 + i}}, 0))});
+    for (int64_t i = 0; i < 8; ++i)
+      steps.emplace_back(std::vector<Value>{tanh(input({DType::f32, {100 + i}}, 0))});
     std::vector<CompiledKernel> kernels(steps.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < steps.size(); ++i)

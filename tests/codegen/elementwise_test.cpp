@@ -20,9 +20,11 @@ TEST_SUITE("codegen elementwise") {
   }
   TEST_CASE("broadcasts along every axis, ranks up to 6") {
     Value a = input({DType::f32, {3, 5, 7}}, 0);
-    for (Shape shape : {Shape{1, 5, 7}, Shape{3, 1, 7}, Shape{3, 5, 1}, Shape{1, 1, 7}, Shape{3, 1, 1}, Shape{1, 1, 1}})
+    for (Shape shape : {Shape{1, 5, 7}, Shape{3, 1, 7}, Shape{3, 5, 1}, Shape{1, 1, 7},
+                        Shape{3, 1, 1}, Shape{1, 1, 1}})
       check({a * input({DType::f32, shape}, 1)});
-    Value x = input({DType::f32, {2, 3, 1, 4, 2, 5}}, 0), y = input({DType::f32, {2, 1, 3, 4, 1, 5}}, 1);
+    Value x = input({DType::f32, {2, 3, 1, 4, 2, 5}}, 0),
+          y = input({DType::f32, {2, 1, 3, 4, 1, 5}}, 1);
     check({x - y});
   }
   TEST_CASE("transposed, sliced and flipped operands") {
@@ -34,11 +36,13 @@ TEST_SUITE("codegen elementwise") {
   }
   TEST_CASE("transposes of every size and type") {
     for (DType type : {DType::f32, DType::bf16, DType::i8, DType::f64, DType::boolean})
-      for (Shape shape : {Shape{16, 16}, Shape{17, 16}, Shape{16, 17}, Shape{64, 300}, Shape{100, 33}, Shape{300, 129}})
+      for (Shape shape : {Shape{16, 16}, Shape{17, 16}, Shape{16, 17}, Shape{64, 300},
+                          Shape{100, 33}, Shape{300, 129}})
         check({cast(transpose(input({type, shape}, 0)), DType::f32) * 2.0});
     Value x = input({DType::f32, {6, 20, 35}}, 0), y = input({DType::f32, {35, 20, 6}}, 1);
     check({permute(x, {2, 1, 0}) + y});
-    check({permute(x, {0, 2, 1}) * 2.0, permute(x, {0, 2, 1}) + input({DType::f32, {6, 35, 20}}, 2)});
+    check(
+        {permute(x, {0, 2, 1}) * 2.0, permute(x, {0, 2, 1}) + input({DType::f32, {6, 35, 20}}, 2)});
     check({permute(x, {1, 2, 0}) * 2.0});
     check({flip(permute(x, {2, 1, 0}), {0, 2}) + y});
   }

@@ -1,11 +1,11 @@
 #include "tests/codegen/fused_step.h"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
+
+#include <doctest/doctest.h>
 
 #include "weft/backends/reference/kernels.h"
 #include "weft/base/buffer.h"
@@ -40,12 +40,14 @@ bool find_place(const Value& value, Place& place) {
     place = {value, 0, row_major_strides(value.shape())};
     return true;
   }
-  bool view = value->is("reshape") || value->is("permute") || value->is("slice") || value->is("flip");
+  bool view =
+      value->is("reshape") || value->is("permute") || value->is("slice") || value->is("flip");
   if (!view || !find_place(value->inputs[0], place)) return false;
   const Value& x = value->inputs[0];
   if (value->is("permute")) {
     Dims strides;
-    for (int64_t axis : value->attrs.dims("order")) strides.push_back(place.strides[static_cast<int>(axis)]);
+    for (int64_t axis : value->attrs.dims("order"))
+      strides.push_back(place.strides[static_cast<int>(axis)]);
     place.strides = strides;
   } else if (value->is("slice")) {
     int axis = static_cast<int>(value->attrs.integer("axis"));
@@ -92,7 +94,8 @@ void evaluate(const Value& value, Memories& memory) {
   auto function = reference::find_function(*value->op);
   bool known = function != nullptr;
   REQUIRE_MESSAGE(known, value->op->name);
-  function(*value.node(), reference::Operands(layouts, slots, pointers.data()), {out.data(), &layout});
+  function(*value.node(), reference::Operands(layouts, slots, pointers.data()),
+           {out.data(), &layout});
 }
 }  // namespace
 
@@ -109,7 +112,8 @@ FusedStep::FusedStep(std::vector<Value> outputs) {
     if (!wanted.contains(value.node())) continue;
     Place place;
     if (find_place(value, place)) {
-      step.operands.push_back({value, {static_cast<int>(step.operands.size()), place.offset, place.strides}});
+      step.operands.push_back(
+          {value, {static_cast<int>(step.operands.size()), place.offset, place.strides}});
       operand_leaf.push_back(place.leaf);
       continue;
     }
@@ -137,9 +141,11 @@ Run run(const FusedStep& fused, const Fill& fill, int vector_bytes) {
     if (in_memory(value)) {
       auto& bytes = memory[value.node()];
       bytes.resize(value.type().bytes());
-      if (value->data) std::memcpy(bytes.data(), value->data->data, bytes.size());
+      if (value->data)
+        std::memcpy(bytes.data(), value->data->data, bytes.size());
       else
-        for (int64_t i = 0; i < value.elements(); ++i) store(bytes.data(), value.dtype(), i, fill(value, i));
+        for (int64_t i = 0; i < value.elements(); ++i)
+          store(bytes.data(), value.dtype(), i, fill(value, i));
     } else {
       evaluate(value, memory);
     }
@@ -156,7 +162,8 @@ Run run(const FusedStep& fused, const Fill& fill, int vector_bytes) {
   run_kernel(kernel, operands.data(), results.data(), workspace->data);
   for (size_t i = 0; i < run.bytes.size(); ++i) {
     const Value& value = fused.step.results[i].value;
-    for (size_t k = 0; k < guard; ++k) REQUIRE(run.bytes[i][value.type().bytes() + k] == std::byte{0x5a});
+    for (size_t k = 0; k < guard; ++k)
+      REQUIRE(run.bytes[i][value.type().bytes() + k] == std::byte{0x5a});
     run.results.push_back(doubles(run.bytes[i].data(), value.type()));
     run.expected.push_back(doubles(memory.at(value.node()).data(), value.type()));
   }
@@ -173,7 +180,8 @@ void compare(const FusedStep& fused, const Run& run, double tolerance) {
       double got = run.results[r][i], want = run.expected[r][i];
       bool equal = got == want || (std::isnan(got) && std::isnan(want));
       if (equal || std::fabs(got - want) <= tolerance * std::max(1.0, std::fabs(want))) continue;
-      if (wrong++ < 3) MESSAGE("result " << r << " element " << i << ": " << got << " not " << want);
+      if (wrong++ < 3)
+        MESSAGE("result " << r << " element " << i << ": " << got << " not " << want);
     }
     CHECK_MESSAGE(wrong == 0, wrong << " of " << run.results[r].size() << " elements differ\n"
                                     << kernel_text(fused.step));

@@ -1,4 +1,5 @@
-// Makes one fused step of a small graph, runs it compiled and by the reference kernels, and compares.
+// Makes one fused step of a small graph, runs it compiled and by the reference kernels, and
+// compares.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@ struct FusedStep {
   explicit FusedStep(std::vector<Value> outputs);
 
   Step step;
-  std::vector<Value> nodes;   // everything, inputs before users, for the reference
+  std::vector<Value> nodes;  // everything, inputs before users, for the reference
   // The leaf whose bytes each operand of the step lies in.
   std::vector<Value> operand_leaf;
 };
@@ -26,9 +27,9 @@ using Fill = std::function<double(const Value& leaf, int64_t index)>;
 double spread(const Value& leaf, int64_t index);  // in (-2, 2), different for each leaf
 
 struct Run {
-  std::vector<std::vector<double>> results;            // of the compiled kernel
-  std::vector<std::vector<double>> expected;           // of the reference
-  std::vector<std::vector<std::byte>> bytes;           // of the compiled kernel's results
+  std::vector<std::vector<double>> results;   // of the compiled kernel
+  std::vector<std::vector<double>> expected;  // of the reference
+  std::vector<std::vector<std::byte>> bytes;  // of the compiled kernel's results
 };
 Run run(const FusedStep& fused, const Fill& fill = spread, int vector_bytes = 0);
 

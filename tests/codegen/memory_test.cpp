@@ -1,9 +1,9 @@
 // What a fused kernel may do with memory: results over operands, scratch, any cut of its range, any
 // vector width.
-#include <doctest/doctest.h>
-
 #include <cstring>
 #include <unordered_map>
+
+#include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
 #include "weft/base/buffer.h"
@@ -16,7 +16,8 @@ namespace {
 ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
 Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
 
-// Runs the step with results[result] in the memory of operand `operand`, and compares with a run apart.
+// Runs the step with results[result] in the memory of operand `operand`, and compares with a run
+// apart.
 void check_in_place(std::vector<Value> outputs, int result, const Value& leaf) {
   test::FusedStep apart(outputs), joined(outputs);
   test::Run expected = test::run(apart);
@@ -25,7 +26,8 @@ void check_in_place(std::vector<Value> outputs, int result, const Value& leaf) {
   for (size_t i = 0; i < joined.operand_leaf.size(); ++i) {
     const Value& value = joined.operand_leaf[i];
     auto& bytes = memory.emplace_back(value.type().bytes());
-    for (int64_t k = 0; k < value.elements(); ++k) store(bytes.data(), value.dtype(), k, test::spread(value, k));
+    for (int64_t k = 0; k < value.elements(); ++k)
+      store(bytes.data(), value.dtype(), k, test::spread(value, k));
     operands.push_back(bytes.data());
   }
   int operand = -1;
@@ -34,7 +36,8 @@ void check_in_place(std::vector<Value> outputs, int result, const Value& leaf) {
   REQUIRE(operand >= 0);
   joined.step.in_place.emplace_back(result, operand);
   std::vector<std::vector<std::byte>> outputs_memory;
-  for (const Access& access : joined.step.results) outputs_memory.emplace_back(access.value.type().bytes());
+  for (const Access& access : joined.step.results)
+    outputs_memory.emplace_back(access.value.type().bytes());
   for (auto& bytes : outputs_memory) results.push_back(bytes.data());
   results[static_cast<size_t>(result)] = operands[static_cast<size_t>(operand)];
   auto workspace = Buffer::allocate(workspace_bytes(joined.step, 8) + 64);
@@ -52,21 +55,24 @@ std::vector<std::byte> run_in_parts(const test::FusedStep& fused, int64_t parts)
   std::vector<void*> operands, results;
   for (const Value& value : fused.operand_leaf) {
     auto& bytes = memory.emplace_back(value.type().bytes());
-    for (int64_t k = 0; k < value.elements(); ++k) store(bytes.data(), value.dtype(), k, test::spread(value, k));
+    for (int64_t k = 0; k < value.elements(); ++k)
+      store(bytes.data(), value.dtype(), k, test::spread(value, k));
     operands.push_back(bytes.data());
   }
   std::vector<std::byte> all;
-  for (const Access& access : fused.step.results) all.resize(all.size() + access.value.type().bytes());
+  for (const Access& access : fused.step.results)
+    all.resize(all.size() + access.value.type().bytes());
   size_t at = 0;
   for (const Access& access : fused.step.results) {
     results.push_back(all.data() + at);
     at += access.value.type().bytes();
   }
-  std::vector<std::byte> shared(kernel.shared_scratch + 64), scratch(kernel.scratch_per_thread + 64);
+  std::vector<std::byte> shared(kernel.shared_scratch + 64),
+      scratch(kernel.scratch_per_thread + 64);
   for (const KernelStage& stage : kernel.stages)
     for (int64_t part = parts; part-- > 0;)  // backwards: order must not matter either
-      stage.fn(operands.data(), results.data(), scratch.data(), shared.data(), stage.extent * part / parts,
-               stage.extent * (part + 1) / parts);
+      stage.fn(operands.data(), results.data(), scratch.data(), shared.data(),
+               stage.extent * part / parts, stage.extent * (part + 1) / parts);
   return all;
 }
 }  // namespace
@@ -120,7 +126,8 @@ TEST_SUITE("codegen memory") {
     std::string why;
     CHECK_FALSE(can_fuse(test::FusedStep({sum(x, over({0})), sum(x, over({1}))}).step, &why));
     CHECK(why.find("different axes") != std::string::npos);
-    CHECK_FALSE(can_fuse(test::FusedStep({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
+    CHECK_FALSE(
+        can_fuse(test::FusedStep({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
     CHECK(why.find("not in memory") != std::string::npos);
   }
 }

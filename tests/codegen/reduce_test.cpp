@@ -1,7 +1,7 @@
 // Fused reductions, and what follows them in the same kernel, against the reference.
-#include <doctest/doctest.h>
-
 #include <cmath>
+
+#include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
 #include "weft/ops/ops.h"
@@ -16,7 +16,8 @@ Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index)
 
 TEST_SUITE("codegen reduce") {
   TEST_CASE("sums rows of every length") {
-    for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 100, 1000, 5000}) check({sum(f32({5, n}), over({1}))}, 1e-5);
+    for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 100, 1000, 5000})
+      check({sum(f32({5, n}), over({1}))}, 1e-5);
   }
   TEST_CASE("sums columns of every length") {
     for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 1000, 3000}) {
@@ -25,8 +26,9 @@ TEST_SUITE("codegen reduce") {
     }
   }
   TEST_CASE("sums over any axes of a rank 4 tensor") {
-    for (Dims axes : {Dims{0}, Dims{1}, Dims{2}, Dims{3}, Dims{0, 1}, Dims{0, 2}, Dims{0, 3}, Dims{1, 2},
-                      Dims{1, 3}, Dims{2, 3}, Dims{0, 2, 3}, Dims{0, 1, 2}, Dims{0, 1, 2, 3}}) {
+    for (Dims axes :
+         {Dims{0}, Dims{1}, Dims{2}, Dims{3}, Dims{0, 1}, Dims{0, 2}, Dims{0, 3}, Dims{1, 2},
+          Dims{1, 3}, Dims{2, 3}, Dims{0, 2, 3}, Dims{0, 1, 2}, Dims{0, 1, 2, 3}}) {
       check({sum(f32({4, 7, 5, 19}), over(axes))}, 1e-5);
       check({sum(f32({3, 1, 20, 6}), over(axes))}, 1e-5);
     }
@@ -42,7 +44,8 @@ TEST_SUITE("codegen reduce") {
     for (int axis : {0, 1}) {
       for (Shape shape : {Shape{9, 33}, Shape{70000, 3}, Shape{3, 70000}}) {
         Value x = f32(shape);
-        check({max(x, over({axis})), min(x, over({axis})), argmax(x, axis, true), argmin(x, axis, true)});
+        check({max(x, over({axis})), min(x, over({axis})), argmax(x, axis, true),
+               argmin(x, axis, true)});
       }
       check({prod(f32({11, 12}), over({axis}))}, 1e-4);
     }
@@ -51,7 +54,9 @@ TEST_SUITE("codegen reduce") {
     auto fill = [](const Value&, int64_t i) { return static_cast<double>(i * 7 % 5); };
     check({argmax(f32({3, 100}), 1, true), argmin(f32({3, 100}), 1, true)}, 0, fill);
     check({argmax(f32({100, 3}), 0, true), argmin(f32({100, 3}), 0, true)}, 0, fill);
-    auto with_nan = [](const Value&, int64_t i) { return i % 60 == 41 ? NAN : static_cast<double>(i % 9); };
+    auto with_nan = [](const Value&, int64_t i) {
+      return i % 60 == 41 ? NAN : static_cast<double>(i % 9);
+    };
     check({max(f32({4, 60}), over({1})), argmax(f32({4, 60}), 1, true)}, 0, with_nan);
     check({min(f32({60, 4}), over({0}))}, 0, with_nan);
     auto least = [](const Value&, int64_t) { return -INFINITY; };

@@ -1,8 +1,8 @@
 // All element types, guards, gathers and random numbers in fused kernels against the reference.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
 #include "weft/ops/ops.h"
@@ -11,8 +11,8 @@ using namespace weft;
 using test::check;
 
 namespace {
-constexpr DType all_types[] = {DType::boolean, DType::u8, DType::i8, DType::i16, DType::i32,
-                               DType::i64, DType::f16, DType::bf16, DType::f32, DType::f64};
+constexpr DType all_types[] = {DType::boolean, DType::u8,  DType::i8,   DType::i16, DType::i32,
+                               DType::i64,     DType::f16, DType::bf16, DType::f32, DType::f64};
 ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
 }  // namespace
 
@@ -31,31 +31,40 @@ TEST_SUITE("codegen types") {
   TEST_CASE("division is exact to the last bit in floating types") {
     for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
       Value a = input({type, {1000}}, 0), b = input({type, {1000}}, 1);
-      check({a / b, sqrt(abs(a)), reciprocal(b), floor(a * 5), ceil(a * 5), round(a * 5), trunc(a * 5)});
+      check({a / b, sqrt(abs(a)), reciprocal(b), floor(a * 5), ceil(a * 5), round(a * 5),
+             trunc(a * 5)});
     }
   }
   TEST_CASE("casts between all types") {
     for (DType from : all_types)
-      for (DType to : all_types)
-        check({cast(input({from, {50}}, 0), to)});
+      for (DType to : all_types) check({cast(input({from, {50}}, 0), to)});
   }
   TEST_CASE("casts round once, truncate and saturate") {
     auto odd = [](const Value&, int64_t i) {
-      constexpr double values[] = {0.5, -0.5, 1.9999, -1.9999, 65519.99, 65520, 1e30, -1e30, 3.4e38, 1e-40,
-                                   5.9e-8, 2.98e-8, 2.981e-8, 1 + 0x1p-8, 1 + 0x1p-8 + 0x1p-40, 1 + 0x3p-9,
-                                   1 + 0x1p-11, 1 + 0x1p-11 + 0x1p-45, 2147483647, 2147483648, -2147483649.0,
-                                   INFINITY, -INFINITY, -0.0, 127.5, 128, 255.9, 256, -1};
+      constexpr double values[] = {0.5,        -0.5,        1.9999,
+                                   -1.9999,    65519.99,    65520,
+                                   1e30,       -1e30,       3.4e38,
+                                   1e-40,      5.9e-8,      2.98e-8,
+                                   2.981e-8,   1 + 0x1p-8,  1 + 0x1p-8 + 0x1p-40,
+                                   1 + 0x3p-9, 1 + 0x1p-11, 1 + 0x1p-11 + 0x1p-45,
+                                   2147483647, 2147483648,  -2147483649.0,
+                                   INFINITY,   -INFINITY,   -0.0,
+                                   127.5,      128,         255.9,
+                                   256,        -1};
       return values[i % std::size(values)];
     };
     for (DType from : {DType::f32, DType::f64, DType::bf16, DType::f16})
-      for (DType to : {DType::f16, DType::bf16, DType::f32}) check({cast(input({from, {64}}, 0), to)}, 0, odd);
+      for (DType to : {DType::f16, DType::bf16, DType::f32})
+        check({cast(input({from, {64}}, 0), to)}, 0, odd);
     Value nan = cast(input({DType::f64, {20}}, 0), DType::i32);
     check({nan}, 0, [](const Value&, int64_t i) { return i % 2 == 0 ? 3e9 : -3e9; });
   }
   TEST_CASE("reductions in every type") {
     for (DType type : all_types) {
       Value x = input({type, {20, 45}}, 0);
-      double tolerance = type == DType::f16 || type == DType::bf16 ? 0.02 : is_float(type) ? 1e-5 : 0;
+      double tolerance = type == DType::f16 || type == DType::bf16 ? 0.02
+                         : is_float(type)                          ? 1e-5
+                                                                   : 0;
       for (int axis : {0, 1}) {
         check({max(x, over({axis})), min(x, over({axis}))});
         if (type == DType::boolean) continue;
@@ -70,7 +79,8 @@ TEST_SUITE("codegen types") {
   }
   TEST_CASE("sums of 16-bit floats accumulate in float32") {
     auto ones = [](const Value&, int64_t) { return 1.0; };
-    for (DType type : {DType::f16, DType::bf16}) check({sum(input({type, {4096, 2}}, 0), over({0}))}, 0, ones);
+    for (DType type : {DType::f16, DType::bf16})
+      check({sum(input({type, {4096, 2}}, 0), over({0}))}, 0, ones);
   }
   TEST_CASE("pads with a value, along any axis") {
     for (DType type : {DType::f32, DType::bf16, DType::i8, DType::boolean}) {
@@ -85,9 +95,11 @@ TEST_SUITE("codegen types") {
     check({pad(transpose(x), {2, 1}, {1, 2}, 5)});
   }
   TEST_CASE("concatenates along any axis") {
-    std::vector<Value> rows{input({DType::f32, {2, 21}}, 0), input({DType::f32, {3, 21}}, 1), input({DType::f32, {1, 21}}, 2)};
+    std::vector<Value> rows{input({DType::f32, {2, 21}}, 0), input({DType::f32, {3, 21}}, 1),
+                            input({DType::f32, {1, 21}}, 2)};
     check({concat(rows, 0)});
-    std::vector<Value> columns{input({DType::f32, {4, 21}}, 0), input({DType::f32, {4, 1}}, 1), input({DType::f32, {4, 64}}, 2)};
+    std::vector<Value> columns{input({DType::f32, {4, 21}}, 0), input({DType::f32, {4, 1}}, 1),
+                               input({DType::f32, {4, 64}}, 2)};
     check({relu(concat(columns, 1))});
     std::vector<Value> computed{exp(columns[0]), columns[2] * 2.0};
     check({concat(computed, 1)}, 1e-6);
@@ -102,7 +114,9 @@ TEST_SUITE("codegen types") {
     check({gather(transpose(table), ids, 0)}, 0, fill);
     check({gather(input({DType::bf16, {7}}, 0), input({DType::i32, {100}}, 1), 0)}, 0, fill);
     check({gather(input({DType::f64, {3, 7, 6}}, 0), input({DType::u8, {4}}, 1), 1)}, 0,
-          [](const Value& leaf, int64_t i) { return is_integer(leaf.dtype()) ? i * 2.0 : test::spread(leaf, i); });
+          [](const Value& leaf, int64_t i) {
+            return is_integer(leaf.dtype()) ? i * 2.0 : test::spread(leaf, i);
+          });
     check({sum(gather(table, ids, 0), over({1}))}, 1e-5, fill);
   }
   TEST_CASE("indices along axes") {

@@ -1,11 +1,13 @@
-// The f32 functions of vector_math.cpp against libm in double: sampled, and (slow) on all 2^32 inputs.
-#include <doctest/doctest.h>
-
+// The f32 functions of vector_math.cpp against libm in double: sampled, and (slow) on all 2^32
+// inputs.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
 #include "weft/base/parallel.h"
@@ -21,9 +23,15 @@ struct Function {
   double ulps;
 };
 constexpr Function functions[] = {
-    {"exp", exp, std::exp, 2},       {"expm1", expm1, std::expm1, 2}, {"log", log, std::log, 2},
-    {"log1p", log1p, std::log1p, 2}, {"tanh", tanh, std::tanh, 2},    {"erf", erf, std::erf, 2},
-    {"sin", sin, std::sin, 2},       {"cos", cos, std::cos, 2},       {"sqrt", sqrt, std::sqrt, 0.5001},
+    {"exp", exp, std::exp, 2},
+    {"expm1", expm1, std::expm1, 2},
+    {"log", log, std::log, 2},
+    {"log1p", log1p, std::log1p, 2},
+    {"tanh", tanh, std::tanh, 2},
+    {"erf", erf, std::erf, 2},
+    {"sin", sin, std::sin, 2},
+    {"cos", cos, std::cos, 2},
+    {"sqrt", sqrt, std::sqrt, 0.5001},
     {"rsqrt", rsqrt, [](double x) { return 1 / std::sqrt(x); }, 2},
 };
 
@@ -32,7 +40,10 @@ double ulps_apart(float got, double want) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
   auto nearest = static_cast<float>(want);
   if (got == nearest) return 0;
-  if (std::isinf(nearest) || std::isinf(got)) return std::isinf(nearest) && std::isinf(got) ? INFINITY : std::fabs(std::fabs(want) - 0x1p128) < 0x1p106 ? 1 : INFINITY;
+  if (std::isinf(nearest) || std::isinf(got))
+    return std::isinf(nearest) && std::isinf(got)           ? INFINITY
+           : std::fabs(std::fabs(want) - 0x1p128) < 0x1p106 ? 1
+                                                            : INFINITY;
   int exponent = std::max(std::ilogb(nearest == 0 ? 0x1p-149 : nearest), -126);
   return std::fabs(got - want) / std::ldexp(1.0, exponent - 23);
 }
@@ -61,11 +72,13 @@ std::pair<double, float> worst(const Function& function, uint64_t first, uint64_
     for (int64_t part = begin; part < end; ++part)
       for (int64_t block = part; block < blocks; block += thread_count()) {
         for (size_t i = 0; i < x.size(); ++i)
-          x[i] = std::bit_cast<float>(static_cast<uint32_t>(first + (static_cast<uint64_t>(block) * x.size() + i) * step));
+          x[i] = std::bit_cast<float>(
+              static_cast<uint32_t>(first + (static_cast<uint64_t>(block) * x.size() + i) * step));
         evaluate(x.data(), y.data());
         for (size_t i = 0; i < x.size(); ++i) {
           double error = ulps_apart(y[i], function.exact(x[i]));
-          if (error > found[static_cast<size_t>(part)].first) found[static_cast<size_t>(part)] = {error, x[i]};
+          if (error > found[static_cast<size_t>(part)].first)
+            found[static_cast<size_t>(part)] = {error, x[i]};
         }
       }
   });
@@ -77,14 +90,15 @@ TEST_SUITE("codegen maths") {
   TEST_CASE("functions of f32 are within 2 ULP on a million inputs") {
     for (const Function& function : functions) {
       auto [error, at] = worst(function, 1234567 % 4096, 4096);
-      INFO(function.name << ": " << error << " ULP at " << at);
-      MESSAGE(function.name << ": " << error << " ULP at " << at);
+      INFO(std::string(function.name) << ": " << error << " ULP at " << at);
       CHECK(error <= function.ulps);
     }
   }
   TEST_CASE("pow of f32 is within 2 ULP, special cases included") {
-    constexpr float specials[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, INFINITY, -INFINITY,
-                                  NAN, 1e-40f, -1e-40f, 1e30f, 16777216.0f, 16777217.0f, 0.33f, 2.5f, -2.5f};
+    constexpr float specials[] = {0.0f,  -0.0f,  1.0f,    -1.0f, 2.0f,        -2.0f,
+                                  3.0f,  -3.0f,  0.5f,    -0.5f, INFINITY,    -INFINITY,
+                                  NAN,   1e-40f, -1e-40f, 1e30f, 16777216.0f, 16777217.0f,
+                                  0.33f, 2.5f,   -2.5f};
     constexpr int64_t many = std::size(specials), random = 200000;
     std::vector<float> x, y;
     for (float a : specials)
@@ -103,8 +117,10 @@ TEST_SUITE("codegen maths") {
     void* results[] = {z.data()};
     run_kernel(kernel, operands.data(), results, nullptr);
     for (size_t i = 0; i < x.size(); ++i) {
-      double error = ulps_apart(z[i], std::pow(static_cast<double>(x[i]), static_cast<double>(y[i])));
-      if (error > 2) FAIL_CHECK("pow(" << x[i] << ", " << y[i] << ") = " << z[i] << ": " << error << " ULP");
+      double error =
+          ulps_apart(z[i], std::pow(static_cast<double>(x[i]), static_cast<double>(y[i])));
+      if (error > 2)
+        FAIL_CHECK("pow(" << x[i] << ", " << y[i] << ") = " << z[i] << ": " << error << " ULP");
     }
   }
 }
@@ -113,7 +129,7 @@ TEST_SUITE("slow codegen maths") {
   TEST_CASE("functions of f32 are within 2 ULP on all inputs") {
     for (const Function& function : functions) {
       auto [error, at] = worst(function, 0, 1);
-      MESSAGE(function.name << ": " << error << " ULP at " << at);
+      MESSAGE(std::string(function.name) << ": " << error << " ULP at " << at);
       CHECK(error <= function.ulps);
     }
   }

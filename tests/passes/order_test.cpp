@@ -81,7 +81,7 @@ Plan shuffled(const Plan& plan, Random& random) {
 
 Plan scheduled(const Graph& graph, const KernelLibrary& library, std::vector<std::string> skip) {
   PassOptions options{.library = &library, .threads = 2, .skip = std::move(skip)};
-  Graph step = split_reductions(simplify(decompose(graph, options), options), options);
+  Graph step = simplify(decompose(graph, options), options);
   return alias_state(schedule(step, options), options);
 }
 

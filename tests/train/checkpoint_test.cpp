@@ -1,10 +1,10 @@
 #include "weft/train/checkpoint.h"
 
-#include <doctest/doctest.h>
-#include <sys/resource.h>
-
 #include <csignal>
 #include <filesystem>
+#include <sys/resource.h>
+
+#include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
 
@@ -13,7 +13,8 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-constexpr const char* state_files[] = {"model.safetensors", "state-optimizer.safetensors", "data.json", "rng.json"};
+constexpr const char* state_files[] = {"model.safetensors", "state-optimizer.safetensors",
+                                       "data.json", "rng.json"};
 
 void check_equal(const std::string& a, const std::string& b) {
   for (const char* file : state_files) {
@@ -51,9 +52,7 @@ std::string damaged(const std::string& checkpoint, const std::string& file, Dama
   return error_of([&] { train::verify_checkpoint(copy.file("step-00000002")); });
 }
 
-train::Recipe two_steps() {
-  return sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
-}
+train::Recipe two_steps() { return sums_recipe("train: {steps: 2, global_batch_size: 4}\n"); }
 }  // namespace
 
 TEST_CASE("a language model that was stopped and resumed is bit-equal to one that never stopped") {
@@ -65,9 +64,10 @@ TEST_CASE("a language model that was stopped and resumed is bit-equal to one tha
 
 TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {
   TemporaryFolder data;
-  check_resume(images_recipe(data, "train: {epochs: 12, global_batch_size: 12, micro_batch_size: 6}\n"
-                                   "eval: {every: epoch}\n"
-                                   "checkpoint: {best: accuracy}\n"),
+  check_resume(images_recipe(data,
+                             "train: {epochs: 12, global_batch_size: 12, micro_batch_size: 6}\n"
+                             "eval: {every: epoch}\n"
+                             "checkpoint: {best: accuracy}\n"),
                {11, 40});
 }
 
@@ -75,8 +75,9 @@ TEST_CASE("a checkpoint holds what it promises, and its manifest is right") {
   TemporaryFolder folder;
   train::TrainResult result = train_in(folder, two_steps());
   train::verify_checkpoint(result.checkpoint);
-  for (const char* file : {"model.safetensors", "config.json", "vocabulary.json", "state-optimizer.safetensors",
-                           "data.json", "rng.json", "recipe.yaml", "MANIFEST.json"})
+  for (const char* file :
+       {"model.safetensors", "config.json", "vocabulary.json", "state-optimizer.safetensors",
+        "data.json", "rng.json", "recipe.yaml", "MANIFEST.json"})
     CHECK(fs::exists(result.checkpoint + "/" + file));
   CHECK(result.checkpoint.ends_with("checkpoints/step-00000002"));
   CHECK(train::find_checkpoint(result.run_folder) == result.checkpoint);
@@ -87,12 +88,14 @@ TEST_CASE("a checkpoint holds what it promises, and its manifest is right") {
 TEST_CASE("whatever is wrong with a checkpoint names the file") {
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, two_steps()).checkpoint;
-  for (std::string file : {"model.safetensors", "config.json", "state-optimizer.safetensors", "data.json", "rng.json",
-                           "recipe.yaml", "vocabulary.json"}) {
+  for (std::string file : {"model.safetensors", "config.json", "state-optimizer.safetensors",
+                           "data.json", "rng.json", "recipe.yaml", "vocabulary.json"}) {
     INFO(file);
     std::string gone = damaged(checkpoint, file, [](const std::string& path) { fs::remove(path); });
     CHECK(gone.find(file + " is missing") != std::string::npos);
-    std::string cut = damaged(checkpoint, file, [](const std::string& path) { fs::resize_file(path, fs::file_size(path) - 1); });
+    std::string cut = damaged(checkpoint, file, [](const std::string& path) {
+      fs::resize_file(path, fs::file_size(path) - 1);
+    });
     CHECK(cut.find(file + " has ") != std::string::npos);
     std::string flipped = damaged(checkpoint, file, [](const std::string& path) {
       std::string bytes = contents_of(path);
@@ -102,11 +105,14 @@ TEST_CASE("whatever is wrong with a checkpoint names the file") {
     CHECK(flipped.find(file + " is damaged") != std::string::npos);
     CHECK(flipped.starts_with("checkpoint: "));
   }
-  CHECK(damaged(checkpoint, "MANIFEST.json", [](const std::string& path) { fs::remove(path); }).find("MANIFEST.json is missing") !=
-        std::string::npos);
-  for (std::string bad : {"", "{", "[]", "{\"format\": 2}", "{\"format\": 1, \"files\": {\"../x\": {\"bytes\": 1, \"xxh3\": \"0\"}}}",
+  CHECK(damaged(checkpoint, "MANIFEST.json", [](const std::string& path) {
+          fs::remove(path);
+        }).find("MANIFEST.json is missing") != std::string::npos);
+  for (std::string bad : {"", "{", "[]", "{\"format\": 2}",
+                          "{\"format\": 1, \"files\": {\"../x\": {\"bytes\": 1, \"xxh3\": \"0\"}}}",
                           "{\"format\": 1, \"files\": 3}"}) {
-    std::string message = damaged(checkpoint, "MANIFEST.json", [&](const std::string& path) { std::ofstream(path) << bad; });
+    std::string message = damaged(checkpoint, "MANIFEST.json",
+                                  [&](const std::string& path) { std::ofstream(path) << bad; });
     INFO(message);
     CHECK(message.starts_with("checkpoint: "));
     CHECK(message.find("MANIFEST.json") != std::string::npos);
@@ -117,17 +123,38 @@ TEST_CASE("a checkpoint of another model says what differs") {
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, two_steps()).checkpoint;
   train::Recipe other = two_steps();
-  other.set("model.config", "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0.1}", "test");
+  other.set("model.config",
+            "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0.1}",
+            "test");
   train::Experiment experiment = train::make_experiment(other);
   std::string message = error_of([&] { train::load_model(checkpoint, experiment); });
-  CHECK(message.find("another model: hidden_size is 16 there and 32 in the recipe") != std::string::npos);
+  CHECK(message.find("another model: hidden_size is 16 there and 32 in the recipe") !=
+        std::string::npos);
+}
+
+TEST_CASE("a run goes on only as what it was") {
+  TemporaryFolder folder;
+  train_in(folder, two_steps());
+  auto message = [&](const std::string& key, const std::string& value) {
+    train::Recipe other = two_steps();
+    other.set(key, value, "test");
+    other.set("train.steps", "3", "test");
+    return error_of([&] { train_in(folder, other, true); });
+  };
+  CHECK(message("seed", "1").find("seed is 0 there and 1 in the recipe") != std::string::npos);
+  CHECK(message("train.global_batch_size", "8").find("train.global_batch_size is 4 there and 8") !=
+        std::string::npos);
+  CHECK(message("optimizer.name", "sgd").find("optimizer.name is adamw there and sgd") !=
+        std::string::npos);
+  CHECK(message("log.every", "7") == "none");
 }
 
 TEST_CASE("only the newest checkpoints stay, and the best") {
   TemporaryFolder folder;
-  auto recipe = images_recipe(folder, "train: {steps: 12, global_batch_size: 12}\n"
-                                      "eval: {every: 3}\n"
-                                      "checkpoint: {every: 1, keep_last: 2, best: loss}\n");
+  auto recipe = images_recipe(folder,
+                              "train: {steps: 12, global_batch_size: 12}\n"
+                              "eval: {every: 3}\n"
+                              "checkpoint: {every: 1, keep_last: 2, best: loss}\n");
   train::TrainResult result = train_in(folder, recipe);
   auto all = train::list_checkpoints(result.run_folder);
   REQUIRE(all.size() >= 2);

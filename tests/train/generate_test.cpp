@@ -1,9 +1,9 @@
 #include "weft/train/generate.h"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <map>
+
+#include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
 
@@ -20,15 +20,17 @@ TEST_CASE("logits after a text are those of its last position, whatever fills th
   train::Experiment experiment = small_model();
   train::Generator generator(experiment, "cpu");
   std::vector<int32_t> tokens = experiment.vocabulary->encode("12+34=");
-  CompiledStep whole([&](std::span<const Tensor> in) { return std::vector{(*experiment.model)(in[0])}; },
-                     {.mode = Mode::eval, .device = "cpu"});
+  CompiledStep whole(
+      [&](std::span<const Tensor> in) { return std::vector{(*experiment.model)(in[0])}; },
+      {.mode = Mode::eval, .device = "cpu"});
   for (size_t length = 1; length <= tokens.size(); ++length) {
     std::vector<double> found = generator.next_logits(std::span(tokens).first(length));
     std::vector<int64_t> ids(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
     std::vector<double> all =
         whole.run(std::array{tensor(ids, {1, static_cast<int64_t>(length)})})[0].to_doubles();
     std::vector<double> last(all.end() - static_cast<std::ptrdiff_t>(found.size()), all.end());
-    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(last[i]).epsilon(1e-5));
+    for (size_t i = 0; i < found.size(); ++i)
+      CHECK(found[i] == doctest::Approx(last[i]).epsilon(1e-5));
   }
 }
 
@@ -44,7 +46,8 @@ TEST_CASE("tokens are drawn as the logits say") {
   std::vector<double> logits = {std::log(0.5), std::log(0.3), std::log(0.15), std::log(0.05)};
   auto frequencies = [&](const train::GenerateOptions& options) {
     std::map<int32_t, double> counts;
-    for (int64_t i = 0; i < 20000; ++i) counts[train::choose_token(logits, options, i)] += 1 / 20000.0;
+    for (int64_t i = 0; i < 20000; ++i)
+      counts[train::choose_token(logits, options, i)] += 1 / 20000.0;
     return counts;
   };
   auto all = frequencies({});
@@ -67,12 +70,14 @@ TEST_CASE("text is the same for one seed, ends at the stop, and comes piece by p
   train::Generator generator(experiment, "cpu");
   std::string pieces;
   train::GenerateOptions options{.max_new_tokens = 20, .seed = 5};
-  std::string text = generator.generate("1+", options, [&](std::string_view piece) { pieces += piece; });
+  std::string text =
+      generator.generate("1+", options, [&](std::string_view piece) { pieces += piece; });
   CHECK(text.size() == 20);
   CHECK(pieces == text);
   CHECK(generator.generate("1+", options) == text);
   options.stop = text.substr(7, 1);
   CHECK(generator.generate("1+", options) == text.substr(0, text.find(options.stop)));
-  CHECK(error_of([&] { generator.generate("", options); }) == "usage: a prompt has at least one character.");
+  CHECK(error_of([&] { generator.generate("", options); }) ==
+        "usage: a prompt has at least one character.");
   CHECK(error_of([&] { generator.generate("x", options); }).starts_with("data: "));
 }

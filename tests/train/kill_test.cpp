@@ -1,12 +1,12 @@
 // Checkpoints under kill -9: whatever the moment, what is there is whole and the run goes on.
-#include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
 #include "weft/base/philox.h"
@@ -20,8 +20,9 @@ constexpr const char* folder_variable = "WEFT_TEST_KILLED_RUN";
 constexpr int rounds = 20;
 
 train::Recipe killed_recipe() {
-  return sums_recipe("name: killed\ntrain: {steps: 1000000, global_batch_size: 2}\n"
-                     "eval: {every: 1000000}\n");
+  return sums_recipe(
+      "name: killed\ntrain: {steps: 1000000, global_batch_size: 2}\n"
+      "eval: {every: 1000000}\n");
 }
 
 pid_t start_child(const std::string& runs) {
@@ -43,7 +44,8 @@ TEST_SUITE("slow kill") {
     train::train(recipe, {.runs = runs, .resume = true, .quiet = true});
   }
 
-  TEST_CASE("twenty kills in the midst of saving leave whole checkpoints that the run goes on from") {
+  TEST_CASE(
+      "twenty kills in the midst of saving leave whole checkpoints that the run goes on from") {
     TemporaryFolder folder;
     int64_t last = 0;
     for (int round = 0; round < rounds; ++round) {
@@ -56,7 +58,8 @@ TEST_SUITE("slow kill") {
       auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       while (newest() <= last && std::chrono::steady_clock::now() < give_up)
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      std::this_thread::sleep_for(std::chrono::microseconds(philox_word({.seed = 1, .step = round}, 0) % 50000));
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(philox_word({.seed = 1, .step = round}, 0) % 50000));
       kill(child, SIGKILL);
       int status = 0;
       waitpid(child, &status, 0);

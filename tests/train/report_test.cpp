@@ -1,8 +1,8 @@
 #include "weft/train/report.h"
 
-#include <doctest/doctest.h>
-
 #include <numeric>
+
+#include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
 #include "weft/train/trainer.h"
@@ -11,11 +11,21 @@ using namespace weft;
 using namespace weft::test;
 
 TEST_CASE("lines read as documented") {
-  train::StepLine line{.step = 120, .steps = 2000, .loss = 1.83421, .grad_norm = 0.7249, .lr = 3e-4,
-                       .units_per_s = 21432, .unit = "tok/s", .mfu = 0.6124, .used_bytes = size_t{812} << 20,
-                       .planned_bytes = size_t{812} << 20, .data_share = 0.003, .eta_seconds = 131};
+  train::StepLine line{.step = 120,
+                       .steps = 2000,
+                       .loss = 1.83421,
+                       .grad_norm = 0.7249,
+                       .lr = 3e-4,
+                       .units_per_s = 21432,
+                       .unit = "tok/s",
+                       .mfu = 0.6124,
+                       .used_bytes = size_t{812} << 20,
+                       .planned_bytes = size_t{812} << 20,
+                       .data_share = 0.003,
+                       .eta_seconds = 131};
   CHECK(train::to_line(line) ==
-        "step 120/2000  loss 1.8342  grad_norm 0.72  lr 3.0e-4  21.4k tok/s  mfu 61.2%  mem 812/812 MiB  data 0.3%"
+        "step 120/2000  loss 1.8342  grad_norm 0.72  lr 3.0e-4  21.4k tok/s  mfu 61.2%  mem "
+        "812/812 MiB  data 0.3%"
         "  eta 02:11");
   line.mfu = 0;
   CHECK(train::to_line(line).find("mfu") == std::string::npos);
@@ -42,7 +52,8 @@ TEST_CASE("numbers are short and right at the edges") {
 
 TEST_CASE("tables of memory and work add up to the plan") {
   TemporaryFolder folder;
-  auto planned = train::plan_run(images_recipe(folder, "train: {steps: 3, global_batch_size: 12}\n"));
+  auto planned =
+      train::plan_run(images_recipe(folder, "train: {steps: 3, global_batch_size: 12}\n"));
   for (const train::StepReport& step : planned->report.step_reports) {
     size_t memory = 0;
     for (auto& [category, bytes] : train::memory_by_category(*step.plan)) memory += bytes;
@@ -68,6 +79,7 @@ TEST_CASE("planned time is what the slower of work and traffic takes") {
   plan.steps[0].bytes = 10;
   plan.steps[1].flops = 10;
   plan.steps[1].bytes = 400;
-  CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) == doctest::Approx(10 + 20));
+  CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) ==
+        doctest::Approx(10 + 20));
   CHECK(train::planned_seconds(plan, {}) == 0);
 }

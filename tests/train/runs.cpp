@@ -1,7 +1,7 @@
 #include "tests/train/runs.h"
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <sstream>
 #include <thread>
 
@@ -19,7 +19,8 @@ std::string big_endian(uint32_t value) {
 }
 
 void write_images(const TemporaryFolder& folder, const std::string& split, uint32_t count) {
-  std::string images = std::string("\0\0\x08\x03", 4) + big_endian(count) + big_endian(side) + big_endian(side);
+  std::string images =
+      std::string("\0\0\x08\x03", 4) + big_endian(count) + big_endian(side) + big_endian(side);
   std::string labels = std::string("\0\0\x08\x01", 4) + big_endian(count);
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t label = philox_word({.seed = 3, .stream = static_cast<int64_t>(split.size())}, i) % 4;
@@ -56,15 +57,20 @@ model: {{layers: [{{conv2d: {{out_channels: 4, kernel_size: 3, padding: 1}}}}, b
 data: {{format: idx, path: {}, transforms: [{{random_crop: {{padding: 1}}}}]}}
 optimizer: {{name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0}}
 log: {{every: 1}}
-)", folder.path()) + more);
+)",
+                               folder.path()) +
+                   more);
 }
 
-train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe, bool resume) {
+train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
+                            bool resume) {
   return train::train(recipe, {.runs = folder.file("runs"), .resume = resume, .quiet = true});
 }
 
-SignalAt::SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe, int lines)
-    : watcher_([=, log = folder.file("runs") + "/" + recipe.text("name") + "/log.jsonl"](std::stop_token stop) {
+SignalAt::SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe,
+                   int lines)
+    : watcher_([=, log = folder.file("runs") + "/" + recipe.text("name") +
+                         "/log.jsonl"](std::stop_token stop) {
         while (static_cast<int>(lines_of(log).size()) < lines) {
           if (stop.stop_requested()) return;
           std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -19,7 +19,8 @@ train::Recipe sums_recipe(const std::string& more = "");
 train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more = "");
 
 // Trains quietly under `folder`.
-train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe, bool resume = false);
+train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
+                            bool resume = false);
 
 // Raises a signal in this process once the log of the run in `folder` has `lines` lines.
 class SignalAt {

@@ -1,10 +1,10 @@
 #include "weft/train/signals.h"
 
-#include <doctest/doctest.h>
+#include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
+#include <doctest/doctest.h>
 
 using namespace weft;
 
@@ -20,7 +20,10 @@ TEST_CASE("the first SIGINT and SIGTERM ask to stop, SIGUSR1 asks once to save")
 }
 
 TEST_CASE("a new run begins with no request") {
-  { train::Signals first; std::raise(SIGINT); }
+  {
+    train::Signals first;
+    std::raise(SIGINT);
+  }
   train::Signals second;
   CHECK(!second.stop_requested());
 }

@@ -1,8 +1,8 @@
 #include "weft/train/steps.h"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
+
+#include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
@@ -13,11 +13,13 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-constexpr const char* no_dropout = "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}";
+constexpr const char* no_dropout =
+    "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}";
 
 // All parameters after three updates of 24 sums each.
 std::vector<double> parameters_after(const std::string& micro_batch, const std::string& optimizer) {
-  auto recipe = sums_recipe("train: {steps: 3, global_batch_size: 24, precision: fp64, grad_clip: 0.5}\n");
+  auto recipe =
+      sums_recipe("train: {steps: 3, global_batch_size: 24, precision: fp64, grad_clip: 0.5}\n");
   recipe.set("model.config", no_dropout, "test");
   recipe.set("train.micro_batch_size", micro_batch, "test");
   recipe.set("optimizer.name", optimizer, "test");
@@ -47,8 +49,9 @@ struct Expected {
   double loss = 0, right = 0, count = 0, rows = 0, whole = 0;
 };
 Expected by_loops(const train::Experiment& experiment) {
-  CompiledStep logits_step([&](std::span<const Tensor> in) { return std::vector{(*experiment.model)(in[0])}; },
-                           {.mode = Mode::eval, .device = "cpu"});
+  CompiledStep logits_step(
+      [&](std::span<const Tensor> in) { return std::vector{(*experiment.model)(in[0])}; },
+      {.mode = Mode::eval, .device = "cpu"});
   data::Loader loader(experiment.validation, {.batch_size = 1});
   Expected expected;
   for (data::Batch batch; loader.next(batch);) {
@@ -76,10 +79,12 @@ Expected by_loops(const train::Experiment& experiment) {
 
 TEST_CASE("an update in several passes equals one in a single pass, whatever counts in each") {
   for (const char* optimizer : {"adamw", "sgd"}) {
-    std::vector<double> whole = parameters_after("24", optimizer), split = parameters_after("4", optimizer);
+    std::vector<double> whole = parameters_after("24", optimizer),
+                        split = parameters_after("4", optimizer);
     REQUIRE(whole.size() == split.size());
     double difference = 0;
-    for (size_t i = 0; i < whole.size(); ++i) difference = std::max(difference, std::abs(whole[i] - split[i]));
+    for (size_t i = 0; i < whole.size(); ++i)
+      difference = std::max(difference, std::abs(whole[i] - split[i]));
     INFO(optimizer);
     CHECK(difference < (std::string(optimizer) == "sgd" ? 1e-12 : 1e-7));
   }

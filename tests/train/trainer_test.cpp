@@ -1,9 +1,12 @@
 #include "weft/train/trainer.h"
 
-#include <doctest/doctest.h>
-
 #include <csignal>
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/train/runs.h"
@@ -17,14 +20,16 @@ using nlohmann::json;
 namespace {
 std::vector<json> log_of(const train::TrainResult& result) {
   std::vector<json> entries;
-  for (const std::string& line : lines_of(result.run_folder + "/log.jsonl")) entries.push_back(json::parse(line));
+  for (const std::string& line : lines_of(result.run_folder + "/log.jsonl"))
+    entries.push_back(json::parse(line));
   return entries;
 }
 }  // namespace
 
 TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints") {
   TemporaryFolder folder;
-  auto recipe = images_recipe(folder, "train: {epochs: 12, global_batch_size: 12}\nname: quarters\n");
+  auto recipe =
+      images_recipe(folder, "train: {epochs: 12, global_batch_size: 12}\nname: quarters\n");
   train::TrainResult result = train_in(folder, recipe);
   CHECK(result.exit_code == 0);
   CHECK(result.step == 96);
@@ -38,10 +43,12 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
 
   std::vector<json> log = log_of(result);
   auto steps = std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("step"); });
-  auto evaluations = std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("eval_step"); });
+  auto evaluations =
+      std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("eval_step"); });
   CHECK(steps == 96);
   CHECK(evaluations == 12);
-  for (const char* name : {"loss", "grad_norm", "lr", "img/s", "mem", "data", "eta"}) CHECK(log[0].contains(name));
+  for (const char* name : {"loss", "grad_norm", "lr", "img/s", "mem", "data", "eta"})
+    CHECK(log[0].contains(name));
   CHECK(log.back()["planned_arena"] == log.back()["used_arena"]);
   CHECK(log.back()["planned_arena"] == plan["arena_bytes"]);
 }
@@ -67,9 +74,21 @@ TEST_CASE("a run that exists is neither touched nor mixed with another") {
   CHECK(message.find("--resume") != std::string::npos);
 
   recipe.set("train.steps", "1", "test");
-  train::TrainResult second = train::train(recipe, {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
+  train::TrainResult second =
+      train::train(recipe, {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
   CHECK(train::list_checkpoints(second.run_folder).size() == 1);
   CHECK(train::list_checkpoints(second.run_folder)[0].step == 1);
+}
+
+TEST_CASE("a run that another process trains is left alone") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
+  train::TrainResult first = train_in(folder, recipe);
+  int other = open(first.run_folder.c_str(), O_RDONLY);  // as another process would hold it
+  REQUIRE(flock(other, LOCK_EX) == 0);
+  std::string message = error_of([&] { train_in(folder, recipe, true); });
+  close(other);
+  CHECK(message == "usage: run " + first.run_folder + " is being trained by another process.");
 }
 
 TEST_CASE("a finished run that is resumed does nothing more, and one made longer goes on") {
@@ -85,9 +104,10 @@ TEST_CASE("a finished run that is resumed does nothing more, and one made longer
 
 TEST_CASE("a loss that is not finite ends the run with the step, and no such state is saved") {
   TemporaryFolder folder;
-  auto recipe = images_recipe(folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
+  auto recipe = images_recipe(
+      folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
   recipe.set("optimizer.lr", "100", "test");
-  recipe.set("optimizer.momentum", "1", "test");
+  recipe.set("optimizer.momentum", "0.9", "test");
   recipe.set("optimizer.weight_decay", "10", "test");
   std::string message = error_of([&] { train_in(folder, recipe); });
   INFO(message);
@@ -102,9 +122,10 @@ TEST_CASE("a loss that is not finite ends the run with the step, and no such sta
 
 TEST_CASE("the step of a non-finite loss is right even where no line was due") {
   TemporaryFolder folder;
-  auto recipe = images_recipe(folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
+  auto recipe = images_recipe(
+      folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
   recipe.set("optimizer.lr", "100", "test");
-  recipe.set("optimizer.momentum", "1", "test");
+  recipe.set("optimizer.momentum", "0.9", "test");
   recipe.set("optimizer.weight_decay", "10", "test");
   std::string each = error_of([&] { train_in(folder, recipe); });
   recipe.set("name", "rarely", "test");
@@ -117,14 +138,16 @@ TEST_CASE("the step of a non-finite loss is right even where no line was due") {
 TEST_CASE("a run stops early when it is good enough, or no longer gets better") {
   TemporaryFolder folder;
   SUBCASE("the target") {
-    auto recipe = images_recipe(folder, "train: {epochs: 100, global_batch_size: 12}\neval: {target: 0.8}\n");
+    auto recipe =
+        images_recipe(folder, "train: {epochs: 100, global_batch_size: 12}\neval: {target: 0.8}\n");
     train::TrainResult result = train_in(folder, recipe);
     CHECK(result.step < 100 * 8);
     CHECK(result.evaluation.accuracy >= 0.8);
     CHECK(train_in(folder, recipe, true).step == result.step);  // resuming does not go on
   }
   SUBCASE("patience") {
-    auto recipe = images_recipe(folder, "train: {epochs: 100, global_batch_size: 12}\neval: {early_stopping: 3}\n");
+    auto recipe = images_recipe(
+        folder, "train: {epochs: 100, global_batch_size: 12}\neval: {early_stopping: 3}\n");
     recipe.set("optimizer.lr", "0", "test");
     recipe.set("optimizer.momentum", "0", "test");
     train::TrainResult result = train_in(folder, recipe);
@@ -133,7 +156,8 @@ TEST_CASE("a run stops early when it is good enough, or no longer gets better") 
     std::erase_if(evaluations, [](auto& e) { return !e.contains("eval_step"); });
     REQUIRE(evaluations.size() >= 4);
     double best = evaluations[evaluations.size() - 4]["loss"];
-    for (size_t i = evaluations.size() - 3; i < evaluations.size(); ++i) CHECK(evaluations[i]["loss"] >= best);
+    for (size_t i = evaluations.size() - 3; i < evaluations.size(); ++i)
+      CHECK(evaluations[i]["loss"] >= best);
   }
 }
 
@@ -158,17 +182,22 @@ TEST_CASE("mistakes in a recipe are one line, before anything runs") {
     return error_of([&] { train_in(folder, recipe); });
   };
   CHECK(message("model.name", "gtp").starts_with("usage: [model] unknown model"));
-  CHECK(message("optimizer.momentum", "0.9").starts_with("usage: [optimizer] adamw has no momentum"));
-  CHECK(message("data.transforms", "[random_horizontal_flip]").starts_with("usage: recipe: data.transforms"));
+  CHECK(
+      message("optimizer.momentum", "0.9").starts_with("usage: [optimizer] adamw has no momentum"));
+  CHECK(message("data.transforms", "[random_horizontal_flip]")
+            .starts_with("usage: recipe: data.transforms"));
   CHECK(message("task", "classification").starts_with("usage: recipe: task is causal_lm"));
-  CHECK(message("train.global_batch_size", "1000000").starts_with("usage: recipe: train.global_batch_size"));
-  CHECK(message("train.micro_batch_size", "3").starts_with("usage: recipe: train.micro_batch_size"));
+  CHECK(message("train.global_batch_size", "1000000")
+            .starts_with("usage: recipe: train.global_batch_size"));
+  CHECK(
+      message("train.micro_batch_size", "3").starts_with("usage: recipe: train.micro_batch_size"));
   CHECK(!fs::exists(folder.file("runs")));
 }
 
 TEST_CASE("a plan is made without touching a device, and promises what the run then uses") {
   TemporaryFolder folder;
-  auto recipe = images_recipe(folder, "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n");
+  auto recipe =
+      images_recipe(folder, "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n");
   auto planned = train::plan_run(recipe, {.flops_per_s = 1e11, .bytes_per_s = 1e10});
   CHECK(planned->report.seconds > 0);
   CHECK(planned->report.accumulator_bytes == 4 * static_cast<size_t>(planned->report.parameters));

@@ -19,7 +19,7 @@ namespace detail {
 void throw_user_error(std::string message) {
   if (user_location.file != nullptr)
     message += fmt::format(" ({}:{})", file_name(user_location.file), user_location.line);
-  throw Error(ErrorKind::failed, message);
+  throw Error(ErrorKind::usage, message);
 }
 
 void throw_internal_error(const char* condition, std::string message, std::source_location where) {

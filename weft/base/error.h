@@ -1,6 +1,6 @@
 // Errors: what went wrong, in one line that a user can act on, and the exit code it maps to.
 //
-//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);   a user's mistake: throws Error
+//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);   a user's mistake: Error(usage)
 //   WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");   ours: throws InternalError
 //   throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}, expected 0x00000803.", path, m);
 #pragma once

@@ -26,7 +26,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   size_t best = most + 1;
   if (word.size() > 256) return found;
   for (std::string_view candidate : known)
-    if (size_t d = distance(word, candidate); d < best && d < candidate.size()) {
+    if (size_t d = distance(word, candidate); d < best && 2 * d <= word.size() + 1) {
       best = d;
       found = candidate;
     }

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// By Levenshtein's distance; empty where none is within `most` edits.
+// By Levenshtein's distance; empty where none is within `most` edits, or half of the word is wrong.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known,
                          size_t most = 3);
 

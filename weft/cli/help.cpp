@@ -9,16 +9,23 @@ namespace weft::cli {
 namespace {
 std::string heading(std::string_view text) { return paint(Colour::bold, text) + "\n"; }
 
-std::string options_text(const CLI::App& verb) {
+// "--resume, --no-resume", "--steps N"
+std::string flag_text(const CLI::Option& option) {
+  std::string text;
+  for (const std::string& name : option.get_snames()) text += fmt::format("-{}, ", name);
+  for (const std::string& name : option.get_lnames()) text += fmt::format("--{}, ", name);
+  text.erase(text.size() - 2);
+  std::string type = option.get_type_name();
+  type = type.substr(0, type.find(':'));  // what follows are its limits
+  return type.empty() ? text : text + " " + type;
+}
+
+std::string options_text(const CLI::App& verb, bool recipe_keys) {
   Table table({}, "  ");
-  for (const CLI::Option* option : verb.get_options()) {
-    if (option->get_positional() || option->get_group().empty()) continue;
-    std::string type = option->get_type_name();
-    std::string name = option->get_name(false, true);
-    for (size_t comma = name.find(','); comma != std::string::npos; comma = name.find(',', comma + 2))
-      name.insert(comma + 1, " ");
-    table.row({name + (type.empty() ? "" : " " + type), option->get_description()});
-  }
+  for (const CLI::Option* option : verb.get_options())
+    if (!option->get_positional()) table.row({flag_text(*option), option->get_description()});
+  if (recipe_keys)
+    table.row({"--section.key VALUE", "any key of the recipe (weft config reference lists them)"});
   return heading("Flags") + table.text();
 }
 
@@ -41,7 +48,7 @@ std::string verbs_text(const CLI::App& app) {
     for (const CLI::App* verb : verbs)
       if (verb->get_group() == group)
         table.row({fmt::format("{:<9}", verb->get_name()), verb->get_description()});
-    text += heading(group == "Subcommands" ? "Verbs" : group) + table.text() + "\n";
+    text += heading(app.get_parent() == nullptr ? group : "Verbs") + table.text() + "\n";
   }
   return text;
 }
@@ -64,9 +71,7 @@ class HelpFormatter : public CLI::FormatterBase {
   std::string make_help(const CLI::App* verb, std::string, CLI::AppFormatMode) const override {
     std::string text = verb->get_description() + "\n\n" + heading("Usage") + "  " +
                        usage_text(*verb) + (recipe_keys_ ? " [--section.key VALUE ...]" : "") + "\n\n" + positionals_text(*verb) + verbs_text(*verb) +
-                       options_text(*verb);
-    if (recipe_keys_)
-      text += "  --section.key VALUE   any key of the recipe (weft config reference lists them)\n";
+                       options_text(*verb, recipe_keys_);
     std::string examples = verb->get_footer();
     for (size_t end = examples.find('\n'); end != std::string::npos; end = examples.find('\n', end + 1))
       examples.insert(end + 1, "  ");

@@ -4,32 +4,69 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "weft/base/env.h"
 #include "weft/base/log.h"
 #include "weft/base/parallel.h"
 #include "weft/io/files.h"
 
+namespace fs = std::filesystem;
+
 namespace weft::cli {
 namespace {
-// Four numbers and what they were measured on, one line each.
-std::string file_text(const cpu::Peaks& peaks) {
-  return fmt::format("{} {} {} {}\n{}\n{} threads\n", peaks.f32, peaks.f64, peaks.bf16,
-                     peaks.bandwidth, cpu::this_machine().model, thread_count());
+constexpr double first_seconds = 0.1;                      // for each of the four peaks
+constexpr auto busy_for = std::chrono::minutes(10);        // then a busy machine is measured again
+
+// What the numbers were measured on.
+std::string machine_text() {
+  return fmt::format("{}, {} threads", cpu::this_machine().model, thread_count());
+}
+bool is_busy() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 && load > 0.5 * cpu::this_machine().cores;
 }
 
 std::string cache_file() { return cache_directory() + "/machine-peaks"; }
 
-std::optional<cpu::Peaks> cached() {
-  if (!std::filesystem::exists(cache_file())) return std::nullopt;
-  std::string text = io::read_file(cache_file(), 4096);
+struct Kept {
   cpu::Peaks peaks;
-  int fields = std::sscanf(text.c_str(), "%lf %lf %lf %lf", &peaks.f32, &peaks.f64, &peaks.bf16,
-                           &peaks.bandwidth);
-  if (fields != 4 || file_text(peaks) != text) return std::nullopt;  // of another machine
+  bool busy = false;
+};
+// Nullopt where nothing was kept, or that of another machine.
+std::optional<Kept> kept() {
+  if (!fs::exists(cache_file())) return std::nullopt;
+  std::istringstream file(io::read_file(cache_file(), 4096));
+  Kept result;
+  std::string load, machine;
+  file >> result.peaks.f32 >> result.peaks.f64 >> result.peaks.bf16 >> result.peaks.bandwidth >> load;
+  std::getline(file >> std::ws, machine);
+  if (!file || machine != machine_text()) return std::nullopt;
+  result.busy = load == "busy";
+  return result;
+}
+
+cpu::Peaks keep(cpu::Peaks peaks) {
+  if (auto earlier = kept()) {
+    peaks.f32 = std::max(peaks.f32, earlier->peaks.f32);
+    peaks.f64 = std::max(peaks.f64, earlier->peaks.f64);
+    peaks.bf16 = std::max(peaks.bf16, earlier->peaks.bf16);
+    peaks.bandwidth = std::max(peaks.bandwidth, earlier->peaks.bandwidth);
+  }
+  std::error_code ignored;
+  fs::create_directories(cache_directory(), ignored);
+  try {
+    io::write_file_atomically(cache_file(),
+                              fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16,
+                                          peaks.bandwidth, is_busy() ? "busy" : "quiet", machine_text()));
+  } catch (const Error& error) {
+    log::debug(1, "the peaks of this machine are not kept: {}", error.what());
+  }
   return peaks;
 }
 
@@ -39,7 +76,7 @@ std::optional<cpu::Peaks> measure_in_child() {
   if (pipe(ends) != 0) return std::nullopt;
   const pid_t child = fork();
   if (child == 0) {
-    cpu::Peaks peaks = cpu::measure_peaks();
+    cpu::Peaks peaks = cpu::measure_peaks(first_seconds);
     bool written = write(ends[1], &peaks, sizeof peaks) == sizeof peaks;
     _exit(written ? 0 : 1);
   }
@@ -51,30 +88,19 @@ std::optional<cpu::Peaks> measure_in_child() {
   return whole ? std::optional(peaks) : std::nullopt;
 }
 
-void keep(const cpu::Peaks& peaks) {
-  std::error_code ignored;
-  std::filesystem::create_directories(cache_directory(), ignored);
-  try {
-    io::write_file_atomically(cache_file(), file_text(peaks));
-  } catch (const Error& error) {
-    log::debug(1, "the peaks of this machine are not kept: {}", error.what());
-  }
-}
 }  // namespace
 
 cpu::Peaks machine_peaks() {
-  if (auto peaks = cached()) return *peaks;
-  auto peaks = measure_in_child();
-  if (!peaks) return {};
-  keep(*peaks);
-  return *peaks;
+  if (auto found = kept()) {
+    std::error_code gone;
+    auto age = fs::file_time_type::clock::now() - fs::last_write_time(cache_file(), gone);
+    if (!found->busy || age < busy_for) return found->peaks;
+  }
+  auto measured = measure_in_child();
+  return measured ? keep(*measured) : cpu::Peaks();
 }
 
-cpu::Peaks measure_machine_peaks(double seconds) {
-  cpu::Peaks peaks = cpu::measure_peaks(seconds / 4);
-  keep(peaks);
-  return peaks;
-}
+cpu::Peaks measure_machine_peaks(double seconds) { return keep(cpu::measure_peaks(seconds / 4)); }
 
 MachineSpec machine_spec() {
   cpu::Peaks peaks = machine_peaks();

@@ -83,13 +83,14 @@ int run(std::vector<std::string> arguments) {
   CLI::App app("weft plans, trains and runs neural networks.");
   Program program{app, take_recipe_flags(arguments)};
   app.set_help_flag("-h,--help", "this text");
+  app.allow_extras();
   bool wants_version = false;
   app.add_flag("--version", wants_version, "what this build is");
   app.formatter(make_help_formatter());
   add_run_verbs(program);
   add_record_verbs(program);
-  add_bench_verb(program);
   add_recipe_verbs(program);
+  add_bench_verb(program);
   add_machine_verbs(program);
 
   CLI::App* verb = find_verb(app, arguments);
@@ -113,7 +114,8 @@ int run(std::vector<std::string> arguments) {
   return program.chosen();
 }
 
-int report(std::string_view what, int code) {
+int report(std::string what, int code) {
+  std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever it holds
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);
   fmt::print(stderr, "{} {}\n", prefix, what);
@@ -141,7 +143,7 @@ int main(int argc, char** argv) {
   register_backends();
   try {
     int code = cli::run({argv + 1, argv + argc});
-    if (std::fflush(stdout) != 0)
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw Error(ErrorKind::failed, "cannot write the output: {}.", std::strerror(errno));
     return code;
   } catch (const Error& error) {

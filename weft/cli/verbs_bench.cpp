@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -82,6 +83,15 @@ struct KernelTime {
   std::string kernel;
   int count = 0;
   double seconds = 0, flops = 0, bytes = 0, at_best = 0;  // of a step
+
+  KernelTime& operator+=(const KernelTime& other) {
+    count += other.count;
+    seconds += other.seconds;
+    flops += other.flops;
+    bytes += other.bytes;
+    at_best += other.at_best;
+    return *this;
+  }
 };
 
 std::vector<KernelTime> profile(Workload& workload, const MachineSpec& machine, int steps) {
@@ -92,17 +102,17 @@ std::vector<KernelTime> profile(Workload& workload, const MachineSpec& machine, 
   std::map<std::string, KernelTime> by_name;
   for (size_t i = 0; i < executable.plan().steps.size(); ++i) {
     const Step& step = executable.plan().steps[i];
-    KernelTime& row = by_name[step.kernel];
-    row.kernel = step.kernel;
-    ++row.count;
-    row.seconds += executable.step_seconds()[i] / steps;
-    row.flops += step.flops;
-    row.bytes += step.bytes;
+    KernelTime time{.count = 1, .seconds = executable.step_seconds()[i] / steps, .flops = step.flops,
+                    .bytes = step.bytes};
     if (machine.known())
-      row.at_best += std::max(step.flops / machine.flops_per_s, step.bytes / machine.bytes_per_s);
+      time.at_best = std::max(step.flops / machine.flops_per_s, step.bytes / machine.bytes_per_s);
+    by_name[step.kernel] += time;
   }
   std::vector<KernelTime> rows;
-  for (auto& [name, row] : by_name) rows.push_back(std::move(row));
+  for (auto& [name, row] : by_name) {
+    row.kernel = name;
+    rows.push_back(std::move(row));
+  }
   std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.seconds > b.seconds; });
   return rows;
 }
@@ -131,20 +141,15 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
   const Plan& plan = workload.executable().plan();
   std::vector<KernelTime> kernels = profile(workload, machine, std::min(arguments.steps, 10));
   KernelTime all{.kernel = "all kernels"}, rest{.kernel = "others"};
-  for (const KernelTime& row : kernels)
-    for (KernelTime* sum : {&all, &row - kernels.data() >= static_cast<long>(shown_kernels) ? &rest : nullptr})
-      if (sum != nullptr) {
-        sum->count += row.count;
-        sum->seconds += row.seconds;
-        sum->flops += row.flops;
-        sum->bytes += row.bytes;
-        sum->at_best += row.at_best;
-      }
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    all += kernels[i];
+    if (i >= shown_kernels) rest += kernels[i];
+  }
   Table facts;
   facts.row({"workload", fmt::format("{}: {}", kind.name, kind.doc)});
   facts.row({"step", fmt::format("{:.3f} ms (best {:.3f} ms) of {} steps", 1e3 * m.median, 1e3 * m.best,
                                  arguments.steps)});
-  facts.row({"rate", fmt::format("{}{}/s", train::count_text(workload.items() / m.median), kind.item)});
+  facts.row({"rate", train::count_text(workload.items() / m.median) + std::string(kind.item) + "/s"});
   facts.row({"work", fmt::format("{:.1f} GFLOP/s, {} of the peak of {:.0f}", 1e-9 * plan.flops() / m.median,
                                  percent(plan.flops() / m.median, machine.flops_per_s), peaks.f32)});
   facts.row({"traffic", fmt::format("{:.1f} GB/s, {} of the bandwidth of {:.1f}", 1e-9 * all.bytes / m.median,
@@ -197,7 +202,7 @@ int bench(const BenchArguments& arguments) {
     print_table(kind, *workload, arguments, m);
     return 0;
   }
-  auto rounded = [](double value, double unit) { return std::round(value / unit) * unit; };
+  auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
   line(json{{"workload", kind.name},
             {"system", "weft"},
             {"precision", arguments.precision},
@@ -205,12 +210,12 @@ int bench(const BenchArguments& arguments) {
             {"batch", size.batch},
             {"length", size.length},
             {"steps", arguments.steps},
-            {"median_ms", rounded(1e3 * m.median, 1e-4)},
-            {"best_ms", rounded(1e3 * m.best, 1e-4)},
-            {"items_per_s", rounded(workload->items() / m.median, 0.1)},
-            {"first_step_done_s", rounded(m.first_step_done, 1e-3)},
-            {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e-3)},
-            {"loss", rounded(m.loss, 1e-5)}}
+            {"median_ms", rounded(1e3 * m.median, 1e4)},
+            {"best_ms", rounded(1e3 * m.best, 1e4)},
+            {"items_per_s", rounded(workload->items() / m.median, 10)},
+            {"first_step_done_s", rounded(m.first_step_done, 1e3)},
+            {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e3)},
+            {"loss", rounded(m.loss, 1e5)}}
            .dump());
   return 0;
 }

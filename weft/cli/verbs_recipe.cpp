@@ -12,7 +12,7 @@
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
 #include "weft/models/model.h"
-#include "weft/nn/factory.h"
+#include "weft/nn/nn.h"
 #include "weft/optim/registry.h"
 
 namespace fs = std::filesystem;
@@ -90,6 +90,26 @@ std::vector<std::vector<std::string>> data_rows() {
           {"format: text", "a UTF-8 file, as characters or bytes", "data.path"}};
 }
 
+bool is_activation(const nn::LayerKind& layer) {
+  std::vector<std::string_view> names = nn::activation_names();
+  return std::find(names.begin(), names.end(), layer.name) != names.end();
+}
+
+// Some names a line, as they have neither options nor much to say.
+std::string activations_text() {
+  std::string text = "activations:";
+  size_t width = text.size();
+  for (std::string_view name : nn::activation_names()) {
+    if (width + 1 + name.size() > 100) {
+      text += "\n ";
+      width = 1;
+    }
+    text += fmt::format(" {}", name);
+    width += 1 + name.size();
+  }
+  return text;
+}
+
 std::vector<Topic> topics() {
   std::vector<Topic> all = {{"models", {"model", "what it is"}, {}},
                             {"layers", {"layer", "what it does", "options"}, {}},
@@ -100,7 +120,8 @@ std::vector<Topic> topics() {
   for (const ModelEntry& model : registered_models())
     all[0].rows.push_back({model.name, model.description});
   for (const nn::LayerKind& layer : nn::layer_kinds())
-    all[1].rows.push_back({std::string(layer.name), std::string(layer.doc), std::string(layer.options)});
+    if (!is_activation(layer))
+      all[1].rows.push_back({std::string(layer.name), std::string(layer.doc), std::string(layer.options)});
   for (const optim::OptimizerKind& kind : optim::optimizer_kinds())
     all[3].rows.push_back({std::string(kind.name), std::string(kind.doc), std::string(kind.settings)});
   for (const optim::ScheduleKind& kind : optim::schedule_kinds())
@@ -125,6 +146,8 @@ int list(const std::string& wanted, bool as_json) {
       result[topic.name] = json::array();
       for (const auto& row : topic.rows) result[topic.name].push_back(row.front());
     }
+    if (result.contains("layers"))
+      for (std::string_view name : nn::activation_names()) result["layers"].push_back(name);
     line(result.dump(2));
     return 0;
   }
@@ -136,6 +159,7 @@ int list(const std::string& wanted, bool as_json) {
     Table table(topic.titles);
     for (const auto& row : topic.rows) table.row(row);
     out(table.text());
+    if (topic.name == "layers") line(activations_text());
   }
   return 0;
 }

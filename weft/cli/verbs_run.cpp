@@ -34,10 +34,12 @@ void add_short_flags(CLI::App& verb, RecipeArguments& arguments) {
         ->type_name("VALUE");
 }
 
-RecipeFlags all_flags(const Program& program, const RecipeArguments& arguments) {
+Recipe recipe_of(const Program& program, const RecipeArguments& arguments, std::string_view verb) {
   RecipeFlags flags = arguments.flags;
   flags.insert(flags.end(), program.flags.begin(), program.flags.end());
-  return flags;
+  if (arguments.recipe.empty() && flags.empty())
+    throw Error(ErrorKind::usage, "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
+  return load_recipe(arguments.recipe, flags);
 }
 
 // ---- plan
@@ -69,7 +71,7 @@ void add_plan(Program& program) {
        .doc = "What a run needs before it starts: memory by category and module, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json",
        .run = [&program, arguments] {
-         return plan(load_recipe(arguments->recipe, all_flags(program, *arguments)), *arguments);
+         return plan(recipe_of(program, *arguments, "plan"), *arguments);
        },
        .recipe_keys = true});
   verb.group("Runs");
@@ -119,7 +121,7 @@ void add_train(Program& program) {
                    "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
                    "weft train recipes/mnist.yaml --resume",
        .run = [&program, arguments] {
-         return run_train(load_recipe(arguments->recipe, all_flags(program, *arguments)), *arguments);
+         return run_train(recipe_of(program, *arguments, "train"), *arguments);
        },
        .recipe_keys = true});
   verb.group("Runs");
@@ -172,7 +174,9 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
     line(result.dump());
     return 0;
   }
-  std::string_view unit = experiment.task == train::Task::causal_lm ? "tokens" : "samples";
+  std::string_view unit = experiment.sequence_answers               ? "sums"
+                          : experiment.task == train::Task::causal_lm ? "tokens"
+                                                                      : "images";
   line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}  {} {}", folder, evaluation.loss,
                    evaluation.accuracy, evaluation.count, unit));
   return 0;

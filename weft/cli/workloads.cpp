@@ -162,11 +162,11 @@ std::unique_ptr<Workload> make_cross_entropy(const WorkloadSize& size) {
 }
 
 constexpr WorkloadKind kinds[] = {
-    {"mlp", "784-256-10, SGD", "img", {128, 0}, make_mlp},
-    {"mnist-conv", "32 and 64 channels, two poolings, 128 hidden, SGD", "img", {128, 0}, make_mnist_conv},
-    {"resnet20", "CIFAR form, SGD", "img", {128, 0}, make_resnet20},
-    {"gpt-char", "4 layers, 4 heads, 128 wide, vocabulary 65, AdamW", "tok", {12, 64}, make_gpt_char},
-    {"gpt2", "12 layers, 12 heads, 768 wide, vocabulary 50257, AdamW", "tok", {4, 64}, make_gpt2},
+    {"mlp", "784-256-10, SGD", " img", {128, 0}, make_mlp},
+    {"mnist-conv", "32 and 64 channels, two poolings, 128 hidden, SGD", " img", {128, 0}, make_mnist_conv},
+    {"resnet20", "CIFAR form, SGD", " img", {128, 0}, make_resnet20},
+    {"gpt-char", "4 layers, 4 heads, 128 wide, vocabulary 65, AdamW", " tok", {12, 64}, make_gpt_char},
+    {"gpt2", "12 layers, 12 heads, 768 wide, vocabulary 50257, AdamW", " tok", {4, 64}, make_gpt2},
     {"adamw", "the update alone, 124M parameters", "B", {0, 0}, make_adamw},
     {"softmax", "forward and backward over rows", "B", {16384, 4096}, make_softmax},
     {"layer-norm", "forward and backward over rows", "B", {16384, 4096}, make_layer_norm},

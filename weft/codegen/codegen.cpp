@@ -1,10 +1,11 @@
 #include "weft/codegen/codegen.h"
 
-#include <fmt/format.h>
-#include <llvm/IR/LLVMContext.h>
-
 #include <map>
 #include <mutex>
+
+#include <fmt/format.h>
+#include <llvm/Bitcode/BitcodeWriter.h>
+#include <llvm/IR/LLVMContext.h>
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -19,17 +20,20 @@ namespace weft {
 namespace {
 constexpr double worth_a_team = 10000;  // nanoseconds of work below which the caller runs alone
 
-size_t align(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
-
-loop::CpuSchedule schedule_of(const loop::Kernel& kernel, int vector_bytes) {
-  return loop::schedule_cpu(kernel, vector_bytes != 0 ? vector_bytes : loop::host_target().vector_bytes);
+size_t align(size_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-// From the disk cache, or compiled. The text says everything that the machine code depends on.
+loop::CpuSchedule schedule_of(const loop::Kernel& kernel, int vector_bytes) {
+  return loop::schedule_cpu(kernel,
+                            vector_bytes != 0 ? vector_bytes : loop::host_target().vector_bytes);
+}
+
+// From the disk cache, or compiled. The text holds all that the machine code depends on.
 std::string object_of(llvm::Module& module) {
   std::string text = loop::compiler_text();
   llvm::raw_string_ostream stream(text);
-  stream << module;
+  llvm::WriteBitcodeToFile(module, stream);
   if (auto known = loop::read_object(text)) return *known;
   std::string object = loop::compile_object(module);
   loop::write_object(text, object);
@@ -48,7 +52,8 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
                         .work = schedule.work,
                         .code = code.owner};
   for (size_t i = 0; i < names.size(); ++i)
-    result.stages.push_back({reinterpret_cast<KernelStage::Function>(code.functions[i]), emitted.stages[i].extent});
+    result.stages.push_back(
+        {reinterpret_cast<KernelStage::Function>(code.functions[i]), emitted.stages[i].extent});
   return result;
 }
 }  // namespace
@@ -81,7 +86,8 @@ bool can_fuse(const Step& step, std::string* why) {
 
 size_t workspace_bytes(const Step& step, int threads, int vector_bytes) {
   loop::CpuSchedule schedule = schedule_of(loop::lower(step), vector_bytes);
-  return align(schedule.shared_scratch) + static_cast<size_t>(threads) * align(schedule.thread_scratch);
+  return align(schedule.shared_scratch) +
+         static_cast<size_t>(threads) * align(schedule.thread_scratch);
 }
 
 void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,
@@ -93,8 +99,8 @@ void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const
     int64_t parts = std::min(threads, stage.extent);
     parallel_for(parts, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part)
-        stage.fn(operands, results, scratch + static_cast<size_t>(part) * kernel.scratch_per_thread, shared,
-                 stage.extent * part / parts, stage.extent * (part + 1) / parts);
+        stage.fn(operands, results, scratch + static_cast<size_t>(part) * kernel.scratch_per_thread,
+                 shared, stage.extent * part / parts, stage.extent * (part + 1) / parts);
     });
   }
 }

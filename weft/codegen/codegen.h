@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// One parallel loop of a kernel: fn runs positions [begin, end) of [0, extent). `thread_scratch` is the
-// caller's own; `shared` is the same for all. Results do not depend on how the range is cut up.
+// One parallel loop of a kernel: fn runs positions [begin, end) of [0, extent). `thread_scratch` is
+// the caller's own; `shared` is the same for all. Results do not depend on how the range is cut up.
 struct KernelStage {
   using Function = void (*)(void* const* operands, void* const* results, void* thread_scratch,
                             void* shared, int64_t begin, int64_t end);
@@ -35,8 +35,8 @@ struct CompiledKernel {
 // axes, gather and scatter from memory. `why`, if given, gets the reason where not.
 bool can_fuse(const Step& step, std::string* why = nullptr);
 
-// Bytes of workspace, aligned as buffer_alignment, that run_kernel needs on up to `threads` threads.
-// Compiles nothing.
+// Bytes of workspace, aligned as buffer_alignment, that run_kernel needs on up to `threads`
+// threads. Compiles nothing.
 size_t workspace_bytes(const Step& step, int threads, int vector_bytes = 0);
 
 // Thread safe, several at once; identical kernels compile once per process and are kept on disk in

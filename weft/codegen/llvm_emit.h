@@ -1,11 +1,11 @@
 // Prints a scheduled kernel as an LLVM module: one function per stage (KernelStage::Function).
 #pragma once
 
-#include <llvm/IR/Module.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <llvm/IR/Module.h>
 
 #include "weft/codegen/schedule.h"
 
@@ -22,7 +22,7 @@ struct EmittedKernel {
 };
 
 // Names begin with `prefix`.
-EmittedKernel emit_llvm(const Kernel& kernel, const CpuSchedule& schedule, llvm::LLVMContext& context,
-                        const std::string& prefix);
+EmittedKernel emit_llvm(const Kernel& kernel, const CpuSchedule& schedule,
+                        llvm::LLVMContext& context, const std::string& prefix);
 
 }  // namespace weft::loop

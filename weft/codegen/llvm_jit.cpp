@@ -1,5 +1,9 @@
 #include "weft/codegen/llvm_jit.h"
 
+#include <atomic>
+#include <cmath>
+#include <mutex>
+
 #include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -14,10 +18,6 @@
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
-
-#include <atomic>
-#include <cmath>
-#include <mutex>
 
 #include "weft/base/error.h"
 
@@ -56,8 +56,8 @@ HostTarget find_host() {
     names.push_back((feature.second ? "+" : "-") + feature.first().str());
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) host.features += (host.features.empty() ? "" : ",") + name;
-  avx512 = features.lookup("avx512f") && features.lookup("avx512vl") && features.lookup("avx512dq") &&
-           features.lookup("avx512bw");
+  avx512 = features.lookup("avx512f") && features.lookup("avx512vl") &&
+           features.lookup("avx512dq") && features.lookup("avx512bw");
   avx2 = features.lookup("avx2");
   host.vector_bytes = avx512 ? 64 : avx2 ? 32 : 16;
   return host;
@@ -71,9 +71,9 @@ std::unique_ptr<llvm::TargetMachine> make_machine() {
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   const HostTarget& host = host_target();
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-      triple, host.cpu, host.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-      llvm::CodeGenOptLevel::Default, true));
+  return std::unique_ptr<llvm::TargetMachine>(
+      target->createTargetMachine(triple, host.cpu, host.features, options, llvm::Reloc::PIC_,
+                                  llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
 }
 
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
@@ -102,8 +102,9 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   using Binary = double (*)(double, double);
   llvm::orc::SymbolMap symbols;
   auto add = [&](const char* name, auto* function) {
-    symbols[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function),
-                                          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    symbols[jit.mangleAndIntern(name)] = {
+        llvm::orc::ExecutorAddr::fromPtr(function),
+        llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   };
   add("exp", static_cast<Unary>(std::exp)), add("expm1", static_cast<Unary>(std::expm1));
   add("log", static_cast<Unary>(std::log)), add("log1p", static_cast<Unary>(std::log1p));
@@ -116,9 +117,12 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   // What LLVM lowers to a call where the processor lacks the instruction.
   add("fma", static_cast<double (*)(double, double, double)>(std::fma));
   add("fmaf", static_cast<float (*)(float, float, float)>(std::fma));
-  add("floor", static_cast<Unary>(std::floor)), add("floorf", static_cast<float (*)(float)>(std::floor));
-  add("ceil", static_cast<Unary>(std::ceil)), add("ceilf", static_cast<float (*)(float)>(std::ceil));
-  add("trunc", static_cast<Unary>(std::trunc)), add("truncf", static_cast<float (*)(float)>(std::trunc));
+  add("floor", static_cast<Unary>(std::floor)),
+      add("floorf", static_cast<float (*)(float)>(std::floor));
+  add("ceil", static_cast<Unary>(std::ceil)),
+      add("ceilf", static_cast<float (*)(float)>(std::ceil));
+  add("trunc", static_cast<Unary>(std::trunc)),
+      add("truncf", static_cast<float (*)(float)>(std::trunc));
   add("nearbyint", static_cast<Unary>(std::nearbyint));
   add("nearbyintf", static_cast<float (*)(float)>(std::nearbyint));
   return symbols;
@@ -151,7 +155,8 @@ const HostTarget& host_target() {
 }
 
 std::string compiler_text() {
-  return host_target().cpu + "\n" + host_target().features + "\n" LLVM_VERSION_STRING "\n" + pipeline;
+  return host_target().cpu + "\n" + host_target().features + "\n" LLVM_VERSION_STRING "\n" +
+         pipeline;
 }
 
 std::string compile_object(llvm::Module& module) {
@@ -167,7 +172,8 @@ std::string compile_object(llvm::Module& module) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
-  bool refused = machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile);
+  bool refused =
+      machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile, true);
   WEFT_ASSERT(!refused, "LLVM cannot write object files for this machine");
   passes.run(module);
   return {bytes.begin(), bytes.end()};
@@ -177,13 +183,16 @@ LoadedCode load_object(const std::string& object, const std::vector<std::string>
   static std::atomic<int> count{0};
   auto library = std::make_shared<Library>();
   llvm::orc::LLJIT& engine = *library->engine;
-  auto& dylib = take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
+  auto& dylib =
+      take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
   library->dylib = &dylib;
   dylib.addToLinkOrder(engine.getMainJITDylib());
-  check(engine.addObjectFile(dylib, llvm::MemoryBuffer::getMemBufferCopy(object)), "adding a kernel");
+  check(engine.addObjectFile(dylib, llvm::MemoryBuffer::getMemBufferCopy(object)),
+        "adding a kernel");
   LoadedCode code{.functions = {}, .owner = library};
   for (const std::string& function : functions)
-    code.functions.push_back(take(engine.lookup(dylib, function), "linking a kernel").toPtr<void*>());
+    code.functions.push_back(
+        take(engine.lookup(dylib, function), "linking a kernel").toPtr<void*>());
   return code;
 }
 

@@ -1,11 +1,11 @@
 // Machine code for this process: object files from LLVM modules, linked by ORC.
 #pragma once
 
-#include <llvm/IR/Module.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <llvm/IR/Module.h>
 
 namespace weft::loop {
 
@@ -15,7 +15,8 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
-// The processor, the version of LLVM and the passes: what the code of a module depends on besides it.
+// The processor, the version of LLVM and the passes: what the code of a module depends on besides
+// it.
 std::string compiler_text();
 
 // Optimises the module and compiles it to an object file in memory.

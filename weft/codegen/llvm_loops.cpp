@@ -25,7 +25,8 @@ llvm::Value* LoopNest::open(llvm::Value* from, llvm::Value* to, int64_t step, bo
   scope.counter = b_.CreatePHI(b_.getInt64Ty(), 2);
   scope.counter->addIncoming(from, before);
   llvm::Value* last = whole_steps ? b_.CreateAdd(scope.counter, b_.getInt64(step)) : nullptr;
-  llvm::Value* more = whole_steps ? b_.CreateICmpSLE(last, to) : b_.CreateICmpSLT(scope.counter, to);
+  llvm::Value* more =
+      whole_steps ? b_.CreateICmpSLE(last, to) : b_.CreateICmpSLT(scope.counter, to);
   b_.CreateCondBr(more, body, scope.exit);
   b_.SetInsertPoint(body);
   llvm::Value* counter = scope.counter;

@@ -1,5 +1,5 @@
-// Nested loops of an LLVM function under construction, with code that goes outside the loops it does not
-// depend on: what is emitted `at` a scope lands before the loop that was opened in it.
+// Nested loops of an LLVM function under construction, with code that goes outside the loops it
+// does not depend on: what is emitted `at` a scope lands before the loop that was opened in it.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ class LoopNest {
 
   // Starts a function: scope 0 is its entry.
   void begin(llvm::Function* function);
-  // Opens `for (i = from; i + step <= to; i += step)` (whole steps), or `i < to`, and a scope for its
-  // body, in which positions of `axes` are known. Returns i.
-  llvm::Value* open(llvm::Value* from, llvm::Value* to, int64_t step, bool whole_steps, uint32_t axes);
+  // Opens `for (i = from; i + step <= to; i += step)` (whole steps), or `i < to`, and a scope for
+  // its body, in which positions of `axes` are known. Returns i.
+  llvm::Value* open(llvm::Value* from, llvm::Value* to, int64_t step, bool whole_steps,
+                    uint32_t axes);
   void close();
   // A scope without a loop, for values of `axes`.
   void push(uint32_t axes);

@@ -1,11 +1,11 @@
 #include "weft/codegen/llvm_scalar.h"
 
+#include <limits>
+
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
-
-#include <limits>
 
 #include "weft/base/error.h"
 
@@ -47,12 +47,18 @@ Value* compare(LlvmBuilder& b, Op op, Value* x, Value* y, DType type) {
     return b.CreateCmp(real ? floats : no_sign ? without_sign : with_sign, x, y);
   };
   switch (op) {
-    case Op::equal: return pick(P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ);
-    case Op::not_equal: return pick(P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE);
-    case Op::less: return pick(P::FCMP_OLT, P::ICMP_ULT, P::ICMP_SLT);
-    case Op::less_equal: return pick(P::FCMP_OLE, P::ICMP_ULE, P::ICMP_SLE);
-    case Op::greater: return pick(P::FCMP_OGT, P::ICMP_UGT, P::ICMP_SGT);
-    default: return pick(P::FCMP_OGE, P::ICMP_UGE, P::ICMP_SGE);
+    case Op::equal:
+      return pick(P::FCMP_OEQ, P::ICMP_EQ, P::ICMP_EQ);
+    case Op::not_equal:
+      return pick(P::FCMP_UNE, P::ICMP_NE, P::ICMP_NE);
+    case Op::less:
+      return pick(P::FCMP_OLT, P::ICMP_ULT, P::ICMP_SLT);
+    case Op::less_equal:
+      return pick(P::FCMP_OLE, P::ICMP_ULE, P::ICMP_SLE);
+    case Op::greater:
+      return pick(P::FCMP_OGT, P::ICMP_UGT, P::ICMP_SGT);
+    default:
+      return pick(P::FCMP_OGE, P::ICMP_UGE, P::ICMP_SGE);
   }
 }
 
@@ -70,8 +76,8 @@ Value* convert(LlvmBuilder& b, Value* x, DType from, DType to) {
   return b.CreateIntCast(x, type, !is_unsigned(from));
 }
 
-// f64 to f32 such that a second rounding to fewer bits gives what one rounding would: truncated, with
-// the last bit set if anything was lost (rounding to odd).
+// f64 to f32 such that a second rounding to fewer bits gives what one rounding would: truncated,
+// with the last bit set if anything was lost (rounding to odd).
 Value* to_odd_float(LlvmBuilder& b, Value* x) {
   llvm::Type* single = shaped_as(b.getFloatTy(), x->getType());
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
@@ -115,8 +121,9 @@ Value* scale(LlvmBuilder& b, Value* x, Value* exponent) {
 // The same in one instruction, for 16 lanes on AVX-512.
 Value* scale_avx512(LlvmBuilder& b, Value* x, Value* exponent) {
   Value *all = b.getInt16(0xffff), *current_rounding = b.getInt32(4);
-  return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                           {x, exponent, llvm::Constant::getNullValue(x->getType()), all, current_rounding});
+  return b.CreateIntrinsic(
+      llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+      {x, exponent, llvm::Constant::getNullValue(x->getType()), all, current_rounding});
 }
 
 bool has_avx512(LlvmBuilder& b) {
@@ -128,8 +135,8 @@ Value* call_libm(LlvmBuilder& b, Function function, std::span<Value* const> args
   llvm::Module* module = b.GetInsertBlock()->getModule();
   size_t count = args.size() > 1 && args[1] != nullptr ? 2 : 1;
   std::vector<llvm::Type*> types(count, b.getDoubleTy());
-  auto callee = module->getOrInsertFunction(
-      name(function), llvm::FunctionType::get(b.getDoubleTy(), types, false));
+  auto callee = module->getOrInsertFunction(name(function),
+                                            llvm::FunctionType::get(b.getDoubleTy(), types, false));
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType());
   if (vector == nullptr) return b.CreateCall(callee, {args.data(), count});
   Value* result = llvm::PoisonValue::get(vector);
@@ -144,14 +151,21 @@ Value* call_libm(LlvmBuilder& b, Function function, std::span<Value* const> args
 
 llvm::Type* register_type(llvm::LLVMContext& context, DType type) {
   switch (type) {
-    case DType::boolean: return llvm::Type::getInt1Ty(context);
+    case DType::boolean:
+      return llvm::Type::getInt1Ty(context);
     case DType::u8:
-    case DType::i8: return llvm::Type::getInt8Ty(context);
-    case DType::i16: return llvm::Type::getInt16Ty(context);
-    case DType::i32: return llvm::Type::getInt32Ty(context);
-    case DType::i64: return llvm::Type::getInt64Ty(context);
-    case DType::f64: return llvm::Type::getDoubleTy(context);
-    default: return llvm::Type::getFloatTy(context);
+    case DType::i8:
+      return llvm::Type::getInt8Ty(context);
+    case DType::i16:
+      return llvm::Type::getInt16Ty(context);
+    case DType::i32:
+      return llvm::Type::getInt32Ty(context);
+    case DType::i64:
+      return llvm::Type::getInt64Ty(context);
+    case DType::f64:
+      return llvm::Type::getDoubleTy(context);
+    default:
+      return llvm::Type::getFloatTy(context);
   }
 }
 
@@ -183,40 +197,63 @@ Value* arithmetic(LlvmBuilder& b, const Instruction& in, std::span<Value* const>
   Value *x = args[0], *y = args[1];
   bool real = is_float(in.type);
   switch (in.op) {
-    case Op::add: return real ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
-    case Op::sub: return real ? b.CreateFSub(x, y) : b.CreateSub(x, y);
-    case Op::mul: return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
-    case Op::div: return real ? b.CreateFDiv(x, y) : divide(b, x, y, is_unsigned(from), false);
-    case Op::remainder: return divide(b, x, y, is_unsigned(from), true);
-    case Op::fma: return b.CreateIntrinsic(I::fma, {x->getType()}, {x, y, args[2]});
+    case Op::add:
+      return real ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
+    case Op::sub:
+      return real ? b.CreateFSub(x, y) : b.CreateSub(x, y);
+    case Op::mul:
+      return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
+    case Op::div:
+      return real ? b.CreateFDiv(x, y) : divide(b, x, y, is_unsigned(from), false);
+    case Op::remainder:
+      return divide(b, x, y, is_unsigned(from), true);
+    case Op::fma:
+      return b.CreateIntrinsic(I::fma, {x->getType()}, {x, y, args[2]});
     case Op::scale: {
       auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
       bool wide = vector != nullptr && vector->getNumElements() == 16 && has_avx512(b);
       return wide ? scale_avx512(b, x, y) : scale(b, x, y);
     }
-    case Op::sqrt: return intrinsic(b, I::sqrt, x);
-    case Op::floor: return intrinsic(b, I::floor, x);
-    case Op::ceil: return intrinsic(b, I::ceil, x);
-    case Op::trunc: return intrinsic(b, I::trunc, x);
-    case Op::rint: return intrinsic(b, I::nearbyint, x);
-    case Op::neg: return real ? b.CreateFNeg(x) : b.CreateNeg(x);
+    case Op::sqrt:
+      return intrinsic(b, I::sqrt, x);
+    case Op::floor:
+      return intrinsic(b, I::floor, x);
+    case Op::ceil:
+      return intrinsic(b, I::ceil, x);
+    case Op::trunc:
+      return intrinsic(b, I::trunc, x);
+    case Op::rint:
+      return intrinsic(b, I::nearbyint, x);
+    case Op::neg:
+      return real ? b.CreateFNeg(x) : b.CreateNeg(x);
     case Op::abs:
       if (real) return intrinsic(b, I::fabs, x);
       if (is_unsigned(from)) return x;
       return b.CreateSelect(b.CreateICmpSLT(x, integer(x, 0)), b.CreateNeg(x), x);
-    case Op::logic_and: return b.CreateAnd(x, y);
-    case Op::logic_or: return b.CreateOr(x, y);
-    case Op::logic_xor: return b.CreateXor(x, y);
-    case Op::shift_left: return b.CreateShl(x, y);
-    case Op::shift_right: return b.CreateLShr(x, y);
-    case Op::select: return b.CreateSelect(x, y, args[2]);
-    case Op::convert: return convert(b, x, from, in.type);
+    case Op::logic_and:
+      return b.CreateAnd(x, y);
+    case Op::logic_or:
+      return b.CreateOr(x, y);
+    case Op::logic_xor:
+      return b.CreateXor(x, y);
+    case Op::shift_left:
+      return b.CreateShl(x, y);
+    case Op::shift_right:
+      return b.CreateLShr(x, y);
+    case Op::select:
+      return b.CreateSelect(x, y, args[2]);
+    case Op::convert:
+      return convert(b, x, from, in.type);
     case Op::bitcast:
       return b.CreateBitCast(x, shaped_as(register_type(b.getContext(), in.type), x->getType()));
-    case Op::round_f16: return round_f16(b, from == DType::f64 ? to_odd_float(b, x) : x);
-    case Op::round_bf16: return round_bf16(b, from == DType::f64 ? to_odd_float(b, x) : x);
-    case Op::call: return call_libm(b, in.function, args);
-    default: return compare(b, in.op, x, y, from);
+    case Op::round_f16:
+      return round_f16(b, from == DType::f64 ? to_odd_float(b, x) : x);
+    case Op::round_bf16:
+      return round_bf16(b, from == DType::f64 ? to_odd_float(b, x) : x);
+    case Op::call:
+      return call_libm(b, in.function, args);
+    default:
+      return compare(b, in.op, x, y, from);
   }
 }
 
@@ -238,14 +275,16 @@ Value* to_memory(LlvmBuilder& b, Value* value, DType storage) {
   return b.CreateTrunc(b.CreateLShr(bits, 16), shaped_as(b.getInt16Ty(), type));
 }
 
-// Words are the low halves of 64-bit lanes, for which there is a 32 x 32 -> 64 bit product; what their high
-// halves hold does not matter.
-std::vector<Value*> philox(LlvmBuilder& b, Value* blocks, Value* step, int64_t seed, int64_t stream) {
+// Words are the low halves of 64-bit lanes, for which there is a 32 x 32 -> 64 bit product; what
+// their high halves hold does not matter.
+std::vector<Value*> philox(LlvmBuilder& b, Value* blocks, Value* step, int64_t seed,
+                           int64_t stream) {
   llvm::Type* wide = blocks->getType();
   auto constant = [&](uint64_t value) { return llvm::ConstantInt::get(wide, value & 0xffffffff); };
   if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(wide))
     step = to_vector(b, step, static_cast<int>(vector->getNumElements()));
-  Value* counter[4] = {blocks, b.CreateLShr(blocks, 32), step, constant(static_cast<uint64_t>(stream))};
+  Value* counter[4] = {blocks, b.CreateLShr(blocks, 32), step,
+                       constant(static_cast<uint64_t>(stream))};
   auto product = [&](Value* x, uint64_t factor) {
     return b.CreateMul(b.CreateAnd(x, constant(~uint64_t{0})), constant(factor));
   };
@@ -291,8 +330,10 @@ llvm::Constant* identity(llvm::Type* type, Reduction reduction, DType dtype) {
   }
   if (reduction == Reduction::prod) return llvm::ConstantInt::get(type, 1);
   unsigned bits = type->getScalarSizeInBits();
-  llvm::APInt least = is_unsigned(dtype) ? llvm::APInt::getMinValue(bits) : llvm::APInt::getSignedMinValue(bits);
-  llvm::APInt most = is_unsigned(dtype) ? llvm::APInt::getMaxValue(bits) : llvm::APInt::getSignedMaxValue(bits);
+  llvm::APInt least =
+      is_unsigned(dtype) ? llvm::APInt::getMinValue(bits) : llvm::APInt::getSignedMinValue(bits);
+  llvm::APInt most =
+      is_unsigned(dtype) ? llvm::APInt::getMaxValue(bits) : llvm::APInt::getSignedMaxValue(bits);
   return llvm::ConstantInt::get(type, greatest ? most : least);
 }
 
@@ -309,8 +350,10 @@ Value* beats(LlvmBuilder& b, bool greatest, DType dtype, Value* value, Value* ac
 Value* combine(LlvmBuilder& b, Reduction reduction, DType dtype, Value* acc, Value* value) {
   bool real = is_float(dtype);
   if (reduction == Reduction::sum) return real ? b.CreateFAdd(acc, value) : b.CreateAdd(acc, value);
-  if (reduction == Reduction::prod) return real ? b.CreateFMul(acc, value) : b.CreateMul(acc, value);
-  Value* better = compare(b, reduction == Reduction::max ? Op::greater : Op::less, value, acc, dtype);
+  if (reduction == Reduction::prod)
+    return real ? b.CreateFMul(acc, value) : b.CreateMul(acc, value);
+  Value* better =
+      compare(b, reduction == Reduction::max ? Op::greater : Op::less, value, acc, dtype);
   if (real) better = b.CreateOr(better, b.CreateFCmpUNO(value, value));
   return b.CreateSelect(better, value, acc);
 }

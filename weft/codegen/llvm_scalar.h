@@ -1,10 +1,10 @@
 // One instruction of the loop IR as LLVM IR, on scalars or on vectors of any width alike.
 #pragma once
 
-#include <llvm/IR/IRBuilder.h>
-
 #include <span>
 #include <vector>
+
+#include <llvm/IR/IRBuilder.h>
 
 #include "weft/codegen/loop_ir.h"
 
@@ -12,7 +12,8 @@ namespace weft::loop {
 
 using LlvmBuilder = llvm::IRBuilder<>;
 
-// The type of a value in registers (boolean: i1), and of an element in memory (boolean, bf16: i8, i16).
+// The type of a value in registers (boolean: i1), and of an element in memory (boolean, bf16: i8,
+// i16).
 llvm::Type* register_type(llvm::LLVMContext& context, DType type);
 llvm::Type* memory_type(llvm::LLVMContext& context, DType type);
 // `scalar` or a vector of it, shaped as `like`.
@@ -21,8 +22,8 @@ llvm::Type* shaped_as(llvm::Type* scalar, llvm::Type* like);
 llvm::Value* to_vector(LlvmBuilder& b, llvm::Value* value, int lanes);
 
 llvm::Constant* constant(llvm::LLVMContext& context, const Instruction& in);
-// Arithmetic, comparisons, conversions, calls. `from` is the type of the first argument (of the second
-// for select); arguments are all scalars or all vectors.
+// Arithmetic, comparisons, conversions, calls. `from` is the type of the first argument (of the
+// second for select); arguments are all scalars or all vectors.
 llvm::Value* arithmetic(LlvmBuilder& b, const Instruction& in, std::span<llvm::Value* const> args,
                         DType from);
 // What was loaded as `memory_type(storage)` to registers, and back.
@@ -30,8 +31,8 @@ llvm::Value* from_memory(LlvmBuilder& b, llvm::Value* value, DType storage);
 llvm::Value* to_memory(LlvmBuilder& b, llvm::Value* value, DType storage);
 
 // The four words of Philox 4x32-10 for each of `blocks` (i64), as i32.
-std::vector<llvm::Value*> philox(LlvmBuilder& b, llvm::Value* blocks, llvm::Value* step, int64_t seed,
-                                 int64_t stream);
+std::vector<llvm::Value*> philox(LlvmBuilder& b, llvm::Value* blocks, llvm::Value* step,
+                                 int64_t seed, int64_t stream);
 
 // The transpose of a square of as many vectors as they have lanes, a power of two.
 std::vector<llvm::Value*> transpose(LlvmBuilder& b, std::vector<llvm::Value*> rows);

@@ -1,22 +1,26 @@
 #include "weft/codegen/loop_ir.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace weft::loop {
 namespace {
 constexpr const char* op_names[] = {
-    "constant", "index", "in_range", "load", "reduce", "add", "sub", "mul", "div", "remainder",
-    "fma", "scale", "sqrt", "floor", "ceil", "trunc", "rint", "neg", "abs", "equal", "not_equal", "less",
-    "less_equal", "greater", "greater_equal", "and", "or", "xor", "shift_left", "shift_right",
-    "select", "convert", "bitcast", "round_f16", "round_bf16", "philox", "call"};
+    "constant",   "index",       "in_range",  "load",          "reduce",  "add",       "sub",
+    "mul",        "div",         "remainder", "fma",           "scale",   "sqrt",      "floor",
+    "ceil",       "trunc",       "rint",      "neg",           "abs",     "equal",     "not_equal",
+    "less",       "less_equal",  "greater",   "greater_equal", "and",     "or",        "xor",
+    "shift_left", "shift_right", "select",    "convert",       "bitcast", "round_f16", "round_bf16",
+    "philox",     "call"};
 constexpr const char* reduction_names[] = {"sum", "prod", "max", "min", "argmax", "argmin"};
-constexpr const char* function_names[] = {"", "exp", "expm1", "log", "log1p", "sin", "cos", "tan",
-                                          "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
-                                          "pow", "atan2"};
+constexpr const char* function_names[] = {"",     "exp",  "expm1", "log",  "log1p", "sin",
+                                          "cos",  "tan",  "asin",  "acos", "atan",  "sinh",
+                                          "cosh", "tanh", "erf",   "pow",  "atan2"};
 
-std::string text(const Affine& at) { return fmt::format("{}+{}", at.offset, to_string(at.strides)); }
+std::string text(const Affine& at) {
+  return fmt::format("{}+{}", at.offset, to_string(at.strides));
+}
 
 std::string text(const Instruction& in) {
   std::string line = fmt::format("{} {}", op_names[static_cast<int>(in.op)], name(in.type));
@@ -26,7 +30,8 @@ std::string text(const Instruction& in) {
     line += fmt::format(" {}", reduction_names[static_cast<int>(in.reduction)]);
   if (in.op == Op::call) line += fmt::format(" {}", name(in.function));
   if (in.op == Op::index) line += " " + text(in.at);
-  if (in.op == Op::philox) line += fmt::format(" {} seed {} stream {}", text(in.at), in.integer, in.low);
+  if (in.op == Op::philox)
+    line += fmt::format(" {} seed {} stream {}", text(in.at), in.integer, in.low);
   if (in.op == Op::in_range) line += fmt::format(" {} <= {} < {}", in.low, text(in.at), in.high);
   if (in.op == Op::load)
     line += fmt::format(" operand {} {} at {} scale {}", in.operand, name(in.storage), text(in.at),

@@ -1,16 +1,17 @@
-// The loop IR: one fused kernel as scalar code over one iteration space. It says what is computed for
-// each position; how loops are ordered, cut and vectorised is a schedule (schedule.h), and emitters
-// print both. Nothing here knows LLVM, CUDA or OpenCL.
+// The loop IR: one fused kernel as scalar code over one iteration space. It says what is computed
+// for each position; how loops are ordered, cut and vectorised is a schedule (schedule.h), and
+// emitters print both. Nothing here knows LLVM, CUDA or OpenCL.
 //
-// Semantics. Positions run over the product of `axes`. An instruction has one value per position, and
-// the same value at positions that differ only on axes outside its `axes` mask. A `reduce` has one
-// value per position of the kept axes: it combines its argument over all reduced axes. So the code runs
-// in phases: loop 0 over the reduced axes computes reductions whose arguments need no other reduction
-// (phase 0), then loop 1 those that need them (phase 1), and so on; a store happens in the loop of its phase,
-// or, where its result does not span reduced axes, once after the loops.
+// Semantics. Positions run over the product of `axes`. An instruction has one value per position,
+// and the same value at positions that differ only on axes outside its `axes` mask. A `reduce` has
+// one value per position of the kept axes: it combines its argument over all reduced axes. So the
+// code runs in phases: loop 0 over the reduced axes computes reductions whose arguments need no
+// other reduction (phase 0), then loop 1 those that need them (phase 1), and so on; a store happens
+// in the loop of its phase, or, where its result does not span reduced axes, once after the loops.
 //
-// Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is f32
-// followed by `round_f16` or `round_bf16`. Integer arithmetic wraps. Nothing contracts into fma.
+// Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is
+// f32 followed by `round_f16` or `round_bf16`. Integer arithmetic wraps. Nothing contracts into
+// fma.
 #pragma once
 
 #include <array>
@@ -35,51 +36,86 @@ struct Affine {
 };
 
 enum class Op : uint8_t {
-  constant,   // `number` or, for integers and booleans, `integer`
-  index,      // `at`, as i64
-  in_range,   // low <= `at` < high
-  load,       // operand[at + args[0] * scale]; args[0] may be absent. Where args[1] is false: not read, 0
-  reduce,     // `reduction` of args[0] over the reduced axes
-  add, sub, mul, div, remainder,  // div and remainder of integers truncate; by zero they give 0
+  constant,  // `number` or, for integers and booleans, `integer`
+  index,     // `at`, as i64
+  in_range,  // low <= `at` < high
+  load,  // operand[at + args[0] * scale]; args[0] may be absent. Where args[1] is false: not read,
+         // 0
+  reduce,  // `reduction` of args[0] over the reduced axes
+  add,
+  sub,
+  mul,
+  div,
+  remainder,  // div and remainder of integers truncate; by zero they give 0
   fma,        // one rounding; floats
   scale,      // args[0] * 2^args[1], args[1] a whole number in [-252, 252]; f32
-  sqrt, floor, ceil, trunc, rint, // floats; rint: half to even
-  neg, abs,
-  equal, not_equal, less, less_equal, greater, greater_equal,  // false on nan, but not_equal
-  logic_and, logic_or, logic_xor, // booleans and integers, bit by bit
-  shift_left, shift_right,        // integers; shift_right brings in zeros; args[1] < width
-  select,     // args[0] ? args[1] : args[2]
-  convert,    // by value; float to integer truncates and saturates; to boolean: != 0
-  bitcast,    // f32 <-> i32, f64 <-> i64
-  round_f16, round_bf16,          // to a representable value, from f32 or f64, half to even; f32
-  philox,     // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0]; i32.
-              // Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
-  call,       // `function` of libm on f64
+  sqrt,
+  floor,
+  ceil,
+  trunc,
+  rint,  // floats; rint: half to even
+  neg,
+  abs,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,  // false on nan, but not_equal
+  logic_and,
+  logic_or,
+  logic_xor,  // booleans and integers, bit by bit
+  shift_left,
+  shift_right,  // integers; shift_right brings in zeros; args[1] < width
+  select,       // args[0] ? args[1] : args[2]
+  convert,      // by value; float to integer truncates and saturates; to boolean: != 0
+  bitcast,      // f32 <-> i32, f64 <-> i64
+  round_f16,
+  round_bf16,  // to a representable value, from f32 or f64, half to even; f32
+  philox,  // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0];
+           // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
+  call,  // `function` of libm on f64
 };
 
 enum class Reduction : uint8_t { sum, prod, max, min, argmax, argmin };
 
 // Functions of double that an emitter calls, where speed does not matter.
 enum class Function : uint8_t {
-  none, exp, expm1, log, log1p, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, erf, pow, atan2,
+  none,
+  exp,
+  expm1,
+  log,
+  log1p,
+  sin,
+  cos,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  tanh,
+  erf,
+  pow,
+  atan2,
 };
 const char* name(Function function);
 
 struct Instruction {
   Op op = Op::constant;
-  DType type = DType::f32;           // never f16 or bf16
+  DType type = DType::f32;              // never f16 or bf16
   std::array<int, 3> args{-1, -1, -1};  // earlier instructions; -1: absent
-  double number = 0;                 // constant
-  int64_t integer = 0;               // constant, philox
-  Affine at;                         // index, in_range, load, philox
-  int64_t low = 0, high = 0;         // in_range
-  int operand = -1;                  // load
-  DType storage = DType::f32;        // load: type in memory
-  int64_t scale = 0;                 // load: elements per unit of args[0]
+  double number = 0;                    // constant
+  int64_t integer = 0;                  // constant, philox
+  Affine at;                            // index, in_range, load, philox
+  int64_t low = 0, high = 0;            // in_range
+  int operand = -1;                     // load
+  DType storage = DType::f32;           // load: type in memory
+  int64_t scale = 0;                    // load: elements per unit of args[0]
   Reduction reduction = Reduction::sum;
   Function function = Function::none;
-  uint32_t axes = 0;                 // bit per axis that the value varies over
-  int phase = 0;                     // reductions that it waits for, one after the other
+  uint32_t axes = 0;  // bit per axis that the value varies over
+  int phase = 0;      // reductions that it waits for, one after the other
 };
 
 struct Store {
@@ -87,8 +123,8 @@ struct Store {
   int value = -1;
   DType storage = DType::f32;
   Affine at;
-  uint32_t axes = 0;   // axes that the result spans
-  int phase = 0;       // the loop that stores, for results that span a reduced axis
+  uint32_t axes = 0;  // axes that the result spans
+  int phase = 0;      // the loop that stores, for results that span a reduced axis
 };
 
 struct Kernel {
@@ -97,8 +133,8 @@ struct Kernel {
   std::vector<Store> stores;
   int operands = 0, results = 0;
 
-  int loops() const;                 // passes over the reduced axes; 1 where there are none
-  uint32_t reduced_axes() const;     // mask
+  int loops() const;                    // passes over the reduced axes; 1 where there are none
+  uint32_t reduced_axes() const;        // mask
   int64_t extent(uint32_t mask) const;  // positions in the product of these axes
 };
 

@@ -38,7 +38,8 @@ class Lowering {
   }
 
  private:
-  // The iteration space: on each axis the largest extent of any value; reduced where reductions say so.
+  // The iteration space: on each axis the largest extent of any value; reduced where reductions say
+  // so.
   void find_space() {
     Shape space;
     Dims reduced;
@@ -91,7 +92,8 @@ class Lowering {
     kernel_.stores.push_back(store);
   }
 
-  // A result in an operand's memory must not be written before the last loop that reads the operand.
+  // A result in an operand's memory must not be written before the last loop that reads the
+  // operand.
   void delay_stores_in_place() {
     for (auto [result, operand] : step_.in_place) {
       // Whether evaluating each instruction in a loop of its own loads from `operand`.
@@ -127,7 +129,8 @@ class Lowering {
     auto it = operands_.find(value.node());
     WEFT_ASSERT(it != operands_.end(), "{} is neither an operand nor in the body", value->op->name);
     const Placement& place = step_.operands[static_cast<size_t>(it->second)].at;
-    Instruction in{.op = Op::load, .type = compute_type(value.dtype()), .args = {indirect, guard, -1}};
+    Instruction in{
+        .op = Op::load, .type = compute_type(value.dtype()), .args = {indirect, guard, -1}};
     in.at = at(view, place.strides, place.offset);
     in.operand = it->second;
     in.storage = value.dtype();
@@ -271,7 +274,7 @@ class Lowering {
 
   Expr finish_reduce(const Node& node, Expr argument, const Dims& axes) {
     static const std::map<std::string_view, Reduction> kinds{
-        {"sum", Reduction::sum}, {"prod", Reduction::prod}, {"max", Reduction::max},
+        {"sum", Reduction::sum}, {"prod", Reduction::prod},     {"max", Reduction::max},
         {"min", Reduction::min}, {"argmax", Reduction::argmax}, {"argmin", Reduction::argmin}};
     auto kind = kinds.find(node.op->name);
     WEFT_ASSERT(kind != kinds.end(), "unknown reduction {}", node.op->name);

@@ -57,12 +57,14 @@ class Merger {
 
   // Whether (outer, inner) can be one axis with position outer * extent(inner) + inner.
   bool mergeable(int outer, int inner) const {
-    const Axis &a = kernel_.axes[static_cast<size_t>(outer)], &b = kernel_.axes[static_cast<size_t>(inner)];
+    const Axis &a = kernel_.axes[static_cast<size_t>(outer)],
+               &b = kernel_.axes[static_cast<size_t>(inner)];
     if (outer == inner || a.reduced != b.reduced) return false;
     bool fits = std::all_of(affines_.begin(), affines_.end(), [&](const Affine* at) {
       return at->strides[outer] == at->strides[inner] * b.extent;
     });
-    return fits && std::all_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const Store& store) {
+    return fits &&
+           std::all_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const Store& store) {
              return (store.axes >> outer & 1) == (store.axes >> inner & 1);
            });
   }
@@ -71,7 +73,8 @@ class Merger {
     for (int outer = 0; outer < count(); ++outer)
       for (int inner = 0; inner < count(); ++inner)
         if (mergeable(outer, inner)) {
-          kernel_.axes[static_cast<size_t>(inner)].extent *= kernel_.axes[static_cast<size_t>(outer)].extent;
+          kernel_.axes[static_cast<size_t>(inner)].extent *=
+              kernel_.axes[static_cast<size_t>(outer)].extent;
           remove(outer);
           return true;
         }

@@ -1,12 +1,11 @@
 #include "weft/codegen/object_cache.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 #include "weft/base/env.h"
 #include "weft/base/hash.h"
@@ -16,14 +15,16 @@ namespace weft::loop {
 namespace {
 struct Header {
   char magic[8];
-  uint64_t text_hash;   // with another seed than the file's name
-  uint64_t bytes;       // of the object that follows
+  uint64_t text_hash;  // with another seed than the file's name
+  uint64_t bytes;      // of the object that follows
   uint64_t checksum;
 };
 constexpr char magic[8] = {'w', 'e', 'f', 't', 'o', 'b', 'j', '1'};
 
 Header header_of(std::string_view text, std::string_view object) {
-  Header header{.magic = {}, .text_hash = hash_text(text, 1), .bytes = object.size(),
+  Header header{.magic = {},
+                .text_hash = hash_text(text, 1),
+                .bytes = object.size(),
                 .checksum = hash_text(object)};
   std::memcpy(header.magic, magic, sizeof magic);
   return header;

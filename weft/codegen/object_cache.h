@@ -9,7 +9,8 @@
 
 namespace weft::loop {
 
-// `text` is all that the object depends on. Files that are not whole and of this very text are ignored.
+// `text` is all that the object depends on. Files that are not whole and of this very text are
+// ignored.
 std::optional<std::string> read_object(std::string_view text);
 // Appears under its final name at once, or not at all.
 void write_object(std::string_view text, std::string_view object);

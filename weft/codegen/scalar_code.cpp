@@ -12,7 +12,8 @@ std::string key_of(const Instruction& in) {
   auto put = [&](const auto& value) {
     key.append(reinterpret_cast<const char*>(&value), sizeof value);
   };
-  put(in.op), put(in.type), put(in.args), put(in.number), put(in.integer), put(in.low), put(in.high);
+  put(in.op), put(in.type), put(in.args), put(in.number), put(in.integer), put(in.low),
+      put(in.high);
   put(in.operand), put(in.storage), put(in.scale), put(in.reduction), put(in.function);
   put(in.at.offset);
   for (int64_t stride : in.at.strides) put(stride);
@@ -121,9 +122,7 @@ Expr rint(Expr x) { return unary(Op::rint, x); }
 Expr abs(Expr x) { return unary(Op::abs, x); }
 Expr is_nan(Expr x) { return x != x; }
 
-Expr convert(Expr x, DType type) {
-  return x.type() == type ? x : x.code->op(Op::convert, type, x);
-}
+Expr convert(Expr x, DType type) { return x.type() == type ? x : x.code->op(Op::convert, type, x); }
 Expr bitcast(Expr x, DType type) { return x.code->op(Op::bitcast, type, x); }
 
 Expr call(Function function, Expr a, Expr b) {

@@ -1,5 +1,5 @@
-// Writes scalar code of the loop IR as formulas: Expr is an instruction, operators append one. Equal
-// instructions are written once.
+// Writes scalar code of the loop IR as formulas: Expr is an instruction, operators append one.
+// Equal instructions are written once.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ class Code {
  public:
   explicit Code(Kernel& kernel) : kernel_(kernel) {}
 
-  Expr number(DType type, double value);      // rounded to integers where `type` is one
+  Expr number(DType type, double value);  // rounded to integers where `type` is one
   Expr integer(DType type, int64_t value);
   // Appends, or finds, the instruction; derives its axes (for arithmetic) and its phase.
   Expr add(Instruction instruction);
@@ -53,7 +53,7 @@ Expr operator&(Expr a, int64_t b);
 Expr operator|(Expr a, int64_t b);
 Expr operator<<(Expr a, int bits);
 Expr operator>>(Expr a, int bits);
-Expr operator!(Expr a);          // boolean
+Expr operator!(Expr a);  // boolean
 Expr operator<(Expr a, Expr b);
 Expr operator<=(Expr a, Expr b);
 Expr operator>(Expr a, Expr b);

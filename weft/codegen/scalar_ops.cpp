@@ -46,64 +46,112 @@ Expr truth(Expr x) { return convert(x, DType::boolean); }
 
 Expr unary(ScalarOp op, Expr x) {
   switch (op) {
-    case ScalarOp::identity: return x;
-    case ScalarOp::neg: return -x;
-    case ScalarOp::abs: return abs(x);
-    case ScalarOp::sign: return sign(x);
-    case ScalarOp::logical_not: return !truth(x);
-    case ScalarOp::is_nan: return is_nan(x);
-    case ScalarOp::is_finite: return is_finite(x);
-    case ScalarOp::exp: return through_float(exp, x);
-    case ScalarOp::expm1: return through_float(expm1, x);
-    case ScalarOp::log: return through_float(log, x);
-    case ScalarOp::log1p: return through_float(log1p, x);
-    case ScalarOp::sqrt: return through_float([](Expr v) { return sqrt(v); }, x);
-    case ScalarOp::rsqrt: return through_float(rsqrt, x);
-    case ScalarOp::sin: return through_float(sin, x);
-    case ScalarOp::cos: return through_float(cos, x);
-    case ScalarOp::tan: return through_float(tan, x);
-    case ScalarOp::asin: return through_float(asin, x);
-    case ScalarOp::acos: return through_float(acos, x);
-    case ScalarOp::atan: return through_float(atan, x);
-    case ScalarOp::sinh: return through_float(sinh, x);
-    case ScalarOp::cosh: return through_float(cosh, x);
-    case ScalarOp::tanh: return through_float(tanh, x);
-    case ScalarOp::erf: return through_float(erf, x);
-    case ScalarOp::floor: return is_float(x.type()) ? floor(x) : x;
-    case ScalarOp::ceil: return is_float(x.type()) ? ceil(x) : x;
-    case ScalarOp::trunc: return is_float(x.type()) ? trunc(x) : x;
-    case ScalarOp::round: return is_float(x.type()) ? rint(x) : x;
-    case ScalarOp::reciprocal: return 1 / x;
-    default: break;
+    case ScalarOp::identity:
+      return x;
+    case ScalarOp::neg:
+      return -x;
+    case ScalarOp::abs:
+      return abs(x);
+    case ScalarOp::sign:
+      return sign(x);
+    case ScalarOp::logical_not:
+      return !truth(x);
+    case ScalarOp::is_nan:
+      return is_nan(x);
+    case ScalarOp::is_finite:
+      return is_finite(x);
+    case ScalarOp::exp:
+      return through_float(exp, x);
+    case ScalarOp::expm1:
+      return through_float(expm1, x);
+    case ScalarOp::log:
+      return through_float(log, x);
+    case ScalarOp::log1p:
+      return through_float(log1p, x);
+    case ScalarOp::sqrt:
+      return through_float([](Expr v) { return sqrt(v); }, x);
+    case ScalarOp::rsqrt:
+      return through_float(rsqrt, x);
+    case ScalarOp::sin:
+      return through_float(sin, x);
+    case ScalarOp::cos:
+      return through_float(cos, x);
+    case ScalarOp::tan:
+      return through_float(tan, x);
+    case ScalarOp::asin:
+      return through_float(asin, x);
+    case ScalarOp::acos:
+      return through_float(acos, x);
+    case ScalarOp::atan:
+      return through_float(atan, x);
+    case ScalarOp::sinh:
+      return through_float(sinh, x);
+    case ScalarOp::cosh:
+      return through_float(cosh, x);
+    case ScalarOp::tanh:
+      return through_float(tanh, x);
+    case ScalarOp::erf:
+      return through_float(erf, x);
+    case ScalarOp::floor:
+      return is_float(x.type()) ? floor(x) : x;
+    case ScalarOp::ceil:
+      return is_float(x.type()) ? ceil(x) : x;
+    case ScalarOp::trunc:
+      return is_float(x.type()) ? trunc(x) : x;
+    case ScalarOp::round:
+      return is_float(x.type()) ? rint(x) : x;
+    case ScalarOp::reciprocal:
+      return 1 / x;
+    default:
+      break;
   }
   WEFT_ASSERT(false, "scalar op {} does not take one operand", static_cast<int>(op));
 }
 
 Expr binary(ScalarOp op, Expr a, Expr b) {
   switch (op) {
-    case ScalarOp::add: return a + b;
-    case ScalarOp::sub: return a - b;
-    case ScalarOp::mul: return a * b;
-    case ScalarOp::div: return a / b;
+    case ScalarOp::add:
+      return a + b;
+    case ScalarOp::sub:
+      return a - b;
+    case ScalarOp::mul:
+      return a * b;
+    case ScalarOp::div:
+      return a / b;
     case ScalarOp::pow: {
       if (is_float(a.type())) return pow(a, b);
       return convert(pow(convert(a, DType::f64), convert(b, DType::f64)), a.type());
     }
-    case ScalarOp::maximum: return maximum(a, b);
-    case ScalarOp::minimum: return minimum(a, b);
-    case ScalarOp::remainder: return remainder(a, b);
-    case ScalarOp::floor_divide: return floor_divide(a, b);
-    case ScalarOp::atan2: return atan2(a, b);
-    case ScalarOp::equal: return a == b;
-    case ScalarOp::not_equal: return a != b;
-    case ScalarOp::less: return a < b;
-    case ScalarOp::less_equal: return a <= b;
-    case ScalarOp::greater: return a > b;
-    case ScalarOp::greater_equal: return a >= b;
-    case ScalarOp::logical_and: return truth(a) & truth(b);
-    case ScalarOp::logical_or: return truth(a) | truth(b);
-    case ScalarOp::logical_xor: return truth(a) ^ truth(b);
-    default: break;
+    case ScalarOp::maximum:
+      return maximum(a, b);
+    case ScalarOp::minimum:
+      return minimum(a, b);
+    case ScalarOp::remainder:
+      return remainder(a, b);
+    case ScalarOp::floor_divide:
+      return floor_divide(a, b);
+    case ScalarOp::atan2:
+      return atan2(a, b);
+    case ScalarOp::equal:
+      return a == b;
+    case ScalarOp::not_equal:
+      return a != b;
+    case ScalarOp::less:
+      return a < b;
+    case ScalarOp::less_equal:
+      return a <= b;
+    case ScalarOp::greater:
+      return a > b;
+    case ScalarOp::greater_equal:
+      return a >= b;
+    case ScalarOp::logical_and:
+      return truth(a) & truth(b);
+    case ScalarOp::logical_or:
+      return truth(a) | truth(b);
+    case ScalarOp::logical_xor:
+      return truth(a) ^ truth(b);
+    default:
+      break;
   }
   WEFT_ASSERT(false, "scalar op {} does not take two operands", static_cast<int>(op));
 }

@@ -1,42 +1,51 @@
 #include "weft/codegen/schedule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdlib>
+
+#include <fmt/format.h>
 
 #include "weft/base/buffer.h"
 
 namespace weft::loop {
 namespace {
-constexpr int64_t flat_block = 8192;       // columns of an item without reductions
-constexpr int64_t reduced_block = 1024;    // with them: a few accumulators of a block stay in L1
+constexpr int64_t flat_block = 8192;     // columns of an item without reductions
+constexpr int64_t reduced_block = 1024;  // with them: a few accumulators of a block stay in L1
 constexpr int64_t tile_rows = 128, tile_columns = 32;  // of a transposition: few pages at a time
-constexpr size_t kept_limit = 256 << 10;   // bytes of kept values: they should stay in L2
-constexpr double worth_keeping = 10;       // vector operations
-constexpr double split_grain = 32768;      // elements of an item that is worth a thread's while
+constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should stay in L2
+constexpr double worth_keeping = 10;      // vector operations
+constexpr double split_grain = 32768;     // elements of an item that is worth a thread's while
 constexpr int64_t most_items = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-size_t align(size_t bytes) { return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment; }
+size_t align(size_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
 
 double cost(const Instruction& in) {
   switch (in.op) {
-    case Op::constant: return 0;
-    case Op::call: return 300;
-    case Op::philox: return 60;
+    case Op::constant:
+      return 0;
+    case Op::call:
+      return 300;
+    case Op::philox:
+      return 60;
     case Op::div:
     case Op::remainder:
-    case Op::sqrt: return 6;
-    case Op::load: return in.args[0] >= 0 ? 8 : 1;
-    default: return size_of(in.type) > 4 ? 2 : 1;
+    case Op::sqrt:
+      return 6;
+    case Op::load:
+      return in.args[0] >= 0 ? 8 : 1;
+    default:
+      return size_of(in.type) > 4 ? 2 : 1;
   }
 }
 
 class Scheduler {
  public:
-  Scheduler(const Kernel& kernel, int vector_bytes) : kernel_(kernel), reduced_(kernel.reduced_axes()) {
+  Scheduler(const Kernel& kernel, int vector_bytes)
+      : kernel_(kernel), reduced_(kernel.reduced_axes()) {
     choose_vector_axis();
     choose_lanes(vector_bytes);
     choose_tile();
@@ -63,11 +72,15 @@ class Scheduler {
     double best = 0;
     for (int axis = 0; axis < static_cast<int>(kernel_.axes.size()); ++axis) {
       double score = extent(axis) > 1 ? 1e-3 : 0;
-      auto add = [&](const Affine& at, uint32_t axes, DType storage, bool indirect, double strided) {
+      auto add = [&](const Affine& at, uint32_t axes, DType storage, bool indirect,
+                     double strided) {
         int64_t stride = at.strides[axis];
-        double bytes = static_cast<double>(kernel_.extent(axes)) * static_cast<double>(size_of(storage));
-        if (stride == 1 && !indirect) score += bytes;
-        else if (stride != 0 || indirect) score -= strided * bytes;
+        double bytes =
+            static_cast<double>(kernel_.extent(axes)) * static_cast<double>(size_of(storage));
+        if (stride == 1 && !indirect)
+          score += bytes;
+        else if (stride != 0 || indirect)
+          score -= strided * bytes;
       };
       for (const Instruction& in : kernel_.code) {
         if (in.op != Op::load) continue;
@@ -83,8 +96,8 @@ class Scheduler {
     s_.columns = !kernel_.axes[static_cast<size_t>(s_.vector_axis)].reduced;
   }
 
-  // As many lanes as the widest register has of the narrowest type that is computed with (at least 4
-  // bytes), and no more than the axis can use.
+  // As many lanes as the widest register has of the narrowest type that is computed with (at least
+  // 4 bytes), and no more than the axis can use.
   void choose_lanes(int vector_bytes) {
     s_.vector_bytes = vector_bytes;
     bool wide = true;
@@ -102,7 +115,8 @@ class Scheduler {
       double bytes = 0;
       for (const Instruction& in : kernel_.code)
         if (is_transposed(in, axis))
-          bytes += static_cast<double>(kernel_.extent(in.axes)) * static_cast<double>(size_of(in.storage));
+          bytes += static_cast<double>(kernel_.extent(in.axes)) *
+                   static_cast<double>(size_of(in.storage));
       if (bytes <= best) continue;
       best = bytes;
       s_.tile_axis = axis;
@@ -170,7 +184,8 @@ class Scheduler {
     int64_t pieces = ceil_div(wanted, s_.items);
     s_.split_axis = s_.inner.empty() ? s_.vector_axis : s_.inner.front();
     for (int axis : s_.inner)  // the outermost that is long enough, or else the longest
-      if (extent(s_.split_axis) < pieces && extent(axis) > extent(s_.split_axis)) s_.split_axis = axis;
+      if (extent(s_.split_axis) < pieces && extent(axis) > extent(s_.split_axis))
+        s_.split_axis = axis;
     if (!s_.columns && extent(s_.split_axis) < pieces && extent(s_.vector_axis) >= pieces * 1024)
       s_.split_axis = s_.vector_axis;
     int64_t step = s_.split_axis == s_.unrolled ? s_.unroll : 1;
@@ -210,7 +225,8 @@ class Scheduler {
 
   using Array = CpuSchedule::Array;
   static bool contains(const std::vector<Array>& arrays, int i) {
-    return std::any_of(arrays.begin(), arrays.end(), [&](const Array& a) { return a.instruction == i; });
+    return std::any_of(arrays.begin(), arrays.end(),
+                       [&](const Array& a) { return a.instruction == i; });
   }
 
   void visit(int i, int loop, std::vector<bool>& seen) {
@@ -219,7 +235,8 @@ class Scheduler {
     const Instruction& in = code(i);
     if (in.op == Op::reduce) return;
     if ((s_.axes[static_cast<size_t>(i)] & reduced_) == 0) {
-      bool cheap = in.op == Op::constant || in.op == Op::index || in.op == Op::in_range || in.op == Op::load;
+      bool cheap =
+          in.op == Op::constant || in.op == Op::index || in.op == Op::in_range || in.op == Op::load;
       bool varies = (s_.axes[static_cast<size_t>(i)] >> s_.vector_axis & 1) != 0;
       if (cheap || !s_.columns || !varies || reduced_ == 0) return;
       if (!contains(s_.per_column, i)) s_.per_column.push_back({i, 0, in.phase});
@@ -249,7 +266,9 @@ class Scheduler {
   }
 
   void lay_out() {
-    auto column_bytes = [&](size_t element) { return align(static_cast<size_t>(s_.stride) * element); };
+    auto column_bytes = [&](size_t element) {
+      return align(static_cast<size_t>(s_.stride) * element);
+    };
     size_t at = 0;
     for (Array& array : s_.reductions) {
       array.at = at;
@@ -279,7 +298,8 @@ class Scheduler {
       if (in.op == Op::load) bytes += spanned * static_cast<double>(size_of(in.storage));
     }
     for (const Store& store : kernel_.stores)
-      bytes += static_cast<double>(kernel_.extent(store.axes)) * static_cast<double>(size_of(store.storage));
+      bytes += static_cast<double>(kernel_.extent(store.axes)) *
+               static_cast<double>(size_of(store.storage));
     s_.work = std::max(operations * 0.3, bytes * 0.05);
   }
 
@@ -305,9 +325,11 @@ std::string to_text(const CpuSchedule& s) {
                                  s.unroll, s.unrolled);
   if (s.columns) text += fmt::format(" block {} x {}", s.block, s.blocks);
   if (s.tile_axis >= 0) text += fmt::format(" tile {} of axis {}", s.tile, s.tile_axis);
-  if (s.split_axis >= 0) text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
+  if (s.split_axis >= 0)
+    text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
   for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
-  for (const auto& array : s.kept) text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);
+  for (const auto& array : s.kept)
+    text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);
   return text + fmt::format(" scratch {} shared {}\n", s.thread_scratch, s.shared_scratch);
 }
 

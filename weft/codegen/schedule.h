@@ -1,12 +1,13 @@
-// How a kernel of the loop IR runs on a CPU: which axis is vectorised, what one item of the parallel loop
-// is, how far loops are unrolled, and what lies in scratch. A function of the kernel and the vector width
-// alone, so that neither the number of threads nor anything measured changes bits.
+// How a kernel of the loop IR runs on a CPU: which axis is vectorised, what one item of the
+// parallel loop is, how far loops are unrolled, and what lies in scratch. A function of the kernel
+// and the vector width alone, so that neither the number of threads nor anything measured changes
+// bits.
 //
-// Forms. *Columns*: the vector axis is kept; an item is a block of columns, reductions accumulate one
-// vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the vector axis is
-// reduced; an item is one position of the kept axes, and accumulators are registers. Where items are
-// few and reductions long, each loop is *split* along one reduced axis into chunks: a stage writes
-// partial results, the next combines them in order.
+// Forms. *Columns*: the vector axis is kept; an item is a block of columns, reductions accumulate
+// one vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the
+// vector axis is reduced; an item is one position of the kept axes, and accumulators are registers.
+// Where items are few and reductions long, each loop is *split* along one reduced axis into chunks:
+// a stage writes partial results, the next combines them in order.
 #pragma once
 
 #include <vector>
@@ -17,38 +18,46 @@ namespace weft::loop {
 
 struct CpuSchedule {
   int lanes = 1;
-  int vector_bytes = 16;    // of the machine
+  int vector_bytes = 16;  // of the machine
   int vector_axis = 0;
   bool columns = true;
-  std::vector<int> outer;   // kept axes but the vector axis, outermost first: items run over them
-  std::vector<int> inner;   // reduced axes but the vector axis, outermost first
-  int unrolled = 0;         // axis whose positions one loop body does several of: vector axis, inner.back() or tile_axis
+  std::vector<int> outer;  // kept axes but the vector axis, outermost first: items run over them
+  std::vector<int> inner;  // reduced axes but the vector axis, outermost first
+  int unrolled = 0;        // axis whose positions one loop body does several of: vector axis,
+                           // inner.back() or tile_axis
   int unroll = 1;
-  int64_t block = 1;        // columns of one item
-  int64_t blocks = 1;       // along the vector axis
+  int64_t block = 1;   // columns of one item
+  int64_t blocks = 1;  // along the vector axis
   int64_t items = 1;
-  // Where loads run across the vector axis, a kept axis along which they are contiguous is cut into tiles,
-  // in which `lanes` positions are done at once: `lanes` rows are loaded and transposed in registers.
+  // Where loads run across the vector axis, a kept axis along which they are contiguous is cut into
+  // tiles, in which `lanes` positions are done at once: `lanes` rows are loaded and transposed in
+  // registers.
   int tile_axis = -1;
   int64_t tile = 1;
-  int split_axis = -1;      // -1: not split
+  int split_axis = -1;  // -1: not split
   int64_t chunk = 0, chunks = 1;
 
-  // What lies in thread scratch. Offsets in bytes; a value of a block of columns is `stride` elements long.
+  // What lies in thread scratch. Offsets in bytes; a value of a block of columns is `stride`
+  // elements long.
   struct Array {
     int instruction = -1;
     size_t at = 0;
-    int loop = 0;        // kept: the loop that fills it; per_column: the loop before which it is filled
+    int loop = 0;  // kept: the loop that fills it; per_column: the loop before which it is filled
   };
-  std::vector<Array> reductions;   // accumulators: columns of thread scratch; rows keep them in registers
-  std::vector<Array> per_column;   // values without reduced axes, for the loops over reduced axes (columns)
-  std::vector<Array> kept;         // values of one loop that later ones read instead of computing them again
-  int64_t stride = 1;              // columns of a block, rounded up to whole vectors
+  std::vector<Array>
+      reductions;  // accumulators: columns of thread scratch; rows keep them in registers
+  std::vector<Array>
+      per_column;  // values without reduced axes, for the loops over reduced axes (columns)
+  std::vector<Array>
+      kept;            // values of one loop that later ones read instead of computing them again
+  int64_t stride = 1;  // columns of a block, rounded up to whole vectors
   size_t thread_scratch = 0;
-  // Shared scratch (split): accumulators of [item][chunk], then of [item]; reductions[i].at within each.
+  // Shared scratch (split): accumulators of [item][chunk], then of [item]; reductions[i].at within
+  // each.
   size_t partial_bytes = 0, shared_scratch = 0;
 
-  std::vector<uint32_t> axes;      // per instruction, what it varies over here: columns hold reductions per column
+  std::vector<uint32_t>
+      axes;  // per instruction, what it varies over here: columns hold reductions per column
 
   double work = 0;  // nanoseconds on one core, roughly
 };

@@ -9,7 +9,7 @@ namespace weft::loop {
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-constexpr double round_magic = 0x1.8p23;      // x + this rounds x to a whole number, in the low bits
+constexpr double round_magic = 0x1.8p23;  // x + this rounds x to a whole number, in the low bits
 constexpr double round_magic_f64 = 0x1.8p52;
 constexpr double log2_e = 1.4426950408889634;
 constexpr double ln2_high = 0.693145751953125, ln2_low = 1.4286068203094172e-06;
@@ -117,7 +117,8 @@ Expr tanh_f32(Expr x) {
 
 Expr erf_f32(Expr x) {
   Expr z = x * x;
-  Expr p = polynomial(z, {0.12837915, -0.376125, 0.1128187, -0.026768073, 0.004994754, -0.0005996585});
+  Expr p =
+      polynomial(z, {0.12837915, -0.376125, 0.1128187, -0.026768073, 0.004994754, -0.0005996585});
   Expr near = fma(p, x, x);
   Expr magnitude = minimum(abs(x), constant_like(x, 4));
   Expr log_rest = polynomial(magnitude, {-0.00017748725, -1.1277496, -0.6370598, -0.10403726,
@@ -126,15 +127,17 @@ Expr erf_f32(Expr x) {
   return select(magnitude >= 0.92, with_sign_of(x, far), near);
 }
 
-// x in quarter turns, less the nearest whole number of them (Payne and Hanek 1983): products with 29
-// bits of 2/pi at a time are exact, and whole turns drop out of each.
+// x in quarter turns, less the nearest whole number of them (Payne and Hanek 1983): products with
+// 29 bits of 2/pi at a time are exact, and whole turns drop out of each.
 struct Turns {
   Expr quadrant;  // i32, mod 4
   Expr rest;      // radians, f32, |rest| <= pi / 4
 };
 Turns quarter_turns(Expr x) {
-  constexpr double near[] = {0x1.45f306dp-1, 0x1.9391054p-30, 0x1.4fe13abp-59, 0x1.d1f534ddc0db6p-88};
-  constexpr double far[] = {0x1.529fc27p-4, 0x1.5f47d4dp-34, 0x1.bb81b6cp-65, 0x1.4acc9e21c821p-95};  // 2^48 * 2/pi mod 4
+  constexpr double near[] = {0x1.45f306dp-1, 0x1.9391054p-30, 0x1.4fe13abp-59,
+                             0x1.d1f534ddc0db6p-88};
+  constexpr double far[] = {0x1.529fc27p-4, 0x1.5f47d4dp-34, 0x1.bb81b6cp-65,
+                            0x1.4acc9e21c821p-95};  // 2^48 * 2/pi mod 4
   Expr wide = convert(x, DType::f64);
   Expr huge = abs(wide) >= 0x1p71;
   Expr scaled = select(huge, wide * 0x1p-48, wide);
@@ -166,26 +169,29 @@ Expr log2_f64(Expr x) {
   Expr bits = bitcast(x, DType::i64);
   Expr offset = bits.code->integer(DType::i64, 0x4000000000000000 - 0x3fe6a09e667f3bcd);
   Expr biased = (bits + offset) >> 52;
-  Expr mantissa = bitcast(bits - (biased << 52) + bits.code->integer(DType::i64, 0x4000000000000000), DType::f64);
+  Expr mantissa = bitcast(
+      bits - (biased << 52) + bits.code->integer(DType::i64, 0x4000000000000000), DType::f64);
   Expr s = (mantissa - 1) / (mantissa + 1);
-  Expr p = polynomial(s * s, {2.885390081777926, 0.9617966939267328, 0.5770780164442307, 0.41219850658820667,
-                              0.3206100303390322, 0.26162585833924373, 0.24094665617144212});
+  Expr p = polynomial(
+      s * s, {2.885390081777926, 0.9617966939267328, 0.5770780164442307, 0.41219850658820667,
+              0.3206100303390322, 0.26162585833924373, 0.24094665617144212});
   return fma(s, p, convert(convert(biased, DType::i32), DType::f64) - 1024);
 }
 // 2^x where that is a normal f64.
 Expr exp2_f64(Expr x) {
   Expr shifted = x + round_magic_f64;
   Expr f = x - (shifted - round_magic_f64);
-  Expr p = polynomial(f, {1.0, 0.6931471805413586, 0.24022651080439886, 0.05550410963733604,
-                          0.009618036170115796, 0.0013333429762637803, 0.00015467365398030443,
-                          1.531519636072551e-05});
+  Expr p = polynomial(
+      f, {1.0, 0.6931471805413586, 0.24022651080439886, 0.05550410963733604, 0.009618036170115796,
+          0.0013333429762637803, 0.00015467365398030443, 1.531519636072551e-05});
   return bitcast(bitcast(p, DType::i64) + (bitcast(shifted, DType::i64) << 52), DType::f64);
 }
 
 Expr pow_f32(Expr x, Expr y) {
   Expr magnitude = convert(abs(x), DType::f64), power = convert(y, DType::f64);
   Expr logarithm = log2_f64(magnitude);
-  logarithm = select(magnitude == 0.0, -infinity, select(magnitude < infinity, logarithm, infinity));
+  logarithm =
+      select(magnitude == 0.0, -infinity, select(magnitude < infinity, logarithm, infinity));
   Expr product = select(magnitude == 1.0, 0.0, power * logarithm);
   Expr result = convert(exp2_f64(clamp(product, -300, 300)), DType::f32);
   Expr whole = rint(y) == y;
@@ -199,9 +205,13 @@ Expr pow_f32(Expr x, Expr y) {
 }  // namespace
 
 Expr exp(Expr x) { return x.type() == DType::f32 ? exp_f32(x) : through_libm(Function::exp, x); }
-Expr expm1(Expr x) { return x.type() == DType::f32 ? expm1_f32(x) : through_libm(Function::expm1, x); }
+Expr expm1(Expr x) {
+  return x.type() == DType::f32 ? expm1_f32(x) : through_libm(Function::expm1, x);
+}
 Expr log(Expr x) { return x.type() == DType::f32 ? log_f32(x) : through_libm(Function::log, x); }
-Expr log1p(Expr x) { return x.type() == DType::f32 ? log1p_f32(x) : through_libm(Function::log1p, x); }
+Expr log1p(Expr x) {
+  return x.type() == DType::f32 ? log1p_f32(x) : through_libm(Function::log1p, x);
+}
 Expr rsqrt(Expr x) { return 1 / sqrt(x); }
 Expr sin(Expr x) {
   return x.type() == DType::f32 ? sin_of(quarter_turns(x)) : through_libm(Function::sin, x);

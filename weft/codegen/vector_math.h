@@ -1,6 +1,6 @@
-// Mathematical functions as branch-free scalar code of the loop IR, so that every emitter has them and
-// loops vectorise. Written for f32 within 2 ULP on all inputs (tests/codegen/vector_math_test.cpp);
-// f64 goes to libm, lane by lane.
+// Mathematical functions as branch-free scalar code of the loop IR, so that every emitter has them
+// and loops vectorise. Written for f32 within 2 ULP on all inputs
+// (tests/codegen/vector_math_test.cpp); f64 goes to libm, lane by lane.
 #pragma once
 
 #include "weft/codegen/scalar_code.h"

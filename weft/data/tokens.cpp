@@ -102,6 +102,18 @@ std::shared_ptr<const Source> TokenDataset::windows(int64_t seq_len) const {
   return std::make_shared<AllWindows>(*this, seq_len);
 }
 
+namespace {
+// What is wrong with a text names its file.
+template <class Read>
+auto of_file(const std::string& name, Read read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(error.kind(), "{}: {}", name, error.what());
+  }
+}
+}  // namespace
+
 TextDataset text(const std::string& path, const TextOptions& options) {
   WEFT_CHECK(options.val_split >= 0 && options.val_split < 1,
              "[data] val_split is at least 0 and below 1. Got {}.", options.val_split);
@@ -109,11 +121,15 @@ TextDataset text(const std::string& path, const TextOptions& options) {
   std::string validation =
       options.val_path.empty() ? "" : io::read_file(options.val_path, text_limit);
   // Of both files, so that validation has no unknown characters.
-  io::Vocabulary vocabulary = options.vocabulary
-                                  ? *options.vocabulary
-                                  : make_vocabulary(options.tokenizer, train + validation);
-  TokenDataset all = tokens_of(vocabulary, train);
-  if (!options.val_path.empty()) return {vocabulary, all, tokens_of(vocabulary, validation)};
+  std::string both = options.val_path.empty() ? path : path + " and " + options.val_path;
+  io::Vocabulary vocabulary = of_file(both, [&] {
+    return options.vocabulary ? *options.vocabulary
+                              : make_vocabulary(options.tokenizer, train + validation);
+  });
+  TokenDataset all = of_file(path, [&] { return tokens_of(vocabulary, train); });
+  if (!options.val_path.empty())
+    return {vocabulary, all,
+            of_file(options.val_path, [&] { return tokens_of(vocabulary, validation); })};
   auto split = static_cast<int64_t>(static_cast<double>(all.size()) * (1 - options.val_split));
   return {vocabulary, all.slice(0, split), all.slice(split, all.size())};
 }

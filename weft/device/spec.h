@@ -1,4 +1,5 @@
-// What a machine can do at best: what planned times and the share of its peak (mfu) are measured against.
+// What a machine can do at best: what planned times and the share of its peak (mfu) are measured
+// against.
 #pragma once
 
 namespace weft {

@@ -73,7 +73,7 @@ Value cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) 
              to_string(classes.type()));
   WEFT_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
              "[cross_entropy] label smoothing must be in [0, 1]. Got {}.", options.label_smoothing);
-  Shape expected, rows;
+  Shape expected;
   for (int i = 0; i + 1 < scores.rank(); ++i) expected.push_back(scores.shape()[i]);
   WEFT_CHECK(classes.shape() == expected, "[cross_entropy] logits {} need labels {}. Got {}.",
              to_string(scores.shape()), to_string(expected), to_string(classes.shape()));

@@ -10,7 +10,6 @@ namespace weft {
 namespace {
 constexpr size_t max_body = 64;              // nodes: beyond this registers spill and compile time grows
 constexpr int64_t max_row_elements = 1 << 17;  // a row of f32 that the L2 cache holds
-constexpr int max_search = 4000;             // units looked at before a way back is taken for granted
 
 bool is_row(const Shape& space, const Dims& reduced, int threads) {
   int first = space.size() - reduced.size();
@@ -34,8 +33,9 @@ bool reads_memory(const Node& node) {
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const Uses& uses, const PassOptions& options)
-      : uses_(uses), options_(options), nodes_(graph.nodes()), whole_(!options.skips("fuse")) {}
+  // `exact` follows every path when it looks for a way back into a kernel.
+  Fuser(const Graph& graph, const Uses& uses, const PassOptions& options, bool exact)
+      : uses_(uses), options_(options), nodes_(graph.nodes()), whole_(!options.skips("fuse")), exact_(exact) {}
 
   Fusion run() {
     for (const Value& value : nodes_) classify(value);
@@ -103,6 +103,8 @@ class Fuser {
     if (reduces) unit.reduced = node->attrs.dims("axes");
     unit.nodes.push_back(value);
     fusion_.units.push_back(std::move(unit));
+    first_id_.push_back(node->id);
+    last_id_.push_back(node->id);
     int index = static_cast<int>(fusion_.units.size()) - 1;
     units_of_[node].push_back(index);
     return index;
@@ -176,13 +178,16 @@ class Fuser {
         if (unit != target) pending.push_back(unit);
     return leads_to(std::move(pending), target);
   }
-  // Whether any of these units leads to `target`, through values that are stored and read.
+  // Whether any of these units leads to `target`, through values that are stored and read. Units wholly
+  // behind the target can lead back only through one that straddles it: rare, so the search stops there
+  // and fuse() checks the outcome.
   bool leads_to(Units pending, int target) const {
     std::unordered_set<int> seen(pending.begin(), pending.end());
     while (!pending.empty()) {
       int unit = pending.back();
       pending.pop_back();
-      if (unit == target || static_cast<int>(seen.size()) > max_search) return true;
+      if (unit == target) return true;
+      if (!exact_ && first_id_[static_cast<size_t>(unit)] > last_id_[static_cast<size_t>(target)]) continue;
       for (int next : readers_of(unit))
         if (seen.insert(next).second) pending.push_back(next);
     }
@@ -210,6 +215,10 @@ class Fuser {
     }
     unit.nodes.push_back(value);
     units_of_[value.node()].push_back(index);
+    uint64_t& first = first_id_[static_cast<size_t>(index)];
+    uint64_t& last = last_id_[static_cast<size_t>(index)];
+    first = std::min(first, value->id);
+    last = std::max(last, value->id);
   }
 
   // A broadcast of a reduced value lives inside the kernels that reduce and read it again; true if in all.
@@ -278,12 +287,9 @@ class Fuser {
     if (need.memory || need.takers.empty()) fusion_.home[value.node()] = new_unit(value);
   }
   Units by_first_use(Units units) const {
-    auto first = [&](int unit) {
-      uint64_t id = ~uint64_t{0};
-      for (const Value& value : fusion_.units[static_cast<size_t>(unit)].nodes) id = std::min(id, value->id);
-      return id;
-    };
-    std::sort(units.begin(), units.end(), [&](int a, int b) { return first(a) < first(b); });
+    std::sort(units.begin(), units.end(), [&](int a, int b) {
+      return first_id_[static_cast<size_t>(a)] < first_id_[static_cast<size_t>(b)];
+    });
     return units;
   }
 
@@ -349,7 +355,8 @@ class Fuser {
   const Uses& uses_;
   const PassOptions& options_;
   std::vector<Value> nodes_;
-  bool whole_;
+  bool whole_, exact_;
+  std::vector<uint64_t> first_id_, last_id_;  // per unit, over its nodes
   Fusion fusion_;
   std::unordered_map<const Node*, Unit::Kind> kinds_;
   std::unordered_map<const Node*, const Node*> bases_;
@@ -357,7 +364,34 @@ class Fuser {
 };
 }  // namespace
 
+namespace {
+// Whether the units can run in some order: none waits for itself.
+bool can_run(const Fusion& fusion) {
+  size_t count = fusion.units.size();
+  std::vector<std::vector<int>> readers(count);
+  std::vector<int> waiting(count, 0);
+  for (size_t u = 0; u < count; ++u) {
+    std::unordered_set<const Node*> inside;
+    for (const Value& value : fusion.units[u].nodes) inside.insert(value.node());
+    for (const Value& value : fusion.units[u].nodes)
+      for (const Value& input : value->inputs) {
+        if (inside.contains(input.node())) continue;
+        readers[static_cast<size_t>(fusion.home.at(input.node()))].push_back(static_cast<int>(u));
+        ++waiting[u];
+      }
+  }
+  std::vector<int> ready;
+  for (size_t u = 0; u < count; ++u)
+    if (waiting[u] == 0) ready.push_back(static_cast<int>(u));
+  for (size_t i = 0; i < ready.size(); ++i)
+    for (int reader : readers[static_cast<size_t>(ready[i])])
+      if (--waiting[static_cast<size_t>(reader)] == 0) ready.push_back(reader);
+  return ready.size() == count;
+}
+}  // namespace
+
 Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options) {
-  return Fuser(graph, uses, options).run();
+  Fusion fusion = Fuser(graph, uses, options, false).run();
+  return can_run(fusion) ? fusion : Fuser(graph, uses, options, true).run();
 }
 }  // namespace weft

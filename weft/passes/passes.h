@@ -2,7 +2,6 @@
 //
 //   decompose   composites that no backend kernel overrides become their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
-//   split       large reductions to few elements in two stages, so that all threads have work
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
 //   alias       assignments write straight into their variable where no old value is read later
 //   order       the order of steps with the least peak of live bytes
@@ -23,7 +22,7 @@ namespace weft {
 struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
-  // Optional passes, by name: "simplify", "split", "fuse", "alias", "order", "reuse".
+  // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
   std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which
@@ -32,7 +31,6 @@ struct PassOptions {
 
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
-Graph split_reductions(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);

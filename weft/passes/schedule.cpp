@@ -209,19 +209,27 @@ class Scheduler {
     return named > 4 ? name + "+" + std::to_string(named - 4) : name;
   }
 
-  // An elementwise kernel reads each element before it writes the same one.
-  void note_in_place(Step& step) const {
-    for (const Value& value : step.body) {
-      OpKind kind = value->op->kind;
-      if (kind == OpKind::reduce || kind == OpKind::gather || value->is("pad") || value->is("concat")) return;
-    }
+  // A kernel without reductions reads each element of an operand before it writes the same one, unless it
+  // reads the operand at places of its own choosing.
+  static void note_in_place(Step& step) {
+    for (const Value& value : step.body)
+      if (value->op->kind == OpKind::reduce) return;
     for (size_t r = 0; r < step.results.size(); ++r)
       for (size_t o = 0; o < step.operands.size(); ++o) {
         const Access &result = step.results[r], &operand = step.operands[o];
         if (operand.value.type() == result.value.type() && operand.at.offset == 0 &&
-            same_strides(result.value.shape(), operand.at.strides, result.at.strides))
+            same_strides(result.value.shape(), operand.at.strides, result.at.strides) &&
+            !is_gathered(step, operand.value))
           step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
       }
+  }
+  static bool is_gathered(const Step& step, const Value& operand) {
+    for (const Value& value : step.body) {
+      bool moves = value->op->kind == OpKind::gather || value->is("pad") || value->is("concat");
+      for (const Value& input : value->inputs)
+        if (moves && input.node() == operand.node()) return true;
+    }
+    return false;
   }
 
   void finish(Step& step) {

@@ -1,8 +1,12 @@
 #include "weft/runtime/executable.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 #include "weft/base/buffer.h"
 #include "weft/base/log.h"
@@ -21,10 +25,34 @@ Executable::Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<
   steps_.resize(plan_.steps.size());
   step_seconds_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
-  for (size_t i = 0; i < plan_.steps.size(); ++i)
-    steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+  compile_kernels(library);
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes);
+}
+
+// Generated kernels on threads of their own; library kernels on the caller, outside of any parallel region,
+// because a library plans its threads when it is asked for a kernel.
+void Executable::compile_kernels(const KernelLibrary& library) {
+  std::atomic<size_t> next = 0;
+  std::exception_ptr failure;
+  std::mutex failure_mutex;
+  auto work = [&] {
+    try {
+      for (size_t i = next++; i < steps_.size(); i = next++)
+        if (plan_.steps[i].kind == Step::Kind::fused) steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+    } catch (...) {
+      std::lock_guard lock(failure_mutex);
+      failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (int i = 1; i < thread_count(); ++i) helpers.emplace_back(work);
+    for (size_t i = 0; i < steps_.size(); ++i)
+      if (plan_.steps[i].kind == Step::Kind::library) steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 Executable::~Executable() {

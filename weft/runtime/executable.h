@@ -48,6 +48,7 @@ class Executable {
     std::vector<void*> operands, results;
     void* workspace = nullptr;
   };
+  void compile_kernels(const KernelLibrary& library);
   std::byte* address(int slot) const;
   void bind();
   void detach_results();

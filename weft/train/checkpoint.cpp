@@ -1,11 +1,11 @@
 #include "weft/train/checkpoint.h"
 
-#include <fmt/format.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <signal.h>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/hash.h"
@@ -18,8 +18,9 @@ using nlohmann::json;
 
 constexpr size_t small_file = size_t{16} << 20;  // bytes; of every file but tensors
 constexpr int manifest_format = 1;
-constexpr const char* required[] = {"model.safetensors", "config.json", "state-optimizer.safetensors",
-                                    "data.json", "rng.json", "recipe.yaml"};
+constexpr const char* required[] = {
+    "model.safetensors", "config.json", "state-optimizer.safetensors",
+    "data.json",         "rng.json",    "recipe.yaml"};
 
 std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
@@ -102,7 +103,8 @@ class Writer {
   json files_ = json::object();
 };
 
-void write_files(const std::string& folder, const Experiment& experiment, const Progress& progress) {
+void write_files(const std::string& folder, const Experiment& experiment,
+                 const Progress& progress) {
   Writer writer(folder);
   writer.tensors("model.safetensors", io::state_of(*experiment.model));
   writer.text("config.json", to_json(experiment.model->config()).dump(2) + "\n");
@@ -116,7 +118,9 @@ void write_files(const std::string& folder, const Experiment& experiment, const 
   writer.manifest(progress.step);
 }
 
-std::string checkpoints_of(const std::string& run_folder) { return join(run_folder, "checkpoints"); }
+std::string checkpoints_of(const std::string& run_folder) {
+  return join(run_folder, "checkpoints");
+}
 
 // The step in "step-00001000"; nullopt for any other name.
 std::optional<int64_t> step_of(const std::string& name) {
@@ -133,7 +137,8 @@ std::optional<int> partial_of(const std::string& name) {
   size_t at = name.rfind(mark);
   int pid = 0;
   if (at == std::string::npos) return std::nullopt;
-  auto [end, error] = std::from_chars(name.data() + at + mark.size(), name.data() + name.size(), pid);
+  auto [end, error] =
+      std::from_chars(name.data() + at + mark.size(), name.data() + name.size(), pid);
   if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
   return pid;
 }
@@ -144,7 +149,8 @@ void remove_checkpoint(const std::string& path) {
   std::error_code error;
   fs::rename(path, partial, error);
   if (!error) fs::remove_all(partial, error);
-  if (error) throw Error(ErrorKind::failed, "cannot remove checkpoint {}: {}.", path, error.message());
+  if (error)
+    throw Error(ErrorKind::failed, "cannot remove checkpoint {}: {}.", path, error.message());
 }
 
 void prune(const std::string& run_folder, int64_t keep_last) {
@@ -160,7 +166,8 @@ struct ListedFile {
 std::vector<ListedFile> read_manifest(const std::string& path) {
   std::vector<ListedFile> files = fields_of(path, [&](const json& manifest) {
     if (int format = manifest.at("format"); format != manifest_format)
-      throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format, manifest_format);
+      throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format,
+                  manifest_format);
     std::vector<ListedFile> listed;
     for (const auto& [name, file] : manifest.at("files").items())
       listed.push_back({name, file.at("xxh3"), file.at("bytes")});
@@ -168,7 +175,8 @@ std::vector<ListedFile> read_manifest(const std::string& path) {
   });
   for (const ListedFile& file : files)
     if (file.name.find('/') != std::string::npos || file.name.starts_with('.'))
-      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is no file's name.", path, io::printable(file.name));
+      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is no file's name.", path,
+                  io::printable(file.name));
   return files;
 }
 
@@ -180,9 +188,29 @@ void check_same_model(const std::string& folder, const Experiment& experiment) {
   for (const auto& [key, value] : here.items()) {
     json there = saved.value(key, json());
     if (there != value)
-      throw Error(ErrorKind::checkpoint, "{} holds another model: {} is {} there and {} in the recipe.",
-                  folder, key, io::printable(there.dump()), value.dump());
+      throw Error(ErrorKind::checkpoint,
+                  "{} holds another model: {} is {} there and {} in the recipe.", folder, key,
+                  io::printable(there.dump()), value.dump());
   }
+}
+// Going on with other data, another order of them or another optimiser would be another run.
+void check_same_run(const std::string& folder, const Recipe& here) {
+  constexpr std::string_view keys[] = {"seed",
+                                       "data.dataset",
+                                       "data.format",
+                                       "data.tokenizer",
+                                       "data.seq_len",
+                                       "data.digits",
+                                       "data.reversed",
+                                       "train.global_batch_size",
+                                       "train.precision",
+                                       "optimizer.name"};
+  Recipe saved = checkpoint_recipe(folder);
+  for (std::string_view key : keys)
+    if (saved.to_yaml(key) != here.to_yaml(key))
+      throw Error(ErrorKind::checkpoint,
+                  "{} cannot go on: {} is {} there and {} in the recipe. Hint: leave out --resume.",
+                  folder, key, saved.to_yaml(key), here.to_yaml(key));
 }
 }  // namespace
 
@@ -195,7 +223,8 @@ std::string find_checkpoint(const std::string& path) {
   }
   std::vector<CheckpointInfo> all = list_checkpoints(path);
   if (!all.empty()) return all.back().path;
-  throw Error(ErrorKind::checkpoint, "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
+  throw Error(ErrorKind::checkpoint,
+              "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
 }
 
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
@@ -211,7 +240,10 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
     std::string name = entry.path().filename().string();
     auto step = step_of(name);
     if (!step || entry.is_symlink() || !fs::exists(entry.path() / "MANIFEST.json")) continue;
-    CheckpointInfo info{.path = entry.path().string(), .step = *step, .latest = name == latest, .best = name == best};
+    CheckpointInfo info{.path = entry.path().string(),
+                        .step = *step,
+                        .latest = name == latest,
+                        .best = name == best};
     for (const auto& file : fs::directory_iterator(entry.path()))
       if (file.is_regular_file()) info.bytes += file.file_size();
     all.push_back(std::move(info));
@@ -243,7 +275,8 @@ void verify_checkpoint(const std::string& folder) {
     throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", manifest);
   std::vector<ListedFile> files = read_manifest(manifest);
   for (const char* name : required)
-    if (std::none_of(files.begin(), files.end(), [&](const ListedFile& file) { return file.name == name; }))
+    if (std::none_of(files.begin(), files.end(),
+                     [&](const ListedFile& file) { return file.name == name; }))
       throw Error(ErrorKind::checkpoint, "{} does not list {}.", manifest, name);
   for (const ListedFile& listed : files) {
     std::string file = join(folder, listed.name);
@@ -251,14 +284,18 @@ void verify_checkpoint(const std::string& folder) {
     uint64_t bytes = fs::file_size(file, error);
     if (error) throw Error(ErrorKind::checkpoint, "{} is missing: {}.", file, error.message());
     if (bytes != listed.bytes)
-      throw Error(ErrorKind::checkpoint, "{} has {} bytes. The manifest says {}.", file, bytes, listed.bytes);
-    if (std::string found = to_hex(io::checksum_file(file, ErrorKind::checkpoint)); found != listed.checksum)
-      throw Error(ErrorKind::checkpoint, "{} is damaged: its checksum is {}. The manifest says {}.", file, found,
-                  io::printable(listed.checksum));
+      throw Error(ErrorKind::checkpoint, "{} has {} bytes. The manifest says {}.", file, bytes,
+                  listed.bytes);
+    if (std::string found = to_hex(io::checksum_file(file, ErrorKind::checkpoint));
+        found != listed.checksum)
+      throw Error(ErrorKind::checkpoint, "{} is damaged: its checksum is {}. The manifest says {}.",
+                  file, found, io::printable(listed.checksum));
   }
 }
 
-Recipe checkpoint_recipe(const std::string& folder) { return Recipe::load(join(folder, "recipe.yaml")); }
+Recipe checkpoint_recipe(const std::string& folder) {
+  return Recipe::load(join(folder, "recipe.yaml"));
+}
 
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   std::string path = join(folder, "vocabulary.json");
@@ -269,22 +306,22 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
 void load_model(const std::string& folder, Experiment& experiment) {
   verify_checkpoint(folder);
   check_same_model(folder, experiment);
-  if (auto saved = checkpoint_vocabulary(folder); saved && experiment.vocabulary && *saved != *experiment.vocabulary)
-    throw Error(ErrorKind::checkpoint, "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
+  if (auto saved = checkpoint_vocabulary(folder);
+      saved && experiment.vocabulary && *saved != *experiment.vocabulary)
+    throw Error(ErrorKind::checkpoint,
+                "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());
   io::load_into(join(folder, "model.safetensors"), io::state_of(*experiment.model));
 }
 
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
   load_model(folder, experiment);
-  io::load_into(join(folder, "state-optimizer.safetensors"), io::by_name(experiment.optimizer->state()));
-  fields_of(join(folder, "rng.json"), [&](const json& random) {
-    if (int64_t seed = random.at("seed"); seed != experiment.recipe.integer("seed"))
-      throw Error(ErrorKind::checkpoint, "{} was trained with seed {}. The recipe says {}.", folder, seed,
-                  experiment.recipe.integer("seed"));
-    random_step().assign(tensor(std::vector<int64_t>{random.at("step")}, {}));
-    return 0;
-  });
+  check_same_run(folder, experiment.recipe);
+  io::load_into(join(folder, "state-optimizer.safetensors"),
+                io::by_name(experiment.optimizer->state()));
+  int64_t random = fields_of(join(folder, "rng.json"),
+                             [](const json& fields) { return fields.at("step").get<int64_t>(); });
+  random_step().assign(tensor(std::vector<int64_t>{random}, {}));
   return fields_of(join(folder, "data.json"), progress_of);
 }
 

@@ -1,12 +1,13 @@
-// Checkpoints: all that a run needs to go on as if it had never stopped, in folders that are whole or
-// absent.
+// Checkpoints: all that a run needs to go on as if it had never stopped, in folders that are whole
+// or absent.
 //
-//   checkpoints/step-00001000/{model.safetensors, config.json, vocabulary.json, state-optimizer.safetensors,
+//   checkpoints/step-00001000/{model.safetensors, config.json, vocabulary.json,
+//   state-optimizer.safetensors,
 //     data.json, rng.json, recipe.yaml, MANIFEST.json}     (vocabulary.json: of text only)
 //   checkpoints/latest, checkpoints/best                   links to two of them
 //
-// MANIFEST.json (sizes and XXH3 checksums) is written last. Whatever is wrong with a checkpoint is one
-// line (ErrorKind::checkpoint) that names the file.
+// MANIFEST.json (sizes and XXH3 checksums) is written last. Whatever is wrong with a checkpoint is
+// one line (ErrorKind::checkpoint) that names the file.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +21,31 @@ namespace weft::train {
 
 // Where a run stands, besides its variables.
 struct Progress {
-  int64_t step = 0;                // updates done
+  int64_t step = 0;  // updates done
   data::LoaderState loader;
-  int64_t evaluated_step = 0;      // the last one with an evaluation
-  int64_t evaluations_since_best = 0;  // since the lowest loss, for early stopping
+  int64_t evaluated_step = 0;                   // the last one with an evaluation
+  int64_t evaluations_since_best = 0;           // since the lowest loss, for early stopping
   std::optional<double> best_loss, best_score;  // lowest loss; best of checkpoint.best
-  bool stopped = false;            // early, or by the target
+  bool stopped = false;                         // early, or by the target
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 
 struct CheckpointInfo {
-  std::string path;   // of the folder
+  std::string path;  // of the folder
   int64_t step = 0;
   uint64_t bytes = 0;
   bool latest = false, best = false;  // what the links name
 };
 
-// `path` may be a checkpoint, a folder of checkpoints (its latest), a run folder (the same) or a link.
+// `path` may be a checkpoint, a folder of checkpoints (its latest), a run folder (the same) or a
+// link.
 std::string find_checkpoint(const std::string& path);
 // Those of a run, ascending by step; unfinished ones are not there.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
 
 // Saves under RUN/checkpoints; returns the folder. Moves the link `latest`, and `best` if `best` is
-// set; removes what is older than the `keep_last` newest, except the best. Throws Error(failed) if the
-// disk is full or not writable: what was there remains.
+// set; removes what is older than the `keep_last` newest, except the best. Throws Error(failed) if
+// the disk is full or not writable: what was there remains.
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best);
 

@@ -1,8 +1,8 @@
 #include "weft/train/evaluation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "weft/data/loader.h"
 #include "weft/train/generate.h"
@@ -36,17 +36,21 @@ std::string addition_examples(const Experiment& experiment, int count) {
   std::vector<int64_t> inputs(length), labels(length);
   std::string text;
   for (int64_t i = 0; i < std::min<int64_t>(count, experiment.validation->size()); ++i) {
-    experiment.validation->write({.index = i}, reinterpret_cast<std::byte*>(inputs.data()), labels.data());
+    experiment.validation->write({.index = i}, reinterpret_cast<std::byte*>(inputs.data()),
+                                 labels.data());
     std::string sample = vocabulary.decode(std::vector<int32_t>(inputs.begin(), inputs.end()));
     std::string question = sample.substr(0, sample.find('=') + 1);
     std::string right = sample.substr(question.size(), sample.find('\n') - question.size());
     std::string answer = generator.generate(
-        question, {.max_new_tokens = static_cast<int64_t>(length - question.size()), .temperature = 0, .stop = "\n"});
+        question, {.max_new_tokens = static_cast<int64_t>(length - question.size()),
+                   .temperature = 0,
+                   .stop = "\n"});
     if (reversed) {
       std::reverse(right.begin(), right.end());
       std::reverse(answer.begin(), answer.end());
     }
-    text += fmt::format("{}{}{}\n", question, answer, answer == right ? "" : fmt::format("  (wrong: it is {})", right));
+    text += fmt::format("{}{}{}\n", question, answer,
+                        answer == right ? "" : fmt::format("  (wrong: it is {})", right));
   }
   return text;
 }

@@ -40,7 +40,8 @@ data::Transforms read_transforms(const Recipe& recipe) {
     else if (spec.name == "random_horizontal_flip")
       transforms.random_horizontal_flip = reader.number("p", 0.5, 0, 1);
     else
-      usage(fmt::format("data.transforms knows random_crop, random_horizontal_flip. Got '{}'.", spec.name));
+      usage(fmt::format("data.transforms knows random_crop, random_horizontal_flip. Got '{}'.",
+                        spec.name));
     reader.finish();
   }
   return transforms;
@@ -49,15 +50,18 @@ data::Transforms read_transforms(const Recipe& recipe) {
 DataParts image_data(const Recipe& recipe) {
   auto load = [&](std::string_view split) {
     if (recipe.has("data.format"))
-      return data::images_from_folder(recipe.text("data.format"), split, located(recipe.text("data.path")));
-    std::string root = recipe.has("data.path") ? located(recipe.text("data.path")) : data_directory();
+      return data::images_from_folder(recipe.text("data.format"), split,
+                                      located(recipe.text("data.path")));
+    std::string root =
+        recipe.has("data.path") ? located(recipe.text("data.path")) : data_directory();
     return data::image_dataset(recipe.text("data.dataset"), split, root);
   };
   data::ImageDataset train = load("train").transform(read_transforms(recipe)), test = load("test");
   if (train.image_shape() != test.image_shape())
     throw Error(ErrorKind::data, "[data] training images are {}, those for evaluation {}.",
                 to_string(train.image_shape()), to_string(test.image_shape()));
-  TaskShape shape{InputKind::images, train.image_shape(), std::max(train.classes(), test.classes())};
+  TaskShape shape{InputKind::images, train.image_shape(),
+                  std::max(train.classes(), test.classes())};
   return {Task::classification, shape, std::nullopt, train.source(), test.source()};
 }
 
@@ -82,12 +86,15 @@ TaskShape text_shape(const Recipe& recipe, const io::Vocabulary& vocabulary) {
 }
 
 DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& vocabulary) {
-  data::TextDataset text = data::text(
-      located(recipe.text("data.path")),
-      {.tokenizer = recipe.text("data.tokenizer"),
-       .val_path = recipe.has("data.val_path") ? located(recipe.text("data.val_path")) : std::string(),
-       .val_split = recipe.number("data.val_split"),
-       .vocabulary = vocabulary});
+  if (!recipe.has("data.val_path") && recipe.number("data.val_split") == 0)
+    usage("data.val_split must leave text to evaluate on, or data.val_path bring it.");
+  data::TextDataset text =
+      data::text(located(recipe.text("data.path")),
+                 {.tokenizer = recipe.text("data.tokenizer"),
+                  .val_path = recipe.has("data.val_path") ? located(recipe.text("data.val_path"))
+                                                          : std::string(),
+                  .val_split = recipe.number("data.val_split"),
+                  .vocabulary = vocabulary});
   int64_t seq_len = recipe.integer("data.seq_len");
   return {Task::causal_lm, text_shape(recipe, text.vocabulary), text.vocabulary,
           text.train.random_windows(seq_len), text.validation.windows(seq_len)};
@@ -114,7 +121,8 @@ DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) 
   if (!options.with_data) parts.train = parts.validation = nullptr;
   const std::string& wanted = recipe.text("task");
   if (wanted != "auto" && wanted != name(parts.task))
-    usage(fmt::format("task is {} with these data. Got {}. Hint: task: auto.", name(parts.task), wanted));
+    usage(fmt::format("task is {} with these data. Got {}. Hint: task: auto.", name(parts.task),
+                      wanted));
   if (!recipe.transforms().empty() && parts.shape.kind != InputKind::images)
     usage("data.transforms are for images.");
   return parts;
@@ -134,7 +142,8 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
                                .gamma = recipe.number("scheduler.gamma")});
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, std::vector<Variable> parameters,
+std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
+                                                 std::vector<Variable> parameters,
                                                  int64_t total_steps) {
   const std::string& kind = recipe.text("optimizer.name");
   optim::OptimizerSettings settings{.lr = make_schedule(recipe, total_steps),
@@ -149,7 +158,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe, std::vect
     settings.betas = {betas[0], betas[1]};
     settings.eps = recipe.number("optimizer.eps");
   }
-  if (recipe.text("optimizer.decay") == "matrices") settings.groups = {optim::no_decay_below_rank_2()};
+  if (recipe.text("optimizer.decay") == "matrices")
+    settings.groups = {optim::no_decay_below_rank_2()};
   return optim::make_optimizer(kind, std::move(parameters), settings);
 }
 
@@ -175,7 +185,9 @@ std::string_view name(Task task) {
   return task == Task::classification ? "classification" : "causal_lm";
 }
 
-int64_t Experiment::model_bytes() const { return bytes_of(model->parameters()) + bytes_of(model->buffers()); }
+int64_t Experiment::model_bytes() const {
+  return bytes_of(model->parameters()) + bytes_of(model->buffers());
+}
 int64_t Experiment::optimizer_bytes() const {
   return optimizer != nullptr ? bytes_of(optimizer->state()) : 0;
 }
@@ -192,21 +204,24 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .dtype = recipe.text("train.precision") == "fp64" ? DType::f64 : DType::f32,
                         .global_batch = recipe.integer("train.global_batch_size")};
   experiment.sequence_answers = is_addition(recipe);
-  experiment.micro_batch = recipe.has("train.micro_batch_size") ? recipe.integer("train.micro_batch_size")
-                                                                : experiment.global_batch;
-  experiment.eval_batch = recipe.has("eval.batch_size") ? recipe.integer("eval.batch_size")
-                                                        : experiment.micro_batch;
+  experiment.micro_batch = recipe.has("train.micro_batch_size")
+                               ? recipe.integer("train.micro_batch_size")
+                               : experiment.global_batch;
+  experiment.eval_batch =
+      recipe.has("eval.batch_size") ? recipe.integer("eval.batch_size") : experiment.micro_batch;
   if (experiment.validation != nullptr)
     experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
 
   manual_seed(recipe.integer("seed"));
   nn::BuildScope scope({.dtype = experiment.dtype, .initialize = options.initialize});
-  experiment.model = recipe.has("model.name")
-                         ? make_model(recipe.text("model.name"), recipe.options("model.config"), parts.shape)
-                         : make_layers_model(recipe.layers(), parts.shape);
+  experiment.model =
+      recipe.has("model.name")
+          ? make_model(recipe.text("model.name"), recipe.options("model.config"), parts.shape)
+          : make_layers_model(recipe.layers(), parts.shape);
   if (options.with_data) {
     count_steps(experiment);
-    experiment.optimizer = make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+    experiment.optimizer =
+        make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
   }
   return experiment;
 }

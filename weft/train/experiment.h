@@ -1,4 +1,5 @@
-// Experiment: what a run is made of, built from its recipe: task, data, vocabulary, model, optimiser.
+// Experiment: what a run is made of, built from its recipe: task, data, vocabulary, model,
+// optimiser.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +21,20 @@ std::string_view name(Task task);
 struct ExperimentOptions {
   // Weights stay zero, so their memory is never touched: for plans, and where a file brings them.
   bool initialize = true;
-  bool with_data = true;  // false: no sources; text then needs `vocabulary`
+  bool with_data = true;                          // false: no sources; text then needs `vocabulary`
   std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of the data's own
 };
 
 struct Experiment {
   Recipe recipe;
   Task task = Task::classification;
-  TaskShape shape;                                // of one sample
-  std::optional<io::Vocabulary> vocabulary;       // of text and addition
+  TaskShape shape;                                        // of one sample
+  std::optional<io::Vocabulary> vocabulary;               // of text and addition
   std::shared_ptr<const data::Source> train, validation;  // null without data
   std::unique_ptr<Model> model = {};
-  std::unique_ptr<optim::Optimizer> optimizer = {};  // null without data: a schedule needs its length
-  DType dtype = DType::f32;                       // of parameters and activations
+  std::unique_ptr<optim::Optimizer> optimizer =
+      {};                         // null without data: a schedule needs its length
+  DType dtype = DType::f32;       // of parameters and activations
   bool sequence_answers = false;  // a sample is right only if all of its labels are (addition)
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples

@@ -18,7 +18,8 @@ Generator::Generator(const Experiment& experiment, const std::string& device)
           },
           {.mode = Mode::eval, .device = device}) {
   if (experiment.task != Task::causal_lm || !experiment.vocabulary)
-    throw Error(ErrorKind::usage, "text comes from language models. This one does {}.", name(experiment.task));
+    throw Error(ErrorKind::usage, "text comes from language models. This one does {}.",
+                name(experiment.task));
 }
 
 std::vector<double> Generator::next_logits(std::span<const int32_t> tokens) {
@@ -61,7 +62,8 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& opti
     order.resize(static_cast<size_t>(options.top_k));
   }
   std::vector<double> weights;
-  for (int32_t token : order) weights.push_back(std::exp((logits[static_cast<size_t>(token)] - *best) / options.temperature));
+  for (int32_t token : order)
+    weights.push_back(std::exp((logits[static_cast<size_t>(token)] - *best) / options.temperature));
   double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   double draw = total * philox_uniform({.seed = options.seed, .step = step}, 0);
   for (size_t i = 0; i < order.size(); ++i)

@@ -1,5 +1,5 @@
-// Text from a language model: the logits of the last position in a fixed window (one shape compiles),
-// and the choice of a token from them.
+// Text from a language model: the logits of the last position in a fixed window (one shape
+// compiles), and the choice of a token from them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct GenerateOptions {
   double temperature = 1;  // 0: always the likeliest
   int64_t top_k = 0;       // choose among so many; 0: all
   int64_t seed = 0;
-  std::string stop = {};   // ends when this character is written (which is not returned)
+  std::string stop = {};  // ends when this character is written (which is not returned)
 };
 
 class Generator {
@@ -28,8 +28,8 @@ class Generator {
 
   // Logits of the token that follows; a longer text is cut to its last seq_len tokens.
   std::vector<double> next_logits(std::span<const int32_t> tokens);
-  // What follows `prompt`. `on_text` sees each piece as it is written. Throws Error(data) if the prompt
-  // has characters that the vocabulary lacks, Error(usage) if it is empty.
+  // What follows `prompt`. `on_text` sees each piece as it is written. Throws Error(data) if the
+  // prompt has characters that the vocabulary lacks, Error(usage) if it is empty.
   std::string generate(std::string_view prompt, const GenerateOptions& options,
                        const std::function<void(std::string_view)>& on_text = {});
 

@@ -1,8 +1,8 @@
 // Reports of a plan: where its memory and its work go.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/ir/graph.h"
@@ -32,7 +32,8 @@ int peak_of(const Plan& plan) {
 
 std::string prefix(const std::string& module, int depth) {
   size_t end = 0;
-  for (int i = 0; i < depth && end != std::string::npos; ++i) end = module.find('.', i == 0 ? 0 : end + 1);
+  for (int i = 0; i < depth && end != std::string::npos; ++i)
+    end = module.find('.', i == 0 ? 0 : end + 1);
   return module.substr(0, end);
 }
 
@@ -100,8 +101,8 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
   return seconds;
 }
 
-RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps, size_t accumulator_bytes,
-                      const MachineSpec& machine) {
+RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
+                      size_t accumulator_bytes, const MachineSpec& machine) {
   const Recipe& recipe = experiment.recipe;
   RunReport report{.model = recipe.has("model.name") ? recipe.text("model.name") : "layers",
                    .device = recipe.text("train.device"),
@@ -133,22 +134,28 @@ std::string to_table(const RunReport& report) {
   auto bytes = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   auto count = [](int64_t number) { return count_text(static_cast<double>(number)); };
   row("model", report.model, count(report.parameters) + " parameters");
-  row("data", count(report.samples), fmt::format("samples, {} steps an epoch", report.steps_per_epoch));
+  row("data", count(report.samples),
+      fmt::format("samples, {} steps an epoch", report.steps_per_epoch));
   row("batch", fmt::format("{}", report.global_batch),
-      report.micro_batch == report.global_batch ? "" : fmt::format("in passes of {}", report.micro_batch));
+      report.micro_batch == report.global_batch
+          ? ""
+          : fmt::format("in passes of {}", report.micro_batch));
   row("steps", fmt::format("{}", report.steps));
   row("weights", bytes(report.model_bytes));
   row("optimizer", bytes(report.optimizer_bytes));
-  if (report.accumulator_bytes > 0) row("gradients", bytes(report.accumulator_bytes), "summed between passes");
+  if (report.accumulator_bytes > 0)
+    row("gradients", bytes(report.accumulator_bytes), "summed between passes");
   row("arena", bytes(report.arena_bytes), "shared by all steps");
   row("memory", bytes(report.total_bytes()), "in all");
-  row("work", count_text(report.flops) + "FLOP", fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
+  row("work", count_text(report.flops) + "FLOP",
+      fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.seconds > 0)
     row("time", fmt::format("{:.2f} ms", 1000 * report.seconds),
-        fmt::format("an update at best, {} in all", duration_text(report.seconds * static_cast<double>(report.steps))));
+        fmt::format("an update at best, {} in all",
+                    duration_text(report.seconds * static_cast<double>(report.steps))));
   for (const StepReport& step : report.step_reports) {
-    text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name, step.plan->steps.size(),
-                        bytes(step.plan->arena_bytes));
+    text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
+                        step.plan->steps.size(), bytes(step.plan->arena_bytes));
     for (const auto& [category, size] : memory_by_category(*step.plan))
       text += fmt::format("  {:<16}{:>12}\n", category, bytes(size));
   }
@@ -156,11 +163,13 @@ std::string to_table(const RunReport& report) {
 }
 
 std::string to_table(const std::vector<ModuleCost>& modules) {
-  std::string text = fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", "module", "FLOP", "traffic", "memory", "kernels");
+  std::string text = fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", "module", "FLOP", "traffic",
+                                 "memory", "kernels");
   for (const ModuleCost& row : modules)
-    text += fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(none)" : row.module,
-                        count_text(row.flops), bytes_text(row.bytes), bytes_text(static_cast<double>(row.memory)),
-                        row.kernels);
+    text +=
+        fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(none)" : row.module,
+                    count_text(row.flops), bytes_text(row.bytes),
+                    bytes_text(static_cast<double>(row.memory)), row.kernels);
   return text;
 }
 
@@ -169,8 +178,11 @@ std::string to_json(const RunReport& report) {
   for (const StepReport& step : report.step_reports) {
     json modules = json::array();
     for (const ModuleCost& row : cost_by_module(*step.plan))
-      modules.push_back({{"module", row.module}, {"flops", row.flops}, {"bytes", row.bytes},
-                         {"memory", row.memory}, {"kernels", row.kernels}});
+      modules.push_back({{"module", row.module},
+                         {"flops", row.flops},
+                         {"bytes", row.bytes},
+                         {"memory", row.memory},
+                         {"kernels", row.kernels}});
     steps.push_back({{"name", step.name},
                      {"per_update", step.per_update},
                      {"kernels", step.plan->steps.size()},

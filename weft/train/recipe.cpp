@@ -1,12 +1,12 @@
 #include "weft/train/recipe.h"
 
-#include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
@@ -47,7 +47,8 @@ std::optional<int64_t> as_integer(const std::string& text) {
 std::optional<double> as_number(const std::string& text) {
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 std::optional<bool> as_flag(const std::string& text) {
@@ -67,15 +68,24 @@ class Reader {
       return {};
     }
     switch (key_.type) {
-      case KeyType::text: return text(node);
-      case KeyType::integer: return integer(node);
-      case KeyType::number: return number(node);
-      case KeyType::boolean: return flag(node);
-      case KeyType::numbers: return numbers(node);
-      case KeyType::texts: return texts(node);
-      case KeyType::map: return options(node, key_.path);
-      case KeyType::layers: return named<nn::LayerSpec>(node);
-      case KeyType::transforms: return named<TransformSpec>(node);
+      case KeyType::text:
+        return text(node);
+      case KeyType::integer:
+        return integer(node);
+      case KeyType::number:
+        return number(node);
+      case KeyType::boolean:
+        return flag(node);
+      case KeyType::numbers:
+        return numbers(node);
+      case KeyType::texts:
+        return texts(node);
+      case KeyType::map:
+        return options(node, key_.path);
+      case KeyType::layers:
+        return named<nn::LayerSpec>(node);
+      case KeyType::transforms:
+        return named<TransformSpec>(node);
     }
     return {};
   }
@@ -136,7 +146,8 @@ class Reader {
       std::vector<int64_t> all;
       for (const YAML::Node& entry : node) {
         auto value = entry.IsScalar() ? as_integer(entry.Scalar()) : std::nullopt;
-        if (!value) fail(origin_, entry, key_.path, "lists hold whole numbers. Got " + shown(entry) + ".");
+        if (!value)
+          fail(origin_, entry, key_.path, "lists hold whole numbers. Got " + shown(entry) + ".");
         all.push_back(*value);
       }
       return all;
@@ -148,7 +159,8 @@ class Reader {
     return value;
   }
   nn::Options options(const YAML::Node& node, std::string_view what) const {
-    if (!node.IsMap()) fail(origin_, node, what, "must be a map of options. Got " + shown(node) + ".");
+    if (!node.IsMap())
+      fail(origin_, node, what, "must be a map of options. Got " + shown(node) + ".");
     nn::Options result;
     for (const auto& entry : node) result.set(entry.first.Scalar(), option(entry.second));
     return result;
@@ -164,10 +176,12 @@ class Reader {
         continue;
       }
       if (!entry.IsMap() || entry.size() != 1)
-        fail(origin_, entry, key_.path, "lists names, or maps of one name to its options. Got " + shown(entry) + ".");
+        fail(origin_, entry, key_.path,
+             "lists names, or maps of one name to its options. Got " + shown(entry) + ".");
       const auto& only = *entry.begin();
-      all.push_back({only.first.Scalar(),
-                     only.second.IsNull() ? nn::Options() : options(only.second, only.first.Scalar())});
+      all.push_back({only.first.Scalar(), only.second.IsNull()
+                                              ? nn::Options()
+                                              : options(only.second, only.first.Scalar())});
     }
     return all;
   }
@@ -176,7 +190,8 @@ class Reader {
   const RecipeKey& key_;
 };
 
-[[noreturn]] void unknown_key(const Origin& origin, const YAML::Node& node, const std::string& path) {
+[[noreturn]] void unknown_key(const Origin& origin, const YAML::Node& node,
+                              const std::string& path) {
   std::vector<std::string_view> known;
   for (const RecipeKey& key : recipe_keys()) known.push_back(key.path);
   std::string_view similar = nearest(path, known);
@@ -186,22 +201,23 @@ class Reader {
 }
 
 bool is_section(const std::string& name) {
-  return std::any_of(recipe_keys().begin(), recipe_keys().end(), [&](const RecipeKey& key) {
-    return key.path.starts_with(name + ".");
-  });
+  return std::any_of(recipe_keys().begin(), recipe_keys().end(),
+                     [&](const RecipeKey& key) { return key.path.starts_with(name + "."); });
 }
 
 // Before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its memory.
 void check_text(std::string_view yaml, const std::string& name) {
   if (yaml.size() > max_bytes)
-    throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name, max_bytes, yaml.size());
+    throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name, max_bytes,
+                yaml.size());
   int depth = 0;
   bool line_start = true;
   size_t indent = 0, deepest = 0;
   for (char c : yaml) {
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') --depth;
-    if (depth > max_depth) throw Error(ErrorKind::usage, "{}: a recipe nests at most {} deep.", name, max_depth);
+    if (depth > max_depth)
+      throw Error(ErrorKind::usage, "{}: a recipe nests at most {} deep.", name, max_depth);
     if (c == '\n') {
       line_start = true;
       indent = 0;
@@ -212,12 +228,16 @@ void check_text(std::string_view yaml, const std::string& name) {
     }
   }
   if (deepest > 8 * max_depth)
-    throw Error(ErrorKind::usage, "{}: a recipe is indented by at most {} columns.", name, 8 * max_depth);
-  for (size_t at = yaml.find_first_of("&*"); at != std::string_view::npos; at = yaml.find_first_of("&*", at + 1)) {
-    bool token = at == 0 || std::string_view(" \n[{,:-").find(yaml[at - 1]) != std::string_view::npos;
+    throw Error(ErrorKind::usage, "{}: a recipe is indented by at most {} columns.", name,
+                8 * max_depth);
+  for (size_t at = yaml.find_first_of("&*"); at != std::string_view::npos;
+       at = yaml.find_first_of("&*", at + 1)) {
+    bool token =
+        at == 0 || std::string_view(" \n[{,:-").find(yaml[at - 1]) != std::string_view::npos;
     bool comment = yaml.substr(0, at).rfind('#') != std::string_view::npos &&
                    yaml.substr(0, at).rfind('#') > yaml.substr(0, at).rfind('\n') + 1;
-    if (token && !comment) throw Error(ErrorKind::usage, "{}: recipes have no anchors and aliases (& and *).", name);
+    if (token && !comment)
+      throw Error(ErrorKind::usage, "{}: recipes have no anchors and aliases (& and *).", name);
   }
 }
 
@@ -226,7 +246,8 @@ YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
   try {
     return YAML::Load(std::string(yaml));
   } catch (const YAML::Exception& error) {
-    throw Error(ErrorKind::usage, "{}:{}: not YAML: {}.", name, error.mark.line + 1, io::printable(error.msg));
+    throw Error(ErrorKind::usage, "{}:{}: not YAML: {}.", name, error.mark.line + 1,
+                io::printable(error.msg));
   }
 }
 }  // namespace
@@ -243,7 +264,8 @@ Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
   Origin origin{name, true};
   YAML::Node root = parse_yaml(yaml, name);
   if (root.IsNull()) return recipe;
-  if (!root.IsMap()) throw Error(ErrorKind::usage, "{}: a recipe is a map of keys. Got {}.", name, shown(root));
+  if (!root.IsMap())
+    throw Error(ErrorKind::usage, "{}: a recipe is a map of keys. Got {}.", name, shown(root));
   auto read = [&](const std::string& path, const YAML::Node& node) {
     const RecipeKey* key = find_key(path);
     if (key == nullptr) unknown_key(origin, node, path);
@@ -258,19 +280,24 @@ Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
         continue;
       }
       if (entry.second.IsNull()) continue;
-      if (!entry.second.IsMap()) fail(origin, entry.second, section, "must be a map. Got " + shown(entry.second) + ".");
+      if (!entry.second.IsMap())
+        fail(origin, entry.second, section, "must be a map. Got " + shown(entry.second) + ".");
       for (const auto& inner : entry.second) {
-        if (!inner.first.IsScalar()) fail(origin, inner.first, section, "has a key that is not a word.");
+        if (!inner.first.IsScalar())
+          fail(origin, inner.first, section, "has a key that is not a word.");
         read(section + "." + inner.first.Scalar(), inner.second);
       }
     }
   } catch (const YAML::Exception& error) {
-    throw Error(ErrorKind::usage, "{}:{}: {}.", name, error.mark.line + 1, io::printable(error.msg));
+    throw Error(ErrorKind::usage, "{}:{}: {}.", name, error.mark.line + 1,
+                io::printable(error.msg));
   }
   return recipe;
 }
 
-Recipe Recipe::load(const std::string& path) { return parse(io::read_file(path, max_bytes, ErrorKind::usage), path); }
+Recipe Recipe::load(const std::string& path) {
+  return parse(io::read_file(path, max_bytes, ErrorKind::usage), path);
+}
 
 void Recipe::set(std::string_view path, const std::string& value, const std::string& origin_name) {
   Origin origin{origin_name};
@@ -291,26 +318,34 @@ void Recipe::apply_environment() {
     if (!text.starts_with("WEFT__") || equals == std::string_view::npos) continue;
     std::string name(text.substr(0, equals)), path = name.substr(6);
     if (size_t at = path.find("__"); at != std::string::npos) path.replace(at, 2, ".");
-    std::transform(path.begin(), path.end(), path.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(path.begin(), path.end(), path.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     set(path, std::string(text.substr(equals + 1)), name);
   }
 }
 
 void Recipe::check() const {
-  auto usage = [](const std::string& message) { throw Error(ErrorKind::usage, "recipe: {}", message); };
-  if (has("model.name") == has("model.layers")) usage("exactly one of model.name and model.layers must be set.");
-  if (has("data.dataset") == has("data.format")) usage("exactly one of data.dataset and data.format must be set.");
+  auto usage = [](const std::string& message) {
+    throw Error(ErrorKind::usage, "recipe: {}", message);
+  };
+  if (has("model.name") == has("model.layers"))
+    usage("exactly one of model.name and model.layers must be set.");
+  if (has("data.dataset") == has("data.format"))
+    usage("exactly one of data.dataset and data.format must be set.");
   if (has("data.format") && !has("data.path")) usage("data.format needs data.path.");
-  if (has("train.epochs") == has("train.steps")) usage("exactly one of train.epochs and train.steps must be set.");
+  if (has("train.epochs") == has("train.steps"))
+    usage("exactly one of train.epochs and train.steps must be set.");
   int64_t batch = integer("train.global_batch_size");
   if (has("train.micro_batch_size") && batch % integer("train.micro_batch_size") != 0)
     usage(fmt::format("train.micro_batch_size must divide train.global_batch_size. Got {} and {}.",
                       integer("train.micro_batch_size"), batch));
   if (numbers("optimizer.betas").size() != 2)
-    usage(fmt::format("optimizer.betas has two numbers. Got {}.", numbers("optimizer.betas").size()));
+    usage(
+        fmt::format("optimizer.betas has two numbers. Got {}.", numbers("optimizer.betas").size()));
   const std::string& every = text("eval.every");
   if (every != "epoch" && (!as_integer(every) || *as_integer(every) < 1))
-    usage(fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.", every));
+    usage(
+        fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.", every));
   const std::string& name = text("name");
   if (name.find('/') != std::string::npos || name.starts_with('.'))
     usage(fmt::format("name is a folder's name: no '/', no '.' first. Got '{}'.", name));
@@ -321,8 +356,12 @@ const Recipe::Value& Recipe::get(std::string_view path) const {
   WEFT_ASSERT(found != values_.end(), "recipe key {} is not in the table", path);
   return found->second;
 }
-bool Recipe::has(std::string_view path) const { return !std::holds_alternative<std::monostate>(get(path)); }
-const std::string& Recipe::text(std::string_view path) const { return std::get<std::string>(get(path)); }
+bool Recipe::has(std::string_view path) const {
+  return !std::holds_alternative<std::monostate>(get(path));
+}
+const std::string& Recipe::text(std::string_view path) const {
+  return std::get<std::string>(get(path));
+}
 int64_t Recipe::integer(std::string_view path) const { return std::get<int64_t>(get(path)); }
 double Recipe::number(std::string_view path) const { return std::get<double>(get(path)); }
 bool Recipe::flag(std::string_view path) const { return std::get<bool>(get(path)); }
@@ -332,7 +371,9 @@ const std::vector<double>& Recipe::numbers(std::string_view path) const {
 const std::vector<std::string>& Recipe::texts(std::string_view path) const {
   return std::get<std::vector<std::string>>(get(path));
 }
-const nn::Options& Recipe::options(std::string_view path) const { return std::get<nn::Options>(get(path)); }
+const nn::Options& Recipe::options(std::string_view path) const {
+  return std::get<nn::Options>(get(path));
+}
 const std::vector<nn::LayerSpec>& Recipe::layers() const {
   return std::get<std::vector<nn::LayerSpec>>(get("model.layers"));
 }
@@ -375,9 +416,17 @@ struct Writer {
     out << YAML::EndMap;
   }
   void operator()(const nn::LayerSpec& layer) const { named(layer.name, layer.options); }
-  void operator()(const TransformSpec& transform) const { named(transform.name, transform.options); }
+  void operator()(const TransformSpec& transform) const {
+    named(transform.name, transform.options);
+  }
 };
 }  // namespace
+
+std::string Recipe::to_yaml(std::string_view path) const {
+  YAML::Emitter out;
+  std::visit(Writer{out}, get(path));
+  return out.c_str();
+}
 
 std::string Recipe::to_yaml() const {
   YAML::Emitter out;
@@ -392,7 +441,8 @@ std::string Recipe::to_yaml() const {
       if (!in.empty()) out << YAML::Key << std::string(in) << YAML::Value << YAML::BeginMap;
       section = in;
     }
-    out << YAML::Key << std::string(key.path.substr(dot == std::string_view::npos ? 0 : dot + 1)) << YAML::Value;
+    out << YAML::Key << std::string(key.path.substr(dot == std::string_view::npos ? 0 : dot + 1))
+        << YAML::Value;
     std::visit(writer, get(key.path));
   }
   if (!section.empty()) out << YAML::EndMap;

@@ -1,8 +1,10 @@
-// Recipe: what one run is. One table owns every key (name, type, default, range, help); the YAML parser,
-// the flags, the environment, `config print`, `config schema` and docs/recipe.md all come from it.
+// Recipe: what one run is. One table owns every key (name, type, default, range, help); the YAML
+// parser, the flags, the environment, `config print`, `config schema` and docs/recipe.md all come
+// from it.
 //
-// Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Whatever is wrong is one line
-// (ErrorKind::usage) that names the file and line, the key, what it got and what is allowed.
+// Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Whatever is wrong is
+// one line (ErrorKind::usage) that names the file and line, the key, what it got and what is
+// allowed.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +22,20 @@
 
 namespace weft::train {
 
-enum class KeyType : uint8_t { text, integer, number, boolean, numbers, texts, map, layers, transforms };
+enum class KeyType : uint8_t {
+  text,
+  integer,
+  number,
+  boolean,
+  numbers,
+  texts,
+  map,
+  layers,
+  transforms
+};
 
 struct RecipeKey {
-  std::string_view path;          // "optimizer.lr"
+  std::string_view path;  // "optimizer.lr"
   KeyType type;
   std::string_view initial;       // the default, as YAML; "null": unset
   std::string_view choices = {};  // "a, b, c"
@@ -40,9 +52,9 @@ struct TransformSpec {
 
 class Recipe {
  public:
-  using Value = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>,
-                             std::vector<std::string>, nn::Options, std::vector<nn::LayerSpec>,
-                             std::vector<TransformSpec>>;
+  using Value = std::variant<std::monostate, bool, int64_t, double, std::string,
+                             std::vector<double>, std::vector<std::string>, nn::Options,
+                             std::vector<nn::LayerSpec>, std::vector<TransformSpec>>;
 
   Recipe();  // all defaults
   // `name` stands in messages. At most 1 MiB, 32 levels deep, no aliases.
@@ -65,7 +77,8 @@ class Recipe {
   const std::vector<nn::LayerSpec>& layers() const;
   const std::vector<TransformSpec>& transforms() const;
 
-  std::string to_yaml() const;  // in full, in the order of the table
+  std::string to_yaml() const;                       // in full, in the order of the table
+  std::string to_yaml(std::string_view path) const;  // the value of one key
 
  private:
   const Value& get(std::string_view path) const;

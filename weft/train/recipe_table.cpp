@@ -1,8 +1,8 @@
 // The one table of recipe keys, and the pages that come from it.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/train/recipe.h"
@@ -19,13 +19,16 @@ constexpr RecipeKey table[] = {
     {"model.name", text, "null", "", 0, 0, "from the zoo (weft list); or layers, never both"},
     {"model.layers", layers, "null", "", 0, 0,
      "a net without C++: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
-    {"model.config", map, "{}", "", 0, 0, "hidden_size, num_hidden_layers, num_attention_heads, ..."},
+    {"model.config", map, "{}", "", 0, 0,
+     "hidden_size, num_hidden_layers, num_attention_heads, ..."},
     {"data.dataset", text, "null", "mnist, fashion-mnist, cifar10, addition", 0, 0,
      "found under data.path or WEFT_DATA_DIR; addition makes its own"},
     {"data.format", text, "null", "idx, cifar, text", 0, 0, "of the files under data.path"},
-    {"data.path", text, "null", "", 0, 0, "folder (idx, cifar) or file (text); as it stands, else under WEFT_DATA_DIR"},
+    {"data.path", text, "null", "", 0, 0,
+     "folder (idx, cifar) or file (text); as it stands, else under WEFT_DATA_DIR"},
     {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
-    {"data.val_split", number, "0.1", "", 0, 0.9, "text: last part of the file, kept for evaluation"},
+    {"data.val_split", number, "0.1", "", 0, 0.9,
+     "text: last part of the file, kept for evaluation"},
     {"data.tokenizer", text, "characters", "characters, bytes", 0, 0, "of text"},
     {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
     {"data.transforms", transforms, "[]", "", 0, 0,
@@ -38,7 +41,8 @@ constexpr RecipeKey table[] = {
     {"optimizer.betas", numbers, "[0.9, 0.999]", "", 0, 1, "adam, adamw: decay of the two moments"},
     {"optimizer.eps", number, "1.0e-8", "", 0, 1, "adam, adamw: added to the denominator"},
     {"optimizer.weight_decay", number, "0.01", "", 0, 10, "decoupled for adamw"},
-    {"optimizer.decay", text, "all", "all, matrices", 0, 0, "what decays; matrices: rank 2 and above"},
+    {"optimizer.decay", text, "all", "all, matrices", 0, 0,
+     "what decays; matrices: rank 2 and above"},
     {"optimizer.momentum", number, "0", "", 0, 1, "sgd"},
     {"optimizer.nesterov", boolean, "false", "", 0, 0, "sgd"},
     {"scheduler.name", text, "constant", "constant, linear, cosine, step, wsd", 0, 0,
@@ -59,28 +63,37 @@ constexpr RecipeKey table[] = {
     {"train.device", text, "auto", "auto, cpu, reference", 0, 0, "what runs the plan"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
-    {"eval.early_stopping", integer, "null", "", 1, many, "stop after so many evaluations without a better loss"},
+    {"eval.early_stopping", integer, "null", "", 1, many,
+     "stop after so many evaluations without a better loss"},
     {"eval.target", number, "null", "", 0, 1, "stop when the accuracy of an evaluation reaches it"},
-    {"checkpoint.every", integer, "1000", "", 1, many, "steps between two saves; the end is saved always"},
+    {"checkpoint.every", integer, "1000", "", 1, many,
+     "steps between two saves; the end is saved always"},
     {"checkpoint.keep_last", integer, "3", "", 1, many, "older ones are removed; best stays"},
     {"checkpoint.best", text, "null", "loss, accuracy", 0, 0, "what checkpoints/best is best at"},
     {"log.every", integer, "10", "", 1, many, "steps between two lines"},
 };
 
 std::string type_name(KeyType type) {
-  constexpr std::string_view names[] = {"text", "integer", "number", "true or false", "list of numbers",
-                                        "list of words", "map", "list of layers", "list of transforms"};
+  constexpr std::string_view names[] = {"text",          "integer",         "number",
+                                        "true or false", "list of numbers", "list of words",
+                                        "map",           "list of layers",  "list of transforms"};
   return std::string(names[static_cast<int>(type)]);
 }
 
 std::string json_type(KeyType type) {
   switch (type) {
-    case text: return "string";
-    case integer: return "integer";
-    case number: return "number";
-    case boolean: return "boolean";
-    case map: return "object";
-    default: return "array";
+    case text:
+      return "string";
+    case integer:
+      return "integer";
+    case number:
+      return "number";
+    case boolean:
+      return "boolean";
+    case map:
+      return "object";
+    default:
+      return "array";
   }
 }
 
@@ -98,7 +111,8 @@ std::vector<std::string> words(std::string_view list) {
 std::span<const RecipeKey> recipe_keys() { return table; }
 
 const RecipeKey* find_key(std::string_view path) {
-  auto found = std::find_if(std::begin(table), std::end(table), [&](auto& key) { return key.path == path; });
+  auto found =
+      std::find_if(std::begin(table), std::end(table), [&](auto& key) { return key.path == path; });
   return found == std::end(table) ? nullptr : found;
 }
 
@@ -128,7 +142,8 @@ std::string recipe_schema() {
     if (size_t dot = path.find('.'); dot != std::string_view::npos) {
       json& section = (*at)[std::string(path.substr(0, dot))];
       if (section.is_null())
-        section = {{"type", "object"}, {"additionalProperties", false}, {"properties", json::object()}};
+        section = {
+            {"type", "object"}, {"additionalProperties", false}, {"properties", json::object()}};
       at = &section["properties"];
       path = path.substr(dot + 1);
     }
@@ -140,15 +155,17 @@ std::string recipe_schema() {
 std::string recipe_reference() {
   std::string page =
       "# Recipe keys\n\n"
-      "One recipe is one run. Flag (`--section.key value`) > environment (`WEFT__SECTION__KEY`) > recipe > default.\n"
+      "One recipe is one run. Flag (`--section.key value`) > environment (`WEFT__SECTION__KEY`) > "
+      "recipe > default.\n"
       "This page is what `weft config reference` prints.\n\n"
       "| key | type | default | allowed | what it does |\n|---|---|---|---|---|\n";
   for (const RecipeKey& key : table) {
     std::string allowed(key.choices);
     if (key.low < key.high)
-      allowed = key.high >= many ? fmt::format(">= {:g}", key.low) : fmt::format("{:g} to {:g}", key.low, key.high);
-    page += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.path, type_name(key.type), key.initial, allowed,
-                        key.help);
+      allowed = key.high >= many ? fmt::format(">= {:g}", key.low)
+                                 : fmt::format("{:g} to {:g}", key.low, key.high);
+    page += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.path, type_name(key.type),
+                        key.initial, allowed, key.help);
   }
   return page;
 }

@@ -1,14 +1,16 @@
 // Reports of a run: lines, the closing table, log.jsonl.
 #include "weft/train/report.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
 #include <system_error>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/env.h"
 
@@ -62,22 +64,27 @@ std::string rate_text(double rate) {
 }
 
 std::string to_line(const StepLine& line) {
-  std::string text = fmt::format("step {}/{}  loss {:.4f}  grad_norm {:.2f}  lr {}  {} {}", line.step, line.steps,
-                                 line.loss, line.grad_norm, rate_text(line.lr), count_text(line.units_per_s),
-                                 line.unit);
+  std::string text = fmt::format("step {}/{}  loss {:.4f}  grad_norm {:.2f}  lr {}  {} {}",
+                                 line.step, line.steps, line.loss, line.grad_norm,
+                                 rate_text(line.lr), count_text(line.units_per_s), line.unit);
   if (line.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * line.mfu);
-  return text + fmt::format("  mem {:.0f}/{:.0f} MiB  data {:.1f}%  eta {}",
-                            static_cast<double>(line.used_bytes) / mebibyte,
-                            static_cast<double>(line.planned_bytes) / mebibyte, 100 * line.data_share,
+  double used = static_cast<double>(line.used_bytes) / mebibyte;
+  double planned = static_cast<double>(line.planned_bytes) / mebibyte;
+  int digits = planned < 9.95 ? 1 : 0;
+  return text + fmt::format("  mem {:.{}f}/{:.{}f} MiB  data {:.1f}%  eta {}", used, digits,
+                            planned, digits, 100 * line.data_share,
                             duration_text(line.eta_seconds));
 }
 
 std::string to_line(int64_t step, const Evaluation& evaluation) {
-  return fmt::format("eval step {}  loss {:.4f}  accuracy {:.4f}", step, evaluation.loss, evaluation.accuracy);
+  return fmt::format("eval step {}  loss {:.4f}  accuracy {:.4f}", step, evaluation.loss,
+                     evaluation.accuracy);
 }
 
 std::string to_table(const ClosingReport& report) {
-  auto mebibytes = [](size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / mebibyte); };
+  auto mebibytes = [](size_t bytes) {
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / mebibyte);
+  };
   auto milliseconds = [](double seconds) {
     return seconds > 0 ? fmt::format("{:.2f} ms", 1000 * seconds) : std::string("-");
   };
@@ -88,7 +95,8 @@ std::string to_table(const ClosingReport& report) {
          row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
          row("state", mebibytes(report.state), mebibytes(report.state)) +
          row("process", "", mebibytes(report.process_peak)) +
-         row("step time", milliseconds(report.planned_step_seconds), milliseconds(report.measured_step_seconds)) +
+         row("step time", milliseconds(report.planned_step_seconds),
+             milliseconds(report.measured_step_seconds)) +
          fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds));
 }
 
@@ -96,7 +104,8 @@ Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out) {
   if (!log_path.empty()) {
     log_.reset(std::fopen(log_path.c_str(), "a"));
     if (log_ == nullptr)
-      throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path, std::generic_category().message(errno));
+      throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path,
+                  std::generic_category().message(errno));
   }
   terminal_ = out_ != nullptr && isatty(fileno(out_)) != 0 && !env("NO_COLOR");
 }
@@ -142,8 +151,13 @@ void Reporter::live(int64_t step, int64_t steps) {
   last_live_ = now();
   // The step moves; the rest is what the last line said.
   size_t rest = last_line_.find("  ");
-  fmt::print(out_, "\r\x1b[K\x1b[2mstep {}/{}{}\x1b[0m", step, steps,
-             rest == std::string::npos ? "" : last_line_.substr(rest));
+  std::string line = fmt::format("step {}/{}{}", step, steps,
+                                 rest == std::string::npos ? "" : last_line_.substr(rest));
+  winsize size{};
+  if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    line.resize(
+        std::min<size_t>(line.size(), size.ws_col - 1));  // one that wraps cannot be cleared
+  fmt::print(out_, "\r\x1b[K\x1b[2m{}\x1b[0m", line);
   std::fflush(out_);
   live_shown_ = true;
 }

@@ -1,4 +1,5 @@
-// Reports: what a plan needs, as tables and JSON, and what a run says on the screen and in log.jsonl.
+// Reports: what a plan needs, as tables and JSON, and what a run says on the screen and in
+// log.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +18,28 @@ namespace weft::train {
 
 // ---- what a plan needs
 
-// Bytes of the arena by what they are for, at the moment when most are live; then what is lost between
-// them ("unused"). Sums to arena_bytes.
+// Bytes of the arena by what they are for, at the moment when most are live; then what is lost
+// between them ("unused"). Sums to arena_bytes.
 std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan);
 
 struct ModuleCost {
-  std::string module;       // "" for what belongs to no module
+  std::string module;  // "" for what belongs to no module
   double flops = 0, bytes = 0;
-  size_t memory = 0;        // of its values in the arena at the moment of the peak
+  size_t memory = 0;  // of its values in the arena at the moment of the peak
   int kernels = 0;
 };
 // Modules of at most `depth` names, in order of first appearance.
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 
-// Seconds at the roofline: each kernel takes as long as its operations or its bytes need, whichever is
-// more. 0 if the machine is unknown.
+// Seconds at the roofline: each kernel takes as long as its operations or its bytes need, whichever
+// is more. 0 if the machine is unknown.
 double planned_seconds(const Plan& plan, const MachineSpec& machine);
 
 // A step of a run as it was planned.
 struct StepReport {
-  std::string name;                 // "train"
+  std::string name;  // "train"
   const Plan* plan = nullptr;
-  int64_t per_update = 1;           // how often it runs per update; 0: not at all (evaluation)
+  int64_t per_update = 1;  // how often it runs per update; 0: not at all (evaluation)
 };
 
 // All that `weft plan` prints, and plan.json holds.
@@ -47,9 +48,9 @@ struct RunReport {
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
   int64_t steps = 0, steps_per_epoch = 0;
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t arena_bytes = 0;           // of the largest step: they share it
-  double flops = 0, bytes = 0;      // of an update
-  double seconds = 0;               // of an update, planned; 0: unknown
+  size_t arena_bytes = 0;       // of the largest step: they share it
+  double flops = 0, bytes = 0;  // of an update
+  double seconds = 0;           // of an update, planned; 0: unknown
   std::vector<StepReport> step_reports;
 
   size_t state_bytes() const { return model_bytes + optimizer_bytes + accumulator_bytes; }
@@ -57,34 +58,34 @@ struct RunReport {
 };
 
 // `steps` as planned; the machine gives the time.
-RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps, size_t accumulator_bytes,
-                      const MachineSpec& machine);
+RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
+                      size_t accumulator_bytes, const MachineSpec& machine);
 std::string to_table(const RunReport& report);
 std::string to_table(const std::vector<ModuleCost>& modules);
 std::string to_json(const RunReport& report);
 
 // ---- numbers as people read them
 
-std::string bytes_text(double bytes);      // "812 MiB"
-std::string count_text(double count);      // "21.4k"
-std::string duration_text(double seconds); // "02:11", "1:02:11"
-std::string rate_text(double rate);        // "3.0e-4"
+std::string bytes_text(double bytes);       // "812 MiB"
+std::string count_text(double count);       // "21.4k"
+std::string duration_text(double seconds);  // "02:11", "1:02:11"
+std::string rate_text(double rate);         // "3.0e-4"
 
 // ---- what a run says
 
 struct StepLine {
   int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
-  double units_per_s = 0;     // tokens or images
-  std::string_view unit;      // "tok/s"
-  double mfu = 0;             // 0: unknown
+  double units_per_s = 0;  // tokens or images
+  std::string_view unit;   // "tok/s"
+  double mfu = 0;          // 0: unknown
   size_t used_bytes = 0, planned_bytes = 0;
-  double data_share = 0;      // of the time, spent waiting for data
+  double data_share = 0;  // of the time, spent waiting for data
   double eta_seconds = 0;
 };
 struct Evaluation {
   double loss = 0, accuracy = 0;
-  int64_t count = 0;          // samples or tokens
+  int64_t count = 0;  // samples or tokens
 };
 std::string to_line(const StepLine& line);
 std::string to_line(int64_t step, const Evaluation& evaluation);

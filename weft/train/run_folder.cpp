@@ -1,8 +1,12 @@
 #include "weft/train/run_folder.h"
 
+#include <fcntl.h>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
 
 #include "weft/io/files.h"
 #include "weft/train/checkpoint.h"
@@ -17,7 +21,8 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
     : path_((fs::path(runs) / name).string()), resume_(resume) {
   if (fs::exists(path_) && !resume && !overwrite)
     throw Error(ErrorKind::usage,
-                "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name chooses another.",
+                "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "
+                "chooses another.",
                 path_);
 }
 
@@ -28,11 +33,23 @@ std::string RunFolder::checkpoint() const {
   return find_checkpoint(path_);
 }
 
+void RunFolder::lock() {
+  lock_.reset();
+  int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;  // there is none yet
+  lock_ = std::shared_ptr<void>(nullptr, [descriptor](void*) { close(descriptor); });
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0)
+    throw Error(ErrorKind::usage, "run {} is being trained by another process.", path_);
+}
+
 void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
+  lock();
   std::error_code error;
   if (!resume_) fs::remove_all(path_, error);
   if (!error) fs::create_directories(fs::path(path_) / "checkpoints", error);
-  if (error) throw Error(ErrorKind::failed, "cannot create run folder {}: {}.", path_, error.message());
+  if (error)
+    throw Error(ErrorKind::failed, "cannot create run folder {}: {}.", path_, error.message());
+  lock();  // of the folder that is there now
   remove_partial_checkpoints(path_);
   io::write_file_atomically((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
   io::write_file_atomically((fs::path(path_) / "plan.json").string(), plan_json);
@@ -45,7 +62,8 @@ void RunFolder::cut_log(int64_t step) const {
   for (std::string line; std::getline(lines, line);) {
     auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!entry.is_object()) continue;  // cut by a kill
-    if (entry.value("step", int64_t{0}) > step || entry.value("eval_step", int64_t{0}) > step) continue;
+    if (entry.value("step", int64_t{0}) > step || entry.value("eval_step", int64_t{0}) > step)
+      continue;
     kept += line + "\n";
   }
   io::write_file_atomically(log_path(), kept);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "weft/train/recipe.h"
@@ -10,21 +11,26 @@ namespace weft::train {
 
 class RunFolder {
  public:
-  // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set. Changes nothing.
+  // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set. Changes
+  // nothing.
   RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite);
 
   const std::string& path() const { return path_; }
   std::string log_path() const;
   // The checkpoint to go on from; "" where there is none or the run begins anew.
   std::string checkpoint() const;
-  // Makes the folder, empty unless it is resumed; writes what the run is.
+  // Makes the folder, empty unless it is resumed; writes what the run is. Throws Error(usage) if
+  // another process trains in it.
   void begin(const Recipe& recipe, const std::string& plan_json);
   // Takes the steps after `step` out of the log: a resumed run writes them again.
   void cut_log(int64_t step) const;
 
  private:
+  void lock();
+
   std::string path_;
   bool resume_;
+  std::shared_ptr<void> lock_;  // of the folder; goes with the process
 };
 
 }  // namespace weft::train

@@ -29,7 +29,7 @@ Signals::Signals() {
   active = 1;
   stop = 0;
   save = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);

@@ -24,14 +24,16 @@ EvalSums& EvalSums::operator+=(const EvalSums& other) {
 Steps::Steps(const Experiment& experiment, const std::string& device)
     : experiment_(experiment),
       parameters_(experiment.model->parameters()),
-      accumulator_(experiment.passes_per_step() > 1 ? std::make_unique<optim::Accumulator>(parameters_)
-                                                    : nullptr),
+      accumulator_(experiment.passes_per_step() > 1
+                       ? std::make_unique<optim::Accumulator>(parameters_)
+                       : nullptr),
       loss_sum_("accumulated.loss", scalar_of(DType::f64), Category::gradient),
       count_("accumulated.rows", scalar_of(DType::f64), Category::gradient),
       first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
       pass_(
           [this](std::span<const Tensor> in) {
-            return accumulator_ == nullptr ? train_step(in[0], in[1]) : accumulate_step(in[0], in[1]);
+            return accumulator_ == nullptr ? train_step(in[0], in[1])
+                                           : accumulate_step(in[0], in[1]);
           },
           {.device = device}),
       update_([this](std::span<const Tensor>) { return update_step(); }, {.device = device}),
@@ -133,19 +135,25 @@ void Steps::keep(std::span<const Tensor> results) {
 
 double Steps::loss() const { return loss_.item(); }
 double Steps::grad_norm() const { return grad_norm_.item(); }
-int64_t Steps::first_non_finite() const { return static_cast<int64_t>(first_non_finite_.value().item()); }
+int64_t Steps::first_non_finite() const {
+  return static_cast<int64_t>(first_non_finite_.value().item());
+}
 
 EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
   std::span<const Tensor> sums = evaluate_.run(std::array{inputs, labels});
-  return {.loss = sums[0].item(), .correct = sums[1].item(), .count = sums[2].item(),
-          .rows = sums[3].item(), .exact_rows = sums[4].item()};
+  return {.loss = sums[0].item(),
+          .correct = sums[1].item(),
+          .count = sums[2].item(),
+          .rows = sums[3].item(),
+          .exact_rows = sums[4].item()};
 }
 
 int64_t Steps::accumulator_bytes() const {
   if (accumulator_ == nullptr) return 0;
   int64_t bytes = 0;
   for (const Variable& parameter : parameters_)
-    bytes += parameter.type().elements() * static_cast<int64_t>(size_of(accumulator(parameter.type().dtype)));
+    bytes += parameter.type().elements() *
+             static_cast<int64_t>(size_of(accumulator(parameter.type().dtype)));
   return bytes;
 }
 

@@ -22,7 +22,8 @@ struct EvalSums {
 
 class Steps {
  public:
-  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive this.
+  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive
+  // this.
   Steps(const Experiment& experiment, const std::string& device);
 
   // All of them, compiled: "train" and "evaluate"; with several passes per update "accumulate",

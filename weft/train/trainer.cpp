@@ -1,9 +1,8 @@
 #include "weft/train/trainer.h"
 
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cmath>
+#include <sys/resource.h>
 
 #include "weft/base/buffer.h"
 #include "weft/data/loader.h"
@@ -24,13 +23,16 @@ double now() {
 RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpec& machine) {
   std::vector<StepReport> reports;
   for (auto& [name, executable] : steps.executables()) {
-    int64_t times = name == "accumulate" ? experiment.passes_per_step() : name == "evaluate" ? 0 : 1;
+    int64_t times = name == "accumulate" ? experiment.passes_per_step()
+                    : name == "evaluate" ? 0
+                                         : 1;
     reports.push_back({name, &executable->plan(), times});
   }
-  return make_report(experiment, std::move(reports), static_cast<size_t>(steps.accumulator_bytes()), machine);
+  return make_report(experiment, std::move(reports), static_cast<size_t>(steps.accumulator_bytes()),
+                     machine);
 }
 
-// Row `from` and on of a batch, as a tensor over the same bytes.
+// Rows [from, from + rows) of a batch, over the same bytes; `rows` divides `from`.
 Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
   if (rows == whole.dim(0)) return whole;
   Type type = whole.type();
@@ -95,7 +97,8 @@ class Trainer {
     if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
     for (int64_t pass = 0; pass < experiment_.passes_per_step(); ++pass) {
       int64_t rows = experiment_.micro_batch;
-      steps_.pass(rows_of(batch_.inputs, pass * rows, rows), rows_of(batch_.labels, pass * rows, rows));
+      steps_.pass(rows_of(batch_.inputs, pass * rows, rows),
+                  rows_of(batch_.labels, pass * rows, rows));
     }
     steps_.update();
     ++progress_.step;
@@ -106,20 +109,24 @@ class Trainer {
       ++measured_steps_;
     }
     bool last = progress_.step == experiment_.total_steps;
-    if (last || progress_.step % recipe().integer("log.every") == 0) line();
-    else reporter_->live(progress_.step, experiment_.total_steps);
+    if (last || progress_.step % recipe().integer("log.every") == 0)
+      line();
+    else
+      reporter_->live(progress_.step, experiment_.total_steps);
   }
 
   size_t used_arena() {
     size_t used = 0;
-    for (auto& [name, executable] : steps_.executables()) used = std::max(used, executable->used_arena_bytes());
+    for (auto& [name, executable] : steps_.executables())
+      used = std::max(used, executable->used_arena_bytes());
     return used;
   }
 
   void line() {
     check_finite();
     auto steps = static_cast<double>(progress_.step - line_step_);
-    double units = steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
+    double units =
+        steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
     double peak = options_.machine.flops_per_s;
     reporter_->step({.step = progress_.step,
                      .steps = experiment_.total_steps,
@@ -141,7 +148,8 @@ class Trainer {
   void check_finite() {
     if (int64_t step = steps_.first_non_finite(); step > 0)
       throw Error(ErrorKind::non_finite,
-                  "step {}: the loss is not finite. Hint: a lower optimizer.lr, a warm-up, or train.grad_clip.",
+                  "step {}: the loss is not finite. Hint: a lower optimizer.lr, a warm-up, or "
+                  "train.grad_clip.",
                   step);
   }
 
@@ -160,7 +168,8 @@ class Trainer {
     auto found = train::evaluate(experiment_, steps_, [&] { return signals_.stop_requested(); });
     if (!found) return;
     if (!std::isfinite(found->loss))
-      throw Error(ErrorKind::non_finite, "evaluation at step {}: the loss is not finite.", progress_.step);
+      throw Error(ErrorKind::non_finite, "evaluation at step {}: the loss is not finite.",
+                  progress_.step);
     result_.evaluation = *found;
     progress_.evaluated_step = progress_.step;
     reporter_->evaluation(progress_.step, *found);
@@ -199,26 +208,28 @@ class Trainer {
 
   TrainResult stop() {
     save(false);
-    reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n", progress_.step,
-                                result_.checkpoint));
+    reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n",
+                                progress_.step, result_.checkpoint));
     result_.exit_code = exit_saved;
     result_.step = progress_.step;
     return result_;
   }
 
   void finish() {
-    if (experiment_.sequence_answers) reporter_->text("\n" + addition_examples(experiment_, examples));
+    if (experiment_.sequence_answers)
+      reporter_->text("\n" + addition_examples(experiment_, examples));
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    reporter_->closing({.planned_arena = plan_.arena_bytes,
-                        .used_arena = used_arena(),
-                        .state = plan_.state_bytes(),
-                        .process_peak = static_cast<size_t>(usage.ru_maxrss) * 1024,
-                        .planned_step_seconds = plan_.seconds,
-                        .measured_step_seconds =
-                            measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
-                        .seconds = now() - started_,
-                        .steps = progress_.step - first_step_});
+    reporter_->closing(
+        {.planned_arena = plan_.arena_bytes,
+         .used_arena = used_arena(),
+         .state = plan_.state_bytes(),
+         .process_peak = static_cast<size_t>(usage.ru_maxrss) * 1024,
+         .planned_step_seconds = plan_.seconds,
+         .measured_step_seconds =
+             measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
+         .seconds = now() - started_,
+         .steps = progress_.step - first_step_});
     result_.step = progress_.step;
   }
 
@@ -240,7 +251,9 @@ class Trainer {
 };
 }  // namespace
 
-TrainResult train(const Recipe& recipe, const TrainOptions& options) { return Trainer(recipe, options).run(); }
+TrainResult train(const Recipe& recipe, const TrainOptions& options) {
+  return Trainer(recipe, options).run();
+}
 
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
     : experiment(make_experiment(recipe, {.initialize = false})),

@@ -26,13 +26,13 @@ struct TrainOptions {
 struct TrainResult {
   int exit_code = 0;  // 0, or exit_saved
   int64_t step = 0;
-  Evaluation evaluation;                // the last one of this call
-  std::string run_folder, checkpoint;   // the last one saved
+  Evaluation evaluation;               // the last one of this call
+  std::string run_folder, checkpoint;  // the last one saved
 };
 
-// Runs a recipe to its end. Throws Error(usage) if the run exists and neither resume nor overwrite is
-// set, Error(non_finite) naming the step when a loss is not finite, Error(checkpoint), Error(data).
-// Signals: see signals.h.
+// Runs a recipe to its end. Throws Error(usage) if the run exists and neither resume nor overwrite
+// is set, Error(non_finite) naming the step when a loss is not finite, Error(checkpoint),
+// Error(data). Signals: see signals.h.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
 // What `weft plan` shows: compiled as train() does, for a device that runs nothing.

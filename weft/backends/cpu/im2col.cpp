@@ -97,21 +97,25 @@ void for_each_window_over(const Convolution& conv, int64_t h, int64_t w, F&& f) 
   }
 }
 
-// Adds up what the windows of `images` images hold of each element of x.
+// Adds up what the windows of `images` images hold of each element of x, a block of channels at a time.
 template <class Sum, class Load, class Store>
 void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Load&& load, Store&& store) {
+  constexpr int64_t block = 64;
+  const int64_t blocks = (sizes.group_channels + block - 1) / block;
   parallel_for(images * conv.in[0], [&](int64_t begin, int64_t end) {
     for (int64_t run = begin; run < end; ++run)
       for (int64_t w = 0; w < conv.in[1]; ++w)
-        for (int64_t c = 0; c < conv.channels; ++c) {
-          const int64_t group = c / sizes.group_channels, within = c % sizes.group_channels;
-          const int64_t image = run / conv.in[0];
-          Sum total = 0;
+        for (int64_t i = 0; i < conv.groups * blocks; ++i) {
+          const int64_t group = i / blocks, first = i % blocks * block;
+          const int64_t width = std::min(block, sizes.group_channels - first);
+          const int64_t rows = group * sizes.rows() + run / conv.in[0] * sizes.pixels;
+          Sum sums[block] = {};
           for_each_window_over(conv, run % conv.in[0], w, [&](int64_t pixel, int64_t tap) {
-            const int64_t row = group * sizes.rows() + image * sizes.pixels + pixel;
-            total += load(row * sizes.depth + tap * sizes.group_channels + within);
+            const int64_t at = (rows + pixel) * sizes.depth + tap * sizes.group_channels + first;
+            for (int64_t c = 0; c < width; ++c) sums[c] += load(at + c);
           });
-          store((run * conv.in[1] + w) * conv.channels + c, total);
+          const int64_t to = (run * conv.in[1] + w) * conv.channels + group * sizes.group_channels + first;
+          for (int64_t c = 0; c < width; ++c) store(to + c, sums[c]);
         }
   });
 }

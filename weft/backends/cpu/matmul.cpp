@@ -112,7 +112,7 @@ onednn::Problem problem_of(const Contraction& task) {
   return problem;
 }
 
-// How oneDNN is asked, by measurement in float32 (docs/benchmarks.md). A transposed b it packs well as it
+// How oneDNN is asked, by measurement in float32. A transposed b it packs well as it
 // goes. Rows of b it reads where they lie, which costs 3 to 8 % against packing all of b first where there
 // are many rows of a to use that, and half the speed where the rows, 4 KiB apart, fall on the same lines
 // of the cache; with few rows of a the contraction is faster then.
@@ -183,11 +183,20 @@ class ContractionMatmul : public Kernel {
   int threads_;
 };
 
-// What oneDNN needs made dense first: nothing, b, a, or both.
+// Whether a copy that oneDNN can take pays for itself: for bfloat16 always (only oneDNN has the matrix
+// instructions), for float32 where each element copied is used this often.
+bool copies_pay(DType dtype, int64_t uses) {
+  return dtype == DType::bf16 || (dtype == DType::f32 && uses >= 256);
+}
+
+// With b, a, or both made dense first.
 std::optional<KernelChoice> choose_with_copies(const Node& node, const Dims& a_strides,
                                                const Dims& b_strides) {
+  if (!onednn::supports(node.type.dtype)) return std::nullopt;
   const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape();
   for (int copies = 1; copies < 4; ++copies) {
+    if ((copies & 1) != 0 && !copies_pay(node.type.dtype, node.type.shape[a.size() - 2])) continue;
+    if ((copies & 2) != 0 && !copies_pay(node.type.dtype, node.type.shape.back())) continue;
     KernelChoice choice{.operand_order = {{}, {}}};
     Dims strides[2] = {a_strides, b_strides};
     if (copies & 2) {
@@ -216,8 +225,7 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
                                     row_major_strides(node.type.shape));
   if (auto primitive = library_primitive(task))
     return KernelChoice{.kernel = "dnnl:matmul", .workspace = primitive->workspace()};
-  // Copies are cheaper than doing without the matrix instructions for bfloat16.
-  if (task.dtype == DType::bf16 && !is_empty(task) && onednn::supports(DType::bf16))
+  if (!is_empty(task) && route_of(task) != Route::contraction)
     if (auto choice = choose_with_copies(node, a, b)) return choice;
   return KernelChoice{.kernel = "weft:matmul",
                       .workspace = contraction_workspace(task, thread_count())};

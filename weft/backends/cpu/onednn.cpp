@@ -221,6 +221,7 @@ struct Primitive::Parts {
     std::vector<dnnl_exec_arg_t> arguments;
   };
   std::string implementation;
+  int threads = thread_count();  // that the workspace was sized for
   size_t workspace = 0;
   std::vector<Memory> memories;
   std::vector<size_t> offsets;  // in the workspace, per memory from index 3
@@ -294,6 +295,7 @@ const std::string& Primitive::implementation() const { return parts_->implementa
 size_t Primitive::workspace() const { return parts_->workspace; }
 
 void Primitive::run(const void* a, const void* b, void* result, void* workspace) const {
+  if (omp_get_max_threads() != parts_->threads) omp_set_num_threads(parts_->threads);
   auto place = [&](size_t memory, void* data) {
     if (parts_->placed[memory] == data) return;
     parts_->placed[memory] = data;

@@ -1,0 +1,78 @@
+// Parts of the program on their own: recipe flags, tables, suggestions.
+#include <doctest/doctest.h>
+
+#include "weft/base/error.h"
+#include "weft/base/suggest.h"
+#include "weft/cli/recipe_flags.h"
+#include "weft/cli/terminal.h"
+
+using namespace weft;
+using namespace weft::cli;
+using Strings = std::vector<std::string>;
+
+TEST_CASE("recipe flags are taken out of the arguments, wherever they stand") {
+  Strings arguments = {"train", "--optimizer.lr", "0.1", "r.yaml", "--train.steps=5", "--data.reversed", "--json"};
+  RecipeFlags flags = take_recipe_flags(arguments);
+  CHECK(arguments == Strings{"train", "r.yaml", "--json"});
+  REQUIRE(flags.size() == 3);
+  CHECK(flags[0].path == "optimizer.lr");
+  CHECK(flags[0].value == "0.1");
+  CHECK(flags[1].value == "5");
+  CHECK(flags[2].value == "true");
+}
+
+TEST_CASE("true and false are said in four ways") {
+  auto value = [](Strings arguments) { return take_recipe_flags(arguments).at(0).value; };
+  CHECK(value({"--data.reversed"}) == "true");
+  CHECK(value({"--no-data.reversed"}) == "false");
+  CHECK(value({"--data.reversed=false"}) == "false");
+  CHECK(value({"--data.reversed", "false", "r.yaml"}) == "false");
+  CHECK(value({"--data.reversed", "r.yaml"}) == "true");
+}
+
+TEST_CASE("values may be negative, hold dots and equal signs, or come after --") {
+  Strings arguments = {"--optimizer.lr", "-1", "--data.path=a.b=c", "--", "--seed.x"};
+  RecipeFlags flags = take_recipe_flags(arguments);
+  REQUIRE(flags.size() == 2);
+  CHECK(flags[0].value == "-1");
+  CHECK(flags[1].value == "a.b=c");
+  CHECK(arguments == Strings{"--", "--seed.x"});
+}
+
+TEST_CASE("a flag for one of two exclusive keys unsets the other") {
+  auto recipe = train::Recipe::parse("train: {epochs: 3}\nmodel: {name: mlp}\ndata: {dataset: mnist}\n", "r");
+  apply_flags(recipe, {{"--steps", "train.steps", "7"}});
+  CHECK(recipe.integer("train.steps") == 7);
+  CHECK_FALSE(recipe.has("train.epochs"));
+  CHECK_NOTHROW(recipe.check());
+  apply_flags(recipe, {{"--steps", "train.steps", "7"}, {"--epochs", "train.epochs", "7"}});
+  CHECK_THROWS_AS(recipe.check(), Error);
+}
+
+TEST_CASE("words are taken as they are, whatever YAML would make of them") {
+  train::Recipe recipe;
+  for (std::string path : {"a: b", "*.txt", "#1", "12", "~", "[x]", "say \"hi\"", "back\\slash", "- a"}) {
+    apply_flags(recipe, {{"--data.path", "data.path", path}});
+    CHECK(recipe.text("data.path") == path);
+  }
+  apply_flags(recipe, {{"--data.path", "data.path", "null"}});
+  CHECK_FALSE(recipe.has("data.path"));
+}
+
+TEST_CASE("tables align their columns, by code points") {
+  Table table({"name", ">size"});
+  table.row({"añb", "7"});
+  table.row({"longer", "1234"});
+  CHECK(table.text() == "name    size\nañb        7\nlonger  1234\n");
+  Table plain({}, "  ");
+  plain.row({"a", ""});
+  CHECK(plain.text() == "  a\n");
+}
+
+TEST_CASE("a suggestion is near, or none") {
+  constexpr std::string_view known[] = {"train", "plan", "runs"};
+  CHECK(nearest("trian", known) == "train");
+  CHECK(nearest("pln", known) == "plan");
+  CHECK(nearest("quux", known).empty());
+  CHECK(nearest("", known).empty());
+}

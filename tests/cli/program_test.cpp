@@ -1,0 +1,201 @@
+// The program as a user meets it: help, version, lists, recipes, runs.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+#include "weft/base/env.h"
+#include "weft/train/recipe.h"
+
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+const std::vector<std::vector<std::string>> verbs = {
+    {"plan"}, {"train"}, {"eval"}, {"generate"}, {"runs"}, {"runs", "ls"}, {"runs", "show"}, {"runs", "compare"},
+    {"ckpt"}, {"ckpt", "ls"}, {"ckpt", "inspect"}, {"ckpt", "verify"}, {"init"}, {"list"}, {"config"},
+    {"config", "print"}, {"config", "schema"}, {"config", "reference"}, {"bench"}, {"devices"}, {"doctor"}};
+
+json json_of(const Outcome& outcome) {
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  return json::parse(outcome.out);
+}
+
+const std::string tiny =
+    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}}\n"
+    "data: {dataset: addition, digits: 1}\ntrain: {steps: 4, global_batch_size: 4}\n"
+    "eval: {batch_size: 4}\nlog: {every: 1}\n";
+}  // namespace
+
+TEST_CASE("the version is one line, and costs next to nothing") {
+  Workplace place;
+  double best = 1;
+  for (int i = 0; i < 5; ++i) {
+    auto start = std::chrono::steady_clock::now();
+    Outcome outcome = place.weft({"--version"});
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    CHECK(outcome.code == 0);
+    CHECK(outcome.out.starts_with("weft 0."));
+    CHECK(outcome.out.find('\n') + 1 == outcome.out.size());
+  }
+  MESSAGE("weft --version: ", 1e3 * best, " ms");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(WEFT_DEBUG_BUILD)
+  CHECK(best < 0.1);  // 20 ms on a machine that does nothing else
+#endif
+}
+
+TEST_CASE("every verb has help with an example, in plain text where there is no terminal") {
+  Workplace place;
+  for (std::vector<std::string> verb : verbs) {
+    verb.push_back("--help");
+    Outcome outcome = place.weft(verb);
+    CAPTURE(outcome.command);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.empty());
+    CHECK(outcome.out.find("Usage\n") != std::string::npos);
+    CHECK(outcome.out.find("Examples\n  weft " + verb[0]) != std::string::npos);
+    CHECK(outcome.out.find('\033') == std::string::npos);
+    CHECK(outcome.out.find('{') == std::string::npos);  // a parser's own notes
+  }
+}
+
+TEST_CASE("help without a verb names every verb") {
+  Workplace place;
+  std::string help = place.weft({}).out;
+  CHECK(help == place.weft({"--help"}).out);
+  for (const auto& verb : verbs) CHECK(help.find("  " + verb[0] + " ") != std::string::npos);
+}
+
+TEST_CASE("lists hold what recipes may name") {
+  Workplace place;
+  json all = json_of(place.weft({"list", "--json"}));
+  auto has = [&](const char* topic, const char* name) {
+    return std::find(all[topic].begin(), all[topic].end(), name) != all[topic].end();
+  };
+  CHECK(has("models", "resnet20"));
+  CHECK(has("layers", "conv2d"));
+  CHECK(has("layers", "relu"));
+  CHECK(has("data", "mnist"));
+  CHECK(has("optimizers", "adamw"));
+  CHECK(has("schedules", "cosine"));
+  std::string layers = place.weft({"list", "layers"}).out;
+  CHECK(layers.find("out_channels, kernel_size") != std::string::npos);
+  CHECK(layers.find("activations: relu") != std::string::npos);
+}
+
+TEST_CASE("recipes are found by name in ./recipes") {
+  Workplace place;
+  place.write("recipes/little.yaml", "# What it does\n" + tiny);
+  CHECK(place.weft({"list", "recipes"}).out.find("What it does") != std::string::npos);
+  CHECK(place.weft({"config", "print", "little"}).out.find("name: tiny\n") != std::string::npos);
+}
+
+TEST_CASE("flags win over the environment, and that over the recipe") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  auto rate = [&](std::vector<std::string> flags, const Workplace::Environment& environment = {}) {
+    flags.insert(flags.begin(), {"config", "print", "tiny.yaml"});
+    Outcome outcome = place.weft(flags, environment);
+    return weft::train::Recipe::parse(outcome.out, "printed").number("optimizer.lr");
+  };
+  CHECK(rate({}) == 1e-3);
+  CHECK(rate({}, {{"WEFT__OPTIMIZER__LR", "0.5"}}) == 0.5);
+  CHECK(rate({"--optimizer.lr", "0.25"}, {{"WEFT__OPTIMIZER__LR", "0.5"}}) == 0.25);
+  CHECK(rate({"--optimizer.lr=0.125"}) == 0.125);
+}
+
+TEST_CASE("a starter recipe of each kind is a whole recipe") {
+  Workplace place;
+  for (const char* kind : {"image", "text", "addition"}) {
+    CHECK(place.weft({"init", kind}).code == 0);
+    std::string yaml = place.read(std::string(kind) + ".yaml");
+    CHECK_NOTHROW(weft::train::Recipe::parse(yaml, kind).check());
+    CHECK(yaml.starts_with("# "));
+  }
+  CHECK(place.weft({"init", "text", "--output", "mine.yaml"}).code == 0);
+  CHECK(place.weft({"init", "text", "--output", "mine.yaml", "--overwrite"}).code == 0);
+}
+
+TEST_CASE("docs/recipe.md is what config reference prints") {
+  Workplace place;
+  CHECK(place.weft({"config", "reference"}).out == weft::train::recipe_reference());
+  json schema = json_of(place.weft({"config", "schema"}));
+  CHECK(schema["properties"]["optimizer"]["properties"]["lr"]["type"] == "number");
+}
+
+TEST_CASE("what was planned is what is used, and nothing is written by a plan") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
+  CHECK(plan["parameters"] > 0);
+  CHECK(plan["arena_bytes"] > 0);
+  CHECK_FALSE(std::filesystem::exists(place.path("runs")));
+  CHECK(json_of(place.weft({"train", "tiny.yaml", "--dry-run", "--json"})) == plan);
+  Outcome table = place.weft({"plan", "tiny.yaml"});
+  CHECK(table.out.find("by module:") != std::string::npos);
+}
+
+TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  json trained = json_of(place.weft({"train", "tiny.yaml", "--json"}));
+  CHECK(trained["step"] == 4);
+  CHECK(trained["run"] == "runs/tiny");
+  CHECK(trained["exit_code"] == 0);
+  json other = json_of(place.weft({"fit", "tiny.yaml", "--name", "other", "--lr", "1e-2", "--seed", "7", "--json"}));
+  CHECK(other["loss"] != trained["loss"]);
+
+  json runs = json_of(place.weft({"runs", "ls", "--json"}));
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[0]["name"] == "other");
+  CHECK(runs[1]["name"] == "tiny");
+  CHECK(runs[1]["ended"] == true);
+  CHECK(place.weft({"runs", "ls"}).out.find("tiny   gpt    4/4") != std::string::npos);
+  CHECK(place.weft({"runs", "show", "tiny"}).out.find("loss curve") != std::string::npos);
+  CHECK(place.weft({"runs", "show", "runs/tiny/"}).out.find("runs/tiny") != std::string::npos);
+  std::string compared = place.weft({"runs", "compare", "tiny", "other"}).out;
+  CHECK(compared.find("optimizer.lr") != std::string::npos);
+  CHECK(compared.find("optimizer.eps") == std::string::npos);  // the same in both
+
+  json evaluated = json_of(place.weft({"eval", "tiny", "--json"}));
+  CHECK(evaluated["loss"] == trained["loss"]);
+  CHECK(evaluated["count"] == trained["count"]);
+
+  json asked = json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
+                                   "--temperature", "0", "--json"}));
+  CHECK(asked["text"].get<std::string>().size() == 3);
+  std::string written = place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3", "--temperature", "0"}).out;
+  CHECK(written == "1+2=" + asked["text"].get<std::string>() + "\n");
+
+  json checkpoints = json_of(place.weft({"ckpt", "ls", "tiny", "--json"}));
+  REQUIRE(checkpoints.size() == 1);
+  CHECK(checkpoints[0]["latest"] == true);
+  json tensors = json_of(place.weft({"ckpt", "inspect", "tiny", "--json"}));
+  CHECK(tensors["tensors"].size() > 5);
+  CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
+}
+
+TEST_CASE("a bench prints the line that comparisons read") {
+  Workplace place;
+  json line = json_of(place.weft({"bench", "mlp", "--steps", "3", "--batch", "8", "--json"}));
+  for (const char* key : {"median_ms", "best_ms", "items_per_s", "first_step_done_s", "peak_rss_gb", "loss"}) {
+    CAPTURE(key);
+    CHECK(line[key].get<double>() > 0);
+  }
+  CHECK(line["batch"] == 8);
+  CHECK(line["best_ms"] <= line["median_ms"]);
+  CHECK(place.weft({"bench", "mlp", "--steps", "3"}).out.find("all kernels") != std::string::npos);
+}
+
+TEST_CASE("what is known of the machine prints as text and as JSON") {
+  Workplace place;
+  json devices = json_of(place.weft({"devices", "--json"}));
+  CHECK(devices["cores"] >= 1);
+  CHECK(devices["peak_gflops"]["f32"] > 0);
+  CHECK(place.weft({"devices"}).out.find("bandwidth") != std::string::npos);
+  std::string environment = place.weft({"doctor", "--env"}).out;
+  for (const auto& variable : weft::env_registry())
+    CHECK(environment.find(variable.name) != std::string::npos);
+  CHECK(place.weft({"doctor"}).out.find("oneDNN") != std::string::npos);
+}

@@ -1,0 +1,61 @@
+// Mistakes on the command line.
+#include <doctest/doctest.h>
+
+#include "tests/support/program.h"
+
+using namespace weft::test;
+
+TEST_CASE("mistakes on the command line are one line with a hint, and exit code 2") {
+  struct Mistake {
+    std::vector<std::string> arguments;
+    std::string message;
+  };
+  const std::vector<Mistake> mistakes = {
+      {{"trian"}, "no verb 'trian'. Did you mean train?"},
+      {{"quux"}, "no verb 'quux'. Hint: weft --help lists them."},
+      {{"runs", "lss"}, "no verb of runs 'lss'. Did you mean ls?"},
+      {{"train", "--stesp", "3"}, "weft train has no flag --stesp. Did you mean --steps?"},
+      {{"plan", "--frobnicate"}, "weft plan has no flag --frobnicate. Hint: weft plan --help."},
+      {{"--colour"}, "weft has no flag --colour."},
+      {{"devices", "here"}, "weft devices does not take 'here'."},
+      {{"devices", "--optimizer.lr", "1"}, "weft devices has no flag --optimizer.lr."},
+      {{"train"}, "weft train needs a recipe."},
+      {{"plan"}, "weft plan needs a recipe."},
+      {{"eval"}, "CHECKPOINT is required"},
+      {{"generate", "x"}, "--prompt is required"},
+      {{"runs", "compare", "one"}, "weft runs compare: RUN"},
+      {{"bench", "mpl"}, "no workload 'mpl'. Did you mean mlp?"},
+      {{"bench", "zzzzzzz"}, "no workload 'zzzzzzz'. Known: mlp"},
+      {{"bench", "mlp", "--steps", "none"}, "--steps"},
+      {{"bench", "mlp", "--steps", "0"}, "--steps"},
+      {{"bench", "mlp", "--precision", "f7"}, "--precision"},
+      {{"bench", "mlp", "--length", "9"}, "the workload mlp has no length."},
+      {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, addition."},
+      {{"list", "modles"}, "weft list knows models, layers"},
+      {{"runs", "show", "nothing"}, "no run runs/nothing."},
+      {{"ckpt", "ls", "nothing"}, "no run nothing."},
+      {{"plan", "mnits"}, "mnits: no such recipe."},
+  };
+  Workplace place;
+  for (const Mistake& mistake : mistakes)
+    CHECK(fails_with(place.weft(mistake.arguments), 2, mistake.message) == "");
+}
+
+TEST_CASE("a starter recipe does not overwrite a file") {
+  Workplace place;
+  place.write("image.yaml", "mine");
+  CHECK(fails_with(place.weft({"init", "image"}), 2, "image.yaml exists. Hint: --output FILE") == "");
+  CHECK(place.read("image.yaml") == "mine");
+}
+
+TEST_CASE("output that cannot be written is an error") {
+  Workplace place;
+  // Standard output of a full device: through a shell, as the program is given its streams.
+  CHECK(std::system("\"$WEFT\" config reference >/dev/full 2>/dev/null") != 0);
+}
+
+TEST_CASE("an environment variable that is no number is named") {
+  Workplace place;
+  CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", "many"}}), 2, "WEFT_THREADS='many' is not a whole number.") ==
+        "");
+}

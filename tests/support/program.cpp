@@ -1,0 +1,82 @@
+#include "tests/support/program.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+namespace fs = std::filesystem;
+
+namespace weft::test {
+namespace {
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void redirect(int descriptor, const std::string& path) {
+  int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
+}
+}  // namespace
+
+Workplace::Workplace() {
+  folder_ = (fs::temp_directory_path() / "weft-test-XXXXXX").string();
+  if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
+}
+Workplace::~Workplace() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+void Workplace::write(const std::string& name, const std::string& text) const {
+  fs::create_directories(fs::path(path(name)).parent_path());
+  std::ofstream(path(name), std::ios::binary) << text;
+}
+std::string Workplace::read(const std::string& name) const { return contents(path(name)); }
+
+Outcome Workplace::weft(const std::vector<std::string>& arguments, const Environment& environment) const {
+  const char* program = std::getenv("WEFT");
+  if (program == nullptr || *program == '\0') throw std::runtime_error("set WEFT to the program under test");
+  Outcome outcome{.command = "weft"};
+  std::vector<char*> argv = {const_cast<char*>(program)};
+  for (const std::string& argument : arguments) {
+    outcome.command += " " + argument;
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  }
+  argv.push_back(nullptr);
+  pid_t child = fork();
+  if (child == 0) {
+    if (chdir(folder_.c_str()) != 0) _exit(126);
+    // Peaks of the machine go to a cache that all tests share.
+    setenv("WEFT_CACHE_DIR", (fs::temp_directory_path() / "weft-test-cache").c_str(), 1);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    redirect(1, folder_ + "/.out");
+    redirect(2, folder_ + "/.err");
+    execv(program, argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = contents(folder_ + "/.out");
+  outcome.err = contents(folder_ + "/.err");
+  return outcome;
+}
+
+std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
+  std::string wrong;
+  if (outcome.code != code)
+    wrong += "exit code " + std::to_string(outcome.code) + " instead of " + std::to_string(code) + "; ";
+  if (outcome.err.find(message) == std::string::npos) wrong += "no \"" + message + "\" in it; ";
+  if (!outcome.err.starts_with("weft: error: ")) wrong += "does not begin with \"weft: error: \"; ";
+  if (outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
+  if (outcome.err.find("internal") != std::string::npos) wrong += "an internal error; ";
+  return wrong.empty() ? "" : outcome.command + ": " + wrong + "it says: " + outcome.err;
+}
+
+}  // namespace weft::test

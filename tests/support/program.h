@@ -1,0 +1,40 @@
+// Runs the program under test, as a user would: tests of the command line.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace weft::test {
+
+struct Outcome {
+  int code = -1;          // exit code; 128 + signal where one killed it
+  std::string out, err;
+  std::string command;    // for messages
+};
+
+// A folder of its own, in which the program runs; removed at the end.
+class Workplace {
+ public:
+  Workplace();
+  ~Workplace();
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+
+  const std::string& folder() const { return folder_; }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  void write(const std::string& name, const std::string& contents) const;  // makes its folders
+  std::string read(const std::string& name) const;
+
+  using Environment = std::map<std::string, std::string>;
+  Outcome weft(const std::vector<std::string>& arguments, const Environment& environment = {}) const;
+
+ private:
+  std::string folder_;
+};
+
+// One line on standard error that holds `message`, nothing internal, and this exit code. Returns what is
+// wrong, "" for nothing.
+std::string fails_with(const Outcome& outcome, int code, const std::string& message);
+
+}  // namespace weft::test

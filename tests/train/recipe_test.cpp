@@ -1,0 +1,142 @@
+#include "weft/train/recipe.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/io/helpers.h"
+#include "weft/train/experiment.h"
+
+namespace fs = std::filesystem;
+using namespace weft;
+using namespace weft::test;
+using train::Recipe;
+
+namespace {
+constexpr const char* smallest =
+    "model: {name: mlp}\n"
+    "data: {dataset: mnist}\n"
+    "train: {epochs: 1}\n";
+
+std::string message_of(const std::string& yaml) {
+  return error_of([&] { Recipe::parse(yaml, "r.yaml").check(); });
+}
+}  // namespace
+
+TEST_CASE("what a recipe leaves out has the default of the table") {
+  Recipe recipe = Recipe::parse(smallest, "r.yaml");
+  recipe.check();
+  CHECK(recipe.text("model.name") == "mlp");
+  CHECK(recipe.number("optimizer.lr") == 1e-3);
+  CHECK(recipe.numbers("optimizer.betas") == std::vector<double>{0.9, 0.999});
+  CHECK(!recipe.has("train.grad_clip"));
+  CHECK(recipe.integer("seed") == 0);
+}
+
+TEST_CASE("a recipe in full reads back as itself") {
+  Recipe recipe = Recipe::parse(
+      "name: \"12\"\n"
+      "model: {layers: [{conv2d: {out_channels: 32, kernel_size: [3, 5], bias: false}}, relu, "
+      "{dropout: {p: 0.25}}]}\n"
+      "data: {format: cifar, path: 'a b: c', transforms: [{random_crop: {padding: 4}}, "
+      "random_horizontal_flip]}\n"
+      "optimizer: {lr: 3.0e-4, betas: [0.9, 0.95]}\n"
+      "train: {steps: 10, grad_clip: 1}\n",
+      "r.yaml");
+  Recipe again = Recipe::parse(recipe.to_yaml(), "again.yaml");
+  CHECK(again.to_yaml() == recipe.to_yaml());
+  CHECK(again.text("name") == "12");
+  CHECK(again.text("data.path") == "a b: c");
+  REQUIRE(again.layers().size() == 3);
+  CHECK(again.layers()[0].name == "conv2d");
+  CHECK(std::get<std::vector<int64_t>>(*again.layers()[0].options.find("kernel_size")) ==
+        std::vector<int64_t>{3, 5});
+  CHECK(std::get<double>(*again.layers()[2].options.find("p")) == 0.25);
+  CHECK(again.transforms()[1].name == "random_horizontal_flip");
+}
+
+TEST_CASE("mistakes name the line, the key and what is allowed") {
+  CHECK(message_of("optimizer: {lr: fast}\n") ==
+        "usage: r.yaml:1: optimizer.lr must be a number. Got 'fast'.");
+  CHECK(message_of("seed: 1\noptimizer:\n  lr: 1000\n")
+            .starts_with("usage: r.yaml:3: optimizer.lr must be in 0 .. 100"));
+  CHECK(message_of("optimizer: {name: adamx}\n").find("must be one of adamw, adam, sgd") !=
+        std::string::npos);
+  CHECK(message_of("optimiser: {lr: 1}\n").starts_with("usage: r.yaml:1: "));
+  CHECK(message_of("optimizer: {lrr: 1}\n").find("optimizer.lr") != std::string::npos);
+  CHECK(message_of("train: [1]\n") == "usage: r.yaml:1: train must be a map. Got a list.");
+  CHECK(message_of("seed: null\n") == "usage: r.yaml:1: seed must not be null. Got nothing.");
+  CHECK(message_of("seed: 1.5\n").find("whole number") != std::string::npos);
+  CHECK(message_of("a: [\n").starts_with("usage: r.yaml:"));
+  CHECK(message_of("- 1\n").starts_with("usage: r.yaml: a recipe is a map"));
+}
+
+TEST_CASE("rules between keys are checked") {
+  auto with = [&](const std::string& more) { return message_of(smallest + more); };
+  CHECK(message_of(smallest) == "none");
+  CHECK(message_of("data: {dataset: mnist}\ntrain: {epochs: 1}\n")
+            .find("model.name and model.layers") != std::string::npos);
+  CHECK(
+      message_of("model: {name: mlp}\ntrain: {epochs: 1}\n").find("data.dataset and data.format") !=
+      std::string::npos);
+  CHECK(message_of("model: {name: mlp}\ndata: {dataset: mnist}\n")
+            .find("train.epochs and train.steps") != std::string::npos);
+  CHECK(with("eval: {every: sometimes}\n").find("eval.every") != std::string::npos);
+  CHECK(with("name: a/b\n").find("name is a folder's name") != std::string::npos);
+  CHECK(with("optimizer: {betas: [0.9]}\n").find("optimizer.betas has two numbers") !=
+        std::string::npos);
+}
+
+TEST_CASE("hostile recipes are refused, not followed") {
+  CHECK(message_of(std::string(2000000, ' ')).find("at most 1048576 bytes") != std::string::npos);
+  CHECK(message_of(std::string(100, '[')).find("nests at most 32 deep") != std::string::npos);
+  CHECK(message_of("a: &x [1]\nb: [*x, *x]\n").find("no anchors and aliases") != std::string::npos);
+}
+
+TEST_CASE("a flag beats the environment, which beats the recipe") {
+  setenv("WEFT__OPTIMIZER__LR", "0.5", 1);
+  setenv("WEFT__TRAIN__GLOBAL_BATCH_SIZE", "7", 1);
+  Recipe recipe = Recipe::parse(std::string(smallest) + "optimizer: {lr: 0.25}\n", "r.yaml");
+  recipe.apply_environment();
+  unsetenv("WEFT__OPTIMIZER__LR");
+  unsetenv("WEFT__TRAIN__GLOBAL_BATCH_SIZE");
+  CHECK(recipe.number("optimizer.lr") == 0.5);
+  CHECK(recipe.integer("train.global_batch_size") == 7);
+  recipe.set("optimizer.lr", "0.125", "--optimizer.lr");
+  CHECK(recipe.number("optimizer.lr") == 0.125);
+  CHECK(error_of([&] {
+          recipe.set("optimizer.lr", "x", "--optimizer.lr");
+        }).starts_with("usage: --optimizer.lr: "));
+}
+
+TEST_CASE("schema and reference list every key of the table once") {
+  auto schema = nlohmann::json::parse(train::recipe_schema());
+  std::string reference = train::recipe_reference();
+  std::set<std::string_view> seen;
+  for (const train::RecipeKey& key : train::recipe_keys()) {
+    CHECK(seen.insert(key.path).second);
+    CHECK(reference.find(fmt::format("| `{}` |", key.path)) != std::string::npos);
+    CHECK(!key.help.empty());
+    auto path = std::string(key.path);
+    size_t dot = path.find('.');
+    auto& properties = schema["properties"];
+    CHECK((dot == std::string::npos
+               ? properties.contains(path)
+               : properties[path.substr(0, dot)]["properties"].contains(path.substr(dot + 1))));
+  }
+}
+
+TEST_CASE("every recipe that comes with weft is right, and has its file's name") {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator("recipes")) {
+    Recipe recipe = Recipe::load(entry.path().string());
+    recipe.check();
+    INFO(entry.path().string());
+    CHECK(recipe.text("name") == entry.path().stem().string());
+    ++count;
+  }
+  CHECK(count >= 6);
+}

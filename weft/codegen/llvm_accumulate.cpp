@@ -1,0 +1,262 @@
+// Accumulators of reductions, and what is computed once per row or column.
+#include "weft/codegen/llvm_emitter.h"
+
+namespace weft::loop {
+using llvm::Value;
+
+llvm::Type* Emitter::part_type(const Instruction& reduce, int part) {
+  return part == 0 ? register_type(context_, accumulator_type(reduce)) : b_.getInt64Ty();
+}
+
+llvm::Type* Emitter::vector_of(llvm::Type* scalar) {
+  return llvm::FixedVectorType::get(scalar, static_cast<unsigned>(s_.lanes));
+}
+
+llvm::Constant* Emitter::initial(const Instruction& reduce, int part, llvm::Type* type) {
+  if (part == 1) return llvm::Constant::getNullValue(type);
+  return identity(type, reduce.reduction, accumulator_type(reduce));
+}
+
+Value* Emitter::accumulator_base(const CpuSchedule::Array& reduction, int part, Value* slot) {
+  size_t part_bytes = align(static_cast<size_t>(s_.stride) * 8);
+  Value* base = slot != nullptr ? slot : function_->getArg(2);
+  return b_.CreateConstGEP1_64(b_.getInt8Ty(), base,
+                               reduction.at + static_cast<size_t>(part) * part_bytes);
+}
+
+Value* Emitter::shared_slot(Value* chunk) {
+  Value* index;
+  if (chunk != nullptr)
+    index = b_.CreateAdd(b_.CreateMul(item_, word(s_.chunks)), chunk);
+  else
+    index = b_.CreateAdd(item_, word(s_.items * s_.chunks));
+  Value* offset = b_.CreateMul(index, b_.getInt64(s_.partial_bytes));
+  return b_.CreateGEP(b_.getInt8Ty(), function_->getArg(3), offset);
+}
+
+Value* Emitter::slot_for(const CpuSchedule::Array& reduction) {
+  if (s_.split_axis < 0) return nullptr;
+  bool done = reduction.loop <= loop_;
+  return nest_.at(item_scope, [&] {
+    Value*& slot = nest_.known(item_scope, {'s', done ? 1 : 0, 0});
+    if (slot == nullptr) slot = shared_slot(done ? nullptr : chunk_);
+    return slot;
+  });
+}
+
+Value* Emitter::column_pointer(Value* base, llvm::Type* element) {
+  uint64_t bytes = std::max<uint64_t>(1, element->getPrimitiveSizeInBits() / 8);
+  return b_.CreateGEP(b_.getInt8Ty(), base, b_.CreateMul(column_, b_.getInt64(bytes)));
+}
+
+Value* Emitter::load_scratch(Value* pointer, DType type, bool vector) {
+  llvm::Type* element = memory_type(context_, type);
+  Value* value = b_.CreateAlignedLoad(vector ? vector_of(element) : element, pointer,
+                                      llvm::Align(size_of(type)));
+  return from_memory(b_, value, type);
+}
+
+void Emitter::store_scratch(Value* pointer, Value* value, DType type) {
+  b_.CreateAlignedStore(to_memory(b_, value, type), pointer, llvm::Align(size_of(type)));
+}
+
+DType Emitter::scratch_type(const Instruction& reduce, int part) const {
+  return part == 1 ? DType::i64 : accumulator_type(reduce);
+}
+
+Value* Emitter::accumulator_pointer(const CpuSchedule::Array& reduction, int part) {
+  Value* base = accumulator_base(reduction, part, slot_for(reduction));
+  if (!s_.columns) return base;
+  return column_pointer(base, memory_type(context_, scratch_type(reduce_of(reduction), part)));
+}
+
+std::vector<Value*> Emitter::load_accumulators(const CpuSchedule::Array& reduction) {
+  const Instruction& reduce = reduce_of(reduction);
+  std::vector<Value*> parts;
+  for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
+    parts.push_back(
+        load_scratch(accumulator_pointer(reduction, part), scratch_type(reduce, part), s_.columns));
+  return parts;
+}
+
+void Emitter::store_accumulators(const CpuSchedule::Array& reduction,
+                                 const std::vector<Value*>& parts) {
+  for (size_t part = 0; part < parts.size(); ++part)
+    store_scratch(accumulator_pointer(reduction, static_cast<int>(part)), parts[part],
+                  scratch_type(reduce_of(reduction), static_cast<int>(part)));
+}
+
+std::vector<Value*> Emitter::combined(const Instruction& reduce, const std::vector<Value*>& a,
+                                      const std::vector<Value*>& b) {
+  DType type = accumulator_type(reduce);
+  if (a.size() == 1) return {combine(b_, reduce.reduction, type, a[0], b[0])};
+  Extreme best = combine(b_, reduce.reduction, type, Extreme{a[0], a[1]}, Extreme{b[0], b[1]});
+  return {best.value, best.index};
+}
+
+void Emitter::begin_accumulators(int loop) {
+  if (!has_reductions(loop)) return;
+  if (s_.columns) {
+    for_vectors(1, [&](int) {
+      for (const auto& reduction : s_.reductions) {
+        if (reduction.loop != loop + 1) continue;
+        const Instruction& reduce = reduce_of(reduction);
+        std::vector<Value*> parts;
+        for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
+          parts.push_back(initial(reduce, part, vector_of(part_type(reduce, part))));
+        store_accumulators(reduction, parts);
+      }
+    });
+    return;
+  }
+  registers_.clear();
+  for (const auto& reduction : s_.reductions) {
+    if (reduction.loop != loop + 1) continue;
+    const Instruction& reduce = reduce_of(reduction);
+    int copies = s_.unrolled == s_.vector_axis ? s_.unroll : 1;
+    for (int copy = 0; copy < copies; ++copy)
+      for (int part = 0; part < accumulator_parts(reduce.reduction); ++part) {
+        llvm::Type* type = vector_of(part_type(reduce, part));
+        Value* place = nest_.at(0, [&] { return b_.CreateAlloca(type); });
+        b_.CreateStore(initial(reduce, part, type), place);
+        registers_[{reduction.instruction, copy, part}] = place;
+      }
+  }
+}
+
+void Emitter::accumulate(const CpuSchedule::Array& reduction, std::vector<Value*>& acc) {
+  const Instruction& reduce = reduce_of(reduction);
+  std::vector<Value*> next;
+  for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
+    next.push_back(to_vector(b_, get(reduce.args[static_cast<size_t>(part)]), s_.lanes));
+  if (s_.columns) {
+    acc = combined(reduce, acc, next);
+    return;
+  }
+  if (mask_ != nullptr)
+    next[0] = b_.CreateSelect(mask_, next[0], initial(reduce, 0, next[0]->getType()));
+  std::vector<Value*> places, now;
+  for (size_t part = 0; part < next.size(); ++part) {
+    places.push_back(registers_.at({reduction.instruction, copy_, static_cast<int>(part)}));
+    now.push_back(b_.CreateLoad(next[part]->getType(), places[part]));
+  }
+  now = combined(reduce, now, next);
+  for (size_t part = 0; part < now.size(); ++part) b_.CreateStore(now[part], places[part]);
+}
+
+void Emitter::finish_rows(int loop) {
+  for (const auto& reduction : s_.reductions) {
+    if (reduction.loop != loop + 1) continue;
+    const Instruction& reduce = reduce_of(reduction);
+    int copies = s_.unrolled == s_.vector_axis ? s_.unroll : 1;
+    std::vector<std::vector<Value*>> rows;
+    for (int copy = 0; copy < copies; ++copy) {
+      rows.emplace_back();
+      for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
+        rows.back().push_back(b_.CreateLoad(vector_of(part_type(reduce, part)),
+                                            registers_.at({reduction.instruction, copy, part})));
+    }
+    for (; rows.size() > 1; rows.resize(rows.size() / 2))
+      for (size_t i = 0; i < rows.size() / 2; ++i)
+        rows[i] = combined(reduce, rows[2 * i], rows[2 * i + 1]);
+    std::vector<Value*> scalars = across_lanes(reduce, rows[0]);
+    if (s_.split_axis >= 0)
+      store_accumulators(reduction, scalars);
+    else
+      nest_.known(item_scope, {'v', reduction.instruction, 0}) = scalars.back();
+  }
+}
+
+std::vector<Value*> Emitter::across_lanes(const Instruction& reduce, std::vector<Value*> parts) {
+  for (int lanes = s_.lanes; lanes > 1; lanes /= 2) {
+    std::vector<Value*> low, high;
+    for (Value* part : parts) {
+      std::vector<int> first, second;
+      for (int i = 0; i < lanes / 2; ++i) first.push_back(i), second.push_back(i + lanes / 2);
+      low.push_back(b_.CreateShuffleVector(part, first));
+      high.push_back(b_.CreateShuffleVector(part, second));
+    }
+    parts = combined(reduce, low, high);
+  }
+  for (Value*& part : parts) part = b_.CreateExtractElement(part, uint64_t{0});
+  return parts;
+}
+
+void Emitter::combine_partials(int loop) {
+  if (!s_.columns) {
+    combine_chunks(loop);
+    return;
+  }
+  for_vectors(1, [&](int) { combine_chunks(loop); });
+}
+
+void Emitter::combine_chunks(int loop) {
+  for (const auto& reduction : s_.reductions) {
+    if (reduction.loop != loop + 1) continue;
+    const Instruction& reduce = reduce_of(reduction);
+    std::vector<Value*> places;
+    for (int part = 0; part < accumulator_parts(reduce.reduction); ++part) {
+      llvm::Type* type = part_type(reduce, part);
+      if (s_.columns) type = vector_of(type);
+      places.push_back(nest_.at(0, [&] { return b_.CreateAlloca(type); }));
+      b_.CreateStore(initial(reduce, part, type), places.back());
+    }
+    auto registers = [&] {
+      std::vector<Value*> values;
+      for (Value* place : places)
+        values.push_back(
+            b_.CreateLoad(llvm::cast<llvm::AllocaInst>(place)->getAllocatedType(), place));
+      return values;
+    };
+    Value* chunk = nest_.open(word(0), word(s_.chunks), 1, false, 0);
+    Value* slot = shared_slot(chunk);
+    std::vector<Value*> next;
+    for (int part = 0; part < accumulator_parts(reduce.reduction); ++part) {
+      Value* pointer = accumulator_base(reduction, part, slot);
+      DType type = scratch_type(reduce, part);
+      if (s_.columns) pointer = column_pointer(pointer, memory_type(context_, type));
+      next.push_back(load_scratch(pointer, type, s_.columns));
+    }
+    next = combined(reduce, registers(), next);
+    for (size_t part = 0; part < next.size(); ++part) b_.CreateStore(next[part], places[part]);
+    nest_.close();
+    store_accumulators(reduction, registers());
+  }
+}
+
+void Emitter::emit_columns_before(int loop) {
+  loop_ = loop;
+  std::vector<const CpuSchedule::Array*> due;
+  for (const auto& array : s_.per_column)
+    if (array.loop == loop || (s_.split_axis >= 0 && array.loop <= loop)) due.push_back(&array);
+  if (due.empty()) return;
+  for_vectors(1, [&](int) {
+    std::vector<Value*> values;
+    for (const auto* array : due)
+      values.push_back(to_vector(b_, get(array->instruction), s_.lanes));
+    for (size_t i = 0; i < due.size(); ++i)
+      store_scratch(scratch_column(*due[i]), values[i], code(due[i]->instruction).type);
+  });
+}
+
+Value* Emitter::scratch_column(const CpuSchedule::Array& array) {
+  Value* base = b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2), array.at);
+  return column_pointer(base, memory_type(context_, code(array.instruction).type));
+}
+
+void Emitter::emit_final_section() {
+  if (!has_final_stores()) return;
+  loop_ = k_.loops();
+  auto stores = [&](int) {
+    std::vector<std::pair<const Store*, Value*>> results;
+    for (const Store& store : k_.stores)
+      if ((store.axes & reduced_) == 0) results.emplace_back(&store, get(store.value));
+    for (auto [store, value] : results) emit_store(*store, value);
+  };
+  if (s_.columns)
+    for_vectors(1, stores);
+  else
+    stores(1);
+}
+
+}  // namespace weft::loop

@@ -1,0 +1,208 @@
+// The emitter behind emit_llvm: one class, in one file per concern (stages and loops, accumulators,
+// values, memory). Internal to weft/codegen.
+//
+// Values are made on demand: get(i) emits instruction i in the outermost loop in which everything
+// that it varies over is known, once, and so pulls in what it needs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "weft/base/buffer.h"
+#include "weft/codegen/llvm_emit.h"
+#include "weft/codegen/llvm_loops.h"
+
+namespace weft::loop {
+
+inline constexpr int item_scope = 1;  // of one item of the parallel loop; scope 0 is the function
+
+class Emitter {
+ public:
+  // References are kept.
+  Emitter(const Kernel& kernel, const CpuSchedule& schedule, llvm::LLVMContext& context,
+          std::string prefix)
+      : k_(kernel),
+        s_(schedule),
+        context_(context),
+        prefix_(std::move(prefix)),
+        module_(std::make_unique<llvm::Module>(prefix_, context)),
+        b_(context),
+        nest_(b_),
+        reduced_(kernel.reduced_axes()),
+        positions_(kernel.axes.size()) {}
+  EmittedKernel run();
+
+ private:
+  // ---- stages
+  void emit_whole();
+  // Partial results of each chunk, then their combination, loop by loop.
+  void emit_split();
+  void emit_combination(int loop, bool last);
+  void begin_stage(int64_t extent);
+  llvm::Value* begin_items();
+  void end_stage();
+  // The positions of one item: the block of columns varies fastest, then the last outer axis.
+  void place_item(llvm::Value* item);
+
+  // ---- loops over reduced axes
+  bool has_reductions(int loop) const;
+  bool stores_in(const Store& store, int loop) const;
+  bool runs(int loop) const;
+  bool has_final_stores() const;
+  void emit_loop(int loop);
+  // The part of the vector axis that a row runs over.
+  void set_row_range();
+  std::pair<llvm::Value*, llvm::Value*> chunk_range(int64_t whole);
+  void emit_tile(int loop);
+  void emit_inner(size_t depth, int loop);
+  // Positions of `axis` from `from` to `to`, several in one body; then, if any are left, one by
+  // one.
+  void emit_unrolled(int axis, llvm::Value* from, llvm::Value* to, bool exact, int loop);
+  llvm::Value* round_down(llvm::Value* x, int64_t step);
+  // Runs over the columns of a block, or along a row: whole vectors, `along` at a time, then what
+  // is left. `across` positions of the unrolled reduced axis are done in each body.
+  void emit_vectors(int loop, int along, int across);
+  // Calls body(number of vectors) for the main loop, and body(1) for the rest.
+  template <class F>
+  void for_vectors(int along, F&& body) {
+    uint32_t axis = 1u << s_.vector_axis;
+    int64_t step = static_cast<int64_t>(s_.lanes) * along;
+    llvm::Value* whole = round_down(length_, step);
+    if (length_known_ < 0 || length_known_ >= step) {
+      column_ = nest_.open(word(0), whole, step, false, axis);
+      position(s_.vector_axis) = b_.CreateAdd(start_, column_);
+      body(along);
+      nest_.close();
+    }
+    if (length_known_ >= 0 && length_known_ % step == 0) return;
+    column_ = nest_.open(whole, length_, s_.lanes, false, axis);
+    position(s_.vector_axis) = b_.CreateAdd(start_, column_);
+    if (length_known_ < 0 || length_known_ % s_.lanes != 0) mask_ = lane_mask();
+    body(1);
+    mask_ = nullptr;
+    nest_.close();
+  }
+  llvm::Value* lane_numbers(llvm::Type* element);
+  llvm::Value* lane_mask();
+  void emit_body(int loop, int copies);
+
+  // ---- accumulators
+  const Instruction& reduce_of(const CpuSchedule::Array& reduction) const {
+    return code(reduction.instruction);
+  }
+  DType accumulator_type(const Instruction& reduce) const { return code(reduce.args[0]).type; }
+  llvm::Type* part_type(const Instruction& reduce, int part);
+  llvm::Type* vector_of(llvm::Type* scalar);
+  llvm::Constant* initial(const Instruction& reduce, int part, llvm::Type* type);
+  // Where part `part` of the accumulator of the first column lies, of the chunk or of the whole
+  // item.
+  llvm::Value* accumulator_base(const CpuSchedule::Array& reduction, int part, llvm::Value* slot);
+  static size_t align(size_t bytes) {
+    return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  }
+  // Shared scratch of (item, chunk), or, with chunk null, of the item's combined results.
+  llvm::Value* shared_slot(llvm::Value* chunk);
+  // Null where accumulators are in thread scratch.
+  llvm::Value* slot_for(const CpuSchedule::Array& reduction);
+  llvm::Value* column_pointer(llvm::Value* base, llvm::Type* element);
+  // Scratch holds booleans as bytes.
+  llvm::Value* load_scratch(llvm::Value* pointer, DType type, bool vector);
+  void store_scratch(llvm::Value* pointer, llvm::Value* value, DType type);
+  DType scratch_type(const Instruction& reduce, int part) const;
+  llvm::Value* accumulator_pointer(const CpuSchedule::Array& reduction, int part);
+  std::vector<llvm::Value*> load_accumulators(const CpuSchedule::Array& reduction);
+  void store_accumulators(const CpuSchedule::Array& reduction,
+                          const std::vector<llvm::Value*>& parts);
+  std::vector<llvm::Value*> combined(const Instruction& reduce, const std::vector<llvm::Value*>& a,
+                                     const std::vector<llvm::Value*>& b);
+  // Columns: set accumulators in scratch. Rows: make registers, one set per copy.
+  void begin_accumulators(int loop);
+  void accumulate(const CpuSchedule::Array& reduction, std::vector<llvm::Value*>& acc);
+  // Rows: copies, then lanes, pairwise, into one scalar; known to the item, or a partial result.
+  void finish_rows(int loop);
+  std::vector<llvm::Value*> across_lanes(const Instruction& reduce,
+                                         std::vector<llvm::Value*> parts);
+  void combine_partials(int loop);
+  void combine_chunks(int loop);
+
+  // ---- values without reduced axes
+  // Columns: values that the loops read once per column are computed before loop `loop`; where each
+  // stage is a function of its own, all that came before are computed again.
+  void emit_columns_before(int loop);
+  llvm::Value* scratch_column(const CpuSchedule::Array& array);
+  void emit_final_section();
+
+  // ---- values
+  llvm::ConstantInt* word(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }
+  const Instruction& code(int i) const { return k_.code[static_cast<size_t>(i)]; }
+  int64_t extent(int axis) const { return k_.axes[static_cast<size_t>(axis)].extent; }
+  llvm::Value*& position(int axis) { return positions_[static_cast<size_t>(axis)]; }
+  uint32_t vector_bit() const { return 1u << s_.vector_axis; }
+  bool in_vectors() const { return (nest_.axes(nest_.depth()) & vector_bit()) != 0; }
+  static const CpuSchedule::Array* find(const std::vector<CpuSchedule::Array>& arrays, int i);
+  // The value of instruction `i` for unrolled copy `copy_`: a vector if it varies along the vector
+  // axis.
+  llvm::Value* get(int i);
+  llvm::Value* make(int i, const Instruction& in);
+  // Kept values lie row-major over the reduced axes, each row a block of columns or a row's
+  // vectors.
+  llvm::Value* kept_pointer(const CpuSchedule::Array& array);
+  llvm::Value* compute(int i, const Instruction& in);
+  // The affine index at the first lane, as i64.
+  llvm::Value* affine(const Affine& at);
+  llvm::Value* unrolled_position(int axis);
+  llvm::Value* index(int, const Instruction& in, bool vector);
+  llvm::Value* lane_offsets(int64_t stride);
+  llvm::Value* in_range(int, const Instruction& in, bool vector);
+  llvm::Value* random_word(int i, const Instruction& in, bool vector);
+  // Whether the body's four vectors are all words of as many blocks as there are lanes.
+  bool fills_blocks(const Instruction& in) const;
+  llvm::Value* random_blocks(int i, const Instruction& in, llvm::Value* step);
+
+  // ---- memory
+  // The address at the first lane. Each scope adds what its axes contribute.
+  llvm::Value* address(char what, int id, llvm::Value* base_of, int slot, const Affine& at,
+                       DType storage, int scope);
+  llvm::Value* shifted(llvm::Value* pointer, const Affine& at, int64_t size);
+  llvm::Value* both(llvm::Value* a, llvm::Value* b);
+  llvm::Value* all_lanes() { return llvm::ConstantInt::getTrue(vector_of(b_.getInt1Ty())); }
+  // Loads `lanes` vectors along the tile axis, one for each lane, and transposes them: one for each
+  // copy.
+  llvm::Value* load_transposed(int i, const Instruction& in);
+  llvm::Value* load(int i, const Instruction& in, bool vector);
+  // A result that does not span an axis is written at position 0 of it.
+  llvm::Value* only_first(const Store& store);
+  void emit_store(const Store& store, llvm::Value* value);
+  void store_scalar(const Store& store, llvm::Value* pointer, llvm::Value* value);
+  void store_vector(const Store& store, llvm::Value* pointer, llvm::Value* value);
+
+  const Kernel& k_;
+  const CpuSchedule& s_;
+  llvm::LLVMContext& context_;
+  std::string prefix_;
+  std::unique_ptr<llvm::Module> module_;
+  LlvmBuilder b_;
+  LoopNest nest_;
+  uint32_t reduced_;
+  std::vector<EmittedStage> stages_;
+  llvm::Function* function_ = nullptr;
+  llvm::Value *dummy_ = nullptr, *item_ = nullptr, *chunk_ = nullptr;
+  std::vector<llvm::Value*> positions_;  // per axis; the vector axis: of the first lane
+  llvm::Value* tile_start_ = nullptr;
+  llvm::Value *start_ = nullptr, *length_ = nullptr,
+              *column_ = nullptr;  // of the vectors: position start_ + column_
+  int64_t length_known_ = -1;
+  llvm::Value* mask_ = nullptr;  // lanes that are inside; null: all
+  int copy_ = 0;
+  int vectors_ = 1;  // copies of the body along the vector axis
+  int loop_ = 0;
+  bool transposes_ = false;  // the body does `lanes` positions of the tile axis
+  bool in_loop_ = false;
+  std::map<std::tuple<int, int, int>, llvm::Value*> registers_;
+};
+
+}  // namespace weft::loop
