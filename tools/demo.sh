@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The shortest way to see weft at work: what a run will need, then the run.
+# The shortest way to see weft at work: what a run will need, the run, what it learnt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weft=${WEFT:-build/release/weft}
@@ -8,3 +8,5 @@ say() { printf '\n$ weft %s\n' "$*"; "$weft" "$@"; }
 
 say plan recipes/addition.yaml
 say train recipes/addition.yaml --overwrite
+say runs show addition
+say generate addition --prompt '123+45=' --temperature 0 --stop '\n'

@@ -1,12 +1,12 @@
 #include "tests/backends/allocations.h"
 
-#include <malloc.h>
+#include <atomic>
+#include <cerrno>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
+#include <malloc.h>
 
 namespace weft::testing {
 namespace {
@@ -59,8 +59,12 @@ void* realloc(void* memory, size_t bytes) {
   if (memory != nullptr) count(-static_cast<int64_t>(malloc_usable_size(memory)));
   return counted(__libc_realloc(memory, bytes));
 }
-void* memalign(size_t alignment, size_t bytes) { return counted(__libc_memalign(alignment, bytes)); }
-void* aligned_alloc(size_t alignment, size_t bytes) { return counted(__libc_memalign(alignment, bytes)); }
+void* memalign(size_t alignment, size_t bytes) {
+  return counted(__libc_memalign(alignment, bytes));
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  return counted(__libc_memalign(alignment, bytes));
+}
 int posix_memalign(void** memory, size_t alignment, size_t bytes) {
   *memory = counted(__libc_memalign(alignment, bytes));
   return *memory == nullptr ? ENOMEM : 0;
@@ -71,7 +75,8 @@ void free(void* memory) {
 }
 void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
   count(static_cast<int64_t>(bytes));
-  return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
+  return reinterpret_cast<void*>(
+      syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
 }
 }
 #endif

@@ -1,6 +1,6 @@
-#include <doctest/doctest.h>
-
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/backends/allocations.h"
 #include "tests/backends/kernel_case.h"
@@ -46,16 +46,18 @@ std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
   while (!open.empty()) {  // through the reshapes of one-dimensional convolutions
     Value value = open.back();
     open.pop_back();
-    if (value->op->name.starts_with("conv")) found.push_back(value);
-    else open.insert(open.end(), value->inputs.begin(), value->inputs.end());
+    if (value->op->name.starts_with("conv"))
+      found.push_back(value);
+    else
+      open.insert(open.end(), value->inputs.begin(), value->inputs.end());
   }
   REQUIRE(found.size() == 3);
   return found;
 }
 
 TEST_CASE("convolutions and their gradients agree with the reference in every geometry and type") {
-  for (auto [dtype, tolerance] : {std::pair{DType::f32, 3e-6}, {DType::f64, 1e-13}, {DType::bf16, 8e-3},
-                                  {DType::f16, 2e-3}})
+  for (auto [dtype, tolerance] :
+       {std::pair{DType::f32, 3e-6}, {DType::f64, 1e-13}, {DType::bf16, 8e-3}, {DType::f16, 2e-3}})
     for (const Geometry& geometry : geometries)
       for (const Value& node : nodes_of(geometry, dtype)) {
         KernelCase conv_case(node);
@@ -76,7 +78,8 @@ TEST_CASE("a convolution run twice on other data forgets the first run") {
 
 TEST_CASE("convolutions of nothing give nothing or zeros") {
   for (DType dtype : {DType::f32, DType::f64})
-    for (auto [x, weight] : {std::pair<Shape, Shape>{{0, 3, 5, 5}, {4, 3, 3, 3}}, {{2, 3, 5, 5}, {0, 3, 3, 3}},
+    for (auto [x, weight] : {std::pair<Shape, Shape>{{0, 3, 5, 5}, {4, 3, 3, 3}},
+                             {{2, 3, 5, 5}, {0, 3, 3, 3}},
                              {{2, 0, 5, 5}, {4, 0, 3, 3}}})
       for (const Value& node : nodes_of({"empty", x, weight, {}}, dtype)) {
         KernelCase conv_case(node);

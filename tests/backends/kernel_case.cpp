@@ -44,12 +44,17 @@ int64_t extent(const Shape& shape, const Placement& at) {
   return last + 1;
 }
 
-std::shared_ptr<Buffer> filled(const Type& type, int64_t count, bool whole, int64_t rows, Random& random) {
+std::shared_ptr<Buffer> filled(const Type& type, int64_t count, bool whole, int64_t rows,
+                               Random& random) {
   auto buffer = Buffer::allocate(static_cast<size_t>(count) * size_of(type.dtype));
   for (int64_t i = 0; i < count; ++i) {
-    if (is_float(type.dtype) && !whole) store(buffer->data, type.dtype, i, 2 * random.unit() - 1);
-    else if (is_float(type.dtype)) store(buffer->data, type.dtype, i, static_cast<double>(random.between(-3, 3)));
-    else store_int(buffer->data, type.dtype, i, rows > 0 ? random.between(-1, rows) : random.between(-3, 3));
+    if (is_float(type.dtype) && !whole)
+      store(buffer->data, type.dtype, i, 2 * random.unit() - 1);
+    else if (is_float(type.dtype))
+      store(buffer->data, type.dtype, i, static_cast<double>(random.between(-3, 3)));
+    else
+      store_int(buffer->data, type.dtype, i,
+                rows > 0 ? random.between(-1, rows) : random.between(-3, 3));
   }
   return buffer;
 }
@@ -59,7 +64,8 @@ KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uin
     : memory_(std::make_unique<Memory>()) {
   lies.resize(node->inputs.size());
   std::vector<Placement> at;
-  for (size_t i = 0; i < lies.size(); ++i) at.push_back(placement(node->inputs[i].shape(), lies[i]));
+  for (size_t i = 0; i < lies.size(); ++i)
+    at.push_back(placement(node->inputs[i].shape(), lies[i]));
   const cpu::Family* family = cpu::find_family(node->op->name);
   choice_ = family->choose(*node.node(), at).value();
   for (size_t i = 0; i < choice_.operand_order.size(); ++i)
@@ -115,14 +121,17 @@ std::string KernelCase::disagreement(double tolerance) {
   double largest = 1, worst = 0;
   int64_t where = -1;
   for (int64_t i = 0; i < extent(node.shape(), result.at) && node.elements() > 0; ++i) {
-    const double want = load(memory_->expected->data, dtype, i), got = load(memory_->result->data, dtype, i);
+    const double want = load(memory_->expected->data, dtype, i),
+                 got = load(memory_->result->data, dtype, i);
     largest = std::max(largest, std::abs(want));
-    const double off = want == got || (std::isnan(want) && std::isnan(got)) ? 0 : std::abs(want - got);
+    const double off =
+        want == got || (std::isnan(want) && std::isnan(got)) ? 0 : std::abs(want - got);
     if (!(off <= worst)) worst = off, where = i;
   }
   if (worst <= tolerance * largest) return "";
   return fmt::format("{}: element {} is {}, not {}", step_.kernel, where,
-                     load(memory_->result->data, dtype, where), load(memory_->expected->data, dtype, where));
+                     load(memory_->result->data, dtype, where),
+                     load(memory_->expected->data, dtype, where));
 }
 
 std::vector<std::byte> KernelCase::result_bytes() const {

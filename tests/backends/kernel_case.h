@@ -1,5 +1,5 @@
-// One library kernel on its own: operands laid out as a test asks, the CPU's kernel and the reference's
-// run on the same memory, results compared element by element.
+// One library kernel on its own: operands laid out as a test asks, the CPU's kernel and the
+// reference's run on the same memory, results compared element by element.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace weft::testing {
 
-// How an operand lies: axes from outermost to innermost (empty: row-major), with `gap` unused elements
-// after each run of the innermost axis and `offset` before the first.
+// How an operand lies: axes from outermost to innermost (empty: row-major), with `gap` unused
+// elements after each run of the innermost axis and `offset` before the first.
 struct Lie {
   Dims order;
   int64_t gap = 0;
@@ -24,8 +24,8 @@ struct Lie {
 
 class KernelCase {
  public:
-  // `node` is one operation on inputs of any kind; only their types matter. Elements are whole numbers
-  // from -3 to 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows].
+  // `node` is one operation on inputs of any kind; only their types matter. Elements are whole
+  // numbers from -3 to 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows].
   KernelCase(const Value& node, std::vector<Lie> lies = {}, bool whole = false, uint64_t seed = 1);
   ~KernelCase();
 

@@ -1,8 +1,8 @@
-#include <doctest/doctest.h>
+#include "weft/backends/cpu/machine.h"
 
 #include <thread>
 
-#include "weft/backends/cpu/machine.h"
+#include <doctest/doctest.h>
 
 namespace weft::testing {
 namespace {

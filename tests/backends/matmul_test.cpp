@@ -1,7 +1,7 @@
-#include <doctest/doctest.h>
-
 #include <array>
 #include <cmath>
+
+#include <doctest/doctest.h>
 
 #include "tests/backends/allocations.h"
 #include "tests/backends/kernel_case.h"
@@ -17,19 +17,23 @@ Value product(DType dtype, const Shape& a, const Shape& b) {
   return matmul(input({dtype, a}, 0), input({dtype, b}, 1));
 }
 double tolerance(DType dtype) {
-  return dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 2e-6 : dtype == DType::f16 ? 1e-3 : 8e-3;
+  return dtype == DType::f64   ? 1e-13
+         : dtype == DType::f32 ? 2e-6
+         : dtype == DType::f16 ? 1e-3
+                               : 8e-3;
 }
 const DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
                          DType::i32, DType::i16, DType::i8,  DType::u8};
 
 TEST_CASE("matmul agrees with the reference on odd extents in every number type") {
   for (DType dtype : numbers)
-    for (Shape a : {Shape{1, 1}, Shape{3, 17}, Shape{17, 3}, Shape{1, 33}, Shape{65, 1}, Shape{31, 300}})
+    for (Shape a :
+         {Shape{1, 1}, Shape{3, 17}, Shape{17, 3}, Shape{1, 33}, Shape{65, 1}, Shape{31, 300}})
       for (int64_t n : {1, 3, 17, 70}) {
         KernelCase product_case(product(dtype, a, {a[1], n}), {}, !is_float(dtype));
         product_case.run();
-        CHECK_MESSAGE(product_case.disagreement(tolerance(dtype)).empty(), name(dtype), " ", to_string(a),
-                      " ", n, " ", product_case.disagreement(tolerance(dtype)));
+        CHECK_MESSAGE(product_case.disagreement(tolerance(dtype)).empty(), name(dtype), " ",
+                      to_string(a), " ", n, " ", product_case.disagreement(tolerance(dtype)));
       }
 }
 
@@ -44,9 +48,10 @@ TEST_CASE("matmul of empty operands is empty, or zeros where there is nothing to
 
 TEST_CASE("matmul takes operands as they lie: transposed, padded, offset, flipped, broadcast") {
   for (DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32})
-    for (const Lie& a : {Lie{}, Lie{{1, 0}}, Lie{{}, 5, 3}, Lie{{1, 0}, 7, 2}, Lie{.flipped = {0, 1}}})
-      for (const Lie& b : {Lie{}, Lie{{1, 0}}, Lie{{}, 9, 1}, Lie{{1, 0}, 1, 4}, Lie{.flipped = {1}},
-                           Lie{.broadcast = {1}}}) {
+    for (const Lie& a :
+         {Lie{}, Lie{{1, 0}}, Lie{{}, 5, 3}, Lie{{1, 0}, 7, 2}, Lie{.flipped = {0, 1}}})
+      for (const Lie& b : {Lie{}, Lie{{1, 0}}, Lie{{}, 9, 1}, Lie{{1, 0}, 1, 4},
+                           Lie{.flipped = {1}}, Lie{.broadcast = {1}}}) {
         KernelCase product_case(product(dtype, {33, 47}, {47, 29}), {a, b}, dtype == DType::i32);
         product_case.run();
         CHECK(product_case.disagreement(tolerance(dtype)) == "");
@@ -55,8 +60,11 @@ TEST_CASE("matmul takes operands as they lie: transposed, padded, offset, flippe
 
 TEST_CASE("matmul broadcasts batch axes of either operand") {
   for (DType dtype : {DType::f32, DType::bf16, DType::f64})
-    for (auto [a, b] : {std::pair<Shape, Shape>{{4, 3, 5, 7}, {1, 1, 7, 6}}, {{1, 3, 5, 7}, {4, 1, 7, 6}},
-                        {{1, 1, 5, 7}, {4, 3, 7, 6}}, {{4, 3, 1, 7}, {1, 3, 7, 1}}, {{2, 1, 3, 1}, {2, 5, 1, 4}}}) {
+    for (auto [a, b] : {std::pair<Shape, Shape>{{4, 3, 5, 7}, {1, 1, 7, 6}},
+                        {{1, 3, 5, 7}, {4, 1, 7, 6}},
+                        {{1, 1, 5, 7}, {4, 3, 7, 6}},
+                        {{4, 3, 1, 7}, {1, 3, 7, 1}},
+                        {{2, 1, 3, 1}, {2, 5, 1, 4}}}) {
       KernelCase product_case(product(dtype, a, b));
       product_case.run();
       CHECK(product_case.disagreement(tolerance(dtype)) == "");
@@ -89,7 +97,10 @@ TEST_CASE("f32 matmul whose operands lie as oneDNN cannot take them needs no cop
 }
 
 TEST_CASE("f32 matmul agrees with the reference on every route: in place, packed, aliasing rows") {
-  for (auto [a, n] : {std::pair<Shape, int64_t>{{520, 70}, 96}, {{70, 520}, 96}, {{40, 64}, 1024}, {{512, 64}, 1024}})
+  for (auto [a, n] : {std::pair<Shape, int64_t>{{520, 70}, 96},
+                      {{70, 520}, 96},
+                      {{40, 64}, 1024},
+                      {{512, 64}, 1024}})
     for (const Lie& b : {Lie{}, Lie{{1, 0}}}) {
       KernelCase product_case(product(DType::f32, a, {a[1], n}), {{}, b});
       product_case.run();
@@ -109,7 +120,8 @@ TEST_CASE("the contraction sums in one order whatever the number of threads") {
     set_thread_count(threads);
     std::vector<float> result(static_cast<size_t>(m * n));
     std::vector<std::byte> workspace(cpu::contraction_workspace(task, threads) + 64);
-    auto aligned = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    auto aligned = reinterpret_cast<std::byte*>(
+        (reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
     cpu::contract(task, a.data(), b.data(), result.data(), aligned, threads);
     results.push_back(std::move(result));
   }

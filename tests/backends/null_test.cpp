@@ -1,6 +1,7 @@
+#include "weft/backends/null/null.h"
+
 #include <doctest/doctest.h>
 
-#include "weft/backends/null/null.h"
 #include "weft/backends/reference/reference.h"
 #include "weft/ops/ops.h"
 
@@ -15,7 +16,8 @@ TEST_CASE("the null library chooses as the one it stands for, and its kernels to
   const Placement operands[] = {{.strides = {5, 1}}, {.strides = {6, 1}}};
   CHECK(null->name() == "null");
   CHECK(null->generates() == real->generates());
-  CHECK(null->choose(*product.node(), operands)->kernel == real->choose(*product.node(), operands)->kernel);
+  CHECK(null->choose(*product.node(), operands)->kernel ==
+        real->choose(*product.node(), operands)->kernel);
 
   Step step{.kind = Step::Kind::library, .body = {product}};
   null->compile({}, step)->run(nullptr, nullptr, nullptr);

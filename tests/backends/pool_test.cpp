@@ -1,6 +1,6 @@
-#include <doctest/doctest.h>
-
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/backends/allocations.h"
 #include "tests/backends/kernel_case.h"

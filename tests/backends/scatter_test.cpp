@@ -11,21 +11,31 @@ namespace {
 Value scatter(DType dtype, const Shape& into, const Shape& indices, DType index_type = DType::i64) {
   Shape updates = indices;
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
-  return scatter_add(input({dtype, into}, 0), input({index_type, indices}, 1), input({dtype, updates}, 2));
+  return scatter_add(input({dtype, into}, 0), input({index_type, indices}, 1),
+                     input({dtype, updates}, 2));
 }
 double tolerance(DType dtype) {
-  return dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 1e-3 : 8e-3;
+  return dtype == DType::f64   ? 1e-14
+         : dtype == DType::f32 ? 1e-6
+         : dtype == DType::f16 ? 1e-3
+                               : 8e-3;
 }
 
 TEST_CASE("scatter_add agrees with the reference: repeated indices, indices outside, every type") {
-  for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::i16,
-                      DType::i8, DType::u8})
-    for (auto [into, indices] : {std::pair<Shape, Shape>{{5, 3}, {17}}, {{300, 70}, {8, 4}}, {{1, 300}, {40}},
-                                 {{7}, {100}}, {{50, 2, 3}, {3, 3}}, {{4, 17}, {0}}, {{0, 3}, {4}}, {{3, 0}, {4}}}) {
+  for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
+                      DType::i16, DType::i8, DType::u8})
+    for (auto [into, indices] : {std::pair<Shape, Shape>{{5, 3}, {17}},
+                                 {{300, 70}, {8, 4}},
+                                 {{1, 300}, {40}},
+                                 {{7}, {100}},
+                                 {{50, 2, 3}, {3, 3}},
+                                 {{4, 17}, {0}},
+                                 {{0, 3}, {4}},
+                                 {{3, 0}, {4}}}) {
       KernelCase scatter_case(scatter(dtype, into, indices), {}, !is_float(dtype));
       scatter_case.run();
-      CHECK_MESSAGE(scatter_case.disagreement(tolerance(dtype)).empty(), name(dtype), " ", to_string(into), " ",
-                    scatter_case.disagreement(tolerance(dtype)));
+      CHECK_MESSAGE(scatter_case.disagreement(tolerance(dtype)).empty(), name(dtype), " ",
+                    to_string(into), " ", scatter_case.disagreement(tolerance(dtype)));
     }
 }
 
@@ -60,8 +70,7 @@ TEST_CASE("scatter_add gives the same bits on any number of threads, and allocat
     set_thread_count(threads);
     KernelCase scatter_case(scatter(DType::f32, {10, 700}, {300}));
     scatter_case.run();
-    if (can_watch_allocations())
-      CHECK(allocations_of([&] { scatter_case.run(); }).most_live == 0);
+    if (can_watch_allocations()) CHECK(allocations_of([&] { scatter_case.run(); }).most_live == 0);
     results.push_back(scatter_case.result_bytes());
   }
   set_thread_count(before);

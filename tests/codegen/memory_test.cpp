@@ -88,6 +88,10 @@ TEST_SUITE("codegen memory") {
     check_in_place({sum_of, sum_of - mean(sum_of, over({1}))}, 0, x);
     check_in_place({sum_of, sum_of - mean(sum_of, over({0}))}, 0, y);
     check_in_place({tanh(x), sum(tanh(x), over({0}))}, 0, x);
+    for (int axis : {0, 1}) {  // the second loop reads x after the first could have written over it
+      Value centred = x - mean(x, over({axis}));
+      check_in_place({x + y, mean(centred * centred, over({axis}))}, 0, x);
+    }
     Value long_rows = f32({3, 100000});
     check_in_place({long_rows - max(long_rows, over({1}))}, 0, long_rows);
     Value r = f32({1, 70}, 2);

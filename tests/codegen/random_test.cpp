@@ -1,7 +1,8 @@
-// Random fused kernels: any rank, views, broadcasts, reductions over any axes and what follows them.
-#include <doctest/doctest.h>
-
+// Random fused kernels: any rank, views, broadcasts, reductions over any axes and what follows
+// them.
 #include <random>
+
+#include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
 #include "weft/ops/ops.h"
@@ -43,7 +44,9 @@ class RandomGraph {
 
  private:
   int pick(int count) { return std::uniform_int_distribution<int>(0, count - 1)(random_); }
-  const Value& any() { return values_[static_cast<size_t>(pick(static_cast<int>(values_.size())))]; }
+  const Value& any() {
+    return values_[static_cast<size_t>(pick(static_cast<int>(values_.size())))];
+  }
 
   // An input of the space's shape, through views and broadcasts.
   Value leaf() {
@@ -67,25 +70,38 @@ class RandomGraph {
 
   Value elementwise(const Value& a, const Value& b) {
     switch (pick(9)) {
-      case 0: return a + b;
-      case 1: return a - b;
-      case 2: return a * b * 0.5;
-      case 3: return maximum(a, b);
-      case 4: return select(a < b, a * 2.0, b);
-      case 5: return tanh(a) + b;
-      case 6: return exp(minimum(a, 1.0)) * 0.5;
-      case 7: return a / (abs(b) + 1.0);
-      default: return relu(a) - 0.25;
+      case 0:
+        return a + b;
+      case 1:
+        return a - b;
+      case 2:
+        return a * b * 0.5;
+      case 3:
+        return maximum(a, b);
+      case 4:
+        return select(a < b, a * 2.0, b);
+      case 5:
+        return tanh(a) + b;
+      case 6:
+        return exp(minimum(a, 1.0)) * 0.5;
+      case 7:
+        return a / (abs(b) + 1.0);
+      default:
+        return relu(a) - 0.25;
     }
   }
 
   Value reduced(const Value& x) {
     ReduceOptions over{.axes = axes_, .keepdim = true};
     switch (pick(4)) {
-      case 0: return max(x, over);
-      case 1: return min(x, over);
-      case 2: return mean(x, over);
-      default: return sum(tanh(x), over) * 0.01;
+      case 0:
+        return max(x, over);
+      case 1:
+        return min(x, over);
+      case 2:
+        return mean(x, over);
+      default:
+        return sum(tanh(x), over) * 0.01;
     }
   }
 

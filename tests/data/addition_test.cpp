@@ -59,7 +59,7 @@ TEST_CASE("samples are true sums, whose answers alone count") {
 }
 
 TEST_CASE("no sum of the test set is ever trained, in either order") {
-  data::AdditionOptions options{.digits = 2, .held_out = 0.2, .size = 20'000};
+  data::AdditionOptions options{.digits = 2, .held_out = 0.2, .size = 40'000};
   auto parts = [](const data::Source& source) {
     std::set<std::pair<int, int>> sums;
     for (int64_t i = 0; i < source.size(); ++i) {
@@ -77,6 +77,23 @@ TEST_CASE("no sum of the test set is ever trained, in either order") {
   CHECK(train.size() + test.size() > 4900);
 }
 
+TEST_CASE("short numbers are trained often, and are as rare in tests as they are") {
+  auto short_ones = [](const data::Source& source) {
+    int count = 0;
+    for (int64_t i = 0; i < 1000; ++i) {
+      int a = 0, b = 0;
+      REQUIRE(std::sscanf(sample(source, {0, 0, i}).inputs.c_str(), "%d+%d", &a, &b) == 2);
+      count += a < 100;
+    }
+    return count;
+  };
+  int trained = short_ones(*data::addition_train()), tested = short_ones(*data::addition_test());
+  CHECK(trained > 350);  // 0.5 * 0.1 + 0.5 * (1 + 1 + 0.1) / 3 = 0.4
+  CHECK(trained < 450);
+  CHECK(tested > 60);
+  CHECK(tested < 140);
+}
+
 TEST_CASE("tests are the same in every epoch, training sums are not") {
   auto train = data::addition_train(), test = data::addition_test({.size = 100});
   CHECK(sample(*test, {0, 0, 7}).inputs == sample(*test, {5, 9, 7}).inputs);
@@ -86,9 +103,9 @@ TEST_CASE("tests are the same in every epoch, training sums are not") {
 
 TEST_CASE("options that cannot be are refused") {
   CHECK(error_of([] { data::addition_train({.digits = 5}); }) ==
-        "failed: [addition] digits are 1 to 4. Got 5.");
+        "usage: [addition] digits are 1 to 4. Got 5.");
   CHECK(error_of([] { data::addition_test({.held_out = 1}); }) ==
-        "failed: [addition] held_out is at least 0 and below 1. Got 1.");
+        "usage: [addition] held_out is at least 0 and below 1. Got 1.");
   CHECK(error_of([] { data::addition_train({.size = 0}); }) ==
-        "failed: [addition] size must be positive. Got 0.");
+        "usage: [addition] size must be positive. Got 0.");
 }

@@ -167,8 +167,8 @@ TEST_CASE("slices and transforms share the images") {
     CHECK(labels.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 0});
   }
   CHECK(error_of([&] { all.slice(5, 10); }) ==
-        "failed: [data] slice [5, 10) is outside the 9 images.");
-  CHECK(error_of([&] { all.label(9); }) == "failed: [data] image 9 is outside 0 to 8.");
+        "usage: [data] slice [5, 10) is outside the 9 images.");
+  CHECK(error_of([&] { all.label(9); }) == "usage: [data] image 9 is outside 0 to 8.");
 }
 
 TEST_CASE("any IDX and CIFAR files make a data set") {

@@ -247,9 +247,9 @@ TEST_CASE("what reading a sample throws comes out of next()") {
 
 TEST_CASE("options that cannot be are refused") {
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 0}); }) ==
-        "failed: [loader] batch_size must be positive. Got 0.");
+        "usage: [loader] batch_size must be positive. Got 0.");
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 1, .prefetch = -1}); }) ==
-        "failed: [loader] prefetch must not be negative. Got -1.");
+        "usage: [loader] prefetch must not be negative. Got -1.");
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 6, .drop_last = true}); }) ==
         "data: [loader] 5 samples make no batch of 6 (a short last batch is dropped).");
   CHECK(error_of([] { Loader(numbers(0), {.batch_size = 6}); }) ==

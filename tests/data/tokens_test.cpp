@@ -80,11 +80,11 @@ TEST_CASE("streams that are too short and tokens out of range are refused") {
   CHECK(error_of([] { counting(1).windows(4); }) ==
         "data: [data] 1 tokens are too few: a label follows a token.");
   CHECK(error_of([] { counting(4).windows(0); }) ==
-        "failed: [data] seq_len must be positive. Got 0.");
+        "usage: [data] seq_len must be positive. Got 0.");
   CHECK(error_of([] { TokenDataset({1, 5}, 5); }) ==
         "data: [data] token 5 at position 1 is outside 0 to 4.");
   CHECK(error_of([] { counting(4).slice(2, 5); }) ==
-        "failed: [data] slice [2, 5) is outside the 4 tokens.");
+        "usage: [data] slice [2, 5) is outside the 4 tokens.");
 }
 
 TEST_CASE("a text splits into training and validation") {
@@ -109,9 +109,9 @@ TEST_CASE("a text is read with the vocabulary of an earlier run") {
   std::string path = folder.file("t", "bbbbb");
   CHECK(data::text(path, {.vocabulary = io::Vocabulary::characters("abc")}).train.tokens()[0] == 1);
   CHECK(error_of([&] { data::text(path, {.vocabulary = io::Vocabulary::characters("ac")}); }) ==
-        "data: [text] character U+0062 'b' at offset 0 is not among the 2 of the vocabulary.");
+        "data: " + path + ": [text] character U+0062 'b' at offset 0 is not among the 2 of the vocabulary.");
   CHECK(error_of([&] { data::text(path, {.tokenizer = "words"}); }) ==
-        "usage: [data] unknown tokenizer 'words'. Known: bytes, characters.");
+        "usage: " + path + ": [data] unknown tokenizer 'words'. Known: bytes, characters.");
   CHECK(error_of([&] { data::text(folder.file("none")); }) ==
         "data: cannot open " + folder.file("none") + ": No such file or directory.");
 }

@@ -234,7 +234,7 @@ TEST_CASE("names that a file cannot hold are refused before it is touched") {
                                     {std::string(other), {DType::u8, {1}}, bytes_of("2")}};
     return error_of([&] { io::write_safetensors(folder.file("f"), tensors); });
   };
-  CHECK(error_with("w", "w") == "failed: [safetensors] two tensors have the name 'w'; " +
+  CHECK(error_with("w", "w") == "usage: [safetensors] two tensors have the name 'w'; " +
                                     folder.file("f") + " was not written.");
   CHECK(error_with("w", "__metadata__").find("'__metadata__'") != std::string::npos);
   CHECK(error_with("w", "\xff").find("is not valid UTF-8") != std::string::npos);

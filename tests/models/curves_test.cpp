@@ -53,9 +53,12 @@ std::unique_ptr<Model> build(const std::string& name, DType dtype) {
   nn::BuildScope scope({.dtype = dtype, .initialize = true});
   if (name == "mlp") return make_model("mlp", {}, {InputKind::features, {784}, 10});
   if (name == "gpt")
-    return make_model("gpt", {{"hidden_size", int64_t{128}}, {"num_hidden_layers", int64_t{4}},
-                              {"num_attention_heads", int64_t{4}}, {"bias", false},
-                              {"hidden_act", std::string("gelu")}},
+    return make_model("gpt",
+                      {{"hidden_size", int64_t{128}},
+                       {"num_hidden_layers", int64_t{4}},
+                       {"num_attention_heads", int64_t{4}},
+                       {"bias", false},
+                       {"hidden_act", std::string("gelu")}},
                       {InputKind::tokens, {64}, 65});
   return make_model("resnet20", {}, {InputKind::images, {3, 32, 32}, 10});
 }
@@ -68,7 +71,8 @@ void set_weights(const Model& model, const Json& parameters) {
     REQUIRE(named[p].name == spec.at("name").get<std::string>());
     std::vector<double> values(static_cast<size_t>(named[p].variable.type().elements()), 1.0);
     if (spec.at("init") == "uniform")
-      for (size_t i = 0; i < values.size(); ++i) values[i] = formula_uniform(p, i, spec.at("scale"));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = formula_uniform(p, i, spec.at("scale"));
     write(named[p].variable, values);
   }
 }
@@ -135,10 +139,12 @@ void check_first_step_and_ten(const std::string& name) {
   Run run(name, DType::f64, true);
   auto named = run.model->named_parameters();
   std::vector<Tensor> first = run(0);
-  CHECK(first[0].item() == doctest::Approx(run.reference.at("loss_f64")[0].get<double>()).epsilon(1e-12));
+  CHECK(first[0].item() ==
+        doctest::Approx(run.reference.at("loss_f64")[0].get<double>()).epsilon(1e-12));
   for (size_t p = 0; p < named.size(); ++p) {
     CAPTURE(named[p].name);
-    check_summary(first[p + 1].to_doubles(), run.reference.at("first_step").at(named[p].name), 1e-9);
+    check_summary(first[p + 1].to_doubles(), run.reference.at("first_step").at(named[p].name),
+                  1e-9);
   }
   for (size_t s = 1; s < 10; ++s) {
     double expected = run.reference.at("loss_f64")[s];
@@ -150,7 +156,8 @@ void check_first_step_and_ten(const std::string& name) {
   }
 }
 
-void check_curve(const std::string& name, size_t steps, double tolerance, DType dtype = DType::f64) {
+void check_curve(const std::string& name, size_t steps, double tolerance,
+                 DType dtype = DType::f64) {
   Run run(name, dtype, false);
   const Json& losses = run.reference.at(dtype == DType::f64 ? "loss_f64" : "loss_f32");
   for (size_t s = 0; s < steps; ++s) {

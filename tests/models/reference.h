@@ -1,12 +1,12 @@
 // Reference cases of tests/reference, and variables filled and compared with them.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
+
+#include <doctest/doctest.h>
 
 #include "tests/support/reference_file.h"
 #include "weft/weft.h"
@@ -26,7 +26,8 @@ inline Json reference_case(const std::string& name) {
 inline Shape shape_of(const Json& recipe) {
   return Shape(std::span<const int64_t>(recipe.at("shape").get<std::vector<int64_t>>()));
 }
-// Elements of an input of ops.json (drawn from its stream) or of an output (listed), without a graph.
+// Elements of an input of ops.json (drawn from its stream) or of an output (listed), without a
+// graph.
 inline std::vector<double> elements_of(const Json& recipe) {
   if (recipe.contains("values")) return recipe.at("values").get<std::vector<double>>();
   std::vector<double> values(static_cast<size_t>(element_count(shape_of(recipe))));

@@ -1,10 +1,9 @@
-#include "weft/models/model.h"
-
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
 #include "weft/models/gpt.h"
 #include "weft/models/mlp.h"
+#include "weft/models/model.h"
 #include "weft/models/resnet.h"
 #include "weft/tensor/compile.h"
 
@@ -18,8 +17,10 @@ const TaskShape characters{InputKind::tokens, {64}, 65};
 
 // As tests/reference/models.py has it.
 nn::Options small_gpt() {
-  return {{"hidden_size", int64_t{128}},       {"num_hidden_layers", int64_t{4}},
-          {"num_attention_heads", int64_t{4}}, {"bias", false},
+  return {{"hidden_size", int64_t{128}},
+          {"num_hidden_layers", int64_t{4}},
+          {"num_attention_heads", int64_t{4}},
+          {"bias", false},
           {"hidden_act", std::string("gelu")}};
 }
 
@@ -86,14 +87,21 @@ TEST_CASE("a model's config makes the same model again") {
 }
 
 TEST_CASE("GPT starts as GPT-2 does: 0.02, residual projections over sqrt(2 layers), biases zero") {
-  models::Gpt model({.vocab_size = 100, .max_position_embeddings = 32, .hidden_size = 64,
-                     .num_hidden_layers = 8, .num_attention_heads = 4});
+  models::Gpt model({.vocab_size = 100,
+                     .max_position_embeddings = 32,
+                     .hidden_size = 64,
+                     .num_hidden_layers = 8,
+                     .num_attention_heads = 4});
   for (const auto& [name, parameter] : model.named_parameters()) {
     CAPTURE(name);
-    if (name.ends_with("bias")) CHECK(deviation(parameter) == 0);
-    else if (parameter.shape().size() == 1) CHECK(deviation(parameter) == 1);
-    else if (name.ends_with("c_proj.weight")) CHECK(deviation(parameter) == doctest::Approx(0.005).epsilon(0.05));
-    else CHECK(deviation(parameter) == doctest::Approx(0.02).epsilon(0.05));
+    if (name.ends_with("bias"))
+      CHECK(deviation(parameter) == 0);
+    else if (parameter.shape().size() == 1)
+      CHECK(deviation(parameter) == 1);
+    else if (name.ends_with("c_proj.weight"))
+      CHECK(deviation(parameter) == doctest::Approx(0.005).epsilon(0.05));
+    else
+      CHECK(deviation(parameter) == doctest::Approx(0.02).epsilon(0.05));
   }
 }
 
@@ -103,22 +111,25 @@ TEST_CASE("a list of layers is a model; its last layer must yield the classes") 
   CHECK((*model)(zeros({4, 1, 28, 28})).shape() == Shape{4, 10});
   CHECK(model->named_parameters()[0].name == "1.weight");
   layers.back() = {"linear", {{"out_features", int64_t{7}}}};
-  CHECK_THROWS_WITH_AS(make_layers_model(layers, digits),
-                       "[layers] the last layer must yield [1, 10] for one sample of 10 classes. Got [1, 7].",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      make_layers_model(layers, digits),
+      "[layers] the last layer must yield [1, 10] for one sample of 10 classes. Got [1, 7].",
+      Error);
 }
 
 TEST_CASE("a user's model enters the registry") {
-  register_model("user_model", [](const nn::Options&, const TaskShape& task) {
-    return make_model("mlp", {}, task);
-  }, "mine");
+  register_model(
+      "user_model",
+      [](const nn::Options&, const TaskShape& task) { return make_model("mlp", {}, task); },
+      "mine");
   CHECK(make_model("user_model", {}, digits)->parameter_count() == 203'530);
   CHECK_THROWS_WITH_AS(register_model("user_model", nullptr),
                        "[model] the name \"user_model\" is taken or empty.", Error);
 }
 
 TEST_CASE("wrong configs are refused with the option and its limit") {
-  auto message = [](const char* model, const nn::Options& config, const TaskShape& task) -> std::string {
+  auto message = [](const char* model, const nn::Options& config,
+                    const TaskShape& task) -> std::string {
     try {
       make_model(model, config, task);
     } catch (const Error& error) {
@@ -134,8 +145,10 @@ TEST_CASE("wrong configs are refused with the option and its limit") {
   CHECK(message("gpt", {}, digits) == "[gpt] takes tokens. Got images of shape [1, 28, 28].");
   CHECK(message("resnet", {{"depth", int64_t{21}}}, colours) ==
         "[resnet] depth must be 6 n + 2 (20, 32, 44, 56, ...). Got 21.");
-  CHECK(message("mlp", {{"hidden_act", std::string("rely")}}, digits).starts_with(
-      "[mlp] unknown activation \"rely\". Known: relu, relu6,"));
-  CHECK(message("cnn", {{"width", int64_t{3}}}, digits).starts_with("[cnn] unknown option \"width\"."));
-  CHECK(message("alexnet", {}, digits).starts_with("[model] unknown model \"alexnet\". Known: cnn, gpt,"));
+  CHECK(message("mlp", {{"hidden_act", std::string("rely")}}, digits)
+            .starts_with("[mlp] unknown activation \"rely\". Known: relu, relu6,"));
+  CHECK(message("cnn", {{"width", int64_t{3}}}, digits)
+            .starts_with("[cnn] unknown option \"width\"."));
+  CHECK(message("alexnet", {}, digits)
+            .starts_with("[model] unknown model \"alexnet\". Known: cnn, gpt,"));
 }

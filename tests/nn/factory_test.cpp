@@ -26,7 +26,8 @@ const Type image{DType::f32, {1, 3, 12, 12}};
 
 TEST_CASE("a list of layers becomes a net whose input features are inferred") {
   std::vector<LayerSpec> layers = {
-      {"conv2d", {{"out_channels", int64_t{8}}, {"kernel_size", int64_t{3}}, {"padding", int64_t{1}}}},
+      {"conv2d",
+       {{"out_channels", int64_t{8}}, {"kernel_size", int64_t{3}}, {"padding", int64_t{1}}}},
       {"batch_norm"},
       {"relu"},
       {"max_pool2d", {{"kernel_size", int64_t{2}}}},
@@ -76,8 +77,8 @@ TEST_CASE("building a net leaves running statistics as they were") {
 TEST_CASE("errors name the layer's place, the option and the limit") {
   CHECK(message_of({{"relu"}, {"conv2d", {{"kernel_size", int64_t{3}}}}}, image) ==
         "[layers[1].conv2d] out_channels is required.");
-  CHECK(message_of({{"conv2d", {{"out_channels", int64_t{0}}, {"kernel_size", int64_t{3}}}}}, image) ==
-        "[layers[0].conv2d] out_channels must be at least 1. Got 0.");
+  CHECK(message_of({{"conv2d", {{"out_channels", int64_t{0}}, {"kernel_size", int64_t{3}}}}},
+                   image) == "[layers[0].conv2d] out_channels must be at least 1. Got 0.");
   CHECK(message_of({{"linear", {{"out_features", 2.5}}}}, image) ==
         "[layers[0].linear] out_features must be an integer. Got 2.5.");
   CHECK(message_of({{"linear", {{"out_features", int64_t{3}}, {"biass", true}}}}, image) ==
@@ -88,11 +89,13 @@ TEST_CASE("errors name the layer's place, the option and the limit") {
         "[layers[0].max_pool2d] kernel_size takes one number or 2. Got [2, 2, 2].");
   CHECK(message_of({{"group_norm", {{"num_groups", int64_t{2}}}}}, image) ==
         "[layers[0].group_norm] num_groups must divide the channels (3). Got 2.");
-  CHECK(message_of({{"flatten"}, {"conv2d", {{"out_channels", int64_t{1}}, {"kernel_size", int64_t{3}}}}},
-                   image) ==
+  CHECK(message_of(
+            {{"flatten"}, {"conv2d", {{"out_channels", int64_t{1}}, {"kernel_size", int64_t{3}}}}},
+            image) ==
         "[layers[1].conv2d] takes [batch, channels, height, width]. Got f32[1, 432].");
-  CHECK(message_of({{"flatten"}, {"frobnicate"}}, image).starts_with(
-      "[layers[1]] unknown layer \"frobnicate\". Known: linear, embedding, conv1d,"));
+  CHECK(message_of({{"flatten"}, {"frobnicate"}}, image)
+            .starts_with(
+                "[layers[1]] unknown layer \"frobnicate\". Known: linear, embedding, conv1d,"));
 }
 
 TEST_CASE("an error of an operation names the place of the layer") {

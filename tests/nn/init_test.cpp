@@ -1,10 +1,10 @@
 #include "weft/nn/init.h"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include <doctest/doctest.h>
 
 #include "weft/base/parallel.h"
 #include "weft/nn/layers.h"
@@ -12,7 +12,8 @@
 using namespace weft;
 
 namespace {
-std::vector<float> drawn(const nn::Init& init, int64_t count, int64_t seed = 1, int64_t stream = 0) {
+std::vector<float> drawn(const nn::Init& init, int64_t count, int64_t seed = 1,
+                         int64_t stream = 0) {
   Variable variable("x", {DType::f32, {count}});
   nn::initialize(variable, init, seed, stream);
   auto values = variable.floats();

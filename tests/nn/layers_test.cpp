@@ -14,8 +14,9 @@ TEST_CASE("layers yield PyTorch's shapes") {
   CHECK(nn::Conv2d(root, "a", 6, 4, 3)(image).shape() == Shape{2, 4, 7, 6});
   CHECK(nn::Conv2d(root, "a", 6, 4, {3, 5}, {.stride = 2, .padding = {1, 2}})(image).shape() ==
         Shape{2, 4, 5, 4});
-  CHECK(nn::Conv2d(root, "a", 6, 6, 3, {.dilation = 2, .groups = 6, .bias = false})(image).shape() ==
-        Shape{2, 6, 5, 4});
+  CHECK(
+      nn::Conv2d(root, "a", 6, 6, 3, {.dilation = 2, .groups = 6, .bias = false})(image).shape() ==
+      Shape{2, 6, 5, 4});
   CHECK(nn::Conv1d(root, "a", 6, 4, 3, {.padding = 1})(zeros({2, 6, 9})).shape() == Shape{2, 4, 9});
   CHECK(nn::MaxPool2d(root, "a", 2)(image).shape() == Shape{2, 6, 4, 4});
   CHECK(nn::AvgPool2d(root, "a", 3, {.stride = {2}, .padding = 1})(image).shape() ==
@@ -43,12 +44,13 @@ TEST_CASE("batch norm agrees with PyTorch in train and eval mode, running statis
     write(norm.bias, elements_of(inputs.at("bias")));
     write(norm.running_mean, elements_of(inputs.at("running_mean")));
     write(norm.running_var, elements_of(inputs.at("running_var")));
-    auto step = compile([&](Tensor x) { return norm(x); },
-                        {.mode = training ? Mode::train : Mode::eval});
+    auto step =
+        compile([&](Tensor x) { return norm(x); }, {.mode = training ? Mode::train : Mode::eval});
     Tensor y = step(reference_tensor(inputs.at("input")));
     const Json& outputs = row.at("outputs");
     check_close(y.to_doubles(), elements_of(outputs.at("output")), 1e-12, "output");
-    check_close(read(norm.running_mean), elements_of(outputs.at("new_running_mean")), 1e-12, "mean");
+    check_close(read(norm.running_mean), elements_of(outputs.at("new_running_mean")), 1e-12,
+                "mean");
     check_close(read(norm.running_var), elements_of(outputs.at("new_running_var")), 1e-12, "var");
   }
 }
@@ -63,7 +65,8 @@ TEST_CASE("multi-head attention is attention per head between two linear layers"
   std::vector<double> got = layer(x).to_doubles();
 
   // The same by loops over plain arrays.
-  std::vector<double> qkv = linear(x, layer.qkv.weight.value(), layer.qkv.bias.value()).to_doubles();
+  std::vector<double> qkv =
+      linear(x, layer.qkv.weight.value(), layer.qkv.bias.value()).to_doubles();
   auto part = [&](int which, int b, int t, int head, int d) {
     return qkv[static_cast<size_t>((b * 4 + t) * 18 + which * 6 + head * 2 + d)];
   };
@@ -135,7 +138,7 @@ TEST_CASE("impossible layers are refused with their limit") {
                        "[attention] heads must divide the width. Got 4 heads, width 6.", Error);
   CHECK_THROWS_WITH_AS(nn::Linear(root, "a", 0, 4),
                        "[module] \"a.weight\" needs positive extents. Got [4, 0].", Error);
-  CHECK_THROWS_WITH_AS(nn::Conv2d(root, "a", 3, 4, {3, 3, 3}),
-                       "[conv kernel_size] takes one number or one per spatial axis (2). Got [3, 3, 3].",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      nn::Conv2d(root, "a", 3, 4, {3, 3, 3}),
+      "[conv kernel_size] takes one number or one per spatial axis (2). Got [3, 3, 3].", Error);
 }

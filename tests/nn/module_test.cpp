@@ -85,7 +85,9 @@ TEST_CASE("two members of one name are refused with the module's path") {
 
 TEST_CASE("a child that is destroyed leaves its parent") {
   nn::Module root;
-  { nn::Linear child(root, "child", 2, 2); }
+  {
+    nn::Linear child(root, "child", 2, 2);
+  }
   CHECK(root.children().empty());
   CHECK(root.parameters().empty());
 }
@@ -109,8 +111,10 @@ TEST_CASE("a wrong shape is an error that names layer, limit and the user's line
   } catch (const Error& error) {
     message = error.what();
   }
-  CHECK(message == "[linear] \"head\" takes 4 features in the last axis. Got f32[2, 5]. "
-                   "(module_test.cpp:" + line + ")");
+  CHECK(message ==
+        "[linear] \"head\" takes 4 features in the last axis. Got f32[2, 5]. "
+        "(module_test.cpp:" +
+            line + ")");
 }
 
 TEST_CASE("a build scope sets the type of parameters and may leave them zero") {

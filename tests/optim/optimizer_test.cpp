@@ -24,10 +24,14 @@ optim::OptimizerSettings settings_of(const Json& attributes) {
 }  // namespace
 
 TEST_CASE("five steps of every optimiser agree with PyTorch") {
-  const std::pair<const char*, const char*> cases[] = {
-      {"sgd", "sgd"},           {"sgd_momentum", "sgd"}, {"sgd_dampening", "sgd"},
-      {"sgd_weight_decay", "sgd"}, {"sgd_nesterov", "sgd"}, {"adam", "adam"},
-      {"adam_weight_decay", "adam"}, {"adamw", "adamw"}};
+  const std::pair<const char*, const char*> cases[] = {{"sgd", "sgd"},
+                                                       {"sgd_momentum", "sgd"},
+                                                       {"sgd_dampening", "sgd"},
+                                                       {"sgd_weight_decay", "sgd"},
+                                                       {"sgd_nesterov", "sgd"},
+                                                       {"adam", "adam"},
+                                                       {"adam_weight_decay", "adam"},
+                                                       {"adamw", "adamw"}};
   for (const auto& [name, kind] : cases) {
     CAPTURE(name);
     Json row = reference_case(std::string("optimizer_") + name);
@@ -51,7 +55,8 @@ TEST_CASE("outside of a compiled step an optimiser works the same") {
   write(parameter, elements_of(row.at("inputs").at("parameter")));
   auto optimizer = optim::make_optimizer("adamw", {parameter}, settings_of(row.at("attributes")));
   for (int i = 0; i < 2; ++i)
-    optimizer->step(std::vector{reference_tensor(row.at("inputs").at("grad_" + std::to_string(i)))});
+    optimizer->step(
+        std::vector{reference_tensor(row.at("inputs").at("grad_" + std::to_string(i)))});
   check_close(read(parameter), elements_of(row.at("outputs").at("parameter_1")), 1e-12, "adamw");
 }
 
@@ -73,12 +78,15 @@ TEST_CASE("the schedule moves the rate of a compiled step without compiling anew
 TEST_CASE("groups scale the rate and set the decay of what they match") {
   Variable matrix("m", {DType::f64, {2, 2}}), bias("b", {DType::f64, {2}});
   Variable slow("slow", {DType::f64, {1, 2}});
-  for (const Variable& v : {matrix, bias, slow}) write(v, std::vector<double>(static_cast<size_t>(v.type().elements()), 1.0));
+  for (const Variable& v : {matrix, bias, slow})
+    write(v, std::vector<double>(static_cast<size_t>(v.type().elements()), 1.0));
   optim::Group named_slow{.matches = [](const Variable& v) { return v.name() == "slow"; },
                           .lr_scale = 0.5};
-  optim::SGD sgd({matrix, bias, slow},
-                 {.lr = 0.1, .weight_decay = 0.2, .groups = {optim::no_decay_below_rank_2(), named_slow}});
-  sgd.step(std::vector{zeros({2, 2}, DType::f64), zeros({2}, DType::f64), zeros({1, 2}, DType::f64)});
+  optim::SGD sgd(
+      {matrix, bias, slow},
+      {.lr = 0.1, .weight_decay = 0.2, .groups = {optim::no_decay_below_rank_2(), named_slow}});
+  sgd.step(
+      std::vector{zeros({2, 2}, DType::f64), zeros({2}, DType::f64), zeros({1, 2}, DType::f64)});
   CHECK(read(matrix)[3] == doctest::Approx(1 - 0.1 * 0.2));
   CHECK(read(bias)[1] == 1);
   CHECK(read(slow)[0] == doctest::Approx(1 - 0.05 * 0.2));
@@ -108,10 +116,12 @@ TEST_CASE("an update is one kernel per parameter, with every moment written in p
   for (int i = 0; i < 6; ++i)
     parameters.emplace_back("w" + std::to_string(i), Type{DType::f32, {64, 32 + i}});
   optim::AdamW adamw(parameters, {.lr = optim::cosine(1e-3, {.warmup = 2, .total = 9})});
-  CompiledStep step([&](std::span<const Tensor> gradients) {
-    adamw.step(gradients);
-    return std::vector<Tensor>{};
-  }, {});
+  CompiledStep step(
+      [&](std::span<const Tensor> gradients) {
+        adamw.step(gradients);
+        return std::vector<Tensor>{};
+      },
+      {});
   std::vector<Type> types;
   for (const Variable& parameter : parameters) types.push_back(parameter.type());
   const Plan& plan = step.prepare(types).plan();
@@ -134,9 +144,12 @@ TEST_CASE("clipping agrees with PyTorch, whether it bites or not") {
                                   reference_tensor(row.at("inputs").at("grad_b"))};
     auto clipped = optim::clip_grad_norm(gradients, row.at("attributes").at("max_norm"));
     const Json& outputs = row.at("outputs");
-    CHECK(clipped.norm.item() == doctest::Approx(elements_of(outputs.at("norm"))[0]).epsilon(1e-12));
-    check_close(clipped.gradients[0].to_doubles(), elements_of(outputs.at("clipped_a")), 1e-12, name);
-    check_close(clipped.gradients[1].to_doubles(), elements_of(outputs.at("clipped_b")), 1e-12, name);
+    CHECK(clipped.norm.item() ==
+          doctest::Approx(elements_of(outputs.at("norm"))[0]).epsilon(1e-12));
+    check_close(clipped.gradients[0].to_doubles(), elements_of(outputs.at("clipped_a")), 1e-12,
+                name);
+    check_close(clipped.gradients[1].to_doubles(), elements_of(outputs.at("clipped_b")), 1e-12,
+                name);
   }
 }
 
@@ -156,7 +169,8 @@ TEST_CASE("accumulated gradients of a ragged split are the gradient of the whole
   for (int round = 0; round < 2; ++round) {  // the second round sees no trace of the first
     accumulator.add(gradient(batch(0, 4)), 4);
     accumulator.add(gradient(batch(4, 7)), scalar(3, DType::i64));
-    check_close(accumulator.mean()[0].to_doubles(), gradient(batch(0, 7))[0].to_doubles(), 1e-14, "mean");
+    check_close(accumulator.mean()[0].to_doubles(), gradient(batch(0, 7))[0].to_doubles(), 1e-14,
+                "mean");
     accumulator.zero();
   }
 }
@@ -164,13 +178,15 @@ TEST_CASE("accumulated gradients of a ragged split are the gradient of the whole
 TEST_CASE("misuse is refused with names and limits") {
   Variable w("w", {DType::f32, {2}});
   CHECK_THROWS_WITH_AS(optim::SGD({w, w}, {}), "[SGD] parameter \"w\" is given twice.", Error);
-  CHECK_THROWS_WITH_AS(optim::SGD({w}, {.nesterov = true}),
-                       "[SGD] nesterov needs momentum and no dampening. Got momentum 0, dampening 0.", Error);
+  CHECK_THROWS_WITH_AS(
+      optim::SGD({w}, {.nesterov = true}),
+      "[SGD] nesterov needs momentum and no dampening. Got momentum 0, dampening 0.", Error);
   CHECK_THROWS_WITH_AS(optim::Adam({w}, {.betas = {1.0, 0.9}}),
                        "[Adam] betas must be at least 0 and below 1. Got 1.", Error);
-  CHECK_THROWS_WITH_AS(optim::make_optimizer("sgd", {w}, {.eps = 1e-8}),
-                       "[optimizer] sgd has no eps. It has: lr, momentum, dampening, nesterov, weight_decay.",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      optim::make_optimizer("sgd", {w}, {.eps = 1e-8}),
+      "[optimizer] sgd has no eps. It has: lr, momentum, dampening, nesterov, weight_decay.",
+      Error);
   CHECK_THROWS_WITH_AS(optim::make_optimizer("adamax", {w}, {}),
                        "[optimizer] unknown optimizer \"adamax\". Known: sgd, adam, adamw.", Error);
   optim::SGD sgd({w}, {});

@@ -1,8 +1,8 @@
 #include "weft/optim/schedule.h"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
+
+#include <doctest/doctest.h>
 
 using namespace weft;
 using namespace weft::optim;
@@ -56,7 +56,8 @@ TEST_CASE("wsd stays until its last steps, then falls in a straight line") {
 TEST_CASE("in the graph a schedule has the values of the host") {
   for (const Schedule& schedule : schedules) {
     std::vector<Tensor> rates;
-    for (int64_t step = 0; step < 45; ++step) rates.push_back(schedule.at(scalar(static_cast<double>(step), DType::i64)));
+    for (int64_t step = 0; step < 45; ++step)
+      rates.push_back(schedule.at(scalar(static_cast<double>(step), DType::i64)));
     eval(rates);
     for (size_t step = 0; step < rates.size(); ++step) {
       CAPTURE(step);
@@ -71,11 +72,12 @@ TEST_CASE("impossible schedules are refused with their limit") {
   CHECK_THROWS_WITH_AS(cosine(1.0, {.warmup = 10, .total = 10}),
                        "[cosine] total must be more than the 10 steps of warmup. Got 10.", Error);
   CHECK_THROWS_WITH_AS(wsd(1.0, {.warmup = 10, .total = 30, .decay = 21}),
-                       "[wsd] decay must be between 1 and 20, the steps after warmup. Got 21.", Error);
-  CHECK_THROWS_WITH_AS(step_decay(1.0, {}), "[step] every must be at least 1. Got 0.", Error);
-  CHECK_THROWS_WITH_AS(Schedule(-1.0),
-                       "[constant] the learning rate must be at least 0. Got -1.", Error);
-  CHECK_THROWS_WITH_AS(make_schedule("sine", 1.0, {}),
-                       "[scheduler] unknown schedule \"sine\". Known: constant, linear, cosine, step, wsd.",
+                       "[wsd] decay must be between 1 and 20, the steps after warmup. Got 21.",
                        Error);
+  CHECK_THROWS_WITH_AS(step_decay(1.0, {}), "[step] every must be at least 1. Got 0.", Error);
+  CHECK_THROWS_WITH_AS(Schedule(-1.0), "[constant] the learning rate must be at least 0. Got -1.",
+                       Error);
+  CHECK_THROWS_WITH_AS(
+      make_schedule("sine", 1.0, {}),
+      "[scheduler] unknown schedule \"sine\". Known: constant, linear, cosine, step, wsd.", Error);
 }

@@ -70,7 +70,7 @@ train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& 
 SignalAt::SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe,
                    int lines)
     : watcher_([=, log = folder.file("runs") + "/" + recipe.text("name") +
-                         "/log.jsonl"](std::stop_token stop) {
+                         "/log.jsonl"](const std::stop_token& stop) {
         while (static_cast<int>(lines_of(log).size()) < lines) {
           if (stop.stop_requested()) return;
           std::this_thread::sleep_for(std::chrono::milliseconds(1));

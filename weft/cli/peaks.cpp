@@ -1,5 +1,6 @@
 #include "weft/cli/peaks.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,8 +21,8 @@ namespace fs = std::filesystem;
 
 namespace weft::cli {
 namespace {
-constexpr double first_seconds = 0.1;                      // for each of the four peaks
-constexpr auto busy_for = std::chrono::minutes(10);        // then a busy machine is measured again
+constexpr double seconds_each = 0.25;                // for each of the four peaks
+constexpr auto busy_for = std::chrono::minutes(10);  // then a busy machine is measured again
 
 // What the numbers were measured on.
 std::string machine_text() {
@@ -70,37 +71,36 @@ cpu::Peaks keep(cpu::Peaks peaks) {
   return peaks;
 }
 
-// In a child, before this process has threads; nullopt where that is not possible.
-std::optional<cpu::Peaks> measure_in_child() {
-  int ends[2];
-  if (pipe(ends) != 0) return std::nullopt;
+// In a process of its own, whose threads sleep while they wait: spinning ones would measure a busy
+// machine's scheduler.
+void measure_elsewhere() {
   const pid_t child = fork();
   if (child == 0) {
-    cpu::Peaks peaks = cpu::measure_peaks(first_seconds);
-    bool written = write(ends[1], &peaks, sizeof peaks) == sizeof peaks;
-    _exit(written ? 0 : 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
+    if (dup2(open("/dev/null", O_WRONLY), 1) < 0) _exit(1);
+    execl("/proc/self/exe", "weft", "devices", "--measure", nullptr);
+    _exit(1);
   }
-  close(ends[1]);
-  cpu::Peaks peaks;
-  bool whole = child > 0 && read(ends[0], &peaks, sizeof peaks) == sizeof peaks;
-  close(ends[0]);
   if (child > 0) waitpid(child, nullptr, 0);
-  return whole ? std::optional(peaks) : std::nullopt;
 }
-
 }  // namespace
 
 cpu::Peaks machine_peaks() {
-  if (auto found = kept()) {
+  auto found = kept();
+  if (found && found->busy) {
     std::error_code gone;
     auto age = fs::file_time_type::clock::now() - fs::last_write_time(cache_file(), gone);
-    if (!found->busy || age < busy_for) return found->peaks;
+    if (age >= busy_for) found.reset();
   }
-  auto measured = measure_in_child();
-  return measured ? keep(*measured) : cpu::Peaks();
+  if (!found) {
+    measure_elsewhere();
+    found = kept();
+  }
+  return found ? found->peaks : cpu::Peaks();
 }
 
-cpu::Peaks measure_machine_peaks(double seconds) { return keep(cpu::measure_peaks(seconds / 4)); }
+cpu::Peaks measure_machine_peaks() { return keep(cpu::measure_peaks(seconds_each)); }
 
 MachineSpec machine_spec() {
   cpu::Peaks peaks = machine_peaks();

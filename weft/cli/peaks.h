@@ -6,12 +6,12 @@
 
 namespace weft::cli {
 
-// Peaks on thread_count() threads: from the cache, else measured in a child process, so that this one
-// neither grows nor starts threads. Call it before anything runs on the team of threads. What a busy
-// machine gave is measured again after some minutes; the best that was seen holds.
+// Peaks on thread_count() threads: from the cache, else measured by another process of this program, so
+// that this one neither grows nor starts threads. What a busy machine gave is measured again after some
+// minutes; the best that was seen holds. Zeros where there is no cache.
 cpu::Peaks machine_peaks();
-// Measures anew, for about `seconds`, and keeps the result.
-cpu::Peaks measure_machine_peaks(double seconds);
+// Measures here and now, for about a second, and keeps the result.
+cpu::Peaks measure_machine_peaks();
 
 MachineSpec machine_spec();  // float32's
 

@@ -28,7 +28,7 @@ using train::bytes_text;
 
 int devices(bool measure, bool as_json) {
   cpu::Machine machine = cpu::this_machine();
-  cpu::Peaks peaks = measure ? measure_machine_peaks(2.0) : machine_peaks();
+  cpu::Peaks peaks = measure ? measure_machine_peaks() : machine_peaks();
   std::vector<std::string> backends;
   for (const std::string& name : library_names())
     if (name != "null") backends.push_back(name);  // runs nothing
@@ -195,7 +195,7 @@ void add_machine_verbs(Program& program) {
                                      .examples = "weft devices\nweft devices --measure --json",
                                      .run = [=] { return devices(*measure, *as_json); }});
   devices_verb.group("This machine");
-  devices_verb.add_flag("--measure", *measure, "measure peak and bandwidth again (two seconds)");
+  devices_verb.add_flag("--measure", *measure, "measure peak and bandwidth again (a second)");
   devices_verb.add_flag("--json", *as_json, "one JSON object");
   CLI::App& doctor_verb = add_verb(
       program, program.app,

@@ -193,15 +193,16 @@ class Emitter {
   llvm::Value *dummy_ = nullptr, *item_ = nullptr, *chunk_ = nullptr;
   std::vector<llvm::Value*> positions_;  // per axis; the vector axis: of the first lane
   llvm::Value* tile_start_ = nullptr;
-  llvm::Value *start_ = nullptr, *length_ = nullptr,
-              *column_ = nullptr;  // of the vectors: position start_ + column_
-  int64_t length_known_ = -1;
+  // Vectors run over column_ in [0, length_); the first lane is at position start_ + column_.
+  llvm::Value *start_ = nullptr, *length_ = nullptr, *column_ = nullptr;
+  int64_t length_known_ = -1;  // length_, where it is a constant
   llvm::Value* mask_ = nullptr;  // lanes that are inside; null: all
   int copy_ = 0;
   int vectors_ = 1;  // copies of the body along the vector axis
   int loop_ = 0;
   bool transposes_ = false;  // the body does `lanes` positions of the tile axis
   bool in_loop_ = false;
+  // Rows: the accumulator of (instruction, copy, part).
   std::map<std::tuple<int, int, int>, llvm::Value*> registers_;
 };
 

@@ -172,8 +172,8 @@ std::string compile_object(llvm::Module& module) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
-  bool refused =
-      machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile, true);
+  bool refused = machine->addPassesToEmitFile(passes, stream, nullptr,
+                                              llvm::CodeGenFileType::ObjectFile, true);
   WEFT_ASSERT(!refused, "LLVM cannot write object files for this machine");
   passes.run(module);
   return {bytes.begin(), bytes.end()};

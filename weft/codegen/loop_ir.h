@@ -74,7 +74,7 @@ enum class Op : uint8_t {
   round_bf16,  // to a representable value, from f32 or f64, half to even; f32
   philox,  // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0];
            // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
-  call,  // `function` of libm on f64
+  call,    // `function` of libm on f64
 };
 
 enum class Reduction : uint8_t { sum, prod, max, min, argmax, argmin };

@@ -15,7 +15,7 @@ constexpr int64_t tile_rows = 128, tile_columns = 32;  // of a transposition: fe
 constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should stay in L2
 constexpr double worth_keeping = 10;      // vector operations
 constexpr double split_grain = 32768;     // elements of an item that is worth a thread's while
-constexpr int64_t most_items = 64;
+constexpr int64_t most_items = 256;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -146,7 +146,7 @@ class Scheduler {
     s_.unrolled = over_rows ? s_.inner.back() : s_.vector_axis;
     bool random = std::any_of(kernel_.code.begin(), kernel_.code.end(),
                               [](const Instruction& in) { return in.op == Op::philox; });
-    s_.unroll = random || kernel_.code.size() <= 40 ? 4 : kernel_.code.size() <= 90 ? 2 : 1;
+    s_.unroll = random || kernel_.code.size() <= 12 ? 4 : kernel_.code.size() <= 60 ? 2 : 1;
     int64_t step = over_rows ? 1 : s_.lanes;
     while (s_.unroll > 1 && extent(s_.unrolled) < step * s_.unroll) s_.unroll /= 2;
   }

@@ -44,21 +44,17 @@ struct CpuSchedule {
     size_t at = 0;
     int loop = 0;  // kept: the loop that fills it; per_column: the loop before which it is filled
   };
-  std::vector<Array>
-      reductions;  // accumulators: columns of thread scratch; rows keep them in registers
-  std::vector<Array>
-      per_column;  // values without reduced axes, for the loops over reduced axes (columns)
-  std::vector<Array>
-      kept;            // values of one loop that later ones read instead of computing them again
+  // Accumulators (columns; rows keep them in registers); values without reduced axes, computed once
+  // per column for the loops over reduced axes (columns); values that later loops read again.
+  std::vector<Array> reductions, per_column, kept;
   int64_t stride = 1;  // columns of a block, rounded up to whole vectors
   size_t thread_scratch = 0;
   // Shared scratch (split): accumulators of [item][chunk], then of [item]; reductions[i].at within
   // each.
   size_t partial_bytes = 0, shared_scratch = 0;
 
-  std::vector<uint32_t>
-      axes;  // per instruction, what it varies over here: columns hold reductions per column
-
+  // Per instruction, what it varies over here: columns hold a reduction per column.
+  std::vector<uint32_t> axes;
   double work = 0;  // nanoseconds on one core, roughly
 };
 

@@ -64,9 +64,21 @@ class TrainSums : public AdditionSource {
     int64_t bound = numbers(options_);
     for (uint32_t draw = 0;; ++draw) {
       auto words = random_words(Choice::sum, key.seed, key.epoch, key.index, draw);
-      int64_t a = below(bound, words[0]), b = below(bound, words[1]);
+      // Few numbers are short; in half of the sums every length is as likely, so that all are
+      // learnt.
+      bool by_length = words[2] % 2 != 0;
+      int64_t a = below(by_length ? some_bound(words[2]) : bound, words[0]);
+      int64_t b = below(by_length ? some_bound(words[3]) : bound, words[1]);
       if (!addition_held_out(a, b, options_)) return {a, b};
     }
+  }
+
+ private:
+  // 10, 100, ... up to numbers(options_).
+  int64_t some_bound(uint32_t word) const {
+    AdditionOptions shorter = options_;
+    shorter.digits = static_cast<int>(1 + below(options_.digits, word));
+    return numbers(shorter);
   }
 };
 

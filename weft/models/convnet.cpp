@@ -17,8 +17,10 @@ void read_image(Config& config, nn::OptionReader& reader, const TaskShape& task)
 }
 template <class Config>
 nn::Options image_options(const Config& config, const char* model_type) {
-  return {{"model_type", std::string(model_type)}, {"num_channels", config.num_channels},
-          {"image_height", config.image_height},   {"image_width", config.image_width},
+  return {{"model_type", std::string(model_type)},
+          {"num_channels", config.num_channels},
+          {"image_height", config.image_height},
+          {"image_width", config.image_width},
           {"num_labels", config.num_labels}};
 }
 

@@ -73,9 +73,8 @@ GptConfig GptConfig::read(const nn::Options& config, const TaskShape& task) {
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   if (c.hidden_size % c.num_attention_heads != 0)
-    throw Error(ErrorKind::usage,
-                "[gpt] num_attention_heads must divide hidden_size ({}). Got {}.", c.hidden_size,
-                c.num_attention_heads);
+    throw Error(ErrorKind::usage, "[gpt] num_attention_heads must divide hidden_size ({}). Got {}.",
+                c.hidden_size, c.num_attention_heads);
   c.intermediate_size = reader.integer("intermediate_size", 4 * c.hidden_size);
   c.bias = reader.flag("bias", c.bias);
   c.hidden_act = reader.text("hidden_act", c.hidden_act);

@@ -5,8 +5,10 @@
 namespace weft::models {
 
 MlpConfig MlpConfig::read(const nn::Options& config, const TaskShape& task) {
-  if (task.kind == InputKind::images) check_task("mlp", InputKind::images, task);
-  else check_task("mlp", InputKind::features, task);
+  if (task.kind == InputKind::images)
+    check_task("mlp", InputKind::images, task);
+  else
+    check_task("mlp", InputKind::features, task);
   nn::OptionReader reader(config, "mlp");
   MlpConfig c;
   reader.text("model_type", "mlp");

@@ -11,7 +11,7 @@ struct MlpConfig {
   int64_t num_labels = 10;
   std::vector<int64_t> hidden_sizes = {256};
   std::string hidden_act = "relu";
-  double dropout = 0;  // after each hidden activation
+  double dropout = 0;                     // after each hidden activation
   InputKind input = InputKind::features;  // images are flattened
 
   static MlpConfig read(const nn::Options& config, const TaskShape& task);

@@ -1,5 +1,5 @@
-// Model: what the program trains and serves; and the registry of models by name, which holds the zoo
-// and a user's own.
+// Model: what the program trains and serves; and the registry of models by name, which holds the
+// zoo and a user's own.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,8 @@ struct TaskShape {
 class Model : public nn::Layer {
  public:
   InputKind input_kind() const { return input_kind_; }
-  // All that rebuilds it with make_model, under the names of Hugging Face's config.json; "model_type"
-  // is the name in the registry.
+  // All that rebuilds it with make_model, under the names of Hugging Face's config.json;
+  // "model_type" is the name in the registry.
   const nn::Options& config() const { return config_; }
 
  protected:

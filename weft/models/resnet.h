@@ -1,5 +1,6 @@
-// Residual nets for small images: He et al. 2015, "Deep residual learning", section 4.2 (CIFAR form,
-// option A shortcuts, which have no parameters). ResNet-20 has 269,722 parameters for ten classes.
+// Residual nets for small images: He et al. 2015, "Deep residual learning", section 4.2 (CIFAR
+// form, option A shortcuts, which have no parameters). ResNet-20 has 269,722 parameters for ten
+// classes.
 #pragma once
 
 #include "weft/models/model.h"

@@ -26,8 +26,8 @@ Conv::Conv(Module& parent, std::string name, int axes, int64_t in_channels, int6
                .padding = options.padding.over(axes, "conv padding"),
                .dilation = options.dilation.over(axes, "conv dilation"),
                .groups = options.groups} {
-  Shape shape = weight_shape(in_channels, out_channels,
-                             kernel_size.over(axes, "conv kernel_size"), options.groups);
+  Shape shape = weight_shape(in_channels, out_channels, kernel_size.over(axes, "conv kernel_size"),
+                             options.groups);
   Init usual = Init::fan_in(element_count(shape) / shape[0]);
   weight = parameter("weight", shape, options.init.value_or(usual));
   if (options.bias)

@@ -29,8 +29,8 @@ struct Request {
   }
   int64_t channels() const { return extent(1, 0, "[batch, channels, ...]"); }
   int64_t features() const { return extent(-1, 0, "[..., features]"); }
-  PerAxis per_axis(std::string_view key, std::optional<std::vector<int64_t>> otherwise,
-                   int axes, int64_t low) const {
+  PerAxis per_axis(std::string_view key, std::optional<std::vector<int64_t>> otherwise, int axes,
+                   int64_t low) const {
     std::vector<int64_t> values = options.integers(key, std::move(otherwise), low);
     if (values.size() != 1 && values.size() != static_cast<size_t>(axes))
       throw Error(ErrorKind::usage, "[{}] {} takes one number or {}. Got {}.", options.owner(), key,
@@ -51,8 +51,8 @@ std::unique_ptr<Layer> make_embedding(const Request& r) {
 
 template <class C, int axes>
 std::unique_ptr<Layer> make_conv(const Request& r) {
-  int64_t in = r.extent(1, axes + 2, axes == 1 ? "[batch, channels, length]"
-                                               : "[batch, channels, height, width]");
+  int64_t in = r.extent(
+      1, axes + 2, axes == 1 ? "[batch, channels, length]" : "[batch, channels, height, width]");
   int64_t out = r.options.integer("out_channels", {});
   PerAxis kernel = r.per_axis("kernel_size", {}, axes, 1);
   using List = std::vector<int64_t>;
@@ -130,9 +130,11 @@ constexpr Maker makers[] = {
     {{"linear", "out_features, bias", "x W' + b over the last axis"}, make_linear},
     {{"embedding", "num_embeddings, embedding_dim", "a row for each integer"}, make_embedding},
     {{"conv1d", "out_channels, kernel_size, stride, padding, dilation, groups, bias",
-      "convolution of [batch, channels, length]"}, make_conv<Conv1d, 1>},
+      "convolution of [batch, channels, length]"},
+     make_conv<Conv1d, 1>},
     {{"conv2d", "out_channels, kernel_size, stride, padding, dilation, groups, bias",
-      "convolution of [batch, channels, height, width]"}, make_conv<Conv2d, 2>},
+      "convolution of [batch, channels, height, width]"},
+     make_conv<Conv2d, 2>},
     {{"max_pool2d", "kernel_size, stride, padding", "largest of each window"},
      make_pool<MaxPool2d>},
     {{"avg_pool2d", "kernel_size, stride, padding, count_include_pad", "mean of each window"},

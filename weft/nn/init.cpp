@@ -1,6 +1,7 @@
-// Random numbers come in groups of 64: element 64 g + 16 k + l is word k of Philox block 16 g + l, so
-// that sixteen blocks fill whole vectors. Normal ones by Box and Muller, two for two words. The
-// polynomials are plain float arithmetic without fused multiply-add: the same bits on any processor.
+// Random numbers come in groups of 64: element 64 g + 16 k + l is word k of Philox block 16 g + l,
+// so that sixteen blocks fill whole vectors. Normal ones by Box and Muller, two for two words. The
+// polynomials are plain float arithmetic without fused multiply-add: the same bits on any
+// processor.
 #include "weft/nn/init.h"
 
 #include <bit>
@@ -81,10 +82,15 @@ struct Job {
   float radius = square_root(-2.0f * log_unit(1.0f - unit(a)));
   float half = (unit(b) - 0.5f) * 3.14159265f;  // half the angle, in [-pi/2, pi/2)
   float q = half * half;
-  float sine = half * (1.0f + q * (-0.16666667f + q * (8.3333333e-3f + q * (-1.9841270e-4f +
-               q * (2.7557319e-6f + q * -2.5052108e-8f)))));
-  float cosine = 1.0f + q * (-0.5f + q * (4.1666667e-2f + q * (-1.3888889e-3f +
-                 q * (2.4801587e-5f + q * (-2.7557319e-7f + q * 2.0876757e-9f)))));
+  float sine =
+      half * (1.0f + q * (-0.16666667f +
+                          q * (8.3333333e-3f +
+                               q * (-1.9841270e-4f + q * (2.7557319e-6f + q * -2.5052108e-8f)))));
+  float cosine =
+      1.0f +
+      q * (-0.5f + q * (4.1666667e-2f +
+                        q * (-1.3888889e-3f +
+                             q * (2.4801587e-5f + q * (-2.7557319e-7f + q * 2.0876757e-9f)))));
   x = radius * (1.0f - 2.0f * sine * sine);
   y = radius * (2.0f * sine * cosine);
 }
@@ -136,8 +142,8 @@ void fill_plain(const Job& job, std::byte* data, int64_t begin, int64_t end) {
                                        int64_t end) {
   fill_groups(job, data, begin, end);
 }
-[[gnu::target("avx512f,avx512dq,prefer-vector-width=512")]] void fill_avx512(
-    const Job& job, std::byte* data, int64_t begin, int64_t end) {
+[[gnu::target("avx512f,avx512dq")]] void fill_avx512(const Job& job, std::byte* data, int64_t begin,
+                                                     int64_t end) {
   fill_groups(job, data, begin, end);
 }
 FillFunction best_fill() {

@@ -27,8 +27,8 @@ class Sequential : public Layer {
   // add<Linear>(784, 256): makes the next layer from what its constructor takes after the name.
   template <std::derived_from<Layer> L, class... Args>
   L& add(Args&&... args) {
-    auto layer = std::make_unique<L>(*this, std::to_string(layers_.size()),
-                                     std::forward<Args>(args)...);
+    auto layer =
+        std::make_unique<L>(*this, std::to_string(layers_.size()), std::forward<Args>(args)...);
     L& made = *layer;
     layers_.push_back(std::move(layer));
     return made;

@@ -165,8 +165,8 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // of the new value: running += momentum * (batch - running)
 };
-// [B, C, ...]. In train mode normalises by the batch and moves the running statistics (variance over
-// n - 1); in eval mode normalises by those.
+// [B, C, ...]. In train mode normalises by the batch and moves the running statistics (variance
+// over n - 1); in eval mode normalises by those.
 class BatchNorm : public Layer {
  public:
   BatchNorm(Module& parent, std::string name, int64_t channels,
@@ -221,7 +221,7 @@ class Activation : public Layer {
 struct MultiHeadAttentionOptions {
   bool causal = false;
   bool bias = true;
-  double dropout = 0;             // of the result, before it joins the residual stream
+  double dropout = 0;  // of the result, before it joins the residual stream
   std::optional<Init> init = {}, out_init = {};  // of the qkv and out weights, as in LinearOptions
   std::string qkv_name = "qkv", out_name = "out";
 };

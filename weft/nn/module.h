@@ -6,8 +6,8 @@
 //     ...
 //   };
 //
-// and from then on knows its full path ("blocks.3.attn.qkv"), which is also the prefix of the names of
-// its variables, of errors in it, and of its rows in profiles and memory tables.
+// and from then on knows its full path ("blocks.3.attn.qkv"), which is also the prefix of the names
+// of its variables, of errors in it, and of its rows in profiles and memory tables.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
 #include "weft/nn/layers.h"
-
 #include "weft/tensor/compile.h"
 
 namespace weft::nn {
@@ -12,8 +11,7 @@ void check_features(const Module& layer, const char* op, const Tensor& x, int ax
 }
 }  // namespace
 
-LayerNorm::LayerNorm(Module& parent, std::string name, int64_t features,
-                     const NormOptions& options)
+LayerNorm::LayerNorm(Module& parent, std::string name, int64_t features, const NormOptions& options)
     : Layer(parent, std::move(name)),
       weight(parameter("weight", {features}, Init::constant(1))),
       eps_(options.eps) {
@@ -33,8 +31,7 @@ Tensor RMSNorm::forward(const Tensor& x) const {
   return rms_norm(x, weight.value(), eps_);
 }
 
-GroupNorm::GroupNorm(Module& parent, std::string name, int64_t groups, int64_t channels,
-                     double eps)
+GroupNorm::GroupNorm(Module& parent, std::string name, int64_t groups, int64_t channels, double eps)
     : Layer(parent, std::move(name)),
       weight(parameter("weight", {channels}, Init::constant(1))),
       bias(parameter("bias", {channels}, Init::constant(0))),

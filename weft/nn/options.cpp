@@ -1,8 +1,8 @@
 #include "weft/nn/options.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
+
+#include <fmt/ranges.h>
 
 #include "weft/base/error.h"
 
@@ -64,9 +64,12 @@ double OptionReader::number(std::string_view key, double otherwise, double low, 
   const Option* option = find(key);
   if (option == nullptr) return otherwise;
   double value = 0;
-  if (auto* integer = std::get_if<int64_t>(option)) value = static_cast<double>(*integer);
-  else if (auto* number = std::get_if<double>(option)) value = *number;
-  else wrong_kind(key, *option, "a number");
+  if (auto* integer = std::get_if<int64_t>(option))
+    value = static_cast<double>(*integer);
+  else if (auto* number = std::get_if<double>(option))
+    value = *number;
+  else
+    wrong_kind(key, *option, "a number");
   if (!(value >= low && value <= high))
     wrong_kind(key, *option, fmt::format("between {} and {}", low, high));
   return value;
@@ -104,11 +107,14 @@ std::vector<int64_t> OptionReader::integers(std::string_view key,
     return *otherwise;
   }
   std::vector<int64_t> values;
-  if (auto* one = std::get_if<int64_t>(option)) values = {*one};
-  else if (auto* list = std::get_if<std::vector<int64_t>>(option)) values = *list;
+  if (auto* one = std::get_if<int64_t>(option))
+    values = {*one};
+  else if (auto* list = std::get_if<std::vector<int64_t>>(option))
+    values = *list;
   bool in_range = std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= low; });
   if (values.empty() || !in_range)
-    wrong_kind(key, *option, fmt::format("an integer or a list of integers, each at least {}", low));
+    wrong_kind(key, *option,
+               fmt::format("an integer or a list of integers, each at least {}", low));
   return values;
 }
 

@@ -20,7 +20,8 @@ std::string to_string(const Option& option);
 class Options {
  public:
   Options() = default;
-  Options(std::initializer_list<std::pair<const std::string, Option>> entries) : entries_(entries) {}
+  Options(std::initializer_list<std::pair<const std::string, Option>> entries)
+      : entries_(entries) {}
 
   void set(const std::string& key, Option value) { entries_[key] = std::move(value); }
   const Option* find(std::string_view key) const;
@@ -47,8 +48,8 @@ class OptionReader {
   std::string choice(std::string_view key, std::string_view otherwise,
                      std::span<const std::string_view> allowed);
   // A list of at least one integer, each >= low; a single integer is a list of one.
-  std::vector<int64_t> integers(std::string_view key,
-                                std::optional<std::vector<int64_t>> otherwise, int64_t low = 1);
+  std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> otherwise,
+                                int64_t low = 1);
 
   void finish() const;
   const std::string& owner() const { return owner_; }

@@ -35,10 +35,13 @@ Nodes path_nodes(const Value& y, std::span<const Value> wrt) {
   return path;
 }
 
-// The gradient rule of a composite without one is that of its expression.
+// The gradient rule of a composite without one is that of its expression. Inputs that repeat or depend on
+// each other are told apart by copies, so that each gets its own share.
 Gradients through_decomposition(const Value& y, const Value& dy) {
-  Value expression = y->op->decompose(*y.node());
-  return gradients(expression, y->inputs, dy);
+  std::vector<Value> inputs;
+  for (const Value& input : y->inputs) inputs.push_back(make_node(op("identity"), {input}));
+  Value expression = y->op->decompose(*rebuild(*y.node(), inputs).node());
+  return gradients(expression, inputs, dy);
 }
 
 Gradients input_gradients(const Value& y, const Value& dy) {

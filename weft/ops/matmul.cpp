@@ -5,6 +5,10 @@ namespace weft {
 namespace {
 Value last_two_swapped(const Value& x) { return transpose(x, -2, -1); }
 
+bool is_transposed(const Value& x) {
+  return (x->is("reshape") ? x->inputs[0] : x)->is("permute");
+}
+
 // [B.., M, K] x [B.., K, N]: batch extents equal or 1.
 Type matmul_type(std::span<const Value> inputs, const Attrs&) {
   const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
@@ -23,7 +27,7 @@ const OpDef& matmul_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       const Value &a = y->inputs[0], &b = y->inputs[1];
       int rank = a.rank();
-      bool shared_b = rank > 2;  // one matrix for the whole batch: a weight
+      bool shared_b = true;  // one matrix for the whole batch: a weight
       for (int i = 0; i < rank - 2; ++i) shared_b &= b.shape()[i] == 1;
       Value da = sum_to(matmul(dy, last_two_swapped(b)), a.shape());
       if (!shared_b) return {da, sum_to(matmul(last_two_swapped(a), dy), b.shape())};
@@ -36,7 +40,10 @@ const OpDef& matmul_def = define({
         return shape;
       }()) : a;
       Value rows = reshape(whole, {-1, a.dim(-1)}), grads = reshape(dy, {-1, dy.dim(-1)});
-      return {da, reshape(matmul(last_two_swapped(rows), grads), b.shape())};
+      // The gradient of a transposed weight lies as the weight does, so that its update reads it in order.
+      Value db = is_transposed(b) ? last_two_swapped(matmul(last_two_swapped(grads), rows))
+                                  : matmul(last_two_swapped(rows), grads);
+      return {da, reshape(db, b.shape())};
     },
     .flops = [](const Node& node) {
       return 2.0 * static_cast<double>(node.type.elements()) *

@@ -13,7 +13,8 @@ Clipped clip_grad_norm(std::span<const Tensor> gradients, double max_norm) {
   Tensor norm = sqrt(total);
   Tensor factor = minimum(max_norm / (norm + 1e-6), 1.0);
   std::vector<Tensor> clipped;
-  for (const Tensor& gradient : gradients) clipped.push_back(gradient * cast(factor, gradient.dtype()));
+  for (const Tensor& gradient : gradients)
+    clipped.push_back(gradient * cast(factor, gradient.dtype()));
   return {std::move(clipped), norm};
 }
 
@@ -39,7 +40,8 @@ void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const
 std::vector<Tensor> Accumulator::mean() const {
   std::vector<Tensor> means;
   Tensor scale = reciprocal(count_.value());
-  for (const Variable& total : sums_) means.push_back(total.value() * cast(scale, total.type().dtype));
+  for (const Variable& total : sums_)
+    means.push_back(total.value() * cast(scale, total.type().dtype));
   return means;
 }
 

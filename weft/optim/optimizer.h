@@ -1,5 +1,6 @@
-// Optimizer: what a step does with gradients. All its state are Variables (the step counter, moments),
-// and an update is elementwise over each parameter, so that it runs as one kernel in place.
+// Optimizer: what a step does with gradients. All its state are Variables (the step counter,
+// moments), and an update is elementwise over each parameter, so that it runs as one kernel in
+// place.
 #pragma once
 
 #include <functional>
@@ -18,8 +19,8 @@ namespace weft::optim {
 // Parameters that are treated apart. The first group that matches a parameter holds.
 struct Group {
   std::function<bool(const Variable&)> matches;
-  double lr_scale = 1;                       // times the schedule's rate
-  std::optional<double> weight_decay = {};   // empty: the optimiser's
+  double lr_scale = 1;                      // times the schedule's rate
+  std::optional<double> weight_decay = {};  // empty: the optimiser's
 };
 // No weight decay for what is not a matrix: biases and the weights of norms.
 Group no_decay_below_rank_2();
@@ -49,8 +50,8 @@ class Optimizer {
   // What all updates of a group share: f64 scalars, made once a step. `step` counts from 1.
   virtual std::vector<Tensor> scalars(const Tensor& step, const Tensor& rate,
                                       double weight_decay) const = 0;
-  // The new value of parameter `i`, from its present one, its gradient and those scalars, all in the
-  // accumulator's type. Assigns the parameter's state.
+  // The new value of parameter `i`, from its present one, its gradient and those scalars, all in
+  // the accumulator's type. Assigns the parameter's state.
   virtual Tensor update(size_t i, const Tensor& value, const Tensor& gradient,
                         std::span<const Tensor> scalars, double weight_decay) const = 0;
 
@@ -61,8 +62,8 @@ class Optimizer {
   std::vector<Variable> parameters_;
   std::vector<Variable> state_;
   Schedule lr_;
-  std::vector<Group> groups_;          // the last one matches everything
-  std::vector<size_t> group_of_;       // per parameter
+  std::vector<Group> groups_;     // the last one matches everything
+  std::vector<size_t> group_of_;  // per parameter
 };
 
 }  // namespace weft::optim

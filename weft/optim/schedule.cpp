@@ -42,10 +42,10 @@ Schedule::Schedule(Kind kind, double lr, const ScheduleOptions& options)
              options.total);
   WEFT_CHECK(kind != Kind::step || options.every > 0, "[step] every must be at least 1. Got {}.",
              options.every);
-  WEFT_CHECK(kind != Kind::wsd ||
-                 (options.decay > 0 && options.decay <= options.total - options.warmup),
-             "[wsd] decay must be between 1 and {}, the steps after warmup. Got {}.",
-             options.total - options.warmup, options.decay);
+  WEFT_CHECK(
+      kind != Kind::wsd || (options.decay > 0 && options.decay <= options.total - options.warmup),
+      "[wsd] decay must be between 1 and {}, the steps after warmup. Got {}.",
+      options.total - options.warmup, options.decay);
 }
 
 template <class Number>
@@ -58,8 +58,11 @@ Number Schedule::evaluate(const Number& step) const {
   };
   Number rate = like(step, lr_);
   switch (kind_) {
-    case Kind::constant: break;
-    case Kind::linear: rate = lr_ - range * progress(total - warmup); break;
+    case Kind::constant:
+      break;
+    case Kind::linear:
+      rate = lr_ - range * progress(total - warmup);
+      break;
     case Kind::cosine:
       rate = options_.min_lr +
              0.5 * range * (1.0 + cosine_of(std::numbers::pi * progress(total - warmup)));
@@ -67,7 +70,9 @@ Number Schedule::evaluate(const Number& step) const {
     case Kind::step:
       rate = lr_ * power(options_.gamma, floor_of(step / static_cast<double>(options_.every)));
       break;
-    case Kind::wsd: rate = lr_ - range * progress(static_cast<double>(options_.decay)); break;
+    case Kind::wsd:
+      rate = lr_ - range * progress(static_cast<double>(options_.decay));
+      break;
   }
   if (options_.warmup == 0) return rate;
   return rate * smaller((step + 1.0) / (warmup + 1.0), 1.0);

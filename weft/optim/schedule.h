@@ -1,5 +1,6 @@
-// Learning-rate schedules: the rate of a step as a function of its number (0 is the first). A schedule
-// enters the graph as an expression of the step counter, so nothing recompiles when the rate moves.
+// Learning-rate schedules: the rate of a step as a function of its number (0 is the first). A
+// schedule enters the graph as an expression of the step counter, so nothing recompiles when the
+// rate moves.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@
 namespace weft::optim {
 
 struct ScheduleOptions {
-  int64_t warmup = 0;   // steps of linear rise: rate * (step + 1) / (warmup + 1)
-  int64_t total = 0;    // steps in all (linear, cosine, wsd); later steps keep the last rate
-  double min_lr = 0;    // where linear, cosine and wsd end
-  int64_t decay = 0;    // wsd: how many of the last steps fall, linearly
-  int64_t every = 0;    // step_decay: the rate is multiplied by gamma after so many steps
+  int64_t warmup = 0;  // steps of linear rise: rate * (step + 1) / (warmup + 1)
+  int64_t total = 0;   // steps in all (linear, cosine, wsd); later steps keep the last rate
+  double min_lr = 0;   // where linear, cosine and wsd end
+  int64_t decay = 0;   // wsd: how many of the last steps fall, linearly
+  int64_t every = 0;   // step_decay: the rate is multiplied by gamma after so many steps
   double gamma = 0.1;
 };
 
@@ -27,8 +28,8 @@ class Schedule {
   Schedule(double lr) : Schedule(Kind::constant, lr, {}) {}
   Schedule(Kind kind, double lr, const ScheduleOptions& options);
 
-  double at(int64_t step) const;           // on the host, for logs
-  Tensor at(const Tensor& step) const;     // f64 scalar; `step` is an integer scalar
+  double at(int64_t step) const;        // on the host, for logs
+  Tensor at(const Tensor& step) const;  // f64 scalar; `step` is an integer scalar
   double peak() const { return lr_; }
 
  private:
@@ -42,9 +43,9 @@ class Schedule {
 
 Schedule constant(double lr, const ScheduleOptions& options = {});
 Schedule linear(double lr, const ScheduleOptions& options);
-Schedule cosine(double lr, const ScheduleOptions& options);   // Loshchilov & Hutter 2017, one period
+Schedule cosine(double lr, const ScheduleOptions& options);  // Loshchilov & Hutter 2017, one period
 Schedule step_decay(double lr, const ScheduleOptions& options);
-Schedule wsd(double lr, const ScheduleOptions& options);      // warm-up, stable, decay: Hu et al. 2024
+Schedule wsd(double lr, const ScheduleOptions& options);  // warm-up, stable, decay: Hu et al. 2024
 
 // By the name a recipe uses; throws Error(usage) naming the known ones.
 Schedule make_schedule(std::string_view name, double lr, const ScheduleOptions& options);

@@ -151,7 +151,8 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     auto buffer = std::make_shared<Buffer>();
     buffer->data = address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
     buffer->bytes = type.bytes();
-    buffer->owner = workspace_->buffer;
+    const Slot& slot = plan_.slots[static_cast<size_t>(output.at.slot)];
+    buffer->owner = slot.space == Space::constant ? slot.value->data : workspace_->buffer;
     results_[i] = make_leaf(op("data"), type);
     results_[i]->data = std::move(buffer);
   }

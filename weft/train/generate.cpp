@@ -55,20 +55,20 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& opti
   if (options.temperature <= 0) return static_cast<int32_t>(best - logits.begin());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
+  auto logit = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
     });
     order.resize(static_cast<size_t>(options.top_k));
   }
-  std::vector<double> weights;
-  for (int32_t token : order)
-    weights.push_back(std::exp((logits[static_cast<size_t>(token)] - *best) / options.temperature));
-  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  double draw = total * philox_uniform({.seed = options.seed, .step = step}, 0);
+  std::vector<double> up_to(order.size());  // sums of weights, in order
+  double total = 0;
   for (size_t i = 0; i < order.size(); ++i)
-    if ((draw -= weights[i]) < 0) return order[i];
-  return order.back();
+    up_to[i] = total += std::exp((logit(order[i]) - *best) / options.temperature);
+  double draw = total * philox_uniform({.seed = options.seed, .step = step}, 0);
+  auto chosen = std::upper_bound(up_to.begin(), up_to.end() - 1, draw);
+  return order[static_cast<size_t>(chosen - up_to.begin())];
 }
 
 }  // namespace weft::train

@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan)
     total += slot.bytes;
   }
   std::vector<std::pair<std::string, size_t>> rows;
+  rows.reserve(live.size() + 1);
   for (const auto& [category, bytes] : live) rows.emplace_back(name(category), bytes);
   if (plan.arena_bytes > total) rows.emplace_back("unused", plan.arena_bytes - total);
   return rows;

@@ -430,6 +430,7 @@ std::string Recipe::to_yaml(std::string_view path) const {
 
 std::string Recipe::to_yaml() const {
   YAML::Emitter out;
+  out.SetNullFormat(YAML::LowerNull);
   Writer writer{out};
   out << YAML::BeginMap;
   std::string_view section;

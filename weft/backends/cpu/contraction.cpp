@@ -19,11 +19,12 @@
 namespace weft::cpu {
 namespace {
 
+// ---- blocks
+// ---------------------------------------------------------------------------------------
 
-// ---- blocks ---------------------------------------------------------------------------------------
-
-// How a task is cut: items of at most `rows` x `columns` of one matrix, and `depth` of K at a time. The
-// packed rows of an item stay in the second-level cache, one packed panel of columns in the first.
+// How a task is cut: items of at most `rows` x `columns` of one matrix, and `depth` of K at a time.
+// The packed rows of an item stay in the second-level cache, one packed panel of columns in the
+// first.
 struct Blocks {
   int64_t rows, columns, depth;
   int64_t row_items, column_items, items;
@@ -33,9 +34,7 @@ constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruct
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-size_t lane_bytes(DType dtype) {
-  return dtype == DType::f64 || dtype == DType::i64 ? 8 : 4;
-}
+size_t lane_bytes(DType dtype) { return dtype == DType::f64 || dtype == DType::i64 ? 8 : 4; }
 // Whether sums are kept in the result's own memory, or in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
   return size_of(task.dtype) == lane_bytes(task.dtype) && task.result.column == 1;
@@ -51,9 +50,12 @@ Blocks cut(const Contraction& task, int threads) {
   while (uneven(matrices * row_items * column_items)) {
     bool rows_left = task.m / row_items >= 2 * most_tile_rows;
     bool columns_left = task.n / column_items >= 2 * lanes;
-    if (columns_left && (!rows_left || task.n / column_items >= task.m / row_items)) ++column_items;
-    else if (rows_left) ++row_items;
-    else break;
+    if (columns_left && (!rows_left || task.n / column_items >= task.m / row_items))
+      ++column_items;
+    else if (rows_left)
+      ++row_items;
+    else
+      break;
   }
   Blocks blocks;
   blocks.rows = ceil_div(ceil_div(task.m, row_items), most_tile_rows) * most_tile_rows;
@@ -82,14 +84,16 @@ Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
           sums_in_place(task) ? 0 : rounded(rows * blocks.columns * lane)};
 }
 
-// ---- the kernel, for one instruction set ----------------------------------------------------------
+// ---- the kernel, for one instruction set
+// ----------------------------------------------------------
 
 // c[tile_rows, 2 vectors] (+)= a panel[k, tile_rows] x b panel[k, 2 vectors]
 template <class Lane, int vector_bytes, int tile_rows>
-[[gnu::always_inline]] inline void tile_product(const Lane* a, const Lane* b, Lane* c, int64_t c_row, int64_t depth,
-                              bool first) {
+[[gnu::always_inline]] inline void tile_product(const Lane* a, const Lane* b, Lane* c,
+                                                int64_t c_row, int64_t depth, bool first) {
   using Vector [[gnu::vector_size(vector_bytes)]] = Lane;
-  using Loose [[gnu::vector_size(vector_bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
+  using Loose [[gnu::vector_size(vector_bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] =
+      Lane;
   constexpr int lanes = vector_bytes / static_cast<int>(sizeof(Lane));
   Vector sums[tile_rows][2];
 #pragma GCC unroll 16
@@ -109,8 +113,10 @@ template <class Lane, int vector_bytes, int tile_rows>
   for (int i = 0; i < tile_rows; ++i) {
     auto* out = reinterpret_cast<Loose*>(c + i * c_row);
     auto* next = reinterpret_cast<Loose*>(c + i * c_row + lanes);
-    if (first) *out = sums[i][0], *next = sums[i][1];
-    else *out += sums[i][0], *next += sums[i][1];
+    if (first)
+      *out = sums[i][0], *next = sums[i][1];
+    else
+      *out += sums[i][0], *next += sums[i][1];
   }
 }
 
@@ -138,7 +144,8 @@ template <class Lane>
   }
 }
 
-// One panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from `present` on.
+// One panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from `present`
+// on.
 template <class Lane, int width, class Element>
 [[gnu::always_inline]] inline void pack_panel(const Element* source, int64_t stride,
                                               int64_t depth_stride, int64_t present, int64_t depth,
@@ -182,14 +189,16 @@ template <class Lane, int width, class Element>
 // Asks for the lines of one panel before they are needed.
 template <class Element>
 [[gnu::always_inline]] inline void prefetch_panel(const Element* source, int64_t stride,
-                                                  int64_t depth_stride, int64_t width, int64_t depth) {
+                                                  int64_t depth_stride, int64_t width,
+                                                  int64_t depth) {
   constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(Element));
   if (depth_stride == 1) {
     for (int64_t i = 0; i < width; ++i)
       for (int64_t k = 0; k < depth; k += line) __builtin_prefetch(source + i * stride + k, 0, 2);
   } else if (stride == 1) {
     for (int64_t k = 0; k < depth; ++k)
-      for (int64_t i = 0; i < width; i += line) __builtin_prefetch(source + k * depth_stride + i, 0, 2);
+      for (int64_t i = 0; i < width; i += line)
+        __builtin_prefetch(source + k * depth_stride + i, 0, 2);
   }
 }
 
@@ -204,8 +213,9 @@ struct Machine {
   };
 
   // One item, for one range of K.
-  [[gnu::always_inline]] static inline void accumulate(const Contraction& task, const Item& item, const Blocks& blocks,
-                                     int64_t from, std::byte* scratch, const Scratch& sizes) {
+  [[gnu::always_inline]] static inline void accumulate(const Contraction& task, const Item& item,
+                                                       const Blocks& blocks, int64_t from,
+                                                       std::byte* scratch, const Scratch& sizes) {
     auto* rows = reinterpret_cast<Lane*>(scratch);
     auto* panel = reinterpret_cast<Lane*>(scratch + sizes.rows);
     auto* edge = reinterpret_cast<Lane*>(scratch + sizes.rows + sizes.panel);
@@ -214,15 +224,15 @@ struct Machine {
     const int64_t depth = std::min(blocks.depth, task.k - from);
     const int64_t c_row = in_place ? task.result.row : blocks.columns;
     Lane* c = in_place ? reinterpret_cast<Lane*>(item.result) : sums;
-    pack<Lane, tile_rows>(item.a + from * task.a.column, task.a.row, task.a.column, item.rows, depth,
-                          rows);
+    pack<Lane, tile_rows>(item.a + from * task.a.column, task.a.row, task.a.column, item.rows,
+                          depth, rows);
     for (int64_t j = 0; j < item.columns; j += tile_columns) {
       const int64_t columns = std::min<int64_t>(tile_columns, item.columns - j);
       const Element* source = item.b + from * task.b.row + j * task.b.column;
       pack_panel<Lane, tile_columns>(source, task.b.column, task.b.row, columns, depth, panel);
       if (j + 2 * tile_columns <= item.columns)
-        prefetch_panel(source + tile_columns * task.b.column, task.b.column, task.b.row, tile_columns,
-                       depth);
+        prefetch_panel(source + tile_columns * task.b.column, task.b.column, task.b.row,
+                       tile_columns, depth);
       for (int64_t i = 0; i < item.rows; i += tile_rows) {
         const Lane* a = rows + i * depth;
         Lane* target = c + i * c_row + j;
@@ -241,16 +251,18 @@ struct Machine {
     }
   }
 
-  [[gnu::always_inline]] static inline void finish(const Contraction& task, const Item& item, const Blocks& blocks,
-                                 const Lane* sums) {
+  [[gnu::always_inline]] static inline void finish(const Contraction& task, const Item& item,
+                                                   const Blocks& blocks, const Lane* sums) {
     for (int64_t i = 0; i < item.rows; ++i)
       for (int64_t j = 0; j < item.columns; ++j)
         item.result[i * task.result.row + j * task.result.column] =
             from_lane<Element>(sums[i * blocks.columns + j]);
   }
 
-  [[gnu::always_inline]] static inline void run(const Contraction* given, const Blocks* cut, const Scratch* scratch_sizes, const void* a,
-                              const void* b, void* result, std::byte* scratch, int64_t begin, int64_t end) {
+  [[gnu::always_inline]] static inline void run(const Contraction* given, const Blocks* cut,
+                                                const Scratch* scratch_sizes, const void* a,
+                                                const void* b, void* result, std::byte* scratch,
+                                                int64_t begin, int64_t end) {
     const Contraction& task = *given;
     const Blocks& blocks = *cut;
     const Scratch& sizes = *scratch_sizes;
@@ -279,33 +291,47 @@ struct Machine {
   }
 };
 
-// ---- instruction sets -----------------------------------------------------------------------------
+// ---- instruction sets
+// -----------------------------------------------------------------------------
 
-using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const void*, const void*, void*,
-                        std::byte*, int64_t, int64_t);
+using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const void*, const void*,
+                        void*, std::byte*, int64_t, int64_t);
 
 template <class Element, class Lane>
 Runner best_runner() {
   switch (best_isa()) {
-    case Isa::avx512: return run_avx512<Machine<Element, Lane, 64, 8>>;
-    case Isa::avx2: return run_avx2<Machine<Element, Lane, 32, 6>>;
-    case Isa::any: break;
+    case Isa::avx512:
+      return run_avx512<Machine<Element, Lane, 64, 8>>;
+    case Isa::avx2:
+      return run_avx2<Machine<Element, Lane, 32, 6>>;
+    case Isa::any:
+      break;
   }
   return run_any<Machine<Element, Lane, 16, 6>>;
 }
 
 Runner runner(DType dtype) {
   switch (dtype) {
-    case DType::f64: return best_runner<double, double>();
-    case DType::f32: return best_runner<float, float>();
-    case DType::f16: return best_runner<Half, float>();
-    case DType::bf16: return best_runner<BFloat16, float>();
-    case DType::i64: return best_runner<uint64_t, uint64_t>();
-    case DType::i32: return best_runner<uint32_t, uint32_t>();
-    case DType::i16: return best_runner<int16_t, uint32_t>();
-    case DType::i8: return best_runner<int8_t, uint32_t>();
-    case DType::u8: return best_runner<uint8_t, uint32_t>();
-    case DType::boolean: break;
+    case DType::f64:
+      return best_runner<double, double>();
+    case DType::f32:
+      return best_runner<float, float>();
+    case DType::f16:
+      return best_runner<Half, float>();
+    case DType::bf16:
+      return best_runner<BFloat16, float>();
+    case DType::i64:
+      return best_runner<uint64_t, uint64_t>();
+    case DType::i32:
+      return best_runner<uint32_t, uint32_t>();
+    case DType::i16:
+      return best_runner<int16_t, uint32_t>();
+    case DType::i8:
+      return best_runner<int8_t, uint32_t>();
+    case DType::u8:
+      return best_runner<uint8_t, uint32_t>();
+    case DType::boolean:
+      break;
   }
   return nullptr;
 }

@@ -1,5 +1,5 @@
-// The register-tiled matrix product for every numeric type and any strides: what oneDNN lacks (float64,
-// float16, integers), and what it would need copies for.
+// The register-tiled matrix product for every numeric type and any strides: what oneDNN lacks
+// (float64, float16, integers), and what it would need copies for.
 //
 // The order in which the products of one element are summed depends on K alone, never on threads,
 // strides or the other elements.
@@ -19,8 +19,8 @@ struct MatrixStrides {
   int64_t row = 0, column = 0;
 };
 
-// result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating point sums are in
-// float32 (float64 for float64), integer ones wrap around.
+// result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating point sums are
+// in float32 (float64 for float64), integer ones wrap around.
 struct Contraction {
   DType dtype = DType::f32;
   Dims batch;

@@ -30,38 +30,53 @@ inline constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, B
 // The element as a lane: float for 16-bit floats.
 template <class Lane, class Element>
 [[gnu::always_inline]] inline Lane to_lane(Element value) {
-  if constexpr (is_narrow<Element>) return widen(value);
-  else return static_cast<Lane>(value);
+  if constexpr (is_narrow<Element>)
+    return widen(value);
+  else
+    return static_cast<Lane>(value);
 }
 template <class Element, class Lane>
 [[gnu::always_inline]] inline Element from_lane(Lane value) {
   if constexpr (std::is_same_v<Element, Half>)
     return std::bit_cast<Half>(static_cast<_Float16>(value));
-  else if constexpr (std::is_same_v<Element, BFloat16>) return narrow_bfloat16(value);
-  else return static_cast<Element>(value);
+  else if constexpr (std::is_same_v<Element, BFloat16>)
+    return narrow_bfloat16(value);
+  else
+    return static_cast<Element>(value);
 }
 
 // Calls f(Element{}, Lane{}) for a floating point type.
 template <class F>
 void with_float(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f64: return f(double{}, double{});
-    case DType::f32: return f(float{}, float{});
-    case DType::f16: return f(Half{}, float{});
-    case DType::bf16: return f(BFloat16{}, float{});
-    default: WEFT_ASSERT(false, "no floating point type: {}", name(dtype));
+    case DType::f64:
+      return f(double{}, double{});
+    case DType::f32:
+      return f(float{}, float{});
+    case DType::f16:
+      return f(Half{}, float{});
+    case DType::bf16:
+      return f(BFloat16{}, float{});
+    default:
+      WEFT_ASSERT(false, "no floating point type: {}", name(dtype));
   }
 }
 // The same for every number; integers wrap in unsigned lanes.
 template <class F>
 void with_number(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::i64: return f(int64_t{}, uint64_t{});
-    case DType::i32: return f(int32_t{}, uint32_t{});
-    case DType::i16: return f(int16_t{}, uint32_t{});
-    case DType::i8: return f(int8_t{}, uint32_t{});
-    case DType::u8: return f(uint8_t{}, uint32_t{});
-    default: return with_float(dtype, std::forward<F>(f));
+    case DType::i64:
+      return f(int64_t{}, uint64_t{});
+    case DType::i32:
+      return f(int32_t{}, uint32_t{});
+    case DType::i16:
+      return f(int16_t{}, uint32_t{});
+    case DType::i8:
+      return f(int8_t{}, uint32_t{});
+    case DType::u8:
+      return f(uint8_t{}, uint32_t{});
+    default:
+      return with_float(dtype, std::forward<F>(f));
   }
 }
 

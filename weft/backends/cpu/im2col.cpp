@@ -14,8 +14,8 @@ size_t rounded(size_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-// Sizes that every part below needs. Windows are rows [groups][image, oh, ow][kh, kw, channel], weights
-// [groups][kh, kw, channel][output].
+// Sizes that every part below needs. Windows are rows [groups][image, oh, ow][kh, kw, channel],
+// weights [groups][kh, kw, channel][output].
 struct Sizes {
   int64_t group_channels, group_outputs, depth, pixels;  // depth: of one window in one group
   int64_t images;                                        // whose windows exist at a time
@@ -38,22 +38,29 @@ struct Sizes {
 template <class F>
 void with_element(DType dtype, F&& f) {
   switch (size_of(dtype)) {
-    case 8: return f(uint64_t{});
-    case 4: return f(uint32_t{});
-    case 2: return f(uint16_t{});
-    default: return f(uint8_t{});
+    case 8:
+      return f(uint64_t{});
+    case 4:
+      return f(uint32_t{});
+    case 2:
+      return f(uint16_t{});
+    default:
+      return f(uint8_t{});
   }
 }
 
 template <class T>
-void write_windows(const Convolution& conv, const Sizes& sizes, const T* x, int64_t images, T* windows) {
+void write_windows(const Convolution& conv, const Sizes& sizes, const T* x, int64_t images,
+                   T* windows) {
   const int64_t runs = conv.groups * images * conv.out[0];
   parallel_for(runs, [&](int64_t begin, int64_t end) {
     for (int64_t run = begin; run < end; ++run) {
       const int64_t oh = run % conv.out[0], image = run / conv.out[0] % images;
       const int64_t group = run / conv.out[0] / images;
-      T* to = windows + (group * sizes.rows() + image * sizes.pixels + oh * conv.out[1]) * sizes.depth;
-      const T* from = x + image * conv.in[0] * conv.in[1] * conv.channels + group * sizes.group_channels;
+      T* to =
+          windows + (group * sizes.rows() + image * sizes.pixels + oh * conv.out[1]) * sizes.depth;
+      const T* from =
+          x + image * conv.in[0] * conv.in[1] * conv.channels + group * sizes.group_channels;
       for (int64_t ow = 0; ow < conv.out[1]; ++ow)
         for (int64_t kh = 0; kh < conv.kernel[0]; ++kh) {
           const int64_t h = oh * conv.stride[0] + kh * conv.dilation[0] - conv.padding[0];
@@ -78,7 +85,9 @@ void repack_weight(const Convolution& conv, const Sizes& sizes, T* weight, T* pa
       for (int64_t tap = 0; tap < taps; ++tap) {
         T& plain = weight[(o * sizes.group_channels + c) * taps + tap];
         const int64_t group = o / sizes.group_outputs, within = o % sizes.group_outputs;
-        T& moved = packed[(group * sizes.depth + tap * sizes.group_channels + c) * sizes.group_outputs + within];
+        T& moved =
+            packed[(group * sizes.depth + tap * sizes.group_channels + c) * sizes.group_outputs +
+                   within];
         (back ? plain : moved) = back ? moved : plain;
       }
 }
@@ -97,9 +106,11 @@ void for_each_window_over(const Convolution& conv, int64_t h, int64_t w, F&& f) 
   }
 }
 
-// Adds up what the windows of `images` images hold of each element of x, a block of channels at a time.
+// Adds up what the windows of `images` images hold of each element of x, a block of channels at a
+// time.
 template <class Sum, class Load, class Store>
-void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Load&& load, Store&& store) {
+void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Load&& load,
+                 Store&& store) {
   constexpr int64_t block = 64;
   const int64_t blocks = (sizes.group_channels + block - 1) / block;
   parallel_for(images * conv.in[0], [&](int64_t begin, int64_t end) {
@@ -114,7 +125,8 @@ void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Lo
             const int64_t at = (rows + pixel) * sizes.depth + tap * sizes.group_channels + first;
             for (int64_t c = 0; c < width; ++c) sums[c] += load(at + c);
           });
-          const int64_t to = (run * conv.in[1] + w) * conv.channels + group * sizes.group_channels + first;
+          const int64_t to =
+              (run * conv.in[1] + w) * conv.channels + group * sizes.group_channels + first;
           for (int64_t c = 0; c < width; ++c) store(to + c, sums[c]);
         }
   });
@@ -135,7 +147,9 @@ void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, co
     sum_windows<uint64_t>(
         conv, sizes, images,
         [&](int64_t at) { return static_cast<uint64_t>(load_int(windows, conv.dtype, at)); },
-        [&](int64_t at, uint64_t value) { store_int(x, conv.dtype, at, static_cast<int64_t>(value)); });
+        [&](int64_t at, uint64_t value) {
+          store_int(x, conv.dtype, at, static_cast<int64_t>(value));
+        });
   }
 }
 
@@ -152,18 +166,20 @@ Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images)
   const int64_t rows = images * sizes.pixels;
   switch (conv.kind) {
     case Convolution::Kind::forward:
-      return {conv.dtype, {conv.groups}, rows, sizes.group_outputs, sizes.depth, windows, weight, y};
+      return {conv.dtype,  {conv.groups}, rows,   sizes.group_outputs,
+              sizes.depth, windows,       weight, y};
     case Convolution::Kind::input_gradient:
-      return {conv.dtype, {conv.groups}, rows, sizes.depth, sizes.group_outputs, y,
-              transposed(weight), windows};
+      return {conv.dtype, {conv.groups},      rows,   sizes.depth, sizes.group_outputs,
+              y,          transposed(weight), windows};
     default:
-      return {conv.dtype, {conv.groups}, sizes.depth, sizes.group_outputs, rows,
-              transposed(windows), y, weight};
+      return {conv.dtype, {conv.groups},       sizes.depth, sizes.group_outputs,
+              rows,       transposed(windows), y,           weight};
   }
 }
 
 size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {
-  return rounded(static_cast<size_t>(conv.groups * sizes.rows() * sizes.depth) * size_of(conv.dtype));
+  return rounded(static_cast<size_t>(conv.groups * sizes.rows() * sizes.depth) *
+                 size_of(conv.dtype));
 }
 size_t weight_bytes(const Convolution& conv) {
   return rounded(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(conv.dtype));

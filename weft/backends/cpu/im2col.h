@@ -25,7 +25,8 @@ struct Convolution {
 
 // Bytes of scratch on `threads` threads.
 size_t im2col_workspace(const Convolution& conv, int threads);
-// forward: a = x, b = weight -> y; input_gradient: dy, weight -> dx; weight_gradient: x, dy -> dweight.
+// forward: a = x, b = weight -> y; input_gradient: dy, weight -> dx; weight_gradient: x, dy ->
+// dweight.
 void im2col_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                      void* workspace, int threads);
 

@@ -3,8 +3,8 @@
 //   struct Body { [[gnu::always_inline]] static inline void run(...) { ... } };
 //   run_on_best<Body>(arguments...);
 //
-// Include it below a file's own #pragma about optimisation, which must cover these wrappers too. Lambdas
-// in a body must be always_inline as well: they do not inherit the instruction set.
+// Include it below a file's own #pragma about optimisation, which must cover these wrappers too.
+// Lambdas in a body must be always_inline as well: they do not inherit the instruction set.
 #pragma once
 
 namespace weft::cpu {
@@ -37,9 +37,12 @@ void run_any(Args... args) {
 template <class Body, class... Args>
 void run_on_best(Args... args) {
   switch (best_isa()) {
-    case Isa::avx512: return run_avx512<Body, Args...>(args...);
-    case Isa::avx2: return run_avx2<Body, Args...>(args...);
-    case Isa::any: return run_any<Body, Args...>(args...);
+    case Isa::avx512:
+      return run_avx512<Body, Args...>(args...);
+    case Isa::avx2:
+      return run_avx2<Body, Args...>(args...);
+    case Isa::any:
+      return run_any<Body, Args...>(args...);
   }
 }
 

@@ -25,9 +25,9 @@ std::vector<Bound> bind_inputs(const Step& step) {
   WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);
   std::vector<Bound> inputs;
   for (const Value& input : step.body.front()->inputs) {
-    auto found = std::find_if(step.operands.begin(), step.operands.end(), [&](const Access& access) {
-      return access.value.node() == input.node();
-    });
+    auto found =
+        std::find_if(step.operands.begin(), step.operands.end(),
+                     [&](const Access& access) { return access.value.node() == input.node(); });
     WEFT_ASSERT(found != step.operands.end(), "{} lacks an operand", step.kernel);
     inputs.push_back({static_cast<int>(found - step.operands.begin()), found->at.offset,
                       found->at.strides, input.type()});

@@ -26,7 +26,8 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
 std::unique_ptr<Kernel> compile_conv(const Step& step);
 std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_pool(const Step& step);
-std::optional<KernelChoice> choose_scatter_add(const Node& node, std::span<const Placement> operands);
+std::optional<KernelChoice> choose_scatter_add(const Node& node,
+                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
 
 // One input of the node of a step, or its result: which pointer run() gets for it, and where its

@@ -1,15 +1,14 @@
 #include "weft/backends/cpu/machine.h"
 
-#include <immintrin.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <immintrin.h>
+#include <sched.h>
 #include <sstream>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
@@ -25,7 +24,8 @@
 namespace weft::cpu {
 namespace {
 
-// ---- what it is -----------------------------------------------------------------------------------
+// ---- what it is
+// -----------------------------------------------------------------------------------
 
 // The text after the colon of the first line of /proc/cpuinfo that begins with `key`.
 std::string cpuinfo(const std::string& key) {
@@ -62,7 +62,8 @@ int usable_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-// ---- how fast it is -------------------------------------------------------------------------------
+// ---- how fast it is
+// -------------------------------------------------------------------------------
 
 // Ten independent chains of multiply-adds hide the latency of one: 4 or 5 cycles, two a cycle.
 constexpr int chains = 10;
@@ -88,11 +89,17 @@ template <class Lane, int vector_bytes>
 }
 
 template <class Lane>
-[[gnu::target("avx512f")]] double multiply_adds_avx512() { return multiply_add_loop<Lane, 64>(); }
+[[gnu::target("avx512f")]] double multiply_adds_avx512() {
+  return multiply_add_loop<Lane, 64>();
+}
 template <class Lane>
-[[gnu::target("avx2,fma")]] double multiply_adds_avx2() { return multiply_add_loop<Lane, 32>(); }
+[[gnu::target("avx2,fma")]] double multiply_adds_avx2() {
+  return multiply_add_loop<Lane, 32>();
+}
 template <class Lane>
-double multiply_adds_any() { return multiply_add_loop<Lane, 16>(); }
+double multiply_adds_any() {
+  return multiply_add_loop<Lane, 16>();
+}
 
 [[gnu::target("avx512f,avx512bf16")]] double dot_products_bf16() {
   __m512 sums[chains];
@@ -158,7 +165,8 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best rate of `work` (operations or bytes, all threads together) in several runs, per nanosecond.
+// The best rate of `work` (operations or bytes, all threads together) in several runs, per
+// nanosecond.
 template <class F>
 double best_rate(double seconds, F&& work) {
   work();  // touches memory for the first time
@@ -212,11 +220,13 @@ Machine this_machine() {
   machine.memory = std::min(meminfo("MemTotal"), memory_limit());
   machine.available = std::min(meminfo("MemAvailable"), machine.memory);
   static const std::vector<std::string> known = {
-      "sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-      "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"};
+      "sse4_2",      "avx",      "avx2",     "fma",      "f16c",        "avx_vnni",
+      "avx512f",     "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
+      "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"};
   std::istringstream flags(cpuinfo("flags"));
   for (std::string flag; flags >> flag;)
-    if (std::find(known.begin(), known.end(), flag) != known.end()) machine.features.push_back(flag);
+    if (std::find(known.begin(), known.end(), flag) != known.end())
+      machine.features.push_back(flag);
   return machine;
 }
 

@@ -1,5 +1,5 @@
-// What the host is and what it can do at best: for `weft devices` and `doctor`, and for the roofline
-// that `bench` holds every kernel against.
+// What the host is and what it can do at best: for `weft devices` and `doctor`, and for the
+// roofline that `bench` holds every kernel against.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@
 namespace weft::cpu {
 
 struct Machine {
-  std::string model;                    // "AMD EPYC 9575F"; "unknown" where the system does not say
-  int cores = 1;                        // that this process may use
-  size_t l1_data = 0, l2 = 0, l3 = 0;   // bytes of one cache; 0: unknown
-  size_t memory = 0, available = 0;     // bytes; the limit of the control group counts
-  std::vector<std::string> features;    // instruction sets that matter here: "avx2", "avx512f", "amx_bf16"
+  std::string model;                   // "AMD EPYC 9575F"; "unknown" where the system does not say
+  int cores = 1;                       // that this process may use
+  size_t l1_data = 0, l2 = 0, l3 = 0;  // bytes of one cache; 0: unknown
+  size_t memory = 0, available = 0;    // bytes; the limit of the control group counts
+  std::vector<std::string>
+      features;  // instruction sets that matter here: "avx2", "avx512f", "amx_bf16"
 
   bool has(const std::string& feature) const;
   // Whether there are instructions for products of bfloat16.
@@ -28,7 +29,7 @@ std::vector<std::pair<std::string, std::string>> library_versions();
 // Measured on thread_count() threads. Operations count a multiply-add as two.
 struct Peaks {
   double f32 = 0, f64 = 0, bf16 = 0;  // GFLOP/s out of registers; bf16 without instructions: f32's
-  double bandwidth = 0;               // GB/s of a[i] = b[i] + s c[i], 12 bytes each (STREAM's triad)
+  double bandwidth = 0;  // GB/s of a[i] = b[i] + s c[i], 12 bytes each (STREAM's triad)
 };
 // Takes about four times `seconds`, and 192 MiB while it runs.
 Peaks measure_peaks(double seconds = 0.05);

@@ -46,8 +46,8 @@ bool absorb_innermost(Contraction& task) {
   if (b == 0 && (task.m == 1 || (a == task.a.row * task.m && result == task.result.row * task.m))) {
     if (task.m == 1) task.a.row = a, task.result.row = result;
     task.m *= extent;
-  } else if (a == 0 && (task.n == 1 || (b == task.b.column * task.n &&
-                                        result == task.result.column * task.n))) {
+  } else if (a == 0 && (task.n == 1 ||
+                        (b == task.b.column * task.n && result == task.result.column * task.n))) {
     if (task.n == 1) task.b.column = b, task.result.column = result;
     task.n *= extent;
   } else {
@@ -83,8 +83,8 @@ Contraction simplest(const Type& type, const Shape& a, const Dims& a_strides, co
   return task;
 }
 
-// An operand or result as oneDNN wants to see it: broadcast batch axes have extent 1, and the strides
-// of axes of extent 1 are those of a dense tensor.
+// An operand or result as oneDNN wants to see it: broadcast batch axes have extent 1, and the
+// strides of axes of extent 1 are those of a dense tensor.
 onednn::Tensor tensor_of(const Contraction& task, const MatrixStrides& strides, int64_t rows,
                          int64_t columns) {
   onednn::Tensor tensor{task.dtype, {}, {}, false};
@@ -113,9 +113,9 @@ onednn::Problem problem_of(const Contraction& task) {
 }
 
 // How oneDNN is asked, by measurement in float32. A transposed b it packs well as it
-// goes. Rows of b it reads where they lie, which costs 3 to 8 % against packing all of b first where there
-// are many rows of a to use that, and half the speed where the rows, 4 KiB apart, fall on the same lines
-// of the cache; with few rows of a the contraction is faster then.
+// goes. Rows of b it reads where they lie, which costs 3 to 8 % against packing all of b first
+// where there are many rows of a to use that, and half the speed where the rows, 4 KiB apart, fall
+// on the same lines of the cache; with few rows of a the contraction is faster then.
 enum class Route { as_it_lies, pack_b, contraction };
 Route route_of(const Contraction& task) {
   constexpr int64_t most_packed = int64_t{4} << 20;  // elements
@@ -151,7 +151,8 @@ class LibraryMatmul : public Kernel {
                 step.kernel, step.workspace, primitive_.workspace());
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results), workspace);
+    primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+                   workspace);
   }
 
  private:
@@ -172,8 +173,8 @@ class ContractionMatmul : public Kernel {
                 step.workspace, needed);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    contract(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results), workspace,
-             threads_);
+    contract(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+             workspace, threads_);
   }
 
  private:
@@ -183,8 +184,8 @@ class ContractionMatmul : public Kernel {
   int threads_;
 };
 
-// Whether a copy that oneDNN can take pays for itself: for bfloat16 always (only oneDNN has the matrix
-// instructions), for float32 where each element copied is used this often.
+// Whether a copy that oneDNN can take pays for itself: for bfloat16 always (only oneDNN has the
+// matrix instructions), for float32 where each element copied is used this often.
 bool copies_pay(DType dtype, int64_t uses) {
   return dtype == DType::bf16 || (dtype == DType::f32 && uses >= 256);
 }

@@ -1,11 +1,11 @@
 #include "weft/backends/cpu/onednn.h"
 
-#include <dnnl.h>
-#include <omp.h>
-
 #include <array>
+#include <omp.h>
 #include <utility>
 #include <vector>
+
+#include <dnnl.h>
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -17,7 +17,8 @@ namespace weft::onednn {
 namespace {
 void check(dnnl_status_t status, const char* call) {
   if (status != dnnl_success)
-    throw Error(ErrorKind::device, "[oneDNN] {} failed with status {}.", call, static_cast<int>(status));
+    throw Error(ErrorKind::device, "[oneDNN] {} failed with status {}.", call,
+                static_cast<int>(status));
 }
 
 // An owning handle of a C object.
@@ -47,7 +48,8 @@ struct Host {
     check(dnnl_engine_create(&made_engine, dnnl_cpu, 0), "dnnl_engine_create");
     engine.reset(made_engine);
     dnnl_stream_t made_stream = nullptr;
-    check(dnnl_stream_create(&made_stream, made_engine, dnnl_stream_in_order), "dnnl_stream_create");
+    check(dnnl_stream_create(&made_stream, made_engine, dnnl_stream_in_order),
+          "dnnl_stream_create");
     stream.reset(made_stream);
     dnnl_primitive_attr_t made_attributes = nullptr;
     check(dnnl_primitive_attr_create(&made_attributes), "dnnl_primitive_attr_create");
@@ -87,7 +89,8 @@ dnnl_memory_desc_t wanted(const Tensor& tensor) {
 // `ref` is slow and `gemm` allocates behind our back.
 bool acceptable(std::string_view implementation) {
   return implementation.find("ref") == std::string_view::npos &&
-         !implementation.starts_with("gemm") && implementation.find(":gemm") == std::string_view::npos;
+         !implementation.starts_with("gemm") &&
+         implementation.find(":gemm") == std::string_view::npos;
 }
 
 std::string implementation_of(const_dnnl_primitive_desc_t description) {
@@ -100,8 +103,8 @@ std::string implementation_of(const_dnnl_primitive_desc_t description) {
 // The first acceptable implementation, or null.
 Description first_acceptable(const_dnnl_op_desc_t operation, const_dnnl_primitive_desc_t hint) {
   dnnl_primitive_desc_iterator_t made = nullptr;
-  dnnl_status_t status = dnnl_primitive_desc_iterator_create(&made, operation, host().attributes.get(),
-                                                             host().engine.get(), hint);
+  dnnl_status_t status = dnnl_primitive_desc_iterator_create(
+      &made, operation, host().attributes.get(), host().engine.get(), hint);
   if (status == dnnl_unimplemented) return nullptr;
   check(status, "dnnl_primitive_desc_iterator_create");
   Iterator iterator(made);
@@ -124,10 +127,10 @@ Description describe_conv_forward(const Problem& problem, const Tensor& x, const
                                   const Tensor& y, dnnl_prop_kind_t kind) {
   dnnl_memory_desc_t src = wanted(x), filter = wanted(weight), dst = wanted(y);
   dnnl_convolution_desc_t operation;
-  if (dnnl_dilated_convolution_forward_desc_init(
-          &operation, kind, dnnl_convolution_direct, &src, &filter, nullptr, &dst,
-          problem.stride.begin(), problem.dilation.begin(), problem.padding.begin(),
-          problem.padding_after.begin()) != dnnl_success)
+  if (dnnl_dilated_convolution_forward_desc_init(&operation, kind, dnnl_convolution_direct, &src,
+                                                 &filter, nullptr, &dst, problem.stride.begin(),
+                                                 problem.dilation.begin(), problem.padding.begin(),
+                                                 problem.padding_after.begin()) != dnnl_success)
     return nullptr;
   return first_acceptable(&operation, nullptr);
 }
@@ -152,7 +155,8 @@ Description describe_conv_hint(const Problem& problem, Tensor x, Tensor weight, 
 Description describe_conv_input_gradient(const Problem& problem) {
   Description hint = describe_conv_hint(problem, problem.result, problem.b, problem.a);
   if (hint == nullptr) return nullptr;
-  dnnl_memory_desc_t dst = wanted(problem.a), filter = wanted(problem.b), src = wanted(problem.result);
+  dnnl_memory_desc_t dst = wanted(problem.a), filter = wanted(problem.b),
+                     src = wanted(problem.result);
   dnnl_convolution_desc_t operation;
   if (dnnl_dilated_convolution_backward_data_desc_init(
           &operation, dnnl_convolution_direct, &src, &filter, &dst, problem.stride.begin(),
@@ -165,7 +169,8 @@ Description describe_conv_input_gradient(const Problem& problem) {
 Description describe_conv_weight_gradient(const Problem& problem) {
   Description hint = describe_conv_hint(problem, problem.a, problem.result, problem.b);
   if (hint == nullptr) return nullptr;
-  dnnl_memory_desc_t src = wanted(problem.a), dst = wanted(problem.b), filter = wanted(problem.result);
+  dnnl_memory_desc_t src = wanted(problem.a), dst = wanted(problem.b),
+                     filter = wanted(problem.result);
   dnnl_convolution_desc_t operation;
   if (dnnl_dilated_convolution_backward_weights_desc_init(
           &operation, dnnl_convolution_direct, &src, &filter, nullptr, &dst, problem.stride.begin(),
@@ -177,12 +182,15 @@ Description describe_conv_weight_gradient(const Problem& problem) {
 
 Description describe(const Problem& problem) {
   switch (problem.operation) {
-    case Operation::matmul: return describe_matmul(problem);
+    case Operation::matmul:
+      return describe_matmul(problem);
     case Operation::conv:
       return describe_conv_forward(problem, problem.a, problem.b, problem.result,
                                    dnnl_forward_training);
-    case Operation::conv_input_gradient: return describe_conv_input_gradient(problem);
-    case Operation::conv_weight_gradient: return describe_conv_weight_gradient(problem);
+    case Operation::conv_input_gradient:
+      return describe_conv_input_gradient(problem);
+    case Operation::conv_weight_gradient:
+      return describe_conv_weight_gradient(problem);
   }
   WEFT_ASSERT(false, "unknown operation");
 }
@@ -194,7 +202,8 @@ std::array<int, 3> argument_names(Operation operation) {
       return {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC};
     case Operation::conv_weight_gradient:
       return {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS};
-    default: return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+    default:
+      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
   }
 }
 
@@ -214,7 +223,8 @@ dnnl_memory_desc_t layout_of(const_dnnl_primitive_desc_t description, int argume
 }
 }  // namespace
 
-// Memories are named by index: 0 to 2 are the caller's a, b and result; the rest lie in the workspace.
+// Memories are named by index: 0 to 2 are the caller's a, b and result; the rest lie in the
+// workspace.
 struct Primitive::Parts {
   struct Call {
     Executable primitive;
@@ -281,8 +291,10 @@ std::optional<Primitive> Primitive::make(const Problem& problem) {
     if (dnnl_memory_desc_equal(&chosen, &given[i])) continue;
     dnnl_memory_t caller = used[i];
     used[i] = parts->in_workspace(chosen);
-    if (i == 2) after.push_back(parts->convert(used[i], chosen, caller, given[i]));
-    else parts->calls.push_back(parts->convert(caller, given[i], used[i], chosen));
+    if (i == 2)
+      after.push_back(parts->convert(used[i], chosen, caller, given[i]));
+    else
+      parts->calls.push_back(parts->convert(caller, given[i], used[i], chosen));
   }
   parts->calls.push_back(parts->call(
       description.get(), {{names[0], used[0]}, {names[1], used[1]}, {names[2], used[2]}}));

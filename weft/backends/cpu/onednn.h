@@ -1,5 +1,5 @@
-// oneDNN behind one small door: every call is checked, every byte it needs is counted beforehand, and
-// what differs between its major versions (2 is supported) stays in onednn.cpp.
+// oneDNN behind one small door: every call is checked, every byte it needs is counted beforehand,
+// and what differs between its major versions (2 is supported) stays in onednn.cpp.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace weft::onednn {
 
-// A tensor by strides, in elements. `free`: the primitive may choose another layout for its own use;
-// then elements are converted through the workspace.
+// A tensor by strides, in elements. `free`: the primitive may choose another layout for its own
+// use; then elements are converted through the workspace.
 struct Tensor {
   DType dtype = DType::f32;
   Dims shape, strides;
@@ -32,11 +32,12 @@ struct Problem {
   Dims stride, padding, padding_after, dilation;  // of convolutions, per spatial axis
 };
 
-// One primitive with the conversions around it. Running allocates nothing of note: oneDNN itself takes
-// less than 1 KiB for its list of arguments and gives it back.
+// One primitive with the conversions around it. Running allocates nothing of note: oneDNN itself
+// takes less than 1 KiB for its list of arguments and gives it back.
 class Primitive {
  public:
-  // nullopt where oneDNN has no implementation, or only ones that hide memory (its `ref` and `gemm`).
+  // nullopt where oneDNN has no implementation, or only ones that hide memory (its `ref` and
+  // `gemm`).
   static std::optional<Primitive> make(const Problem& problem);
   Primitive(Primitive&&) noexcept;
   Primitive& operator=(Primitive&&) noexcept;

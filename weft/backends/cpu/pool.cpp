@@ -1,5 +1,5 @@
-// Pooling over windows of channels-last activations, one vector of channels at a time. Results do not
-// depend on the number of threads.
+// Pooling over windows of channels-last activations, one vector of channels at a time. Results do
+// not depend on the number of threads.
 #include <algorithm>
 #include <cstring>
 
@@ -43,7 +43,9 @@ struct Windows {
   }
 
   // The part [first, last) of the window `at` along axis `s` that is not padding.
-  struct Range { int64_t first, last; };
+  struct Range {
+    int64_t first, last;
+  };
   Range inside(int64_t at, int s) const {
     const int64_t start = at * stride[s] - padding[s];
     return {std::max<int64_t>(0, start), std::min(in[s], start + kernel[s])};
@@ -60,8 +62,8 @@ struct Windows {
   }
 };
 
-// Channels of one pixel that fit a vector. Loops over them become operations of the instruction set that
-// a body is compiled for: a whole vector has a constant count, the last channels do not.
+// Channels of one pixel that fit a vector. Loops over them become operations of the instruction set
+// that a body is compiled for: a whole vector has a constant count, the last channels do not.
 template <class Lane>
 constexpr int vector_lanes = 64 / static_cast<int>(sizeof(Lane));
 
@@ -81,57 +83,76 @@ template <class Lane>
   return (value > best) | (value != value);
 }
 
-// Every body below does one task: a row, or an image, of one vector of channels.
+// Calls f(first channel, width) for each vector of `channels`.
+template <class Lane, class F>
+[[gnu::always_inline]] inline void for_vectors(int64_t channels, F f) {
+  for (int64_t c = 0; c < channels; c += vector_lanes<Lane>)
+    f(c, std::min<int64_t>(vector_lanes<Lane>, channels - c));
+}
+
+// Every body below does one task: a row of one image, or for max_pool's gradient one image of a
+// block of channels, whose pointers are at its first channel.
 template <class Element, class Lane>
 struct MaxPoolRow {
-  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image, Element* y,
-                                                int64_t oh, int64_t width) {
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
+                                                Element* y, int64_t oh) {
     const auto h = windows->inside(oh, 0);
-    for (int64_t ow = 0; ow < windows->out[1]; ++ow) {
+    for (int64_t ow = 0; ow < windows->out[1]; ++ow, y += windows->channels) {
       const auto w = windows->inside(ow, 1);
-      const Element* from = image + (h.first * windows->in[1] + w.first) * windows->channels;
-      Lane best[vector_lanes<Lane>];
-      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { best[k] = to_lane<Lane>(from[k]); });
-      for (int64_t i = h.first; i < h.last; ++i)
-        for (int64_t j = w.first; j < w.last; ++j) {
-          from = image + (i * windows->in[1] + j) * windows->channels;
-          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-            const Lane value = to_lane<Lane>(from[k]);
-            best[k] = exceeds(value, best[k]) ? value : best[k];
-          });
-        }
-      Element* to = y + ow * windows->channels;
-      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = from_lane<Element>(best[k]); });
+      for_vectors<Lane>(windows->channels, [&](int64_t c,
+                                               int64_t width) __attribute__((always_inline)) {
+        const Element* from = image + (h.first * windows->in[1] + w.first) * windows->channels + c;
+        Lane best[vector_lanes<Lane>];
+        for_lanes<Lane>(
+            width, [&](int k) __attribute__((always_inline)) { best[k] = to_lane<Lane>(from[k]); });
+        for (int64_t i = h.first; i < h.last; ++i)
+          for (int64_t j = w.first; j < w.last; ++j) {
+            from = image + (i * windows->in[1] + j) * windows->channels + c;
+            for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+              const Lane value = to_lane<Lane>(from[k]);
+              best[k] = exceeds(value, best[k]) ? value : best[k];
+            });
+          }
+        Element* to = y + c;
+        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+          to[k] = from_lane<Element>(best[k]);
+        });
+      });
     }
   }
 };
 
-// Each gradient goes to the first maximum of its window. `sums` is dx itself, or float scratch for 16-bit
-// types; windows that do not overlap write there, others add.
+// Each gradient goes to the first maximum of its window. `sums` is dx itself, or float scratch for
+// 16-bit types; windows that do not overlap write there, others add.
 template <class Element, class Lane>
 struct MaxPoolGradientImage {
   using Index = std::conditional_t<sizeof(Lane) == 8, int64_t, int32_t>;
 
   [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* x,
                                                 const Element* dy, Lane* sums, int64_t sums_stride,
-                                                int64_t width) {
+                                                int64_t channels) {
     if (!windows->tile())
       for (int64_t pixel = 0; pixel < windows->in[0] * windows->in[1]; ++pixel)
-        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { sums[pixel * sums_stride + k] = 0; });
+        for (int64_t c = 0; c < channels; ++c) sums[pixel * sums_stride + c] = 0;
     for (int64_t oh = 0; oh < windows->out[0]; ++oh)
-      for (int64_t ow = 0; ow < windows->out[1]; ++ow)
-        window(*windows, x, dy + (oh * windows->out[1] + ow) * windows->channels, windows->inside(oh, 0),
-               windows->inside(ow, 1), sums, sums_stride, width);
+      for (int64_t ow = 0; ow < windows->out[1]; ++ow, dy += windows->channels) {
+        const auto h = windows->inside(oh, 0), w = windows->inside(ow, 1);
+        for_vectors<Lane>(channels, [&](int64_t c, int64_t width) __attribute__((always_inline)) {
+          window(*windows, x + c, dy + c, h, w, sums + c, sums_stride, width);
+        });
+      }
   }
 
   [[gnu::always_inline]] static inline void window(const Windows& windows, const Element* x,
                                                    const Element* gradient, Windows::Range h,
-                                                   Windows::Range w, Lane* sums, int64_t sums_stride,
-                                                   int64_t width) {
+                                                   Windows::Range w, Lane* sums,
+                                                   int64_t sums_stride, int64_t width) {
     const Element* from = x + (h.first * windows.in[1] + w.first) * windows.channels;
     Lane best[vector_lanes<Lane>];
     Index where[vector_lanes<Lane>];
-    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { best[k] = to_lane<Lane>(from[k]), where[k] = 0; });
+    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+      best[k] = to_lane<Lane>(from[k]), where[k] = 0;
+    });
     Index tap = 0;
     for (int64_t i = h.first; i < h.last; ++i)
       for (int64_t j = w.first; j < w.last; ++j, ++tap) {
@@ -144,104 +165,122 @@ struct MaxPoolGradientImage {
         });
       }
     Lane share[vector_lanes<Lane>];
-    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { share[k] = to_lane<Lane>(gradient[k]); });
+    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+      share[k] = to_lane<Lane>(gradient[k]);
+    });
     const bool adds = windows.overlap();
     tap = 0;
     for (int64_t i = h.first; i < h.last; ++i)
       for (int64_t j = w.first; j < w.last; ++j, ++tap) {
         Lane* to = sums + (i * windows.in[1] + j) * sums_stride;
-        if (adds) for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] += where[k] == tap ? share[k] : Lane{}; });
-        else for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = where[k] == tap ? share[k] : Lane{}; });
+        if (adds)
+          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+            to[k] += where[k] == tap ? share[k] : Lane{};
+          });
+        else
+          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+            to[k] = where[k] == tap ? share[k] : Lane{};
+          });
       }
   }
 };
 
 template <class Element, class Lane>
 struct AvgPoolRow {
-  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image, Element* y,
-                                                int64_t oh, int64_t width) {
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
+                                                Element* y, int64_t oh) {
     const auto h = windows->inside(oh, 0);
-    for (int64_t ow = 0; ow < windows->out[1]; ++ow) {
+    for (int64_t ow = 0; ow < windows->out[1]; ++ow, y += windows->channels) {
       const auto w = windows->inside(ow, 1);
-      Lane sum[vector_lanes<Lane>] = {};
-      for (int64_t i = h.first; i < h.last; ++i)
-        for (int64_t j = w.first; j < w.last; ++j) {
-          const Element* from = image + (i * windows->in[1] + j) * windows->channels;
-          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { sum[k] += to_lane<Lane>(from[k]); });
-        }
       const auto divisor = static_cast<Lane>(windows->divisor(h, w));
-      Element* to = y + ow * windows->channels;
-      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = from_lane<Element>(sum[k] / divisor); });
+      for_vectors<Lane>(
+          windows->channels, [&](int64_t c, int64_t width) __attribute__((always_inline)) {
+            Lane sum[vector_lanes<Lane>] = {};
+            for (int64_t i = h.first; i < h.last; ++i)
+              for (int64_t j = w.first; j < w.last; ++j) {
+                const Element* from = image + (i * windows->in[1] + j) * windows->channels + c;
+                for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+                  sum[k] += to_lane<Lane>(from[k]);
+                });
+              }
+            Element* to = y + c;
+            for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+              to[k] = from_lane<Element>(sum[k] / divisor);
+            });
+          });
     }
   }
 };
 
 template <class Element, class Lane>
 struct AvgPoolGradientRow {
-  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image, Element* dx,
-                                                int64_t h, int64_t width) {
+  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
+                                                Element* dx, int64_t h) {
     const auto over_h = windows->seeing(h, 0);
-    for (int64_t w = 0; w < windows->in[1]; ++w) {
+    for (int64_t w = 0; w < windows->in[1]; ++w, dx += windows->channels) {
       const auto over_w = windows->seeing(w, 1);
-      Lane sum[vector_lanes<Lane>] = {};
-      for (int64_t oh = over_h.first; oh < over_h.last; ++oh)
-        for (int64_t ow = over_w.first; ow < over_w.last; ++ow) {
-          const auto divisor =
-              static_cast<Lane>(windows->divisor(windows->inside(oh, 0), windows->inside(ow, 1)));
-          const Element* from = image + (oh * windows->out[1] + ow) * windows->channels;
-          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { sum[k] += to_lane<Lane>(from[k]) / divisor; });
-        }
-      Element* to = dx + w * windows->channels;
-      for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) { to[k] = from_lane<Element>(sum[k]); });
+      for_vectors<Lane>(windows->channels, [&](int64_t c,
+                                               int64_t width) __attribute__((always_inline)) {
+        Lane sum[vector_lanes<Lane>] = {};
+        for (int64_t oh = over_h.first; oh < over_h.last; ++oh)
+          for (int64_t ow = over_w.first; ow < over_w.last; ++ow) {
+            const auto divisor =
+                static_cast<Lane>(windows->divisor(windows->inside(oh, 0), windows->inside(ow, 1)));
+            const Element* from = image + (oh * windows->out[1] + ow) * windows->channels + c;
+            for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+              sum[k] += to_lane<Lane>(from[k]) / divisor;
+            });
+          }
+        Element* to = dx + c;
+        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
+          to[k] = from_lane<Element>(sum[k]);
+        });
+      });
     }
   }
 };
 
-// Runs Body on every row and vector of channels: `from` has images of from_extent, `to` of to_extent.
+// Runs Body on every row: `from` has images of from_extent, `to` of to_extent.
 template <template <class, class> class Body, class Element, class Lane>
 void for_each_row(const Windows& windows, const Element* from, const Dims& from_extent, Element* to,
                   const Dims& to_extent) {
-  constexpr int64_t lanes = vector_lanes<Lane>;
   parallel_for(windows.images * to_extent[0], [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const Element* image =
-          from + row / to_extent[0] * from_extent[0] * from_extent[1] * windows.channels;
-      for (int64_t c = 0; c < windows.channels; c += lanes)
-        run_on_best<Body<Element, Lane>>(&windows, image + c,
-                                         to + row * to_extent[1] * windows.channels + c,
-                                         row % to_extent[0], std::min(lanes, windows.channels - c));
-    }
+    for (int64_t row = begin; row < end; ++row)
+      run_on_best<Body<Element, Lane>>(
+          &windows, from + row / to_extent[0] * from_extent[0] * from_extent[1] * windows.channels,
+          to + row * to_extent[1] * windows.channels, row % to_extent[0]);
   });
 }
 
-// Bytes of one image's vector of channels in float32.
-size_t gradient_scratch_each(const Windows& windows) {
-  return static_cast<size_t>(windows.in[0] * windows.in[1]) * buffer_alignment;
+constexpr int64_t gradient_block = 64;  // channels
+int64_t gradient_tasks(const Windows& windows) {
+  return windows.images * ((windows.channels + gradient_block - 1) / gradient_block);
 }
-int64_t gradient_tasks(const Windows& windows, int64_t lanes) {
-  return windows.images * ((windows.channels + lanes - 1) / lanes);
+// Bytes of one task's sums in float32.
+size_t gradient_scratch_each(const Windows& windows) {
+  return static_cast<size_t>(windows.in[0] * windows.in[1] * gradient_block) * sizeof(float);
 }
 
 template <class Element, class Lane>
 void max_pool_gradient(const Windows& windows, const Element* x, const Element* dy, Element* dx,
                        std::byte* workspace, int threads) {
-  constexpr int64_t lanes = vector_lanes<Lane>;
-  const int64_t tasks = gradient_tasks(windows, lanes), parts = std::min<int64_t>(threads, tasks);
-  const int64_t pixels = windows.in[0] * windows.in[1], groups = tasks / std::max<int64_t>(1, windows.images);
+  const int64_t tasks = gradient_tasks(windows), parts = std::min<int64_t>(threads, tasks);
+  const int64_t pixels = windows.in[0] * windows.in[1];
   auto run_task = [&](int64_t task, std::byte* scratch) {
-    const int64_t image = task / groups, c = task % groups * lanes;
-    const int64_t start = image * pixels * windows.channels + c;
-    const int64_t width = std::min(lanes, windows.channels - c);
+    const int64_t blocks = tasks / windows.images, image = task / blocks;
+    const int64_t c = task % blocks * gradient_block, start = image * pixels * windows.channels + c;
+    const int64_t channels = std::min(gradient_block, windows.channels - c);
     const Element* gradients = dy + image * windows.out[0] * windows.out[1] * windows.channels + c;
     using Body = MaxPoolGradientImage<Element, Lane>;
     if constexpr (std::is_same_v<Element, Lane>) {
-      run_on_best<Body>(&windows, x + start, gradients, dx + start, windows.channels, width);
+      run_on_best<Body>(&windows, x + start, gradients, dx + start, windows.channels, channels);
     } else {
       auto* sums = reinterpret_cast<Lane*>(scratch);
-      run_on_best<Body>(&windows, x + start, gradients, sums, lanes, width);
+      run_on_best<Body>(&windows, x + start, gradients, sums, gradient_block, channels);
       for (int64_t pixel = 0; pixel < pixels; ++pixel)
-        for (int64_t k = 0; k < width; ++k)
-          dx[start + pixel * windows.channels + k] = from_lane<Element>(sums[pixel * lanes + k]);
+        for (int64_t k = 0; k < channels; ++k)
+          dx[start + pixel * windows.channels + k] =
+              from_lane<Element>(sums[pixel * gradient_block + k]);
     }
   };
   parallel_for(parts, [&](int64_t begin, int64_t end) {
@@ -261,9 +300,8 @@ Windows windows_of(const Node& node) {
 size_t workspace_of(const Node& node, const Windows& windows, int threads) {
   const bool narrow = node.type.dtype == DType::f16 || node.type.dtype == DType::bf16;
   if (!node.is("max_pool_gradient") || !narrow) return 0;
-  const int64_t lanes = vector_lanes<float>;
   return gradient_scratch_each(windows) *
-         static_cast<size_t>(std::min<int64_t>(threads, gradient_tasks(windows, lanes)));
+         static_cast<size_t>(std::min<int64_t>(threads, gradient_tasks(windows)));
 }
 
 class PoolKernel : public Kernel {
@@ -289,9 +327,9 @@ class PoolKernel : public Kernel {
         return for_each_row<AvgPoolRow, Element, Lane>(w, first, w.in, result, w.out);
       if (node_->is("avg_pool_gradient"))
         return for_each_row<AvgPoolGradientRow, Element, Lane>(w, first, w.out, result, w.in);
-      max_pool_gradient<Element, Lane>(
-          windows_, first, reinterpret_cast<const Element*>(inputs_[1].in(operands)), result,
-          static_cast<std::byte*>(workspace), threads_);
+      max_pool_gradient<Element, Lane>(windows_, first,
+                                       reinterpret_cast<const Element*>(inputs_[1].in(operands)),
+                                       result, static_cast<std::byte*>(workspace), threads_);
     });
   }
 
@@ -312,5 +350,7 @@ std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placem
                       .workspace = workspace_of(node, windows_of(node), thread_count())};
 }
 
-std::unique_ptr<Kernel> compile_pool(const Step& step) { return std::make_unique<PoolKernel>(step); }
+std::unique_ptr<Kernel> compile_pool(const Step& step) {
+  return std::make_unique<PoolKernel>(step);
+}
 }  // namespace weft::cpu

@@ -1,8 +1,8 @@
 // scatter_add: result = into, with row i of `updates` added to row indices[i], in the order of i.
 //
-// The updates of each row are chained first, then every row is written once, by one thread, from a sum
-// that 16-bit types keep in float32. Where `into` and the result are the same memory, rows that no index
-// names are not touched at all.
+// The updates of each row are chained first, then every row is written once, by one thread, from a
+// sum that 16-bit types keep in float32. Where `into` and the result are the same memory, rows that
+// no index names are not touched at all.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -70,11 +70,14 @@ void write_rows(const Rows& rows, const Chains& chains, const Element* into, con
       const int64_t width = std::min(block, rows.width - from), at = row * rows.width + from;
       const Element* old = rows.broadcast ? into : into + at;
       if (chains.first[row] >= 0)
-        add_chain<Element, Lane>(old, rows.broadcast, updates, rows.width, chains, chains.first[row],
-                                 from, width, result + at);
-      else if (rows.same_memory) continue;
-      else if (rows.broadcast) std::fill_n(result + at, width, *into);
-      else std::copy_n(old, width, result + at);
+        add_chain<Element, Lane>(old, rows.broadcast, updates, rows.width, chains,
+                                 chains.first[row], from, width, result + at);
+      else if (rows.same_memory)
+        continue;
+      else if (rows.broadcast)
+        std::fill_n(result + at, width, *into);
+      else
+        std::copy_n(old, width, result + at);
     }
   });
 }
@@ -96,7 +99,8 @@ class ScatterAdd : public Kernel {
     Rows rows = rows_;
     rows.same_memory = !rows.broadcast && inputs_[0].in(operands) == result_.out(results);
     with_number(result_.type.dtype, [&]<class Element, class Lane>(Element, Lane) {
-      write_rows<Element, Lane>(rows, chains, reinterpret_cast<const Element*>(inputs_[0].in(operands)),
+      write_rows<Element, Lane>(rows, chains,
+                                reinterpret_cast<const Element*>(inputs_[0].in(operands)),
                                 reinterpret_cast<const Element*>(inputs_[2].in(operands)),
                                 reinterpret_cast<Element*>(result_.out(results)));
     });
@@ -109,7 +113,8 @@ class ScatterAdd : public Kernel {
 };
 }  // namespace
 
-std::optional<KernelChoice> choose_scatter_add(const Node& node, std::span<const Placement> operands) {
+std::optional<KernelChoice> choose_scatter_add(const Node& node,
+                                               std::span<const Placement> operands) {
   const int64_t rows = node.type.shape[0], updates = node.inputs[1].elements();
   if (node.type.dtype == DType::boolean || updates > INT32_MAX) return std::nullopt;
   const bool broadcast = is_broadcast(node.type.shape, operands[0].strides);
