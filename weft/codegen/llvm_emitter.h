@@ -195,7 +195,7 @@ class Emitter {
   llvm::Value* tile_start_ = nullptr;
   // Vectors run over column_ in [0, length_); the first lane is at position start_ + column_.
   llvm::Value *start_ = nullptr, *length_ = nullptr, *column_ = nullptr;
-  int64_t length_known_ = -1;  // length_, where it is a constant
+  int64_t length_known_ = -1;    // length_, where it is a constant
   llvm::Value* mask_ = nullptr;  // lanes that are inside; null: all
   int copy_ = 0;
   int vectors_ = 1;  // copies of the body along the vector axis

@@ -19,6 +19,7 @@ struct KernelChoice {
                                     // strides that `accepts` said yes to
   Dims result_order;                // axes of the result from outermost to innermost; empty: row-major
   size_t workspace = 0;             // bytes
+  std::optional<int> in_place = {}; // operand whose memory the result may take over where both lie alike
 };
 
 class Kernel {

@@ -155,6 +155,10 @@ class Scheduler {
     Step step = library_step(value, operands);
     Placement to = new_slot(value, choice.result_order);
     step.results = {{value, to}};
+    if (choice.in_place) {
+      const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
+      if (lie_alike(step.results[0], operand)) step.in_place.emplace_back(0, *choice.in_place);
+    }
     placed_[value.node()] = to;
     finish(step);
   }
@@ -172,7 +176,19 @@ class Scheduler {
     return model == nullptr ? Dims() : physical_order(unit.space, model->at.strides);
   }
 
+  // A constant in memory is one element, read with stride 0.
+  void emit_constant(const Value& value) {
+    Value element = make_leaf(op("scalar"), {value.dtype(), {}}, value->attrs);
+    Step step;
+    step.kernel = "fill";
+    step.body = {element};
+    step.results = {{element, new_slot(element, {})}};
+    placed_[value.node()] = {step.results[0].at.slot, 0, Dims::filled(value.rank(), 0)};
+    finish(step);
+  }
+
   void emit_fused(const Unit& unit, int index) {
+    if (unit.nodes.size() == 1 && unit.nodes[0]->is("scalar")) return emit_constant(unit.nodes[0]);
     Step step;
     step.body = unit.nodes;
     for (const Value& value : unit.nodes)
@@ -217,11 +233,13 @@ class Scheduler {
     for (size_t r = 0; r < step.results.size(); ++r)
       for (size_t o = 0; o < step.operands.size(); ++o) {
         const Access &result = step.results[r], &operand = step.operands[o];
-        if (operand.value.type() == result.value.type() && operand.at.offset == 0 &&
-            same_strides(result.value.shape(), operand.at.strides, result.at.strides) &&
-            !is_gathered(step, operand.value))
+        if (lie_alike(result, operand) && !is_gathered(step, operand.value))
           step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
       }
+  }
+  static bool lie_alike(const Access& result, const Access& operand) {
+    return operand.value.type() == result.value.type() && operand.at.offset == 0 &&
+           same_strides(result.value.shape(), operand.at.strides, result.at.strides);
   }
   static bool is_gathered(const Step& step, const Value& operand) {
     for (const Value& value : step.body) {

@@ -28,7 +28,11 @@ struct DataParts {
 std::string located(const std::string& path) {
   namespace fs = std::filesystem;
   fs::path below = fs::path(data_directory()) / path;
-  return !fs::exists(path) && fs::exists(below) ? below.string() : path;
+  if (fs::exists(path) || fs::path(path).is_absolute()) return path;
+  if (!fs::exists(below))
+    throw Error(ErrorKind::data, "{} is neither here nor in WEFT_DATA_DIR ({}).", path,
+                data_directory());
+  return below.string();
 }
 
 data::Transforms read_transforms(const Recipe& recipe) {

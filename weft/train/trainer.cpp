@@ -216,6 +216,11 @@ class Trainer {
   }
 
   void finish() {
+    result_.step = progress_.step;
+    if (progress_.step == first_step_) {
+      reporter_->text("this run is complete: nothing is left to do.\n");
+      return;
+    }
     if (experiment_.sequence_answers)
       reporter_->text("\n" + addition_examples(experiment_, examples));
     rusage usage{};
@@ -230,7 +235,6 @@ class Trainer {
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
          .seconds = now() - started_,
          .steps = progress_.step - first_step_});
-    result_.step = progress_.step;
   }
 
   Signals signals_;  // first: they are caught in every phase

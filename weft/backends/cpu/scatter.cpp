@@ -122,7 +122,8 @@ std::optional<KernelChoice> choose_scatter_add(const Node& node,
       .kernel = "weft:scatter_add",
       .operand_order = {broadcast ? Dims{} : Dims::iota(node.type.shape.size()),
                         Dims::iota(node.inputs[1].rank()), Dims::iota(node.inputs[2].rank())},
-      .workspace = static_cast<size_t>(rows + updates) * sizeof(int32_t)};
+      .workspace = static_cast<size_t>(rows + updates) * sizeof(int32_t),
+      .in_place = 0};
 }
 
 std::unique_ptr<Kernel> compile_scatter_add(const Step& step) {
