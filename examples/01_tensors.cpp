@@ -5,7 +5,7 @@ using namespace weft;
 
 int main() {
   Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
-  Tensor y = exp(x * 0.5) + 1;    // a graph of two nodes over x; scalars take x's dtype
+  Tensor y = exp(x * 0.5) + 1;  // a graph of two nodes over x; scalars take x's dtype
   Tensor row_sums = sum(y, {.axes = {1}});
 
   // Asking runs what is pending, as one fused kernel.
@@ -13,8 +13,8 @@ int main() {
 
   // Gradients are graphs too, so a gradient has gradients.
   std::vector<Tensor> inputs{x};
-  Tensor slope = grad(sum(x * x * x), inputs)[0];          // 3 x^2
-  Tensor curvature = grad(sum(slope), inputs)[0];          // 6 x
+  Tensor slope = grad(sum(x * x * x), inputs)[0];  // 3 x^2
+  Tensor curvature = grad(sum(slope), inputs)[0];  // 6 x
   print("second derivative of x^3 at 6: {}", curvature.to_vector<float>().back());
 
   // A mistake is one line that names the rule, the shapes, and this file's line.

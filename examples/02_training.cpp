@@ -1,8 +1,8 @@
 // Tutorial 2: a module, an optimiser, and a step that is compiled once and runs many times.
-#include <weft/weft.h>
-
 #include <cmath>
 #include <numbers>
+
+#include <weft/weft.h>
 
 using namespace weft;
 
@@ -27,7 +27,8 @@ std::pair<Tensor, Tensor> spirals(int points) {
 
 int main() {
   Mlp model;
-  optim::AdamW optimizer(model.parameters(), {.lr = optim::cosine(3e-2, {.warmup = 10, .total = 300})});
+  optim::AdamW optimizer(model.parameters(),
+                         {.lr = optim::cosine(3e-2, {.warmup = 10, .total = 300})});
 
   // The whole step - forward, backward, update - is one plan over one arena.
   auto train_step = compile([&](Tensor places, Tensor labels) {

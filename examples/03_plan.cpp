@@ -6,8 +6,10 @@ using namespace weft;
 
 int main() {
   nn::BuildScope no_weights({.initialize = false});
-  nn::Options config{{"hidden_size", int64_t{128}}, {"num_hidden_layers", int64_t{4}},
-                     {"num_attention_heads", int64_t{4}}, {"max_position_embeddings", int64_t{64}}};
+  nn::Options config{{"hidden_size", int64_t{128}},
+                     {"num_hidden_layers", int64_t{4}},
+                     {"num_attention_heads", int64_t{4}},
+                     {"max_position_embeddings", int64_t{64}}};
   auto model = make_model("gpt", config, {InputKind::tokens, {64}, 65});
   optim::AdamW optimizer(model->parameters(), {.lr = 1e-3});
 
@@ -22,7 +24,9 @@ int main() {
   std::vector<Type> types{{DType::i64, {12, 64}}, {DType::i64, {12, 64}}};
   const Plan& plan = train_step.prepare(types).plan();
   print("{} kernels, {:.2f} GFLOP a step", plan.steps.size(), plan.flops() / 1e9);
-  print("arena {} bytes; no order of frees could use fewer than {}", plan.arena_bytes, plan.live_peak_bytes);
+  print("arena {} bytes; no order of frees could use fewer than {}", plan.arena_bytes,
+        plan.live_peak_bytes);
   for (const Step& step : plan.steps)
-    if (step.flops > 0.1 * plan.flops() / 4) print("  {:24} {:6.1f} MFLOP  {}", step.kernel, step.flops / 1e6, step.module);
+    if (step.flops > 0.1 * plan.flops() / 4)
+      print("  {:24} {:6.1f} MFLOP  {}", step.kernel, step.flops / 1e6, step.module);
 }

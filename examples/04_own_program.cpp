@@ -14,7 +14,9 @@ class Wide : public Model {
         head_(*this, "head", width, task.classes) {}
 
  protected:
-  Tensor forward(const Tensor& images) const override { return head_(relu(hidden_(flatten(images, 1)))); }
+  Tensor forward(const Tensor& images) const override {
+    return head_(relu(hidden_(flatten(images, 1))));
+  }
 
  private:
   nn::Linear hidden_, head_;
@@ -22,11 +24,14 @@ class Wide : public Model {
 }  // namespace
 
 int main(int argc, char** argv) {
-  register_model("wide", [](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
-    nn::OptionReader options(config, "wide");
-    int64_t width = options.integer("width", 512);
-    options.finish();
-    return std::make_unique<Wide>(task, width);
-  }, "one wide hidden layer");
+  register_model(
+      "wide",
+      [](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
+        nn::OptionReader options(config, "wide");
+        int64_t width = options.integer("width", 512);
+        options.finish();
+        return std::make_unique<Wide>(task, width);
+      },
+      "one wide hidden layer");
   return weft::main(argc, argv);
 }

@@ -1,11 +1,11 @@
 // The one header of the library. Including it registers the backends that this build has.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <ranges>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "weft/data/addition.h"
 #include "weft/data/images.h"
@@ -19,7 +19,8 @@
 
 namespace weft {
 
-// The program, with every verb and with the models that were registered before. Returns the exit code:
+// The program, with every verb and with the models that were registered before. Returns the exit
+// code:
 //   int main(int argc, char** argv) { return weft::main(argc, argv); }
 int main(int argc, char** argv);
 

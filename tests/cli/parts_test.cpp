@@ -11,7 +11,8 @@ using namespace weft::cli;
 using Strings = std::vector<std::string>;
 
 TEST_CASE("recipe flags are taken out of the arguments, wherever they stand") {
-  Strings arguments = {"train", "--optimizer.lr", "0.1", "r.yaml", "--train.steps=5", "--data.reversed", "--json"};
+  Strings arguments = {"train",           "--optimizer.lr",  "0.1",   "r.yaml",
+                       "--train.steps=5", "--data.reversed", "--json"};
   RecipeFlags flags = take_recipe_flags(arguments);
   CHECK(arguments == Strings{"train", "r.yaml", "--json"});
   REQUIRE(flags.size() == 3);
@@ -40,7 +41,8 @@ TEST_CASE("values may be negative, hold dots and equal signs, or come after --")
 }
 
 TEST_CASE("a flag for one of two exclusive keys unsets the other") {
-  auto recipe = train::Recipe::parse("train: {epochs: 3}\nmodel: {name: mlp}\ndata: {dataset: mnist}\n", "r");
+  auto recipe =
+      train::Recipe::parse("train: {epochs: 3}\nmodel: {name: mlp}\ndata: {dataset: mnist}\n", "r");
   apply_flags(recipe, {{"--steps", "train.steps", "7"}});
   CHECK(recipe.integer("train.steps") == 7);
   CHECK_FALSE(recipe.has("train.epochs"));
@@ -51,7 +53,8 @@ TEST_CASE("a flag for one of two exclusive keys unsets the other") {
 
 TEST_CASE("words are taken as they are, whatever YAML would make of them") {
   train::Recipe recipe;
-  for (std::string path : {"a: b", "*.txt", "#1", "12", "[x]", "say \"hi\"", "back\\slash", "- a"}) {
+  for (std::string path :
+       {"a: b", "*.txt", "#1", "12", "[x]", "say \"hi\"", "back\\slash", "- a"}) {
     apply_flags(recipe, {{"--data.path", "data.path", path}});
     CHECK(recipe.text("data.path") == path);
   }

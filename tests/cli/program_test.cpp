@@ -1,13 +1,14 @@
 // The program as a user meets it: help, version, lists, recipes, runs.
-#include <doctest/doctest.h>
+#include "tests/support/program.h"
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/program.h"
 #include "weft/base/env.h"
 #include "weft/train/recipe.h"
 
@@ -15,10 +16,27 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-const std::vector<std::vector<std::string>> verbs = {
-    {"plan"}, {"train"}, {"eval"}, {"generate"}, {"runs"}, {"runs", "ls"}, {"runs", "show"}, {"runs", "compare"},
-    {"ckpt"}, {"ckpt", "ls"}, {"ckpt", "inspect"}, {"ckpt", "verify"}, {"init"}, {"list"}, {"config"},
-    {"config", "print"}, {"config", "schema"}, {"config", "reference"}, {"bench"}, {"devices"}, {"doctor"}};
+const std::vector<std::vector<std::string>> verbs = {{"plan"},
+                                                     {"train"},
+                                                     {"eval"},
+                                                     {"generate"},
+                                                     {"runs"},
+                                                     {"runs", "ls"},
+                                                     {"runs", "show"},
+                                                     {"runs", "compare"},
+                                                     {"ckpt"},
+                                                     {"ckpt", "ls"},
+                                                     {"ckpt", "inspect"},
+                                                     {"ckpt", "verify"},
+                                                     {"init"},
+                                                     {"list"},
+                                                     {"config"},
+                                                     {"config", "print"},
+                                                     {"config", "schema"},
+                                                     {"config", "reference"},
+                                                     {"bench"},
+                                                     {"devices"},
+                                                     {"doctor"}};
 
 json json_of(const Outcome& outcome) {
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
@@ -26,7 +44,8 @@ json json_of(const Outcome& outcome) {
 }
 
 const std::string tiny =
-    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}}\n"
+    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+    "num_attention_heads: 2}}\n"
     "data: {dataset: addition, digits: 1}\ntrain: {steps: 4, global_batch_size: 4}\n"
     "eval: {batch_size: 4}\nlog: {every: 1}\n";
 }  // namespace
@@ -37,7 +56,8 @@ TEST_CASE("the version is one line, and costs next to nothing") {
   for (int i = 0; i < 5; ++i) {
     auto start = std::chrono::steady_clock::now();
     Outcome outcome = place.weft({"--version"});
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     CHECK(outcome.code == 0);
     CHECK(outcome.out.starts_with("weft 0."));
     CHECK(outcome.out.find('\n') + 1 == outcome.out.size());
@@ -125,7 +145,8 @@ TEST_CASE("docs/recipe.md is what config reference prints") {
   const char* source = std::getenv("SRC");
   std::ifstream page((source != nullptr ? std::string(source) : ".") + "/docs/recipe.md");
   std::string written((std::istreambuf_iterator<char>(page)), {});
-  CHECK(place.weft({"config", "reference"}).out == written);  // else: weft config reference > docs/recipe.md
+  CHECK(place.weft({"config", "reference"}).out ==
+        written);  // else: weft config reference > docs/recipe.md
   json schema = json_of(place.weft({"config", "schema"}));
   CHECK(schema["properties"]["optimizer"]["properties"]["lr"]["type"] == "number");
 }
@@ -149,7 +170,8 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   CHECK(trained["step"] == 4);
   CHECK(trained["run"] == "runs/tiny");
   CHECK(trained["exit_code"] == 0);
-  json other = json_of(place.weft({"fit", "tiny.yaml", "--name", "other", "--lr", "1e-2", "--seed", "7", "--json"}));
+  json other = json_of(
+      place.weft({"fit", "tiny.yaml", "--name", "other", "--lr", "1e-2", "--seed", "7", "--json"}));
   CHECK(other["loss"] != trained["loss"]);
 
   json runs = json_of(place.weft({"runs", "ls", "--json"}));
@@ -171,7 +193,10 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   json asked = json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
                                    "--temperature", "0", "--json"}));
   CHECK(asked["text"].get<std::string>().size() == 3);
-  std::string written = place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3", "--temperature", "0"}).out;
+  std::string written = place
+                            .weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
+                                   "--temperature", "0"})
+                            .out;
   CHECK(written == "1+2=" + asked["text"].get<std::string>() + "\n");
 
   json checkpoints = json_of(place.weft({"ckpt", "ls", "tiny", "--json"}));
@@ -185,7 +210,8 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
 TEST_CASE("a bench prints the line that comparisons read") {
   Workplace place;
   json line = json_of(place.weft({"bench", "mlp", "--steps", "3", "--batch", "8", "--json"}));
-  for (const char* key : {"median_ms", "best_ms", "items_per_s", "first_step_done_s", "peak_rss_gb", "loss"}) {
+  for (const char* key :
+       {"median_ms", "best_ms", "items_per_s", "first_step_done_s", "peak_rss_gb", "loss"}) {
     CAPTURE(key);
     CHECK(line[key].get<double>() > 0);
   }

@@ -7,16 +7,20 @@
 using namespace weft::test;
 
 namespace {
-const std::string images = "data: {format: idx, path: images}\ntrain: {steps: 2}\nmodel: {name: mlp}\n";
-const std::string text = "data: {format: text, path: input.txt, seq_len: 16}\ntrain: {steps: 2}\nmodel: {name: gpt}\n";
+const std::string images =
+    "data: {format: idx, path: images}\ntrain: {steps: 2}\nmodel: {name: mlp}\n";
+const std::string text =
+    "data: {format: text, path: input.txt, seq_len: 16}\ntrain: {steps: 2}\nmodel: {name: gpt}\n";
 constexpr int data_code = 4;
 }  // namespace
 
 TEST_CASE("data sets that are not there say where they were looked for") {
   Workplace place;
   place.write("r.yaml", "data: {dataset: mnist}\ntrain: {steps: 2}\nmodel: {name: mlp}\n");
-  CHECK(fails_with(place.weft({"plan", "r.yaml"}, {{"WEFT_DATA_DIR", "/nowhere"}}), data_code, "/nowhere/mnist") == "");
-  CHECK(fails_with(place.weft({"plan", "r.yaml", "--data.path", "elsewhere"}), data_code, "elsewhere") == "");
+  CHECK(fails_with(place.weft({"plan", "r.yaml"}, {{"WEFT_DATA_DIR", "/nowhere"}}), data_code,
+                   "/nowhere/mnist") == "");
+  CHECK(fails_with(place.weft({"plan", "r.yaml", "--data.path", "elsewhere"}), data_code,
+                   "elsewhere") == "");
   place.write("t.yaml", text);
   CHECK(fails_with(place.weft({"plan", "t.yaml"}), data_code, "input.txt") == "");
 }
@@ -25,7 +29,8 @@ TEST_CASE("broken image files are refused by name") {
   struct Mistake {
     std::string file, contents, message;
   };
-  std::string whole = idx_images(64, 28), labels = idx_labels(64, 10), wrong_magic = whole, huge = whole;
+  std::string whole = idx_images(64, 28), labels = idx_labels(64, 10), wrong_magic = whole,
+              huge = whole;
   wrong_magic[2] = 0x77;
   huge[4] = 0x7f;  // two billion images
   std::string high_label = labels;
@@ -35,7 +40,8 @@ TEST_CASE("broken image files are refused by name") {
       {"train-images-idx3-ubyte", wrong_magic, "train-images-idx3-ubyte"},
       {"train-images-idx3-ubyte", huge, "train-images-idx3-ubyte"},
       {"train-images-idx3-ubyte", "", "train-images-idx3-ubyte"},
-      {"t10k-images-idx3-ubyte", idx_images(64, 20), "[data] training images are [1, 28, 28], those for evaluation [1, 20, 20]."},
+      {"t10k-images-idx3-ubyte", idx_images(64, 20),
+       "[data] training images are [1, 28, 28], those for evaluation [1, 20, 20]."},
       {"train-labels-idx1-ubyte", idx_labels(63, 10), "63"},
       {"train-labels-idx1-ubyte", labels.substr(0, 4), "train-labels-idx1-ubyte"},
   };
@@ -50,8 +56,10 @@ TEST_CASE("broken image files are refused by name") {
 
 TEST_CASE("broken CIFAR files are refused by name") {
   Workplace place;
-  place.write("r.yaml", "data: {format: cifar, path: cifar}\ntrain: {steps: 2}\nmodel: {name: mlp}\n");
-  for (const char* name : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
+  place.write("r.yaml",
+              "data: {format: cifar, path: cifar}\ntrain: {steps: 2}\nmodel: {name: mlp}\n");
+  for (const char* name : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4",
+                           "data_batch_5", "test_batch"})
     place.write(std::string("cifar/") + name + ".bin", std::string(2 * 3073, '\1'));
   CHECK(place.weft({"plan", "r.yaml", "--batch", "2"}).code == 0);
   place.write("cifar/data_batch_3.bin", std::string(3072, '\1'));
@@ -63,7 +71,8 @@ TEST_CASE("broken CIFAR files are refused by name") {
 TEST_CASE("broken texts are refused by name") {
   Workplace place;
   place.write("t.yaml", text);
-  place.write("input.txt", "abc \xff\xfe def, and on for a while so that it is long enough for a window");
+  place.write("input.txt",
+              "abc \xff\xfe def, and on for a while so that it is long enough for a window");
   CHECK(fails_with(place.weft({"plan", "t.yaml"}), data_code, "input.txt") == "");
   place.write("input.txt", "");
   CHECK(fails_with(place.weft({"plan", "t.yaml"}), data_code, "input.txt") == "");

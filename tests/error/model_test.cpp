@@ -20,19 +20,23 @@ TEST_CASE("a model that cannot be is refused with the option and its limit") {
       {"{name: resnet, config: {depth: 21}}", "[resnet] depth must be 6 n + 2"},
       {"{layers: [flatten, {linear: {out_features: 7}}]}",
        "[layers] the last layer must yield [1, 10] for one sample of 10 classes. Got [1, 7]."},
-      {"{layers: [flatten, {linera: {out_features: 10}}]}", "[layers[1]] unknown layer \"linera\". Known: linear"},
+      {"{layers: [flatten, {linera: {out_features: 10}}]}",
+       "[layers[1]] unknown layer \"linera\". Known: linear"},
       {"{layers: [flatten, {linear: {out_feature: 10}}]}", "layers[1].linear"},
       {"{layers: [flatten, linear]}", "layers[1].linear"},
       {"{layers: [flatten, {linear: {out_features: many}}]}", "layers[1].linear"},
       {"{layers: [flatten, {conv2d: {out_channels: 4, kernel_size: 3}}]}", "layers[1].conv2d"},
-      {"{layers: [{conv2d: {out_channels: 4, kernel_size: 99}}, flatten, {linear: {out_features: 10}}]}", "conv"},
+      {"{layers: [{conv2d: {out_channels: 4, kernel_size: 99}}, flatten, {linear: {out_features: "
+       "10}}]}",
+       "conv"},
       {"{layers: [{conv2d: {out_channels: 4, kernel_size: 3, groups: 3}}]}", "groups must divide"},
       {"{layers: []}", "[layers]"},
   };
   Workplace place;
   write_images(place, "images", 64, 28, 10);
   for (const Mistake& mistake : mistakes) {
-    place.write("wrong.yaml", "data: {format: idx, path: images}\ntrain: {steps: 2}\nmodel: " + mistake.model + "\n");
+    place.write("wrong.yaml", "data: {format: idx, path: images}\ntrain: {steps: 2}\nmodel: " +
+                                  mistake.model + "\n");
     CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), 2, mistake.message) == "");
   }
 }

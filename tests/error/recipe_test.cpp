@@ -15,11 +15,13 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
   };
   const std::vector<Mistake> mistakes = {
       {"optimiser: {lr: 1}\n", "wrong.yaml:1: optimiser is no recipe key."},
-      {"seed: 1\noptimizer:\n  lrr: 1\n", "wrong.yaml:3: optimizer.lrr is no recipe key. Did you mean optimizer.lr?"},
+      {"seed: 1\noptimizer:\n  lrr: 1\n",
+       "wrong.yaml:3: optimizer.lrr is no recipe key. Did you mean optimizer.lr?"},
       {"optimizer: {lr: fast}\n", "wrong.yaml:1: optimizer.lr must be a number. Got 'fast'."},
       {"optimizer: {lr: -1}\n", "wrong.yaml:1: optimizer.lr must be in 0 .. 100. Got '-1'."},
       {"optimizer: {lr: [1]}\n", "optimizer.lr must be a number. Got a list."},
-      {"optimizer: {name: adamm}\n", "optimizer.name must be one of adamw, adam, sgd. Got 'adamm'."},
+      {"optimizer: {name: adamm}\n",
+       "optimizer.name must be one of adamw, adam, sgd. Got 'adamm'."},
       {"train: {steps: 0}\n", "train.steps must be in 1 .. 9e+15. Got '0'."},
       {"train: {steps: 1.5}\n", "train.steps must be a whole number. Got '1.5'."},
       {"train: {precision: int3}\n", "train.precision must be one of"},
@@ -30,20 +32,25 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"train: {steps: 5\n", "not YAML"},
       {"a: &b 1\nc: *b\n", "recipes have no anchors and aliases"},
       {"", "exactly one of model.name and model.layers must be set."},
-      {"model: {name: gpt, layers: [relu]}\n", "exactly one of model.name and model.layers must be set."},
+      {"model: {name: gpt, layers: [relu]}\n",
+       "exactly one of model.name and model.layers must be set."},
       {"model: {name: gpt}\n", "exactly one of data.dataset and data.format must be set."},
       {"model: {name: gpt}\ndata: {format: text}\n", "data.format needs data.path."},
-      {"model: {name: gpt}\ndata: {dataset: addition}\n", "exactly one of train.epochs and train.steps must be set."},
+      {"model: {name: gpt}\ndata: {dataset: addition}\n",
+       "exactly one of train.epochs and train.steps must be set."},
       {sums + "name: ../up\n", "name is a folder's name"},
       {sums + "task: classification\n", "task is causal_lm with these data. Got classification."},
       {sums + "eval: {every: often}\n", "eval.every must be 'epoch' or a number of steps"},
-      {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: 10, micro_batch_size: 3}\n",
+      {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: 10, "
+       "micro_batch_size: 3}\n",
        "train.micro_batch_size must divide train.global_batch_size. Got 3 and 10."},
       {sums + "optimizer: {betas: [0.9]}\n", "optimizer.betas has two numbers. Got 1."},
       {sums + "optimizer: {name: adamw, momentum: 0.9}\n", "adamw has no momentum."},
-      {"model: {name: gpt}\ndata: {dataset: addition, transforms: [random_crop]}\ntrain: {steps: 5}\n",
+      {"model: {name: gpt}\ndata: {dataset: addition, transforms: [random_crop]}\ntrain: {steps: "
+       "5}\n",
        "data.transforms are for images."},
-      {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: 10000000}\n",
+      {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: "
+       "10000000}\n",
        "train.global_batch_size is at most the 100000 samples of an epoch."},
   };
   Workplace place;
@@ -60,13 +67,18 @@ TEST_CASE("a mistake in a flag or a variable names it") {
     flags.insert(flags.begin(), {"plan", "sums.yaml"});
     return place.weft(flags, environment);
   };
-  CHECK(fails_with(plan({"--optimizer.lr", "fast"}), 2, "--optimizer.lr: optimizer.lr must be a number. Got 'fast'.") == "");
+  CHECK(fails_with(plan({"--optimizer.lr", "fast"}), 2,
+                   "--optimizer.lr: optimizer.lr must be a number. Got 'fast'.") == "");
   CHECK(fails_with(plan({"--optimizer.lr"}), 2, "--optimizer.lr needs a value.") == "");
   CHECK(fails_with(plan({"--optimizer.rate", "1"}), 2, "optimizer.rate is no recipe key.") == "");
-  CHECK(fails_with(plan({"--lr", "fast"}), 2, "--lr: optimizer.lr must be a number. Got 'fast'.") == "");
+  CHECK(fails_with(plan({"--lr", "fast"}), 2, "--lr: optimizer.lr must be a number. Got 'fast'.") ==
+        "");
   CHECK(fails_with(plan({"--device", "gpu"}), 2, "--device: train.device must be one of") == "");
   CHECK(fails_with(plan({"--no-optimizer.lr"}), 2, "optimizer.lr is not true or false.") == "");
-  CHECK(fails_with(plan({"--steps", "5", "--epochs", "5"}), 2, "exactly one of train.epochs and train.steps") == "");
-  CHECK(fails_with(plan({}, {{"WEFT__OPTIMIZER__LR", "fast"}}), 2, "WEFT__OPTIMIZER__LR: optimizer.lr must be a number.") == "");
-  CHECK(fails_with(plan({}, {{"WEFT__OPTIMIZER__RATE", "1"}}), 2, "optimizer.rate is no recipe key.") == "");
+  CHECK(fails_with(plan({"--steps", "5", "--epochs", "5"}), 2,
+                   "exactly one of train.epochs and train.steps") == "");
+  CHECK(fails_with(plan({}, {{"WEFT__OPTIMIZER__LR", "fast"}}), 2,
+                   "WEFT__OPTIMIZER__LR: optimizer.lr must be a number.") == "");
+  CHECK(fails_with(plan({}, {{"WEFT__OPTIMIZER__RATE", "1"}}), 2,
+                   "optimizer.rate is no recipe key.") == "");
 }

@@ -1,7 +1,7 @@
 // Runs and checkpoints that cannot be used.
-#include <doctest/doctest.h>
-
 #include <filesystem>
+
+#include <doctest/doctest.h>
 
 #include "tests/support/program.h"
 
@@ -15,7 +15,8 @@ constexpr int usage = 2, checkpoint = 5, failed = 1, data_code = 4;
 struct TinyRun : Workplace {
   TinyRun() {
     write("tiny.yaml",
-          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}}\n"
+          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+          "num_attention_heads: 2}}\n"
           "data: {dataset: addition, digits: 1}\ntrain: {steps: 2, global_batch_size: 4}\n"
           "eval: {batch_size: 4}\ncheckpoint: {every: 1}\n");
     Outcome outcome = weft({"train", "tiny.yaml", "--json"});
@@ -30,7 +31,8 @@ TEST_CASE("a run does not overwrite another") {
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}), usage, "runs/tiny") == "");
   CHECK(place.read("runs/tiny/log.jsonl") == log);
   CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--json"}).code == 0);
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--resume"}), usage, "--overwrite") == "");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--resume"}), usage,
+                   "--overwrite") == "");
 }
 
 TEST_CASE("a folder for runs that cannot be written is named") {
@@ -41,9 +43,12 @@ TEST_CASE("a folder for runs that cannot be written is named") {
 
 TEST_CASE("checkpoints that are missing or of another model are refused") {
   TinyRun place;
-  CHECK(fails_with(place.weft({"eval", "nothing"}), checkpoint, "no checkpoint under nothing") == "");
-  CHECK(fails_with(place.weft({"ckpt", "verify", "nothing"}), checkpoint, "no checkpoint under nothing") == "");
-  CHECK(fails_with(place.weft({"eval", "tiny", "--model.config", "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
+  CHECK(fails_with(place.weft({"eval", "nothing"}), checkpoint, "no checkpoint under nothing") ==
+        "");
+  CHECK(fails_with(place.weft({"ckpt", "verify", "nothing"}), checkpoint,
+                   "no checkpoint under nothing") == "");
+  CHECK(fails_with(place.weft({"eval", "tiny", "--model.config",
+                               "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
                    checkpoint, "another model") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4", "--model.config",
                                "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
@@ -52,7 +57,8 @@ TEST_CASE("checkpoints that are missing or of another model are refused") {
 
 TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
   TinyRun place;
-  std::string folder = "runs/tiny/checkpoints/step-00000002/", model = place.read(folder + "model.safetensors");
+  std::string folder = "runs/tiny/checkpoints/step-00000002/",
+              model = place.read(folder + "model.safetensors");
   CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
   std::string flipped = model;
   flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
@@ -63,24 +69,29 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
     CHECK(fails_with(place.weft(arguments), checkpoint, "model.safetensors is damaged") == "");
   }
   place.write(folder + "model.safetensors", model.substr(0, model.size() / 2));
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1="}), checkpoint, "model.safetensors has") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1="}), checkpoint,
+                   "model.safetensors has") == "");
   CHECK(fails_with(place.weft({"ckpt", "inspect", "tiny"}), checkpoint, "model.safetensors") == "");
   fs::remove(place.path(folder + "model.safetensors"));
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}), checkpoint, "is missing") == "");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}), checkpoint,
+                   "is missing") == "");
   place.write(folder + "model.safetensors", model);
   place.write(folder + "MANIFEST.json", "{}");
   CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "MANIFEST.json") == "");
 }
 
-TEST_CASE("text cannot be had from what is no language model, or begin with what it does not know") {
+TEST_CASE(
+    "text cannot be had from what is no language model, or begin with what it does not know") {
   TinyRun place;
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "hello"}), data_code, "") == "");
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage, "a prompt has at least one character.") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
+                   "a prompt has at least one character.") == "");
 }
 
 TEST_CASE("a loss that is not finite ends the run with its own exit code") {
   TinyRun place;
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50", "--optimizer.name", "sgd",
-                               "--lr", "100", "--log.every", "1", "--json"}),
-                   6, "the loss is not finite") == "");
+  CHECK(fails_with(
+            place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50", "--optimizer.name",
+                        "sgd", "--lr", "100", "--log.every", "1", "--json"}),
+            6, "the loss is not finite") == "");
 }

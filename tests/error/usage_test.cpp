@@ -44,7 +44,8 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
 TEST_CASE("a starter recipe does not overwrite a file") {
   Workplace place;
   place.write("image.yaml", "mine");
-  CHECK(fails_with(place.weft({"init", "image"}), 2, "image.yaml exists. Hint: --output FILE") == "");
+  CHECK(fails_with(place.weft({"init", "image"}), 2, "image.yaml exists. Hint: --output FILE") ==
+        "");
   CHECK(place.read("image.yaml") == "mine");
 }
 
@@ -56,6 +57,6 @@ TEST_CASE("output that cannot be written is an error") {
 
 TEST_CASE("an environment variable that is no number is named") {
   Workplace place;
-  CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", "many"}}), 2, "WEFT_THREADS='many' is not a whole number.") ==
-        "");
+  CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", "many"}}), 2,
+                   "WEFT_THREADS='many' is not a whole number.") == "");
 }

@@ -6,15 +6,21 @@ using namespace weft;
 
 namespace {
 const std::string valid[] = {
-    "name: a\nmodel: {name: gpt, config: {hidden_size: 64, bias: false}}\ndata: {dataset: addition}\n"
+    "name: a\nmodel: {name: gpt, config: {hidden_size: 64, bias: false}}\ndata: {dataset: "
+    "addition}\n"
     "train:\n  steps: 10\n  grad_clip: 1.0\n",
-    "model:\n  layers:\n    - conv2d: {out_channels: 32, kernel_size: [3, 3]}\n    - relu\n    - flatten\n"
-    "    - linear: {out_features: 10}\ndata: {dataset: mnist, transforms: [{random_crop: {padding: 4}}]}\n",
-    "optimizer: {name: sgd, lr: 1.0e-3, betas: [0.9, 0.99], nesterov: true}\neval: {every: epoch}\n# end\n",
-    "data: {format: text, path: \"a b\", val_split: 0.1}\nscheduler: {name: cosine, warmup_ratio: .5}\n"};
+    "model:\n  layers:\n    - conv2d: {out_channels: 32, kernel_size: [3, 3]}\n    - relu\n    - "
+    "flatten\n"
+    "    - linear: {out_features: 10}\ndata: {dataset: mnist, transforms: [{random_crop: {padding: "
+    "4}}]}\n",
+    "optimizer: {name: sgd, lr: 1.0e-3, betas: [0.9, 0.99], nesterov: true}\neval: {every: "
+    "epoch}\n# end\n",
+    "data: {format: text, path: \"a b\", val_split: 0.1}\nscheduler: {name: cosine, warmup_ratio: "
+    ".5}\n"};
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
   return fuzz::mutate(valid, data, size, max_size, seed);
 }
 
@@ -29,7 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect_value_or_error(ErrorKind::usage, [&] {
     train::Recipe recipe;
     size_t equals = text.find('=');
-    if (equals != std::string::npos) recipe.set(text.substr(0, equals), text.substr(equals + 1), "flag");
+    if (equals != std::string::npos)
+      recipe.set(text.substr(0, equals), text.substr(equals + 1), "flag");
     recipe.set("model.layers", text, "flag");
   });
   return 0;

@@ -1,13 +1,12 @@
 #include "tests/support/program.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -39,9 +38,11 @@ void Workplace::write(const std::string& name, const std::string& text) const {
 }
 std::string Workplace::read(const std::string& name) const { return contents(path(name)); }
 
-Outcome Workplace::weft(const std::vector<std::string>& arguments, const Environment& environment) const {
+Outcome Workplace::weft(const std::vector<std::string>& arguments,
+                        const Environment& environment) const {
   const char* program = std::getenv("WEFT");
-  if (program == nullptr || *program == '\0') throw std::runtime_error("set WEFT to the program under test");
+  if (program == nullptr || *program == '\0')
+    throw std::runtime_error("set WEFT to the program under test");
   Outcome outcome{.command = "weft"};
   std::vector<char*> argv = {const_cast<char*>(program)};
   for (const std::string& argument : arguments) {
@@ -71,7 +72,8 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments, const Environ
 std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
   std::string wrong;
   if (outcome.code != code)
-    wrong += "exit code " + std::to_string(outcome.code) + " instead of " + std::to_string(code) + "; ";
+    wrong +=
+        "exit code " + std::to_string(outcome.code) + " instead of " + std::to_string(code) + "; ";
   if (outcome.err.find(message) == std::string::npos) wrong += "no \"" + message + "\" in it; ";
   if (!outcome.err.starts_with("weft: error: ")) wrong += "does not begin with \"weft: error: \"; ";
   if (outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";

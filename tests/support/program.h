@@ -8,9 +8,9 @@
 namespace weft::test {
 
 struct Outcome {
-  int code = -1;          // exit code; 128 + signal where one killed it
+  int code = -1;  // exit code; 128 + signal where one killed it
   std::string out, err;
-  std::string command;    // for messages
+  std::string command;  // for messages
 };
 
 // A folder of its own, in which the program runs; removed at the end.
@@ -27,14 +27,15 @@ class Workplace {
   std::string read(const std::string& name) const;
 
   using Environment = std::map<std::string, std::string>;
-  Outcome weft(const std::vector<std::string>& arguments, const Environment& environment = {}) const;
+  Outcome weft(const std::vector<std::string>& arguments,
+               const Environment& environment = {}) const;
 
  private:
   std::string folder_;
 };
 
-// One line on standard error that holds `message`, nothing internal, and this exit code. Returns what is
-// wrong, "" for nothing.
+// One line on standard error that holds `message`, nothing internal, and this exit code. Returns
+// what is wrong, "" for nothing.
 std::string fails_with(const Outcome& outcome, int code, const std::string& message);
 
 }  // namespace weft::test

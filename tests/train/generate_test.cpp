@@ -1,11 +1,13 @@
 #include "weft/train/generate.h"
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
+#include "weft/train/checkpoint.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -80,4 +82,36 @@ TEST_CASE("text is the same for one seed, ends at the stop, and comes piece by p
   CHECK(error_of([&] { generator.generate("", options); }) ==
         "usage: a prompt has at least one character.");
   CHECK(error_of([&] { generator.generate("x", options); }).starts_with("data: "));
+}
+
+TEST_CASE("a checkpoint of a text model writes without its data, and only in its own vocabulary") {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the cat sat. ";
+  auto recipe = train::Recipe::parse(
+      "model: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: "
+      "2}}\n"
+      "optimizer: {lr: 1.0e-2}\n"
+      "train: {steps: 150, global_batch_size: 8}\n",
+      "test.yaml");
+  recipe.set("data.format", "text", "test");
+  recipe.set("data.seq_len", "16", "test");
+  recipe.set("data.path", folder.file("cat.txt", text), "test");
+  std::string checkpoint = train_in(folder, recipe).checkpoint;
+
+  std::filesystem::remove(folder.file("cat.txt"));
+  train::Experiment experiment =
+      train::make_experiment(train::checkpoint_recipe(checkpoint),
+                             {.initialize = false,
+                              .with_data = false,
+                              .vocabulary = train::checkpoint_vocabulary(checkpoint)});
+  train::load_model(checkpoint, experiment);
+  train::Generator generator(experiment, "cpu");
+  CHECK(generator.generate("the c", {.max_new_tokens = 8, .temperature = 0}) == "at sat. ");
+
+  recipe.set("data.path", folder.file("dog.txt", text + "dog"), "test");
+  train::Experiment other = train::make_experiment(recipe);
+  std::string message = error_of([&] { train::load_model(checkpoint, other); });
+  CHECK(message.starts_with("checkpoint: "));
+  CHECK(message.find("vocab") != std::string::npos);
 }

@@ -1,9 +1,8 @@
 #include "weft/base/buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
+#include <sys/mman.h>
 
 #include "weft/base/error.h"
 

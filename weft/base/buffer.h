@@ -13,10 +13,12 @@ struct Buffer {
   size_t bytes = 0;
   std::shared_ptr<void> owner;  // arenas, files and plain allocations alike
 
-  // Zeroed and aligned. Large ones are mapped with huge pages. Throws Error(failed) when out of memory.
+  // Zeroed and aligned. Large ones are mapped with huge pages. Throws Error(failed) when out of
+  // memory.
   static std::shared_ptr<Buffer> allocate(size_t bytes);
   // A part of `whole`, which it keeps alive.
-  static std::shared_ptr<Buffer> part(const std::shared_ptr<Buffer>& whole, size_t offset, size_t bytes);
+  static std::shared_ptr<Buffer> part(const std::shared_ptr<Buffer>& whole, size_t offset,
+                                      size_t bytes);
 };
 
 }  // namespace weft

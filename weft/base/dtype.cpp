@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 constexpr DTypeInfo infos[dtype_count] = {
-    {"bool", "BOOL", 1, false}, {"u8", "U8", 1, false},   {"i8", "I8", 1, false},
-    {"i16", "I16", 2, false},   {"i32", "I32", 4, false}, {"i64", "I64", 8, false},
+    {"bool", "BOOL", 1, false}, {"u8", "U8", 1, false},    {"i8", "I8", 1, false},
+    {"i16", "I16", 2, false},   {"i32", "I32", 4, false},  {"i64", "I64", 8, false},
     {"f16", "F16", 2, true},    {"bf16", "BF16", 2, true}, {"f32", "F32", 4, true},
     {"f64", "F64", 8, true},
 };
@@ -69,54 +69,94 @@ BFloat16 to_bfloat16(double value) { return {round_to_16(value, 7, -126, 127)}; 
 
 namespace {
 template <class T>
-const T& at(const void* data, int64_t index) { return static_cast<const T*>(data)[index]; }
+const T& at(const void* data, int64_t index) {
+  return static_cast<const T*>(data)[index];
+}
 template <class T>
-T& at(void* data, int64_t index) { return static_cast<T*>(data)[index]; }
+T& at(void* data, int64_t index) {
+  return static_cast<T*>(data)[index];
+}
 }  // namespace
 
 double load(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
-    case DType::boolean: return at<uint8_t>(data, i) != 0;
-    case DType::f16: return to_float(at<Half>(data, i));
-    case DType::bf16: return to_float(at<BFloat16>(data, i));
-    case DType::f32: return at<float>(data, i);
-    case DType::f64: return at<double>(data, i);
-    default: return static_cast<double>(load_int(data, dtype, i));
+    case DType::boolean:
+      return at<uint8_t>(data, i) != 0;
+    case DType::f16:
+      return to_float(at<Half>(data, i));
+    case DType::bf16:
+      return to_float(at<BFloat16>(data, i));
+    case DType::f32:
+      return at<float>(data, i);
+    case DType::f64:
+      return at<double>(data, i);
+    default:
+      return static_cast<double>(load_int(data, dtype, i));
   }
 }
 
 void store(void* data, DType dtype, int64_t i, double value) {
   switch (dtype) {
-    case DType::boolean: at<uint8_t>(data, i) = value != 0; return;
-    case DType::f16: at<Half>(data, i) = to_half(value); return;
-    case DType::bf16: at<BFloat16>(data, i) = to_bfloat16(value); return;
-    case DType::f32: at<float>(data, i) = static_cast<float>(value); return;
-    case DType::f64: at<double>(data, i) = value; return;
-    default: store_int(data, dtype, i, static_cast<int64_t>(value));
+    case DType::boolean:
+      at<uint8_t>(data, i) = value != 0;
+      return;
+    case DType::f16:
+      at<Half>(data, i) = to_half(value);
+      return;
+    case DType::bf16:
+      at<BFloat16>(data, i) = to_bfloat16(value);
+      return;
+    case DType::f32:
+      at<float>(data, i) = static_cast<float>(value);
+      return;
+    case DType::f64:
+      at<double>(data, i) = value;
+      return;
+    default:
+      store_int(data, dtype, i, static_cast<int64_t>(value));
   }
 }
 
 int64_t load_int(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
     case DType::boolean:
-    case DType::u8: return at<uint8_t>(data, i);
-    case DType::i8: return at<int8_t>(data, i);
-    case DType::i16: return at<int16_t>(data, i);
-    case DType::i32: return at<int32_t>(data, i);
-    case DType::i64: return at<int64_t>(data, i);
-    default: return static_cast<int64_t>(load(data, dtype, i));
+    case DType::u8:
+      return at<uint8_t>(data, i);
+    case DType::i8:
+      return at<int8_t>(data, i);
+    case DType::i16:
+      return at<int16_t>(data, i);
+    case DType::i32:
+      return at<int32_t>(data, i);
+    case DType::i64:
+      return at<int64_t>(data, i);
+    default:
+      return static_cast<int64_t>(load(data, dtype, i));
   }
 }
 
 void store_int(void* data, DType dtype, int64_t i, int64_t value) {
   switch (dtype) {
-    case DType::boolean: at<uint8_t>(data, i) = value != 0; return;
-    case DType::u8: at<uint8_t>(data, i) = static_cast<uint8_t>(value); return;
-    case DType::i8: at<int8_t>(data, i) = static_cast<int8_t>(value); return;
-    case DType::i16: at<int16_t>(data, i) = static_cast<int16_t>(value); return;
-    case DType::i32: at<int32_t>(data, i) = static_cast<int32_t>(value); return;
-    case DType::i64: at<int64_t>(data, i) = value; return;
-    default: store(data, dtype, i, static_cast<double>(value));
+    case DType::boolean:
+      at<uint8_t>(data, i) = value != 0;
+      return;
+    case DType::u8:
+      at<uint8_t>(data, i) = static_cast<uint8_t>(value);
+      return;
+    case DType::i8:
+      at<int8_t>(data, i) = static_cast<int8_t>(value);
+      return;
+    case DType::i16:
+      at<int16_t>(data, i) = static_cast<int16_t>(value);
+      return;
+    case DType::i32:
+      at<int32_t>(data, i) = static_cast<int32_t>(value);
+      return;
+    case DType::i64:
+      at<int64_t>(data, i) = value;
+      return;
+    default:
+      store(data, dtype, i, static_cast<double>(value));
   }
 }
 }  // namespace weft

@@ -18,8 +18,8 @@ std::span<const EnvVariable> env_registry();
 std::optional<std::string> env(std::string_view name);
 int env_int(std::string_view name, int otherwise);  // throws Error(usage) if it is not a number
 
-int debug_level();               // WEFT_DEBUG, 0 to 6
-std::string cache_directory();   // WEFT_CACHE_DIR, else $XDG_CACHE_HOME/weft, else ~/.cache/weft
-std::string data_directory();    // WEFT_DATA_DIR, else ../shared/data
+int debug_level();              // WEFT_DEBUG, 0 to 6
+std::string cache_directory();  // WEFT_CACHE_DIR, else $XDG_CACHE_HOME/weft, else ~/.cache/weft
+std::string data_directory();   // WEFT_DATA_DIR, else ../shared/data
 
 }  // namespace weft

@@ -1,16 +1,17 @@
 // Errors: what went wrong, in one line that a user can act on, and the exit code it maps to.
 //
-//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);   a user's mistake: Error(usage)
-//   WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");   ours: throws InternalError
-//   throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}, expected 0x00000803.", path, m);
+//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);   a user's mistake:
+//   Error(usage) WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");   ours:
+//   throws InternalError throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}, expected
+//   0x00000803.", path, m);
 #pragma once
-
-#include <fmt/core.h>
 
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/core.h>
 
 namespace weft {
 
@@ -61,14 +62,14 @@ void set_current_user_location(UserLocation where);
 
 }  // namespace weft
 
-#define WEFT_CHECK(condition, ...)                                       \
-  do {                                                                   \
+#define WEFT_CHECK(condition, ...)                                                \
+  do {                                                                            \
     if (!(condition)) ::weft::detail::throw_user_error(fmt::format(__VA_ARGS__)); \
   } while (false)
 
-#define WEFT_ASSERT(condition, ...)                                                       \
-  do {                                                                                    \
-    if (!(condition))                                                                     \
-      ::weft::detail::throw_internal_error(#condition, fmt::format(__VA_ARGS__),          \
-                                           std::source_location::current());              \
+#define WEFT_ASSERT(condition, ...)                                              \
+  do {                                                                           \
+    if (!(condition))                                                            \
+      ::weft::detail::throw_internal_error(#condition, fmt::format(__VA_ARGS__), \
+                                           std::source_location::current());     \
   } while (false)

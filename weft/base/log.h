@@ -1,10 +1,10 @@
 // Messages to standard error. Level `note` speaks always; `debug(n)` from WEFT_DEBUG=n upwards.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <string_view>
 #include <utility>
+
+#include <fmt/core.h>
 
 #include "weft/base/env.h"
 

@@ -1,10 +1,9 @@
 #include "weft/base/parallel.h"
 
-#include <omp.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
+#include <omp.h>
+#include <sched.h>
 
 #include "weft/base/env.h"
 

@@ -39,8 +39,8 @@ class Dims {
 using Shape = Dims;
 
 int64_t element_count(const Shape& shape);
-Dims row_major_strides(const Shape& shape);      // in elements
-std::string to_string(const Dims& dims);         // "[2, 3, 4]"
+Dims row_major_strides(const Shape& shape);  // in elements
+std::string to_string(const Dims& dims);     // "[2, 3, 4]"
 // Axis in [0, rank), counting negative ones from the end; throws naming `op`.
 int normalize_axis(int64_t axis, int rank, const char* op);
 

@@ -70,10 +70,12 @@ class HelpFormatter : public CLI::FormatterBase {
 
   std::string make_help(const CLI::App* verb, std::string, CLI::AppFormatMode) const override {
     std::string text = verb->get_description() + "\n\n" + heading("Usage") + "  " +
-                       usage_text(*verb) + (recipe_keys_ ? " [--section.key VALUE ...]" : "") + "\n\n" + positionals_text(*verb) + verbs_text(*verb) +
+                       usage_text(*verb) + (recipe_keys_ ? " [--section.key VALUE ...]" : "") +
+                       "\n\n" + positionals_text(*verb) + verbs_text(*verb) +
                        options_text(*verb, recipe_keys_);
     std::string examples = verb->get_footer();
-    for (size_t end = examples.find('\n'); end != std::string::npos; end = examples.find('\n', end + 1))
+    for (size_t end = examples.find('\n'); end != std::string::npos;
+         end = examples.find('\n', end + 1))
       examples.insert(end + 1, "  ");
     if (!examples.empty()) text += "\n" + heading("Examples") + "  " + examples + "\n";
     return text;

@@ -1,16 +1,16 @@
 #include "weft/cli/peaks.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
 
 #include "weft/base/env.h"
 #include "weft/base/log.h"
@@ -45,7 +45,8 @@ std::optional<Kept> kept() {
   std::istringstream file(io::read_file(cache_file(), 4096));
   Kept result;
   std::string load, machine;
-  file >> result.peaks.f32 >> result.peaks.f64 >> result.peaks.bf16 >> result.peaks.bandwidth >> load;
+  file >> result.peaks.f32 >> result.peaks.f64 >> result.peaks.bf16 >> result.peaks.bandwidth >>
+      load;
   std::getline(file >> std::ws, machine);
   if (!file || machine != machine_text()) return std::nullopt;
   result.busy = load == "busy";
@@ -62,9 +63,9 @@ cpu::Peaks keep(cpu::Peaks peaks) {
   std::error_code ignored;
   fs::create_directories(cache_directory(), ignored);
   try {
-    io::write_file_atomically(cache_file(),
-                              fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16,
-                                          peaks.bandwidth, is_busy() ? "busy" : "quiet", machine_text()));
+    io::write_file_atomically(
+        cache_file(), fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16,
+                                  peaks.bandwidth, is_busy() ? "busy" : "quiet", machine_text()));
   } catch (const Error& error) {
     log::debug(1, "the peaks of this machine are not kept: {}", error.what());
   }

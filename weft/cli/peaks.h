@@ -6,9 +6,9 @@
 
 namespace weft::cli {
 
-// Peaks on thread_count() threads: from the cache, else measured by another process of this program, so
-// that this one neither grows nor starts threads. What a busy machine gave is measured again after some
-// minutes; the best that was seen holds. Zeros where there is no cache.
+// Peaks on thread_count() threads: from the cache, else measured by another process of this
+// program, so that this one neither grows nor starts threads. What a busy machine gave is measured
+// again after some minutes; the best that was seen holds. Zeros where there is no cache.
 cpu::Peaks machine_peaks();
 // Measures here and now, for about a second, and keeps the result.
 cpu::Peaks measure_machine_peaks();

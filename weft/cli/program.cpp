@@ -1,10 +1,10 @@
 // weft::main: parses the command line, runs the verb, and turns whatever went wrong into one line.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"

@@ -78,11 +78,16 @@ RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
     bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
     if (negated && key != nullptr && !truth)
       throw Error(ErrorKind::usage, "{}: {} is not true or false.", flag.flag, flag.path);
-    if (equals != std::string::npos) flag.value = argument.substr(equals + 1);
-    else if (negated) flag.value = "false";
-    else if (truth && !(value_follows && is_truth(arguments[i + 1]))) flag.value = "true";
-    else if (value_follows) flag.value = arguments[++i];
-    else if (key != nullptr) throw Error(ErrorKind::usage, "{} needs a value.", flag.flag);
+    if (equals != std::string::npos)
+      flag.value = argument.substr(equals + 1);
+    else if (negated)
+      flag.value = "false";
+    else if (truth && !(value_follows && is_truth(arguments[i + 1])))
+      flag.value = "true";
+    else if (value_follows)
+      flag.value = arguments[++i];
+    else if (key != nullptr)
+      throw Error(ErrorKind::usage, "{} needs a value.", flag.flag);
     flags.push_back(std::move(flag));
   }
   arguments = std::move(rest);
@@ -127,8 +132,7 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
 }
 
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
-  train::Recipe recipe =
-      name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
+  train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
   recipe.apply_environment();
   apply_flags(recipe, flags);
   return recipe;

@@ -21,8 +21,8 @@ struct ShortFlag {
 };
 std::span<const ShortFlag> short_flags();  // "--lr" for "optimizer.lr"
 
-// Takes the flags with a dot in their name out of the arguments. Throws Error(usage) for an unknown key
-// or a missing value.
+// Takes the flags with a dot in their name out of the arguments. Throws Error(usage) for an unknown
+// key or a missing value.
 RecipeFlags take_recipe_flags(std::vector<std::string>& arguments);
 
 // A recipe by its path, or by its name among ./recipes and those that were installed.

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
@@ -61,8 +62,7 @@ const LoggedEvaluation* RunLog::best() const {
 RunLog read_run(const std::string& folder) {
   RunLog run{.name = fs::path(folder).filename().string(), .folder = folder};
   std::string log = (fs::path(folder) / "log.jsonl").string();
-  if (!fs::exists(log))
-    throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
+  if (!fs::exists(log)) throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
   read_plan((fs::path(folder) / "plan.json").string(), run);
   std::istringstream lines(io::read_file(log, largest_log));
   for (std::string text; std::getline(lines, text);) {
@@ -90,7 +90,8 @@ std::map<std::string, std::string> recipe_values(const RunLog& run) {
   std::map<std::string, std::string> values;
   std::string section;
   // Recipe::to_yaml writes a line per key, sections without indentation.
-  std::istringstream lines(train::Recipe::load((fs::path(run.folder) / "recipe.yaml").string()).to_yaml());
+  std::istringstream lines(
+      train::Recipe::load((fs::path(run.folder) / "recipe.yaml").string()).to_yaml());
   for (std::string text; std::getline(lines, text);) {
     size_t begin = text.find_first_not_of(' '), colon = text.find(':');
     if (begin == std::string::npos || colon == std::string::npos) continue;

@@ -16,14 +16,14 @@ struct LoggedEvaluation {
 
 struct RunLog {
   std::string name, folder, model;
-  int64_t step = 0, steps = 0;          // done; of how many (0: unknown)
+  int64_t step = 0, steps = 0;  // done; of how many (0: unknown)
   double parameters = 0;
-  std::vector<double> losses;           // of every logged step
-  std::optional<double> rate;           // of the last line, in `unit`
-  std::string unit;                     // "img/s"
+  std::vector<double> losses;  // of every logged step
+  std::optional<double> rate;  // of the last line, in `unit`
+  std::string unit;            // "img/s"
   std::vector<LoggedEvaluation> evaluations;
-  bool closed = false;                  // it ran to its end
-  double seconds = 0;                   // of the closed run
+  bool closed = false;  // it ran to its end
+  double seconds = 0;   // of the closed run
   double step_seconds = 0, planned_step_seconds = 0;
   double process_peak = 0, planned_bytes = 0;
 

@@ -44,7 +44,8 @@ log:
   every: 50
 )";
 
-constexpr std::string_view text = R"(# Learns to write like a text file, one character after the other. Plan it first:  weft plan text.yaml
+constexpr std::string_view text =
+    R"(# Learns to write like a text file, one character after the other. Plan it first:  weft plan text.yaml
 # Then train:   weft train text.yaml
 # And write:    weft generate text --prompt 'The '
 # Every key:    weft config reference
@@ -91,7 +92,8 @@ log:
   every: 100
 )";
 
-constexpr std::string_view addition = R"(# Learns to add, from examples that it makes itself: it needs no data. Plan it first:  weft plan addition.yaml
+constexpr std::string_view addition =
+    R"(# Learns to add, from examples that it makes itself: it needs no data. Plan it first:  weft plan addition.yaml
 # Then train:   weft train addition.yaml
 # And ask:      weft generate addition --prompt '12+34=' --temperature 0 --stop '\n'
 # Every key:    weft config reference

@@ -1,9 +1,9 @@
 #include "weft/cli/terminal.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 #include <unistd.h>
 
-#include <algorithm>
+#include <fmt/format.h>
 
 #include "weft/base/env.h"
 

@@ -15,7 +15,8 @@ enum class Colour { bold, dim, red, green, yellow };
 // For standard output (or `stream`); the text itself where it has no colours.
 std::string paint(Colour colour, std::string_view text, std::FILE* stream = stdout);
 
-// Columns as wide as their widest cell. A column whose title begins with '>' is aligned to the right.
+// Columns as wide as their widest cell. A column whose title begins with '>' is aligned to the
+// right.
 class Table {
  public:
   // No titles: no line for them; columns align to the left.

@@ -1,5 +1,5 @@
-// The verbs of the program, a file per group. A group adds its verbs to the parser; the verb that was
-// given is run when parsing is done.
+// The verbs of the program, a file per group. A group adds its verbs to the parser; the verb that
+// was given is run when parsing is done.
 #pragma once
 
 #include <functional>
@@ -27,10 +27,10 @@ struct Verb {
 };
 CLI::App& add_verb(Program& program, CLI::App& parent, const Verb& verb);
 
-void add_run_verbs(Program& program);       // plan, train, eval, generate   (verbs_run.cpp)
-void add_record_verbs(Program& program);    // runs, ckpt                    (verbs_record.cpp)
-void add_bench_verb(Program& program);      // bench                         (verbs_bench.cpp)
-void add_machine_verbs(Program& program);   // devices, doctor               (verbs_machine.cpp)
-void add_recipe_verbs(Program& program);    // init, list, config            (verbs_recipe.cpp)
+void add_run_verbs(Program& program);      // plan, train, eval, generate   (verbs_run.cpp)
+void add_record_verbs(Program& program);   // runs, ckpt                    (verbs_record.cpp)
+void add_bench_verb(Program& program);     // bench                         (verbs_bench.cpp)
+void add_machine_verbs(Program& program);  // devices, doctor               (verbs_machine.cpp)
+void add_recipe_verbs(Program& program);   // init, list, config            (verbs_recipe.cpp)
 
 }  // namespace weft::cli

@@ -1,13 +1,13 @@
 // bench: a workload's steps against the clock and against the roofline.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
@@ -38,10 +38,10 @@ struct BenchArguments {
 };
 
 struct Measurement {
-  double median = 0, best = 0;    // seconds of a step
-  double first_step_done = 0;     // seconds since the process began
-  double peak_rss = 0;            // bytes
-  double loss = 0;                // of the last step
+  double median = 0, best = 0;  // seconds of a step
+  double first_step_done = 0;   // seconds since the process began
+  double peak_rss = 0;          // bytes
+  double loss = 0;              // of the last step
 };
 
 // Since the process began (Linux), so that loading and compiling count.
@@ -102,7 +102,9 @@ std::vector<KernelTime> profile(Workload& workload, const MachineSpec& machine, 
   std::map<std::string, KernelTime> by_name;
   for (size_t i = 0; i < executable.plan().steps.size(); ++i) {
     const Step& step = executable.plan().steps[i];
-    KernelTime time{.count = 1, .seconds = executable.step_seconds()[i] / steps, .flops = step.flops,
+    KernelTime time{.count = 1,
+                    .seconds = executable.step_seconds()[i] / steps,
+                    .flops = step.flops,
                     .bytes = step.bytes};
     if (machine.known())
       time.at_best = std::max(step.flops / machine.flops_per_s, step.bytes / machine.bytes_per_s);
@@ -147,22 +149,28 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
   }
   Table facts;
   facts.row({"workload", fmt::format("{}: {}", kind.name, kind.doc)});
-  facts.row({"step", fmt::format("{:.3f} ms (best {:.3f} ms) of {} steps", 1e3 * m.median, 1e3 * m.best,
-                                 arguments.steps)});
-  facts.row({"rate", train::count_text(workload.items() / m.median) + std::string(kind.item) + "/s"});
-  facts.row({"work", fmt::format("{:.1f} GFLOP/s, {} of the peak of {:.0f}", 1e-9 * plan.flops() / m.median,
-                                 percent(plan.flops() / m.median, machine.flops_per_s), peaks.f32)});
-  facts.row({"traffic", fmt::format("{:.1f} GB/s, {} of the bandwidth of {:.1f}", 1e-9 * all.bytes / m.median,
-                                    percent(all.bytes / m.median, machine.bytes_per_s), peaks.bandwidth)});
+  facts.row({"step", fmt::format("{:.3f} ms (best {:.3f} ms) of {} steps", 1e3 * m.median,
+                                 1e3 * m.best, arguments.steps)});
+  facts.row(
+      {"rate", train::count_text(workload.items() / m.median) + std::string(kind.item) + "/s"});
+  facts.row({"work",
+             fmt::format("{:.1f} GFLOP/s, {} of the peak of {:.0f}", 1e-9 * plan.flops() / m.median,
+                         percent(plan.flops() / m.median, machine.flops_per_s), peaks.f32)});
+  facts.row({"traffic",
+             fmt::format("{:.1f} GB/s, {} of the bandwidth of {:.1f}", 1e-9 * all.bytes / m.median,
+                         percent(all.bytes / m.median, machine.bytes_per_s), peaks.bandwidth)});
   facts.row({"roofline", fmt::format("{:.3f} ms at best: the step reaches {}", 1e3 * all.at_best,
                                      percent(all.at_best, m.median))});
-  facts.row({"memory", fmt::format("{} of arena, process {}", train::bytes_text(static_cast<double>(plan.arena_bytes)),
+  facts.row({"memory", fmt::format("{} of arena, process {}",
+                                   train::bytes_text(static_cast<double>(plan.arena_bytes)),
                                    train::bytes_text(m.peak_rss))});
-  facts.row({"first step", fmt::format("{:.2f} s after the start of the process", m.first_step_done)});
+  facts.row(
+      {"first step", fmt::format("{:.2f} s after the start of the process", m.first_step_done)});
   if (m.loss != 0) facts.row({"loss", fmt::format("{:.5f}", m.loss)});
   out(facts.text() + "\n");
   Table table({"kernel", ">count", ">ms", ">share", ">GFLOP/s", ">GB/s", ">roofline"});
-  for (size_t i = 0; i < std::min(kernels.size(), shown_kernels); ++i) table.row(cells_of(kernels[i], all.seconds));
+  for (size_t i = 0; i < std::min(kernels.size(), shown_kernels); ++i)
+    table.row(cells_of(kernels[i], all.seconds));
   if (rest.count > 0) table.row(cells_of(rest, all.seconds));
   table.row(cells_of(all, all.seconds));
   out(table.text());
@@ -202,7 +210,9 @@ int bench(const BenchArguments& arguments) {
     print_table(kind, *workload, arguments, m);
     return 0;
   }
-  auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
+  auto rounded = [](double value, double per_unit) {
+    return std::round(value * per_unit) / per_unit;
+  };
   line(json{{"workload", kind.name},
             {"system", "weft"},
             {"precision", arguments.precision},
@@ -223,12 +233,13 @@ int bench(const BenchArguments& arguments) {
 
 void add_bench_verb(Program& program) {
   auto arguments = std::make_shared<BenchArguments>();
-  CLI::App& verb = add_verb(program, program.app,
-                            {.name = "bench",
-                             .doc = "How fast a workload's step is, against the roofline of this machine.",
-                             .examples = "weft bench mnist-conv\n"
-                                         "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
-                             .run = [arguments] { return bench(*arguments); }});
+  CLI::App& verb =
+      add_verb(program, program.app,
+               {.name = "bench",
+                .doc = "How fast a workload's step is, against the roofline of this machine.",
+                .examples = "weft bench mnist-conv\n"
+                            "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
+                .run = [arguments] { return bench(*arguments); }});
   verb.group("This machine");
   std::string names;
   for (const WorkloadKind& kind : workload_kinds())
@@ -236,12 +247,18 @@ void add_bench_verb(Program& program) {
   verb.add_option("WORKLOAD", arguments->workload, names)->required();
   auto positive = CLI::Range(int64_t{1}, int64_t{1} << 32);
   verb.add_option("--steps", arguments->steps, "timed steps, after three untimed ones (20)")
-      ->type_name("N")->check(CLI::Range(1, 1000000));
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000000));
   verb.add_option("--batch", arguments->batch, "rows of a batch")->type_name("N")->check(positive);
-  verb.add_option("--length", arguments->length, "tokens or columns of a row")->type_name("N")->check(positive);
+  verb.add_option("--length", arguments->length, "tokens or columns of a row")
+      ->type_name("N")
+      ->check(positive);
   verb.add_option("--threads", arguments->threads, "of the team (WEFT_THREADS)")
-      ->type_name("N")->check(CLI::Range(1, 1024));
-  verb.add_option("--precision", arguments->precision, "f32")->type_name("TYPE")->check(CLI::IsMember({"f32"}));
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--precision", arguments->precision, "f32")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember({"f32"}));
   verb.add_flag("--json", arguments->as_json, "one JSON line");
 }
 

@@ -1,11 +1,11 @@
 // Verbs about this machine: devices, doctor.
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/env.h"
@@ -57,10 +57,11 @@ int devices(bool measure, bool as_json) {
   table.row({"cores", fmt::format("{} usable; {} threads", machine.cores, thread_count())});
   table.row({"caches", fmt::format("L1 {}, L2 {}, L3 {}", size(machine.l1_data), size(machine.l2),
                                    size(machine.l3))});
-  table.row({"memory", fmt::format("{}, {} of it free", size(machine.memory), size(machine.available))});
+  table.row(
+      {"memory", fmt::format("{}, {} of it free", size(machine.memory), size(machine.available))});
   table.row({"features", fmt::format("{}", fmt::join(machine.features, " "))});
-  table.row({"peak", fmt::format("f32 {:.0f}, f64 {:.0f}, bf16 {:.0f} GFLOP/s on {} threads", peaks.f32,
-                                 peaks.f64, peaks.bf16, thread_count())});
+  table.row({"peak", fmt::format("f32 {:.0f}, f64 {:.0f}, bf16 {:.0f} GFLOP/s on {} threads",
+                                 peaks.f32, peaks.f64, peaks.bf16, thread_count())});
   table.row({"bandwidth", fmt::format("{:.1f} GB/s", peaks.bandwidth)});
   table.row({"backends", fmt::format("{}", fmt::join(backends, ", "))});
   out(table.text());
@@ -78,11 +79,13 @@ struct Finding {
 
 Finding check_cache() {
   std::string folder = cache_directory();
-  if (folder.empty()) return {Health::notable, "cache", "none: set WEFT_CACHE_DIR or HOME to keep compiled kernels"};
+  if (folder.empty())
+    return {Health::notable, "cache", "none: set WEFT_CACHE_DIR or HOME to keep compiled kernels"};
   std::error_code error;
   fs::create_directories(folder, error);
   if (access(folder.c_str(), W_OK | X_OK) != 0)
-    return {Health::bad, "cache", fmt::format("{} is not writable; kernels compile anew in every run", folder)};
+    return {Health::bad, "cache",
+            fmt::format("{} is not writable; kernels compile anew in every run", folder)};
   return {Health::good, "cache", folder};
 }
 
@@ -93,15 +96,18 @@ Finding check_data() {
   std::vector<std::string> found;
   for (const char* name : {"mnist", "fashion-mnist", "cifar-10-binary"})
     if (fs::is_directory(fs::path(folder) / name)) found.push_back(name);
-  if (found.empty()) return {Health::notable, "data", fmt::format("{} holds none of the known data sets", folder)};
+  if (found.empty())
+    return {Health::notable, "data", fmt::format("{} holds none of the known data sets", folder)};
   return {Health::good, "data", fmt::format("{}: {}", folder, fmt::join(found, ", "))};
 }
 
 Finding check_threads() {
   int cores = cpu::this_machine().cores, threads = thread_count();
   std::string text = fmt::format("{} threads on {} cores", threads, cores);
-  if (threads > cores) return {Health::bad, "threads", text + "; more threads than cores wait for each other"};
-  if (threads < cores) return {Health::notable, "threads", text + "; WEFT_THREADS or OMP_NUM_THREADS says so"};
+  if (threads > cores)
+    return {Health::bad, "threads", text + "; more threads than cores wait for each other"};
+  if (threads < cores)
+    return {Health::notable, "threads", text + "; WEFT_THREADS or OMP_NUM_THREADS says so"};
   return {Health::good, "threads", text};
 }
 
@@ -110,7 +116,8 @@ Finding check_load() {
   if (getloadavg(&load, 1) != 1) return {Health::notable, "load", "unknown"};
   int cores = cpu::this_machine().cores;
   std::string text = fmt::format("{:.1f} on {} cores", load, cores);
-  if (load > 0.5 * cores) return {Health::notable, "load", text + ": others are at work, so times will vary"};
+  if (load > 0.5 * cores)
+    return {Health::notable, "load", text + ": others are at work, so times will vary"};
   return {Health::good, "load", text};
 }
 
@@ -119,9 +126,11 @@ Finding check_huge_pages() {
   std::string text;
   std::getline(file, text);
   size_t open = text.find('['), close = text.find(']');
-  if (open == std::string::npos || close == std::string::npos) return {Health::notable, "huge pages", "unknown"};
+  if (open == std::string::npos || close == std::string::npos)
+    return {Health::notable, "huge pages", "unknown"};
   std::string mode = text.substr(open + 1, close - open - 1);
-  if (mode == "never") return {Health::notable, "huge pages", "never: first use of memory is slower"};
+  if (mode == "never")
+    return {Health::notable, "huge pages", "never: first use of memory is slower"};
   return {Health::good, "huge pages", mode};
 }
 
@@ -134,18 +143,21 @@ Finding check_processor() {
 
 Finding check_memory() {
   cpu::Machine machine = cpu::this_machine();
-  std::string text = fmt::format("{} free of {}", bytes_text(static_cast<double>(machine.available)),
-                                 bytes_text(static_cast<double>(machine.memory)));
+  std::string text =
+      fmt::format("{} free of {}", bytes_text(static_cast<double>(machine.available)),
+                  bytes_text(static_cast<double>(machine.memory)));
   bool scarce = machine.available < (size_t{1} << 30);
   return {scarce ? Health::notable : Health::good, "memory", text};
 }
 
 std::vector<Finding> examine() {
   std::vector<Finding> findings = {
-      {Health::good, "weft", fmt::format("{} ({}, {})", version::number, version::commit, version::build_kind)}};
-  for (const auto& [name, version] : cpu::library_versions()) findings.push_back({Health::good, name, version});
-  for (auto check : {check_processor, check_memory, check_threads, check_load, check_huge_pages, check_cache,
-                     check_data})
+      {Health::good, "weft",
+       fmt::format("{} ({}, {})", version::number, version::commit, version::build_kind)}};
+  for (const auto& [name, version] : cpu::library_versions())
+    findings.push_back({Health::good, name, version});
+  for (auto check : {check_processor, check_memory, check_threads, check_load, check_huge_pages,
+                     check_cache, check_data})
     findings.push_back(check());
   return findings;
 }
@@ -158,19 +170,23 @@ int environment(bool as_json) {
     result[name] = {{"value", value}, {"help", variable.help}};
     table.row({name, value.empty() ? "-" : value, std::string(variable.help)});
   }
-  if (as_json) line(result.dump(2));
-  else out(table.text() + "Recipe keys: WEFT__SECTION__KEY, as in WEFT__OPTIMIZER__LR=0.01\n");
+  if (as_json)
+    line(result.dump(2));
+  else
+    out(table.text() + "Recipe keys: WEFT__SECTION__KEY, as in WEFT__OPTIMIZER__LR=0.01\n");
   return 0;
 }
 
 int doctor(bool as_json) {
   std::vector<Finding> findings = examine();
-  bool bad = std::any_of(findings.begin(), findings.end(), [](auto& f) { return f.health == Health::bad; });
+  bool bad = std::any_of(findings.begin(), findings.end(),
+                         [](auto& f) { return f.health == Health::bad; });
   if (as_json) {
     constexpr const char* names[] = {"good", "notable", "bad"};
     json list = json::array();
     for (const Finding& f : findings)
-      list.push_back({{"what", f.what}, {"health", names[static_cast<size_t>(f.health)]}, {"text", f.text}});
+      list.push_back(
+          {{"what", f.what}, {"health", names[static_cast<size_t>(f.health)]}, {"text", f.text}});
     line(list.dump(2));
     return bad ? 1 : 0;
   }
@@ -197,12 +213,12 @@ void add_machine_verbs(Program& program) {
   devices_verb.group("This machine");
   devices_verb.add_flag("--measure", *measure, "measure peak and bandwidth again (a second)");
   devices_verb.add_flag("--json", *as_json, "one JSON object");
-  CLI::App& doctor_verb = add_verb(
-      program, program.app,
-      {.name = "doctor",
-       .doc = "What is wrong here, if something is (exit code 1).",
-       .examples = "weft doctor\nweft doctor --env",
-       .run = [=] { return *env_only ? environment(*as_json) : doctor(*as_json); }});
+  CLI::App& doctor_verb =
+      add_verb(program, program.app,
+               {.name = "doctor",
+                .doc = "What is wrong here, if something is (exit code 1).",
+                .examples = "weft doctor\nweft doctor --env",
+                .run = [=] { return *env_only ? environment(*as_json) : doctor(*as_json); }});
   doctor_verb.group("This machine");
   doctor_verb.add_flag("--env", *env_only, "the environment variables that weft knows");
   doctor_verb.add_flag("--json", *as_json, "as JSON");

@@ -1,8 +1,8 @@
 // Verbs about recipes: init, list, config.
+#include <filesystem>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/env.h"
@@ -42,8 +42,8 @@ int init(const InitArguments& arguments) {
     if (fs::exists(path) && !arguments.overwrite)
       throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
     io::write_file_atomically(path, starter.recipe);
-    line(fmt::format("wrote {}\n  weft plan {}    what it needs\n  weft train {}   run it", path, path,
-                     path));
+    line(fmt::format("wrote {}\n  weft plan {}    what it needs\n  weft train {}   run it", path,
+                     path, path));
     return 0;
   }
   throw Error(ErrorKind::usage, "no starter recipe '{}'. Known: {}.", arguments.kind, kinds_text());
@@ -121,9 +121,11 @@ std::vector<Topic> topics() {
     all[0].rows.push_back({model.name, model.description});
   for (const nn::LayerKind& layer : nn::layer_kinds())
     if (!is_activation(layer))
-      all[1].rows.push_back({std::string(layer.name), std::string(layer.doc), std::string(layer.options)});
+      all[1].rows.push_back(
+          {std::string(layer.name), std::string(layer.doc), std::string(layer.options)});
   for (const optim::OptimizerKind& kind : optim::optimizer_kinds())
-    all[3].rows.push_back({std::string(kind.name), std::string(kind.doc), std::string(kind.settings)});
+    all[3].rows.push_back(
+        {std::string(kind.name), std::string(kind.doc), std::string(kind.settings)});
   for (const optim::ScheduleKind& kind : optim::schedule_kinds())
     all[4].rows.push_back({std::string(kind.name), std::string(kind.doc)});
   for (const std::string& path : known_recipes())
@@ -137,7 +139,8 @@ int list(const std::string& wanted, bool as_json) {
     std::vector<std::string_view> names;
     for (const Topic& topic : all) names.push_back(topic.name);
     if (std::find(names.begin(), names.end(), wanted) == names.end())
-      throw Error(ErrorKind::usage, "weft list knows {}. Got '{}'.", fmt::join(names, ", "), wanted);
+      throw Error(ErrorKind::usage, "weft list knows {}. Got '{}'.", fmt::join(names, ", "),
+                  wanted);
     std::erase_if(all, [&](const Topic& topic) { return topic.name != wanted; });
   }
   if (as_json) {
@@ -190,10 +193,11 @@ void add_config(Program& program) {
                              {.name = "print",
                               .doc = "A recipe with every key, after flags and environment.",
                               .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
-                              .run = [&program, recipe] {
-                                out(load_recipe(*recipe, program.flags).to_yaml());
-                                return 0;
-                              },
+                              .run =
+                                  [&program, recipe] {
+                                    out(load_recipe(*recipe, program.flags).to_yaml());
+                                    return 0;
+                                  },
                               .recipe_keys = true});
   print.add_option("RECIPE", *recipe, "YAML file, or the name of a recipe (weft list)");
   add_verb(program, config,

@@ -1,10 +1,10 @@
 // Verbs about what runs left behind: runs, ckpt.
+#include <filesystem>
+#include <set>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
@@ -65,17 +65,22 @@ std::vector<std::pair<std::string, std::string>> facts(const RunLog& run) {
           {"best", best == nullptr ? "-" : fmt::format("{:.4f} at {}", best->accuracy, best->step)},
           {"rate", run.rate ? count_text(*run.rate) + " " + run.unit : "-"},
           {"step time", unless_zero(run.step_seconds, number(1e3 * run.step_seconds, 2) + " ms")},
-          {"planned", unless_zero(run.planned_step_seconds, number(1e3 * run.planned_step_seconds, 2) + " ms")},
+          {"planned", unless_zero(run.planned_step_seconds,
+                                  number(1e3 * run.planned_step_seconds, 2) + " ms")},
           {"time", unless_zero(run.seconds, duration_text(run.seconds))},
           {"memory", unless_zero(run.process_peak, bytes_text(run.process_peak))},
           {"planned memory", unless_zero(run.planned_bytes, bytes_text(run.planned_bytes))}};
 }
 
 json to_json(const RunLog& run) {
-  json result = {{"name", run.name},       {"model", run.model},
-                 {"step", run.step},       {"steps", run.steps},
-                 {"ended", run.closed},    {"parameters", run.parameters},
-                 {"seconds", run.seconds}, {"step_seconds", run.step_seconds},
+  json result = {{"name", run.name},
+                 {"model", run.model},
+                 {"step", run.step},
+                 {"steps", run.steps},
+                 {"ended", run.closed},
+                 {"parameters", run.parameters},
+                 {"seconds", run.seconds},
+                 {"step_seconds", run.step_seconds},
                  {"process_peak", run.process_peak}};
   if (!run.losses.empty()) result["loss"] = run.losses.back();
   json& evaluations = result["evaluations"] = json::array();
@@ -117,9 +122,10 @@ int runs_ls(const RunsArguments& arguments) {
   Table table({"run", "model", ">steps", ">loss", ">eval loss", ">accuracy", ">time", ""});
   for (const RunLog& run : all) {
     const LoggedEvaluation* last = run.last();
-    table.row({run.name, run.model, progress(run), run.losses.empty() ? "-" : number(run.losses.back()),
-               last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
-               unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
+    table.row(
+        {run.name, run.model, progress(run), run.losses.empty() ? "-" : number(run.losses.back()),
+         last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
+         unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
   }
   out(table.text());
   return 0;
@@ -135,8 +141,8 @@ int runs_show(const RunsArguments& arguments) {
   table.row({"run", run.folder});
   for (const auto& [what, value] : facts(run)) table.row({what, value});
   if (run.losses.size() > 1)
-    table.row({"loss curve", fmt::format("{:.3f} {} {:.3f}", run.losses.front(), sparkline(run.losses),
-                                         run.losses.back())});
+    table.row({"loss curve", fmt::format("{:.3f} {} {:.3f}", run.losses.front(),
+                                         sparkline(run.losses), run.losses.back())});
   out(table.text());
   if (!run.evaluations.empty()) {
     Table evaluations({">step", ">eval loss", ">accuracy"});
@@ -175,7 +181,8 @@ int runs_compare(const RunsArguments& arguments) {
   for (const train::RecipeKey& key : train::recipe_keys()) {
     std::vector<std::string> cells = {std::string(key.path)};
     for (auto& recipe : recipes) cells.push_back(recipe[std::string(key.path)]);
-    bool same = std::all_of(cells.begin() + 1, cells.end(), [&](auto& cell) { return cell == cells[1]; });
+    bool same =
+        std::all_of(cells.begin() + 1, cells.end(), [&](auto& cell) { return cell == cells[1]; });
     if (!same && key.path != "name") table.row(std::move(cells));
   }
   out(table.text());
@@ -196,15 +203,27 @@ void add_runs(Program& program) {
   };
   auto ls = std::make_shared<RunsArguments>(), show = std::make_shared<RunsArguments>(),
        compare = std::make_shared<RunsArguments>();
-  add({.name = "ls", .doc = "All runs, a line each.", .examples = "weft runs ls",
-       .run = [ls] { return runs_ls(*ls); }}, ls);
-  add({.name = "show", .doc = "One run: where it stands and how it went.",
-       .examples = "weft runs show mnist", .run = [show] { return runs_show(*show); }}, show)
-      .add_option("RUN", show->names, "its name or folder")->required()->expected(1);
-  add({.name = "compare", .doc = "Runs in columns, and where their recipes differ.",
+  add({.name = "ls",
+       .doc = "All runs, a line each.",
+       .examples = "weft runs ls",
+       .run = [ls] { return runs_ls(*ls); }},
+      ls);
+  add({.name = "show",
+       .doc = "One run: where it stands and how it went.",
+       .examples = "weft runs show mnist",
+       .run = [show] { return runs_show(*show); }},
+      show)
+      .add_option("RUN", show->names, "its name or folder")
+      ->required()
+      ->expected(1);
+  add({.name = "compare",
+       .doc = "Runs in columns, and where their recipes differ.",
        .examples = "weft runs compare baseline wide",
-       .run = [compare] { return runs_compare(*compare); }}, compare)
-      .add_option("RUN", compare->names, "names or folders, two or more")->required()->expected(2, 64);
+       .run = [compare] { return runs_compare(*compare); }},
+      compare)
+      .add_option("RUN", compare->names, "names or folders, two or more")
+      ->required()
+      ->expected(2, 64);
 }
 
 // ---- ckpt
@@ -221,13 +240,17 @@ std::string run_folder(const std::string& name) {
 
 int ckpt_ls(const std::string& run, bool as_json) {
   std::string folder = run_folder(run);
-  if (!fs::is_directory(folder)) throw Error(ErrorKind::usage, "no run {}. Hint: weft runs ls.", folder);
+  if (!fs::is_directory(folder))
+    throw Error(ErrorKind::usage, "no run {}. Hint: weft runs ls.", folder);
   std::vector<train::CheckpointInfo> all = train::list_checkpoints(folder);
   if (as_json) {
     json list = json::array();
     for (const auto& info : all)
-      list.push_back({{"path", info.path}, {"step", info.step}, {"bytes", info.bytes},
-                      {"latest", info.latest}, {"best", info.best}});
+      list.push_back({{"path", info.path},
+                      {"step", info.step},
+                      {"bytes", info.bytes},
+                      {"latest", info.latest},
+                      {"best", info.best}});
     line(list.dump(2));
     return 0;
   }
@@ -253,8 +276,11 @@ int ckpt_inspect(const std::string& name, bool as_json) {
     bytes += entry.type.bytes();
     elements += entry.type.elements();
     std::string shape = to_string(entry.type.shape), type(weft::name(entry.type.dtype));
-    list.push_back({{"name", entry.name}, {"dtype", type}, {"bytes", entry.type.bytes()},
-                    {"shape", std::vector<int64_t>(entry.type.shape.begin(), entry.type.shape.end())}});
+    list.push_back(
+        {{"name", entry.name},
+         {"dtype", type},
+         {"bytes", entry.type.bytes()},
+         {"shape", std::vector<int64_t>(entry.type.shape.begin(), entry.type.shape.end())}});
     table.row({entry.name, type, shape, bytes_text(static_cast<double>(entry.type.bytes()))});
   }
   if (as_json) {
@@ -262,7 +288,8 @@ int ckpt_inspect(const std::string& name, bool as_json) {
     return 0;
   }
   line(fmt::format("{}: {} tensors, {} elements, {}", file, tensors.entries().size(),
-                   count_text(static_cast<double>(elements)), bytes_text(static_cast<double>(bytes))));
+                   count_text(static_cast<double>(elements)),
+                   bytes_text(static_cast<double>(bytes))));
   out(table.text());
   return 0;
 }
@@ -275,30 +302,36 @@ int ckpt_verify(const std::string& name) {
 }
 
 void add_ckpt(Program& program) {
-  CLI::App& ckpt = add_verb(program, program.app,
-                            {.name = "ckpt",
-                             .doc = "Checkpoints: what there is, what is in one, whether it is whole.",
-                             .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
+  CLI::App& ckpt =
+      add_verb(program, program.app,
+               {.name = "ckpt",
+                .doc = "Checkpoints: what there is, what is in one, whether it is whole.",
+                .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
   ckpt.group("Records");
   auto name = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  CLI::App& ls = add_verb(program, ckpt,
-                          {.name = "ls", .doc = "Checkpoints of a run.", .examples = "weft ckpt ls mnist",
-                           .run = [=] { return ckpt_ls(*name, *as_json); }});
+  CLI::App& ls = add_verb(
+      program, ckpt,
+      {.name = "ls", .doc = "Checkpoints of a run.", .examples = "weft ckpt ls mnist", .run = [=] {
+         return ckpt_ls(*name, *as_json);
+       }});
   ls.add_option("RUN", *name, "its name or folder")->required();
   ls.add_flag("--json", *as_json, "as JSON");
-  CLI::App& inspect = add_verb(program, ckpt,
-                               {.name = "inspect",
-                                .doc = "Tensors of a checkpoint or of a safetensors file.",
-                                .examples = "weft ckpt inspect mnist\nweft ckpt inspect model.safetensors",
-                                .run = [=] { return ckpt_inspect(*name, *as_json); }});
-  inspect.add_option("CHECKPOINT", *name, "a file, a checkpoint, or its run's folder or name")->required();
+  CLI::App& inspect =
+      add_verb(program, ckpt,
+               {.name = "inspect",
+                .doc = "Tensors of a checkpoint or of a safetensors file.",
+                .examples = "weft ckpt inspect mnist\nweft ckpt inspect model.safetensors",
+                .run = [=] { return ckpt_inspect(*name, *as_json); }});
+  inspect.add_option("CHECKPOINT", *name, "a file, a checkpoint, or its run's folder or name")
+      ->required();
   inspect.add_flag("--json", *as_json, "as JSON");
-  CLI::App& verify = add_verb(program, ckpt,
-                              {.name = "verify",
-                               .doc = "Checks every file against the manifest (exit code 5 if one differs).",
-                               .examples = "weft ckpt verify runs/mnist/checkpoints/best",
-                               .run = [=] { return ckpt_verify(*name); }});
+  CLI::App& verify =
+      add_verb(program, ckpt,
+               {.name = "verify",
+                .doc = "Checks every file against the manifest (exit code 5 if one differs).",
+                .examples = "weft ckpt verify runs/mnist/checkpoints/best",
+                .run = [=] { return ckpt_verify(*name); }});
   verify.add_option("CHECKPOINT", *name, "a checkpoint, or its run's folder or name")->required();
 }
 }  // namespace

@@ -1,8 +1,8 @@
 // Verbs that run a recipe or a checkpoint: plan, train, eval, generate.
+#include <filesystem>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "weft/cli/peaks.h"
@@ -28,7 +28,8 @@ void add_short_flags(CLI::App& verb, RecipeArguments& arguments) {
     verb.add_option_function<std::string>(
             std::string(shortcut.flag),
             [&arguments, shortcut](const std::string& value) {
-              arguments.flags.push_back({std::string(shortcut.flag), std::string(shortcut.path), value});
+              arguments.flags.push_back(
+                  {std::string(shortcut.flag), std::string(shortcut.path), value});
             },
             std::string(shortcut.doc))
         ->type_name("VALUE");
@@ -38,7 +39,8 @@ Recipe recipe_of(const Program& program, const RecipeArguments& arguments, std::
   RecipeFlags flags = arguments.flags;
   flags.insert(flags.end(), program.flags.begin(), program.flags.end());
   if (arguments.recipe.empty() && flags.empty())
-    throw Error(ErrorKind::usage, "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
+    throw Error(ErrorKind::usage,
+                "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
   return load_recipe(arguments.recipe, flags);
 }
 
@@ -70,9 +72,8 @@ void add_plan(Program& program) {
       {.name = "plan",
        .doc = "What a run needs before it starts: memory by category and module, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json",
-       .run = [&program, arguments] {
-         return plan(recipe_of(program, *arguments, "plan"), *arguments);
-       },
+       .run = [&program,
+               arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },
        .recipe_keys = true});
   verb.group("Runs");
   verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
@@ -91,7 +92,8 @@ struct TrainArguments : PlanArguments {
 };
 
 json to_json(const train::Evaluation& evaluation) {
-  return {{"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
+  return {
+      {"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
 }
 
 int run_train(const Recipe& recipe, const TrainArguments& arguments) {
@@ -113,24 +115,26 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
 
 void add_train(Program& program) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App& verb = add_verb(
-      program, program.app,
-      {.name = "train",
-       .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
-       .examples = "weft train recipes/mnist.yaml\n"
-                   "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
-                   "weft train recipes/mnist.yaml --resume",
-       .run = [&program, arguments] {
-         return run_train(recipe_of(program, *arguments, "train"), *arguments);
-       },
-       .recipe_keys = true});
+  CLI::App& verb =
+      add_verb(program, program.app,
+               {.name = "train",
+                .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
+                .examples = "weft train recipes/mnist.yaml\n"
+                            "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
+                            "weft train recipes/mnist.yaml --resume",
+                .run =
+                    [&program, arguments] {
+                      return run_train(recipe_of(program, *arguments, "train"), *arguments);
+                    },
+                .recipe_keys = true});
   verb.group("Runs");
   for (const char* alias : {"fit", "finetune", "pretrain"}) verb.alias(alias);
   train::TrainOptions& options = arguments->options;
   verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
   auto* resume = verb.add_flag("--resume,!--no-resume", options.resume,
                                "go on from the latest checkpoint; without one, from the start");
-  verb.add_flag("--overwrite,!--no-overwrite", options.overwrite, "remove an earlier run of this name")
+  verb.add_flag("--overwrite,!--no-overwrite", options.overwrite,
+                "remove an earlier run of this name")
       ->excludes(resume);
   verb.add_flag("--dry-run", arguments->dry_run, "the same as weft plan");
   verb.add_option("--runs", options.runs, "folder of all runs")->type_name("FOLDER");
@@ -143,7 +147,8 @@ void add_train(Program& program) {
 // A checkpoint by its path, by the folder of its run, or by the name of its run.
 std::string checkpoint_of(const std::string& name) {
   std::string run = "runs/" + name;
-  if (!std::filesystem::exists(name) && std::filesystem::exists(run)) return train::find_checkpoint(run);
+  if (!std::filesystem::exists(name) && std::filesystem::exists(run))
+    return train::find_checkpoint(run);
   return train::find_checkpoint(name);
 }
 
@@ -174,7 +179,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
     line(result.dump());
     return 0;
   }
-  std::string_view unit = experiment.sequence_answers               ? "sums"
+  std::string_view unit = experiment.sequence_answers                 ? "sums"
                           : experiment.task == train::Task::causal_lm ? "tokens"
                                                                       : "images";
   line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}  {} {}", folder, evaluation.loss,
@@ -188,7 +193,8 @@ void add_eval(Program& program) {
       program, program.app,
       {.name = "eval",
        .doc = "Loss and accuracy of a checkpoint on its validation data.",
-       .examples = "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500",
+       .examples =
+           "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500",
        .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
        .recipe_keys = true});
   verb.group("Runs");
@@ -235,15 +241,23 @@ void add_generate(Program& program) {
   train::GenerateOptions& options = arguments->options;
   verb.add_option("CHECKPOINT", arguments->checkpoint, "its folder, or its run's folder or name")
       ->required();
-  verb.add_option("--prompt", arguments->prompt, "what the text begins with")->required()->type_name("TEXT");
+  verb.add_option("--prompt", arguments->prompt, "what the text begins with")
+      ->required()
+      ->type_name("TEXT");
   verb.add_option("--max-new-tokens", options.max_new_tokens, "tokens to write (200)")
-      ->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   verb.add_option("--temperature", options.temperature, "0: always the likeliest (1)")
-      ->type_name("T")->check(CLI::Range(0.0, 100.0));
+      ->type_name("T")
+      ->check(CLI::Range(0.0, 100.0));
   verb.add_option("--top-k", options.top_k, "choose among so many; 0: all (0)")
-      ->type_name("K")->check(CLI::NonNegativeNumber);
-  verb.add_option("--seed", options.seed, "of the choices (0)")->type_name("N")->check(CLI::NonNegativeNumber);
-  verb.add_option("--stop", options.stop, "end when this character is written")->type_name("CHARACTER");
+      ->type_name("K")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option("--seed", options.seed, "of the choices (0)")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option("--stop", options.stop, "end when this character is written")
+      ->type_name("CHARACTER");
   verb.add_flag("--json", arguments->as_json, "one JSON object");
 }
 }  // namespace

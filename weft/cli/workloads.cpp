@@ -27,8 +27,8 @@ Tensor random_ids(const Shape& shape, int64_t count) {
 }
 
 std::unique_ptr<optim::Optimizer> sgd(std::vector<Variable> parameters) {
-  return std::make_unique<optim::SGD>(std::move(parameters),
-                                      optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
+  return std::make_unique<optim::SGD>(
+      std::move(parameters), optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
 }
 std::unique_ptr<optim::Optimizer> adamw(std::vector<Variable> parameters) {
   return std::make_unique<optim::AdamW>(std::move(parameters),
@@ -99,18 +99,24 @@ class Update : public Workload {
 // One operation on rows, forward and backward; items are the fewest bytes that it has to move.
 class Rows : public Workload {
  public:
-  using Operation = std::function<Tensor(const Tensor& x)>;
-  Rows(const WorkloadSize& size, int passes, const Operation& operation) {
+  // `weights`: parameters with an element for each column, differentiated too.
+  using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
+  Rows(const WorkloadSize& size, int passes, const Operation& operation, unsigned weights = 0) {
     Shape shape{size.batch, size.length};
-    x_ = filled("x", shape, 1);
-    upstream_ = filled("upstream", shape, 2);
+    upstream_ = filled("upstream", shape, 1);
+    inputs_of_gradient_ = {filled("x", shape, 2)};
+    for (unsigned i = 0; i < weights; ++i)
+      inputs_of_gradient_.push_back(filled("weight", {size.length}, 3 + i));
     items_ = passes * 4.0 * static_cast<double>(element_count(shape));
     has_loss_ = false;
     compiled_ = std::make_unique<CompiledStep>(
         [this, operation](std::span<const Tensor>) -> std::vector<Tensor> {
-          Tensor y = operation(x_);
+          std::span<const Variable> all = inputs_of_gradient_;
+          Tensor y = operation(all.front(), all.subspan(1));
           Tensor loss = y.rank() == 0 ? y : sum(y * upstream_);
-          return {y, grad(loss, std::array{x_}).front()};
+          std::vector<Tensor> results = grad(loss, all);
+          results.insert(results.begin(), y);
+          return results;
         },
         CompileOptions{});
   }
@@ -122,50 +128,70 @@ class Rows : public Workload {
     for (float& element : variable.floats()) element = static_cast<float>(generator()) * 1e-9f - 1;
     return variable;
   }
-  Variable x_, upstream_;
+  std::vector<Variable> inputs_of_gradient_;
+  Variable upstream_;
 };
 
 std::unique_ptr<Workload> make_mlp(const WorkloadSize& size) {
-  return std::make_unique<Training>("mlp", nn::Options{}, TaskShape{InputKind::features, {784}, 10}, size.batch);
+  return std::make_unique<Training>("mlp", nn::Options{}, TaskShape{InputKind::features, {784}, 10},
+                                    size.batch);
 }
 std::unique_ptr<Workload> make_mnist_conv(const WorkloadSize& size) {
-  return std::make_unique<Training>("cnn", nn::Options{}, TaskShape{InputKind::images, {1, 28, 28}, 10}, size.batch);
+  return std::make_unique<Training>("cnn", nn::Options{},
+                                    TaskShape{InputKind::images, {1, 28, 28}, 10}, size.batch);
 }
 std::unique_ptr<Workload> make_resnet20(const WorkloadSize& size) {
-  return std::make_unique<Training>("resnet20", nn::Options{}, TaskShape{InputKind::images, {3, 32, 32}, 10}, size.batch);
+  return std::make_unique<Training>("resnet20", nn::Options{},
+                                    TaskShape{InputKind::images, {3, 32, 32}, 10}, size.batch);
 }
 std::unique_ptr<Workload> make_gpt_char(const WorkloadSize& size) {
-  nn::Options config = {{"hidden_size", 128}, {"num_hidden_layers", 4}, {"num_attention_heads", 4},
-                        {"bias", false},      {"hidden_act", "gelu"}};
-  return std::make_unique<Training>("gpt", config, TaskShape{InputKind::tokens, {size.length}, 65}, size.batch);
+  nn::Options config = {{"hidden_size", 128},
+                        {"num_hidden_layers", 4},
+                        {"num_attention_heads", 4},
+                        {"bias", false},
+                        {"hidden_act", "gelu"}};
+  return std::make_unique<Training>("gpt", config, TaskShape{InputKind::tokens, {size.length}, 65},
+                                    size.batch);
 }
 std::unique_ptr<Workload> make_gpt2(const WorkloadSize& size) {
   nn::Options config = {{"max_position_embeddings", 1024}};
-  return std::make_unique<Training>("gpt", config, TaskShape{InputKind::tokens, {size.length}, 50257}, size.batch);
+  return std::make_unique<Training>("gpt", config,
+                                    TaskShape{InputKind::tokens, {size.length}, 50257}, size.batch);
 }
 std::unique_ptr<Workload> make_adamw(const WorkloadSize&) { return std::make_unique<Update>(); }
 
+using Weights = std::span<const Variable>;
 std::unique_ptr<Workload> make_softmax(const WorkloadSize& size) {
-  return std::make_unique<Rows>(size, 5, [](const Tensor& x) { return softmax(x); });
+  return std::make_unique<Rows>(size, 5, [](const Tensor& x, Weights) { return softmax(x); });
 }
 std::unique_ptr<Workload> make_layer_norm(const WorkloadSize& size) {
-  return std::make_unique<Rows>(size, 5, [](const Tensor& x) {
-    return layer_norm(x, ones({x.dim(1)}), zeros({x.dim(1)}));
-  });
+  auto norm = [](const Tensor& x, Weights weights) {
+    return layer_norm(x, weights[0].value(), weights[1].value());
+  };
+  return std::make_unique<Rows>(size, 5, norm, 2);
 }
 std::unique_ptr<Workload> make_gelu(const WorkloadSize& size) {
-  return std::make_unique<Rows>(size, 5, [](const Tensor& x) { return gelu(x); });
+  return std::make_unique<Rows>(size, 5, [](const Tensor& x, Weights) { return gelu(x); });
 }
 std::unique_ptr<Workload> make_cross_entropy(const WorkloadSize& size) {
   Tensor labels = random_ids({size.batch}, size.length);
-  return std::make_unique<Rows>(size, 3, [labels](const Tensor& x) { return cross_entropy(x, labels); });
+  return std::make_unique<Rows>(
+      size, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
 }
 
 constexpr WorkloadKind kinds[] = {
     {"mlp", "784-256-10, SGD", " img", {128, 0}, make_mlp},
-    {"mnist-conv", "32 and 64 channels, two poolings, 128 hidden, SGD", " img", {128, 0}, make_mnist_conv},
+    {"mnist-conv",
+     "32 and 64 channels, two poolings, 128 hidden, SGD",
+     " img",
+     {128, 0},
+     make_mnist_conv},
     {"resnet20", "CIFAR form, SGD", " img", {128, 0}, make_resnet20},
-    {"gpt-char", "4 layers, 4 heads, 128 wide, vocabulary 65, AdamW", " tok", {12, 64}, make_gpt_char},
+    {"gpt-char",
+     "4 layers, 4 heads, 128 wide, vocabulary 65, AdamW",
+     " tok",
+     {12, 64},
+     make_gpt_char},
     {"gpt2", "12 layers, 12 heads, 768 wide, vocabulary 50257, AdamW", " tok", {4, 64}, make_gpt2},
     {"adamw", "the update alone, 124M parameters", "B", {0, 0}, make_adamw},
     {"softmax", "forward and backward over rows", "B", {16384, 4096}, make_softmax},

@@ -1,5 +1,5 @@
-// The workloads of `weft bench`: models, sizes and optimisers as bench/peers/README.md lists them, so
-// that a figure stands beside those of other systems.
+// The workloads of `weft bench`: models, sizes and optimisers as bench/peers/README.md lists them,
+// so that a figure stands beside those of other systems.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ struct WorkloadSize {
 class Workload {
  public:
   virtual ~Workload() = default;
-  double step();                    // one step; its loss, 0 where there is none
+  double step();  // one step; its loss, 0 where there is none
   Executable& executable();
   double items() const { return items_; }
 
  protected:
   std::vector<Tensor> inputs_;
   std::unique_ptr<CompiledStep> compiled_;
-  double items_ = 0;                // of a step
-  bool has_loss_ = true;            // the first result
+  double items_ = 0;      // of a step
+  bool has_loss_ = true;  // the first result
 };
 
 struct WorkloadKind {
   std::string_view name, doc, item;
-  WorkloadSize size;                // the default; a length of 0 means that there is none
+  WorkloadSize size;  // the default; a length of 0 means that there is none
   std::unique_ptr<Workload> (*make)(const WorkloadSize& size);
 };
 std::span<const WorkloadKind> workload_kinds();

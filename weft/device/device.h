@@ -1,5 +1,6 @@
-// What a backend implements: a KernelLibrary that says what it can run and how it wants its operands,
-// and compiles steps into kernels. Interfaces only; backends include this, never each other.
+// What a backend implements: a KernelLibrary that says what it can run and how it wants its
+// operands, and compiles steps into kernels. Interfaces only; backends include this, never each
+// other.
 #pragma once
 
 #include <memory>
@@ -15,18 +16,19 @@ namespace weft {
 // How a library kernel wants a node's operands and how it lays out its result.
 struct KernelChoice {
   std::string kernel;               // "dnnl:conv"
-  std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense; empty: any
-                                    // strides that `accepts` said yes to
-  Dims result_order;                // axes of the result from outermost to innermost; empty: row-major
-  size_t workspace = 0;             // bytes
-  std::optional<int> in_place = {}; // operand whose memory the result may take over where both lie alike
+  std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
+                                    // empty: any strides that `accepts` said yes to
+  Dims result_order;     // axes of the result from outermost to innermost; empty: row-major
+  size_t workspace = 0;  // bytes
+  std::optional<int> in_place =
+      {};  // operand whose memory the result may take over where both lie alike
 };
 
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Pointers of operands, results (each to its slot; kernels know offsets and strides) and scratch, in
-  // the order of the Step. Allocates nothing.
+  // Pointers of operands, results (each to its slot; kernels know offsets and strides) and scratch,
+  // in the order of the Step. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
 };
 

@@ -1,8 +1,8 @@
 #include "weft/device/registry.h"
 
-#include <fmt/ranges.h>
-
 #include <map>
+
+#include <fmt/ranges.h>
 
 namespace weft {
 namespace {

@@ -1,9 +1,10 @@
 // Graph: a whole step (forward, backward, update) as roots over values.
 //
-// Semantics. Every value is computed at most once from the state at the start of the step. Variables
-// are read at the start and assigned at the end: every reader of a variable sees the old value, and all
-// assignments take effect together. A value that no root reaches is not computed. Inputs are bound
-// per run, in order. Order of execution is any topological order; passes choose it.
+// Semantics. Every value is computed at most once from the state at the start of the step.
+// Variables are read at the start and assigned at the end: every reader of a variable sees the old
+// value, and all assignments take effect together. A value that no root reaches is not computed.
+// Inputs are bound per run, in order. Order of execution is any topological order; passes choose
+// it.
 #pragma once
 
 #include <functional>
@@ -19,13 +20,21 @@ namespace weft {
 
 // What a byte is for, as the memory table reports it.
 enum class Category : uint8_t {
-  parameter, optimizer_state, buffer_state, input, constant, activation, gradient, workspace, output,
+  parameter,
+  optimizer_state,
+  buffer_state,
+  input,
+  constant,
+  activation,
+  gradient,
+  workspace,
+  output,
 };
 std::string_view name(Category category);
 
 // State that outlives a step: parameters, optimiser state, running statistics, counters.
 struct VariableState {
-  std::string name;              // "blocks.0.attn.qkv.weight"; unique among what is saved together
+  std::string name;  // "blocks.0.attn.qkv.weight"; unique among what is saved together
   Type type;
   Category category = Category::parameter;
   std::shared_ptr<Buffer> buffer;  // row-major elements; may be re-pointed into a state arena
@@ -59,14 +68,15 @@ struct Uses {
 // Rebuilds a graph bottom-up. `rule` gets a node whose inputs are already rewritten and returns its
 // replacement (of the same type), or an empty Value to keep it.
 Graph rewrite(const Graph& graph, const std::function<Value(const Value& node)>& rule);
-// The same, and replacements are rewritten in turn, with all that they are made of, until the rule keeps
-// every node.
+// The same, and replacements are rewritten in turn, with all that they are made of, until the rule
+// keeps every node.
 Graph rewrite_fully(const Graph& graph, const std::function<Value(const Value& node)>& rule);
 
 // Throws InternalError naming the node if a rule of value.h or graph.h is broken.
 void verify(const Graph& graph);
 
-std::string to_text(const Graph& graph);  // one line per node: "%12 = add(%3, %11) : f32[4, 8]  # blocks.0"
+std::string to_text(
+    const Graph& graph);  // one line per node: "%12 = add(%3, %11) : f32[4, 8]  # blocks.0"
 std::string to_dot(const Graph& graph);
 // Equal for graphs of equal structure, attributes and types, whatever the ids.
 uint64_t structural_hash(const Graph& graph);

@@ -75,9 +75,12 @@ double flops(const Node& node) {
   switch (node.op->kind) {
     case OpKind::leaf:
     case OpKind::movement:
-    case OpKind::gather: return 0;
-    case OpKind::reduce: return static_cast<double>(node.inputs[0].elements());
-    default: return static_cast<double>(node.type.elements());
+    case OpKind::gather:
+      return 0;
+    case OpKind::reduce:
+      return static_cast<double>(node.inputs[0].elements());
+    default:
+      return static_cast<double>(node.type.elements());
   }
 }
 

@@ -1,8 +1,9 @@
 // OpDef: everything weft knows of one operation, in one place.
 //
-// Primitives (elementwise, cast, reduce, movement, gather/scatter, matmul, conv, window, random) have
-// no decomposition; backends and the code generator know them. Everything else is a composite: one
-// expression of other ops. A backend's kernel for a composite is an override of that expression.
+// Primitives (elementwise, cast, reduce, movement, gather/scatter, matmul, conv, window, random)
+// have no decomposition; backends and the code generator know them. Everything else is a composite:
+// one expression of other ops. A backend's kernel for a composite is an override of that
+// expression.
 #pragma once
 
 #include <functional>
@@ -28,12 +29,55 @@ enum class OpKind : uint8_t {
 
 // The scalar operations that code generators emit and the folder evaluates.
 enum class ScalarOp : uint8_t {
-  none, identity,
-  neg, abs, sign, exp, expm1, log, log1p, sqrt, rsqrt, sin, cos, tan, asin, acos, atan, sinh, cosh,
-  tanh, erf, floor, ceil, round, trunc, reciprocal, logical_not, is_nan, is_finite, cast,
-  add, sub, mul, div, pow, maximum, minimum, remainder, floor_divide, atan2,
-  equal, not_equal, less, less_equal, greater, greater_equal,
-  logical_and, logical_or, logical_xor,
+  none,
+  identity,
+  neg,
+  abs,
+  sign,
+  exp,
+  expm1,
+  log,
+  log1p,
+  sqrt,
+  rsqrt,
+  sin,
+  cos,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  tanh,
+  erf,
+  floor,
+  ceil,
+  round,
+  trunc,
+  reciprocal,
+  logical_not,
+  is_nan,
+  is_finite,
+  cast,
+  add,
+  sub,
+  mul,
+  div,
+  pow,
+  maximum,
+  minimum,
+  remainder,
+  floor_divide,
+  atan2,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  logical_and,
+  logical_or,
+  logical_xor,
   select,
 };
 
@@ -52,8 +96,8 @@ enum class AxisRule : uint8_t {
 struct TestRow {
   double low = -2, high = 2;
   double second_low = 0, second_high = 0;  // used where they differ
-  double tolerance = 0;     // relative, on top of the dtype's own; 0: the default of the kind
-  bool floats = true;       // accepts floating point types
+  double tolerance = 0;  // relative, on top of the dtype's own; 0: the default of the kind
+  bool floats = true;    // accepts floating point types
   bool integers = false;
   bool booleans = false;
   bool differentiable = true;
@@ -63,7 +107,7 @@ struct TestRow {
 struct OpDef {
   std::string_view name;
   OpKind kind = OpKind::composite;
-  int arity = 1;  // -1: any number
+  int arity = 1;              // -1: any number
   std::string_view doc = {};  // one line, for the reference page
 
   // Type rule. Null for elementwise ops: the first input's type, or `result_dtype` where set.
@@ -85,7 +129,7 @@ struct OpDef {
 
 // Adds a definition to the registry; the reference stays valid for the life of the process.
 const OpDef& define(OpDef def);
-const OpDef& op(std::string_view name);      // asserts that it exists
+const OpDef& op(std::string_view name);  // asserts that it exists
 const OpDef* find_op(std::string_view name);
 std::vector<const OpDef*> registered_ops();  // sorted by name
 

@@ -1,7 +1,9 @@
-// Plan: the step as it runs. Steps in order, each one kernel; an arena offset for each stored value.
+// Plan: the step as it runs. Steps in order, each one kernel; an arena offset for each stored
+// value.
 //
-// A value of the graph is either *stored* (it has bytes in a Slot), *viewed* (a movement of a stored
-// value: same bytes, other offset and strides) or *fused* (it exists only inside one kernel).
+// A value of the graph is either *stored* (it has bytes in a Slot), *viewed* (a movement of a
+// stored value: same bytes, other offset and strides) or *fused* (it exists only inside one
+// kernel).
 #pragma once
 
 #include <cstdint>
@@ -22,16 +24,19 @@ enum class Space : uint8_t {
 
 // One piece of memory, contiguous, that values live in.
 struct Slot {
-  Type type;          // elements are counted in the dtype; the shape is that of the first value stored
+  Type type;  // elements are counted in the dtype; the shape is that of the first value stored
   Category category = Category::activation;
   Space space = Space::arena;
   size_t bytes = 0;   // rounded up to buffer_alignment in the arena
   size_t offset = 0;  // in the arena; set by the memory pass
-  int first = 0, last = 0;       // steps between which it is live; -1: before the first, steps.size(): after the last
-  Value value;                   // the first value stored in it (name, module, variable, data)
+  int first = 0,
+      last =
+          0;  // steps between which it is live; -1: before the first, steps.size(): after the last
+  Value value;  // the first value stored in it (name, module, variable, data)
 };
 
-// Where element [i0, i1, ...] of a value lies: slot + (offset + sum i_k * strides_k) * size_of(dtype).
+// Where element [i0, i1, ...] of a value lies: slot + (offset + sum i_k * strides_k) *
+// size_of(dtype).
 struct Placement {
   int slot = -1;
   int64_t offset = 0;  // in elements
@@ -44,34 +49,36 @@ struct Access {
   Placement at;
 };
 
-// Whether element i of `a`, in row-major order, lies at the address of element i of `b` (slots aside).
+// Whether element i of `a`, in row-major order, lies at the address of element i of `b` (slots
+// aside).
 bool same_elements(const Access& a, const Access& b);
 
-// One kernel. `body` lists what it computes, inputs before users; a fused kernel's body is loops over
-// one iteration space (see value.h), a library kernel's is usually one node.
+// One kernel. `body` lists what it computes, inputs before users; a fused kernel's body is loops
+// over one iteration space (see value.h), a library kernel's is usually one node.
 struct Step {
   enum class Kind : uint8_t { fused, library };
   Kind kind = Kind::fused;
-  std::string kernel;            // "add.relu", "dnnl:matmul"
+  std::string kernel;  // "add.relu", "dnnl:matmul"
   std::vector<Value> body;
   std::vector<Access> operands;  // values the body reads from memory; distinct values
   std::vector<Access> results;   // values of the body that others need
-  // Result index -> operand index whose memory it may take over when the operand dies here; only pairs
-  // that the kernel reads and writes at the same element and in that order. The memory pass leaves
-  // those that it granted: there, and only there, result and operand share their bytes.
+  // Result index -> operand index whose memory it may take over when the operand dies here; only
+  // pairs that the kernel reads and writes at the same element and in that order. The memory pass
+  // leaves those that it granted: there, and only there, result and operand share their bytes.
   std::vector<std::pair<int, int>> in_place;
-  size_t workspace = 0;          // bytes of scratch
-  int workspace_slot = -1;       // set by the memory pass where workspace > 0
-  double flops = 0, bytes = 0;   // bytes: least traffic, each operand and result once
-  std::string module;            // path of the last node that has one
+  size_t workspace = 0;         // bytes of scratch
+  int workspace_slot = -1;      // set by the memory pass where workspace > 0
+  double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
+  std::string module;           // path of the last node that has one
 };
 
 // The new value of a variable, at the end of the step.
 struct Assign {
   int state_slot = -1;
-  Access value;       // dense and row-major; where a step stores it, or where it already lies
-  bool copy = true;   // moved to the state slot after the last step, in order of the list; false where
-                      // the alias pass lets a step write it there: `value` then lies in the state slot
+  Access value;  // dense and row-major; where a step stores it, or where it already lies
+  bool copy =
+      true;  // moved to the state slot after the last step, in order of the list; false where
+             // the alias pass lets a step write it there: `value` then lies in the state slot
 };
 
 struct Plan {
@@ -81,17 +88,18 @@ struct Plan {
   std::vector<Access> outputs;  // in the graph's order
   std::vector<Assign> assigns;
   size_t arena_bytes = 0;
-  size_t live_peak_bytes = 0;   // most bytes live at once in the arena: no allocator can use fewer
+  size_t live_peak_bytes = 0;  // most bytes live at once in the arena: no allocator can use fewer
   uint64_t hash = 0;
 
   double flops() const;
 };
 
-std::string to_text(const Plan& plan);   // one line per step: slots, offsets, kernels
+std::string to_text(const Plan& plan);  // one line per step: slots, offsets, kernels
 
-// Throws InternalError naming the step and slot if a promise is broken: every operand holds its value when
-// it is read, no two live slots overlap in the arena, results overwrite only what in_place grants. Before
-// the memory pass (arena_bytes is 0) only the order of reads and writes is checked.
+// Throws InternalError naming the step and slot if a promise is broken: every operand holds its
+// value when it is read, no two live slots overlap in the arena, results overwrite only what
+// in_place grants. Before the memory pass (arena_bytes is 0) only the order of reads and writes is
+// checked.
 void verify(const Plan& plan);
 
 }  // namespace weft

@@ -1,7 +1,7 @@
 // Printers and the structural hash of graphs.
-#include <fmt/format.h>
-
 #include <unordered_map>
+
+#include <fmt/format.h>
 
 #include "weft/base/hash.h"
 #include "weft/ir/graph.h"
@@ -47,9 +47,9 @@ std::string to_text(const Graph& graph) {
   Numbers numbers = number(nodes);
   std::string text;
   for (const Value& value : nodes)
-    text += fmt::format("%{} = {} : {}{}{}\n", numbers[value.node()], expression(*value.node(), numbers),
-                        weft::to_string(value.type()), value->module().empty() ? "" : "  # ",
-                        value->module());
+    text += fmt::format("%{} = {} : {}{}{}\n", numbers[value.node()],
+                        expression(*value.node(), numbers), weft::to_string(value.type()),
+                        value->module().empty() ? "" : "  # ", value->module());
   for (const Value& output : graph.outputs)
     text += fmt::format("output %{}\n", numbers[output.node()]);
   for (const auto& [variable, value] : graph.assignments)
@@ -63,8 +63,8 @@ std::string to_dot(const Graph& graph) {
   std::string text = "digraph weft {\n  node [shape=box, fontname=monospace];\n";
   for (const Value& value : nodes) {
     int id = numbers[value.node()];
-    text += fmt::format("  n{} [label=\"{}{}\\n{}\"];\n", id, value->op->name, attributes(*value.node()),
-                        weft::to_string(value.type()));
+    text += fmt::format("  n{} [label=\"{}{}\\n{}\"];\n", id, value->op->name,
+                        attributes(*value.node()), weft::to_string(value.type()));
     for (const Value& input : value->inputs)
       text += fmt::format("  n{} -> n{};\n", numbers[input.node()], id);
   }

@@ -50,7 +50,8 @@ int64_t Value::dim(int axis) const { return shape()[normalize_axis(axis, rank(),
 int64_t Value::elements() const { return type().elements(); }
 
 Node::~Node() {
-  // A chain of a million nodes must not recurse a million deep: the outermost destructor drains a list.
+  // A chain of a million nodes must not recurse a million deep: the outermost destructor drains a
+  // list.
   thread_local std::vector<Value>* draining = nullptr;
   if (draining != nullptr) {
     for (Value& input : inputs) draining->push_back(std::move(input));

@@ -1,8 +1,8 @@
 // Values of the graph, and the nodes that compute them.
 //
 // A Value is a handle to one immutable result: "this op, on these inputs, with these attributes".
-// Building one computes nothing. Every node yields exactly one value; static shapes; no control flow.
-// A handle is one pointer, free to copy; nodes live as long as a handle reaches them.
+// Building one computes nothing. Every node yields exactly one value; static shapes; no control
+// flow. A handle is one pointer, free to copy; nodes live as long as a handle reaches them.
 //
 // Operands of one elementwise node have equal shapes and dtypes: broadcasts and casts are nodes of
 // their own. Reductions keep their axes with extent 1. These two rules give every fused kernel one
@@ -82,9 +82,10 @@ class Value {
 
   // What follows runs pending work (runtime; defined in weft/tensor/eval.cpp).
   const Value& eval() const;
-  double item() const;                            // of a value with one element
-  std::vector<double> to_doubles() const;         // row-major
-  template <class T> std::vector<T> to_vector() const;  // T of the value's dtype, row-major
+  double item() const;                     // of a value with one element
+  std::vector<double> to_doubles() const;  // row-major
+  template <class T>
+  std::vector<T> to_vector() const;  // T of the value's dtype, row-major
 
  private:
   std::shared_ptr<Node> node_;
@@ -115,7 +116,8 @@ struct Node {
   const std::string& module() const;  // "" outside modules
 };
 
-// What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands on.
+// What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands
+// on.
 struct Arg {
   Arg(Value value, std::source_location where = std::source_location::current())
       : value(std::move(value)), where{where.file_name(), where.line()} {}
@@ -124,9 +126,11 @@ struct Arg {
   Arg(int scalar, std::source_location where = std::source_location::current())
       : scalar(scalar), integral(true), where{where.file_name(), where.line()} {}
   Arg(int64_t scalar, std::source_location where = std::source_location::current())
-      : scalar(static_cast<double>(scalar)), integral(true), where{where.file_name(), where.line()} {}
+      : scalar(static_cast<double>(scalar)),
+        integral(true),
+        where{where.file_name(), where.line()} {}
 
-  Value value;         // empty for a scalar
+  Value value;  // empty for a scalar
   double scalar = 0;
   bool integral = false;
   UserLocation where;

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// While it lives, errors and nodes name the user's line `where`; inside an outer one it does nothing,
-// so that a composite's nodes carry the line of the composite.
+// While it lives, errors and nodes name the user's line `where`; inside an outer one it does
+// nothing, so that a composite's nodes carry the line of the composite.
 class CallSite {
  public:
   explicit CallSite(const UserLocation& where);
@@ -34,7 +34,8 @@ Value apply_binary(const OpDef& def, const Arg& a, const Arg& b);
 
 // Axes of a reduction: normalised, sorted, all where none are given.
 Dims reduce_axes(const Dims& axes, int rank, std::string_view op);
-// Sum of `x` over the axes along which `shape` has extent 1 (or lacks): the transpose of broadcasting.
+// Sum of `x` over the axes along which `shape` has extent 1 (or lacks): the transpose of
+// broadcasting.
 Value sum_to(const Value& x, const Shape& shape);
 
 }  // namespace weft

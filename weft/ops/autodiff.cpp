@@ -20,7 +20,8 @@ Nodes path_nodes(const Value& y, std::span<const Value> wrt) {
     for (const Value& input : value->inputs)
       if (seen.insert(input.node()).second) reached.push_back(input);
   }
-  std::sort(reached.begin(), reached.end(), [](const Value& a, const Value& b) { return a->id < b->id; });
+  std::sort(reached.begin(), reached.end(),
+            [](const Value& a, const Value& b) { return a->id < b->id; });
   std::unordered_set<const Node*> active;
   for (const Value& value : wrt) active.insert(value.node());
   Nodes path;
@@ -35,8 +36,8 @@ Nodes path_nodes(const Value& y, std::span<const Value> wrt) {
   return path;
 }
 
-// The gradient rule of a composite without one is that of its expression. Inputs that repeat or depend on
-// each other are told apart by copies, so that each gets its own share.
+// The gradient rule of a composite without one is that of its expression. Inputs that repeat or
+// depend on each other are told apart by copies, so that each gets its own share.
 Gradients through_decomposition(const Value& y, const Value& dy) {
   std::vector<Value> inputs;
   for (const Value& input : y->inputs) inputs.push_back(make_node(op("identity"), {input}));
@@ -55,7 +56,8 @@ Gradients input_gradients(const Value& y, const Value& dy) {
 std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const Value& seed) {
   WEFT_CHECK(is_float(y.dtype()), "[grad] only floating point values have gradients. Got {}.",
              to_string(y.type()));
-  WEFT_CHECK(seed || y.elements() == 1, "[grad] the loss must have one element. Got {}. Hint: mean(loss).",
+  WEFT_CHECK(seed || y.elements() == 1,
+             "[grad] the loss must have one element. Got {}. Hint: mean(loss).",
              to_string(y.type()));
   std::unordered_map<const Node*, Value> gradient;
   gradient[y.node()] = seed ? seed : ones_like(y);

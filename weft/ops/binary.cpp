@@ -34,12 +34,11 @@ const OpDef& mul_def = define({
     .name = "mul",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& a = y->inputs[0];
-          const Value& b = y->inputs[1];
-          return {dy * b, dy * a};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& a = y->inputs[0];
+      const Value& b = y->inputs[1];
+      return {dy * b, dy * a};
+    },
     .scalar = ScalarOp::mul,
     .oracle = [](double a, double b, double) { return a * b; },
     .axes = AxisRule::elementwise,
@@ -50,11 +49,10 @@ const OpDef& div_def = define({
     .name = "div",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& b = y->inputs[1];
-          return {dy / b, -(dy * y / b)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& b = y->inputs[1];
+      return {dy / b, -(dy * y / b)};
+    },
     .scalar = ScalarOp::div,
     .oracle = [](double a, double b, double) { return a / b; },
     .axes = AxisRule::elementwise,
@@ -65,12 +63,11 @@ const OpDef& pow_def = define({
     .name = "pow",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& a = y->inputs[0];
-          const Value& b = y->inputs[1];
-          return {dy * b * pow(a, b - 1), dy * y * log(a)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& a = y->inputs[0];
+      const Value& b = y->inputs[1];
+      return {dy * b * pow(a, b - 1), dy * y * log(a)};
+    },
     .scalar = ScalarOp::pow,
     .oracle = [](double a, double b, double) { return std::pow(a, b); },
     .axes = AxisRule::elementwise,
@@ -81,13 +78,12 @@ const OpDef& maximum_def = define({
     .name = "maximum",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& a = y->inputs[0];
-          const Value& b = y->inputs[1];
-          Value zero = zeros_like(dy);
-          return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& a = y->inputs[0];
+      const Value& b = y->inputs[1];
+      Value zero = zeros_like(dy);
+      return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
+    },
     .scalar = ScalarOp::maximum,
     .oracle = [](double a, double b, double) { return a != a || a > b ? a : b; },
     .axes = AxisRule::elementwise,
@@ -98,13 +94,12 @@ const OpDef& minimum_def = define({
     .name = "minimum",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& a = y->inputs[0];
-          const Value& b = y->inputs[1];
-          Value zero = zeros_like(dy);
-          return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& a = y->inputs[0];
+      const Value& b = y->inputs[1];
+      Value zero = zeros_like(dy);
+      return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
+    },
     .scalar = ScalarOp::minimum,
     .oracle = [](double a, double b, double) { return a != a || a < b ? a : b; },
     .axes = AxisRule::elementwise,
@@ -115,12 +110,11 @@ const OpDef& remainder_def = define({
     .name = "remainder",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& a = y->inputs[0];
-          const Value& b = y->inputs[1];
-          return {dy, -(dy * floor(a / b))};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& a = y->inputs[0];
+      const Value& b = y->inputs[1];
+      return {dy, -(dy * floor(a / b))};
+    },
     .scalar = ScalarOp::remainder,
     .oracle = [](double a, double b, double) { return a - std::floor(a / b) * b; },
     .axes = AxisRule::elementwise,
@@ -134,19 +128,23 @@ const OpDef& floor_divide_def = define({
     .scalar = ScalarOp::floor_divide,
     .oracle = [](double a, double b, double) { return std::floor(a / b); },
     .axes = AxisRule::elementwise,
-    .test = {.low = -9, .high = 9, .second_low = 1, .second_high = 4, .integers = true, .no_gradient = flat},
+    .test = {.low = -9,
+             .high = 9,
+             .second_low = 1,
+             .second_high = 4,
+             .integers = true,
+             .no_gradient = flat},
 });
 
 const OpDef& atan2_def = define({
     .name = "atan2",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& a = y->inputs[0];
-          const Value& b = y->inputs[1];
-          return {dy * b / (a * a + b * b), -(dy * a / (a * a + b * b))};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& a = y->inputs[0];
+      const Value& b = y->inputs[1];
+      return {dy * b / (a * a + b * b), -(dy * a / (a * a + b * b))};
+    },
     .scalar = ScalarOp::atan2,
     .oracle = [](double a, double b, double) { return std::atan2(a, b); },
     .axes = AxisRule::elementwise,
@@ -258,18 +256,17 @@ const OpDef& select_def = define({
     .arity = 3,
     .doc = "condition ? a : b",
     .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
-      WEFT_CHECK(inputs[0].dtype() == DType::boolean, "[select] the condition must be bool. Got {}.",
-                 name(inputs[0].dtype()));
+      WEFT_CHECK(inputs[0].dtype() == DType::boolean,
+                 "[select] the condition must be bool. Got {}.", name(inputs[0].dtype()));
       WEFT_CHECK(inputs[1].type() == inputs[2].type() && inputs[0].shape() == inputs[1].shape(),
                  "[select] operands differ in type. Got {} and {}.", to_string(inputs[1].type()),
                  to_string(inputs[2].type()));
       return inputs[1].type();
     },
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          Value zero = zeros_like(dy);
-          return {Value(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      Value zero = zeros_like(dy);
+      return {Value(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
+    },
     .scalar = ScalarOp::select,
     .oracle = [](double condition, double a, double b) { return condition != 0 ? a : b; },
     .axes = AxisRule::elementwise,
@@ -309,8 +306,8 @@ Value select(Arg condition, Arg a, Arg b) {
   CallSite here(condition.where);
   auto [x, y] = match(a, b, "select");
   Shape shape = broadcast_shapes(condition.value.shape(), x.shape(), "select");
-  return make_node(select_def, {broadcast_to(condition, shape), broadcast_to(x, shape),
-                                broadcast_to(y, shape)});
+  return make_node(
+      select_def, {broadcast_to(condition, shape), broadcast_to(x, shape), broadcast_to(y, shape)});
 }
 
 Value clamp(Arg x, double low, double high) {

@@ -5,9 +5,7 @@ namespace weft {
 namespace {
 Value last_two_swapped(const Value& x) { return transpose(x, -2, -1); }
 
-bool is_transposed(const Value& x) {
-  return (x->is("reshape") ? x->inputs[0] : x)->is("permute");
-}
+bool is_transposed(const Value& x) { return (x->is("reshape") ? x->inputs[0] : x)->is("permute"); }
 
 // [B.., M, K] x [B.., K, N]: batch extents equal or 1.
 Type matmul_type(std::span<const Value> inputs, const Attrs&) {
@@ -34,21 +32,25 @@ const OpDef& matmul_def = define({
       // One product over all rows instead of one per batch element and a sum.
       bool batches_differ = false;
       for (int i = 0; i < rank - 2; ++i) batches_differ |= a.shape()[i] != dy.shape()[i];
-      Value whole = batches_differ ? broadcast_to(a, [&] {
-        Shape shape = dy.shape();
-        shape[rank - 1] = a.shape()[rank - 1];
-        return shape;
-      }()) : a;
+      Value whole = batches_differ ? broadcast_to(a,
+                                                  [&] {
+                                                    Shape shape = dy.shape();
+                                                    shape[rank - 1] = a.shape()[rank - 1];
+                                                    return shape;
+                                                  }())
+                                   : a;
       Value rows = reshape(whole, {-1, a.dim(-1)}), grads = reshape(dy, {-1, dy.dim(-1)});
-      // The gradient of a transposed weight lies as the weight does, so that its update reads it in order.
+      // The gradient of a transposed weight lies as the weight does, so that its update reads it in
+      // order.
       Value db = is_transposed(b) ? last_two_swapped(matmul(last_two_swapped(grads), rows))
                                   : matmul(last_two_swapped(rows), grads);
       return {da, reshape(db, b.shape())};
     },
-    .flops = [](const Node& node) {
-      return 2.0 * static_cast<double>(node.type.elements()) *
-             static_cast<double>(node.inputs[0].dim(-1));
-    },
+    .flops =
+        [](const Node& node) {
+          return 2.0 * static_cast<double>(node.type.elements()) *
+                 static_cast<double>(node.inputs[0].dim(-1));
+        },
     .axes = AxisRule::contraction,
     .test = {.integers = true},
 });
@@ -63,15 +65,16 @@ Value with_rank(const Value& x, int rank) {
 Value matmul(Arg left, Arg right) {
   CallSite here(left.where);
   Value a = left.value, b = right.value;
-  WEFT_CHECK(a.rank() > 0 && b.rank() > 0, "[matmul] operands must have at least one axis. Got {} and {}.",
-             to_string(a.type()), to_string(b.type()));
-  WEFT_CHECK(a.dtype() == b.dtype(), "[matmul] dtypes differ. Got {} and {}.", name(a.dtype()), name(b.dtype()));
+  WEFT_CHECK(a.rank() > 0 && b.rank() > 0,
+             "[matmul] operands must have at least one axis. Got {} and {}.", to_string(a.type()),
+             to_string(b.type()));
+  WEFT_CHECK(a.dtype() == b.dtype(), "[matmul] dtypes differ. Got {} and {}.", name(a.dtype()),
+             name(b.dtype()));
   bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
   if (vector_a) a = unsqueeze(a, 0);
   if (vector_b) b = unsqueeze(b, 1);
-  WEFT_CHECK(a.dim(-1) == b.dim(-2),
-             "[matmul] inner extents must match. Got {} and {}: {} and {}.", to_string(left.value.shape()),
-             to_string(right.value.shape()), a.dim(-1), b.dim(-2));
+  WEFT_CHECK(a.dim(-1) == b.dim(-2), "[matmul] inner extents must match. Got {} and {}: {} and {}.",
+             to_string(left.value.shape()), to_string(right.value.shape()), a.dim(-1), b.dim(-2));
   int rank = std::max(a.rank(), b.rank());
   a = with_rank(a, rank);
   b = with_rank(b, rank);
@@ -89,9 +92,10 @@ Value matmul(Arg left, Arg right) {
 
 Value linear(Arg x, Arg weight, const Value& bias) {
   CallSite here(x.where);
-  WEFT_CHECK(weight.value.rank() == 2 && x.value.rank() > 0 && x.value.dim(-1) == weight.value.dim(1),
-             "[linear] x[.., {}] and weight{} do not match. Hint: weight is [out, in].",
-             x.value.rank() > 0 ? x.value.dim(-1) : 0, to_string(weight.value.shape()));
+  WEFT_CHECK(
+      weight.value.rank() == 2 && x.value.rank() > 0 && x.value.dim(-1) == weight.value.dim(1),
+      "[linear] x[.., {}] and weight{} do not match. Hint: weight is [out, in].",
+      x.value.rank() > 0 ? x.value.dim(-1) : 0, to_string(weight.value.shape()));
   Value y = matmul(x, transpose(weight));
   return bias ? y + bias : y;
 }

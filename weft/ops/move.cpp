@@ -24,7 +24,8 @@ const OpDef& permute_def = define({
     .kind = OpKind::movement,
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
       Shape shape;
-      for (int64_t axis : attrs.dims("order")) shape.push_back(inputs[0].shape()[static_cast<int>(axis)]);
+      for (int64_t axis : attrs.dims("order"))
+        shape.push_back(inputs[0].shape()[static_cast<int>(axis)]);
       return {inputs[0].dtype(), shape};
     },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
@@ -66,7 +67,8 @@ const OpDef& slice_def = define({
       const Shape& whole = y->inputs[0].shape();
       int64_t start = y->attrs.integer("start"), step = y->attrs.integer("step");
       Value spread = dy;
-      if (step > 1) {  // put step - 1 zeros behind each element: [.., n, ..] -> [.., n, step, ..] -> [.., n * step, ..]
+      if (step > 1) {  // put step - 1 zeros behind each element: [.., n, ..] -> [.., n, step, ..]
+                       // -> [.., n * step, ..]
         Shape split = Dims(), low = Dims(), high = Dims(), merged = dy.shape();
         for (int i = 0; i < dy.rank(); ++i) {
           split.push_back(dy.shape()[i]);
@@ -105,13 +107,15 @@ const OpDef& pad_def = define({
     .kind = OpKind::movement,
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
       Shape shape = inputs[0].shape();
-      for (int i = 0; i < shape.size(); ++i) shape[i] += attrs.dims("low")[i] + attrs.dims("high")[i];
+      for (int i = 0; i < shape.size(); ++i)
+        shape[i] += attrs.dims("low")[i] + attrs.dims("high")[i];
       return {inputs[0].dtype(), shape};
     },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       Value dx = dy;
       const Dims& low = y->attrs.dims("low");
-      for (int i = 0; i < dy.rank(); ++i) dx = slice(dx, i, low[i], low[i] + y->inputs[0].shape()[i]);
+      for (int i = 0; i < dy.rank(); ++i)
+        dx = slice(dx, i, low[i], low[i] + y->inputs[0].shape()[i]);
       return {dx};
     },
     .axes = AxisRule::movement,
@@ -163,8 +167,8 @@ Value reshape(Arg x, Shape shape) {
     unknown = i;
   }
   if (unknown >= 0) {
-    WEFT_CHECK(known > 0 && element_count(from) % known == 0, "[reshape] {} does not divide into {}.",
-               to_string(from), to_string(shape));
+    WEFT_CHECK(known > 0 && element_count(from) % known == 0,
+               "[reshape] {} does not divide into {}.", to_string(from), to_string(shape));
     shape[unknown] = element_count(from) / known;
   }
   WEFT_CHECK(element_count(shape) == element_count(from),
@@ -198,12 +202,13 @@ Value broadcast_to(Arg x, const Shape& shape) {
   const Shape& from = x.value.shape();
   if (from == shape) return x.value;
   int extra = shape.size() - from.size();
-  WEFT_CHECK(extra >= 0, "[broadcast_to] {} has a higher rank than {}.", to_string(from), to_string(shape));
+  WEFT_CHECK(extra >= 0, "[broadcast_to] {} has a higher rank than {}.", to_string(from),
+             to_string(shape));
   Shape padded = Dims::filled(extra, 1);
   for (int i = 0; i < from.size(); ++i) {
     WEFT_CHECK(from[i] == shape[extra + i] || from[i] == 1,
-               "[broadcast_to] {} does not broadcast to {}: axis {}.", to_string(from), to_string(shape),
-               extra + i);
+               "[broadcast_to] {} does not broadcast to {}: axis {}.", to_string(from),
+               to_string(shape), extra + i);
     padded.push_back(from[i]);
   }
   Value aligned = reshape(x, padded);
@@ -220,7 +225,7 @@ Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step) {
              "[slice] {}:{} is out of range for axis {} of extent {}.", start, stop, at, extent);
   if (first == 0 && last == extent && step == 1) return x.value;
   return move(slice_def, x.value,
-                   {{"axis", int64_t{at}}, {"start", first}, {"stop", last}, {"step", step}});
+              {{"axis", int64_t{at}}, {"start", first}, {"stop", last}, {"step", step}});
 }
 
 Value flip(Arg x, const Dims& axes) {
@@ -232,14 +237,16 @@ Value flip(Arg x, const Dims& axes) {
 Value pad(Arg x, const Dims& low, const Dims& high, double value) {
   CallSite here(x.where);
   WEFT_CHECK(low.size() == x.value.rank() && high.size() == x.value.rank(),
-             "[pad] one pair per axis. Got {} and {} for rank {}.", low.size(), high.size(), x.value.rank());
+             "[pad] one pair per axis. Got {} and {} for rank {}.", low.size(), high.size(),
+             x.value.rank());
   bool none = true;
   for (int i = 0; i < low.size(); ++i) {
     WEFT_CHECK(low[i] >= 0 && high[i] >= 0, "[pad] amounts must not be negative. Got {} and {}.",
                to_string(low), to_string(high));
     none &= low[i] == 0 && high[i] == 0;
   }
-  return none ? x.value : make_node(pad_def, {x.value}, {{"low", low}, {"high", high}, {"value", value}});
+  return none ? x.value
+              : make_node(pad_def, {x.value}, {{"low", low}, {"high", high}, {"value", value}});
 }
 
 Value concat(std::span<const Value> parts, int axis) {
@@ -247,7 +254,8 @@ Value concat(std::span<const Value> parts, int axis) {
   int at = normalize_axis(axis, parts[0].rank(), "concat");
   for (const Value& part : parts) {
     bool fits = part.dtype() == parts[0].dtype() && part.rank() == parts[0].rank();
-    for (int i = 0; fits && i < part.rank(); ++i) fits = i == at || part.shape()[i] == parts[0].shape()[i];
+    for (int i = 0; fits && i < part.rank(); ++i)
+      fits = i == at || part.shape()[i] == parts[0].shape()[i];
     WEFT_CHECK(fits, "[concat] parts differ outside axis {}. Got {} and {}.", at,
                to_string(parts[0].type()), to_string(part.type()));
   }
@@ -276,7 +284,8 @@ std::vector<Value> split(Arg x, int64_t size, int axis) {
 Value squeeze(Arg x, int axis) {
   CallSite here(x.where);
   int at = normalize_axis(axis, x.value.rank(), "squeeze");
-  WEFT_CHECK(x.value.shape()[at] == 1, "[squeeze] axis {} has extent {}, not 1.", at, x.value.shape()[at]);
+  WEFT_CHECK(x.value.shape()[at] == 1, "[squeeze] axis {} has extent {}, not 1.", at,
+             x.value.shape()[at]);
   Shape shape;
   for (int i = 0; i < x.value.rank(); ++i)
     if (i != at) shape.push_back(x.value.shape()[i]);
@@ -301,8 +310,10 @@ Value flatten(Arg x, int first, int last) {
   int from = normalize_axis(first, rank, "flatten"), to = normalize_axis(last, rank, "flatten");
   Shape shape;
   for (int i = 0; i < rank; ++i) {
-    if (i > from && i <= to) shape[shape.size() - 1] *= x.value.shape()[i];
-    else shape.push_back(x.value.shape()[i]);
+    if (i > from && i <= to)
+      shape[shape.size() - 1] *= x.value.shape()[i];
+    else
+      shape.push_back(x.value.shape()[i]);
   }
   return reshape(x, shape);
 }

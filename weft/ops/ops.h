@@ -1,6 +1,7 @@
 // The operations of weft, as users call them. Shapes in comments are row-major, rightmost fastest;
 // broadcasting follows NumPy; scalars are weak (they take the tensor's dtype).
-// Each family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its name.
+// Each family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its
+// name.
 #pragma once
 
 #include <optional>
@@ -13,40 +14,74 @@
 namespace weft {
 
 // ---- leaves (leaf.cpp)
-Value scalar(double value, DType dtype = DType::f32);                    // shape []
+Value scalar(double value, DType dtype = DType::f32);  // shape []
 Value full(const Shape& shape, double value, DType dtype = DType::f32);
 Value zeros(const Shape& shape, DType dtype = DType::f32);
 Value ones(const Shape& shape, DType dtype = DType::f32);
 Value zeros_like(Arg x);
 Value ones_like(Arg x);
-Value arange(int64_t count, DType dtype = DType::i64);                   // 0 .. count-1, shape [count]
-Value iota(const Shape& shape, int axis, DType dtype = DType::i64);      // the index along `axis`
+Value arange(int64_t count, DType dtype = DType::i64);               // 0 .. count-1, shape [count]
+Value iota(const Shape& shape, int axis, DType dtype = DType::i64);  // the index along `axis`
 Value constant(std::span<const float> elements, const Shape& shape);
-Value constant(std::span<const double> elements, const Shape& shape, DType dtype);  // rounded to dtype
-Value from_buffer(std::shared_ptr<Buffer> buffer, Type type);            // row-major elements, shared
-Value input(Type type, int index);                                       // bound when the graph runs
+Value constant(std::span<const double> elements, const Shape& shape,
+               DType dtype);                                   // rounded to dtype
+Value from_buffer(std::shared_ptr<Buffer> buffer, Type type);  // row-major elements, shared
+Value input(Type type, int index);                             // bound when the graph runs
 Value variable_leaf(std::shared_ptr<VariableState> state);
 
 // ---- elementwise maths (unary.cpp)
-Value neg(Arg x);    Value abs(Arg x);     Value sign(Arg x);   Value exp(Arg x);   Value expm1(Arg x);
-Value log(Arg x);    Value log1p(Arg x);   Value sqrt(Arg x);   Value rsqrt(Arg x); Value sin(Arg x);
-Value cos(Arg x);    Value tan(Arg x);     Value asin(Arg x);   Value acos(Arg x);  Value atan(Arg x);
-Value sinh(Arg x);   Value cosh(Arg x);    Value tanh(Arg x);   Value erf(Arg x);   Value floor(Arg x);
-Value ceil(Arg x);   Value round(Arg x);   Value trunc(Arg x);  Value reciprocal(Arg x);
-Value square(Arg x); Value logical_not(Arg x); Value is_nan(Arg x); Value is_finite(Arg x);
+Value neg(Arg x);
+Value abs(Arg x);
+Value sign(Arg x);
+Value exp(Arg x);
+Value expm1(Arg x);
+Value log(Arg x);
+Value log1p(Arg x);
+Value sqrt(Arg x);
+Value rsqrt(Arg x);
+Value sin(Arg x);
+Value cos(Arg x);
+Value tan(Arg x);
+Value asin(Arg x);
+Value acos(Arg x);
+Value atan(Arg x);
+Value sinh(Arg x);
+Value cosh(Arg x);
+Value tanh(Arg x);
+Value erf(Arg x);
+Value floor(Arg x);
+Value ceil(Arg x);
+Value round(Arg x);
+Value trunc(Arg x);
+Value reciprocal(Arg x);
+Value square(Arg x);
+Value logical_not(Arg x);
+Value is_nan(Arg x);
+Value is_finite(Arg x);
 Value cast(Arg x, DType dtype);
 Value stop_gradient(Arg x);
 
 // ---- binary and ternary (binary.cpp)
-Value add(Arg a, Arg b);      Value sub(Arg a, Arg b);      Value mul(Arg a, Arg b);
-Value div(Arg a, Arg b);      // integers divide in float32
-Value pow(Arg a, Arg b);      Value maximum(Arg a, Arg b);  Value minimum(Arg a, Arg b);
-Value remainder(Arg a, Arg b);      // sign of the divisor, as Python's %
-Value floor_divide(Arg a, Arg b);   Value atan2(Arg y, Arg x);
-Value equal(Arg a, Arg b);    Value not_equal(Arg a, Arg b);   Value less(Arg a, Arg b);
-Value less_equal(Arg a, Arg b); Value greater(Arg a, Arg b);   Value greater_equal(Arg a, Arg b);
-Value logical_and(Arg a, Arg b); Value logical_or(Arg a, Arg b); Value logical_xor(Arg a, Arg b);
-Value select(Arg condition, Arg a, Arg b);   // condition ? a : b
+Value add(Arg a, Arg b);
+Value sub(Arg a, Arg b);
+Value mul(Arg a, Arg b);
+Value div(Arg a, Arg b);  // integers divide in float32
+Value pow(Arg a, Arg b);
+Value maximum(Arg a, Arg b);
+Value minimum(Arg a, Arg b);
+Value remainder(Arg a, Arg b);  // sign of the divisor, as Python's %
+Value floor_divide(Arg a, Arg b);
+Value atan2(Arg y, Arg x);
+Value equal(Arg a, Arg b);
+Value not_equal(Arg a, Arg b);
+Value less(Arg a, Arg b);
+Value less_equal(Arg a, Arg b);
+Value greater(Arg a, Arg b);
+Value greater_equal(Arg a, Arg b);
+Value logical_and(Arg a, Arg b);
+Value logical_or(Arg a, Arg b);
+Value logical_xor(Arg a, Arg b);
+Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
 Value clamp(Arg x, double low, double high);
 inline Value operator-(Arg x) { return neg(x); }
 inline Value operator+(const Value& a, Arg b) { return add({a}, b); }
@@ -65,10 +100,18 @@ inline Value operator>(const Value& a, Arg b) { return greater({a}, b); }
 inline Value operator>=(const Value& a, Arg b) { return greater_equal({a}, b); }
 
 // ---- activations (activation.cpp): composites of the above
-Value relu(Arg x);  Value relu6(Arg x);  Value leaky_relu(Arg x, double slope = 0.01);
-Value elu(Arg x, double alpha = 1);      Value selu(Arg x);
-Value sigmoid(Arg x);  Value log_sigmoid(Arg x);  Value softplus(Arg x);
-Value silu(Arg x);     Value mish(Arg x);  Value hardswish(Arg x);  Value hardsigmoid(Arg x);
+Value relu(Arg x);
+Value relu6(Arg x);
+Value leaky_relu(Arg x, double slope = 0.01);
+Value elu(Arg x, double alpha = 1);
+Value selu(Arg x);
+Value sigmoid(Arg x);
+Value log_sigmoid(Arg x);
+Value softplus(Arg x);
+Value silu(Arg x);
+Value mish(Arg x);
+Value hardswish(Arg x);
+Value hardsigmoid(Arg x);
 Value gelu(Arg x);       // x * Phi(x), with erf
 Value gelu_tanh(Arg x);  // the tanh form of GPT-2
 
@@ -90,13 +133,13 @@ Value any(Arg x, ReduceOptions options = {});
 Value all(Arg x, ReduceOptions options = {});
 
 // ---- movement (move.cpp)
-Value reshape(Arg x, Shape shape);               // one extent may be -1
-Value permute(Arg x, const Dims& order);         // result axis i is axis order[i] of x
+Value reshape(Arg x, Shape shape);        // one extent may be -1
+Value permute(Arg x, const Dims& order);  // result axis i is axis order[i] of x
 Value transpose(Arg x, int a = -2, int b = -1);
 Value broadcast_to(Arg x, const Shape& shape);
 Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // step > 0
 Value flip(Arg x, const Dims& axes);
-Value pad(Arg x, const Dims& low, const Dims& high, double value = 0);        // per axis, >= 0
+Value pad(Arg x, const Dims& low, const Dims& high, double value = 0);  // per axis, >= 0
 Value concat(std::span<const Value> parts, int axis);
 Value stack(std::span<const Value> parts, int axis);
 std::vector<Value> split(Arg x, int64_t size, int axis);
@@ -105,9 +148,11 @@ Value unsqueeze(Arg x, int axis);
 Value flatten(Arg x, int first = 0, int last = -1);
 
 // ---- gather and scatter (gather.cpp)
-Value gather(Arg x, Arg indices, int axis = 0);       // x[..., indices[...], ...]: indices' shape replaces the axis
-Value scatter_add(Arg into, Arg indices, Arg updates); // into[N, ...] += updates[indices.shape, ...] along axis 0
-Value embedding(Arg indices, Arg weight);             // weight[V, C] -> [indices..., C]
+Value gather(Arg x, Arg indices,
+             int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
+Value scatter_add(Arg into, Arg indices,
+                  Arg updates);  // into[N, ...] += updates[indices.shape, ...] along axis 0
+Value embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
 Value one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
 
 // ---- contractions (matmul.cpp, conv.cpp)
@@ -132,10 +177,14 @@ Value global_avg_pool(Arg x);  // [N, C, 1, 1]
 // ---- normalisation and softmax (norm.cpp)
 Value softmax(Arg x, int axis = -1);
 Value log_softmax(Arg x, int axis = -1);
-Value layer_norm(Arg x, const Value& weight = {}, const Value& bias = {}, double eps = 1e-5);  // last axis
+Value layer_norm(Arg x, const Value& weight = {}, const Value& bias = {},
+                 double eps = 1e-5);  // last axis
 Value rms_norm(Arg x, const Value& weight = {}, double eps = 1e-6);
-Value group_norm(Arg x, int64_t groups, const Value& weight = {}, const Value& bias = {}, double eps = 1e-5);
-struct BatchNorm { Value y, mean, variance; };  // batch statistics: mean and biased variance, [C]
+Value group_norm(Arg x, int64_t groups, const Value& weight = {}, const Value& bias = {},
+                 double eps = 1e-5);
+struct BatchNorm {
+  Value y, mean, variance;
+};  // batch statistics: mean and biased variance, [C]
 BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double eps = 1e-5);
 Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Value& weight,
                       const Value& bias, double eps = 1e-5);
@@ -145,29 +194,30 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;
   double label_smoothing = 0;
 };
-Value cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options = {});  // [..., C], integer [...]
+Value cross_entropy(Arg logits, Arg labels,
+                    const CrossEntropyOptions& options = {});  // [..., C], integer [...]
 Value mse_loss(Arg prediction, Arg target);
 Value bce_with_logits(Arg logits, Arg target);
 
 // ---- attention (attention.cpp)
 struct AttentionOptions {
   bool causal = false;
-  Value mask = {};               // bool (true: attend) or float (added), broadcast to [B, H, T, S]
-  std::optional<double> scale;   // default 1 / sqrt(D)
+  Value mask = {};              // bool (true: attend) or float (added), broadcast to [B, H, T, S]
+  std::optional<double> scale;  // default 1 / sqrt(D)
 };
 // q[B, H, T, D] k, v[B, G, S, D], G divides H (grouped heads) -> [B, H, T, D]
 Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
 
 // ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index)
 struct RandomKey {
-  Value step;           // i64 scalar that changes from step to step
+  Value step;  // i64 scalar that changes from step to step
   int64_t seed = 0;
-  int64_t stream = 0;   // one per call site
+  int64_t stream = 0;  // one per call site
 };
 Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1);  // f32
 Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1);
-Value bernoulli(const Shape& shape, const RandomKey& key, double probability);              // bool
-Value permutation(int64_t count, const RandomKey& key);                                     // i64
+Value bernoulli(const Shape& shape, const RandomKey& key, double probability);  // bool
+Value permutation(int64_t count, const RandomKey& key);                         // i64
 Value dropout(Arg x, double probability, const RandomKey& key);
 
 }  // namespace weft

@@ -49,8 +49,8 @@ const OpDef& prod_def = define({
       Value zero_count = sum(cast(is_zero, x.dtype()), kept);
       Value others = prod(select(is_zero, 1.0, x), kept);  // product of the non-zero elements
       Value at_zero = select(zero_count == 1.0, others, 0.0);
-      return {dy * select(is_zero, at_zero, select(zero_count == 0.0, y, 0.0) /
-                                                select(is_zero, 1.0, x))};
+      return {dy * select(is_zero, at_zero,
+                          select(zero_count == 0.0, y, 0.0) / select(is_zero, 1.0, x))};
     },
     .axes = AxisRule::reduce,
     .test = {.low = 0.5, .high = 1.5, .integers = true},
@@ -113,7 +113,8 @@ Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
 
 Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
   CallSite here(x.where);
-  return reduce(def, x, {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
+  return reduce(def, x,
+                {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
 }
 
 double reduced_count(const Value& x, const Dims& axes) {
@@ -132,8 +133,12 @@ Value sum(Arg x, ReduceOptions options) {
 Value prod(Arg x, ReduceOptions options) { return reduce(prod_def, x, options); }
 Value max(Arg x, ReduceOptions options) { return reduce(max_def, x, options); }
 Value min(Arg x, ReduceOptions options) { return reduce(min_def, x, options); }
-Value any(Arg x, ReduceOptions options) { return reduce(max_def, cast(x, DType::boolean), options); }
-Value all(Arg x, ReduceOptions options) { return reduce(min_def, cast(x, DType::boolean), options); }
+Value any(Arg x, ReduceOptions options) {
+  return reduce(max_def, cast(x, DType::boolean), options);
+}
+Value all(Arg x, ReduceOptions options) {
+  return reduce(min_def, cast(x, DType::boolean), options);
+}
 Value argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
 Value argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
 
@@ -150,7 +155,8 @@ Value variance(Arg x, ReduceOptions options, double correction) {
   Dims axes = reduce_axes(options.axes, x.value.rank(), "variance");
   Value centred = x.value - mean(x, {.axes = axes, .keepdim = true});
   double count = reduced_count(x.value, axes);
-  WEFT_CHECK(count > correction, "[variance] needs more than {} elements. Got {}.", correction, count);
+  WEFT_CHECK(count > correction, "[variance] needs more than {} elements. Got {}.", correction,
+             count);
   return sum(centred * centred, options) * (1 / (count - correction));
 }
 

@@ -9,7 +9,6 @@ namespace {
 constexpr double two_over_sqrt_pi = 2 * std::numbers::inv_sqrtpi;
 constexpr std::string_view flat = "piecewise constant: the gradient is zero";
 
-
 const OpDef& neg_def = define({
     .name = "neg",
     .kind = OpKind::elementwise,
@@ -23,11 +22,10 @@ const OpDef& neg_def = define({
 const OpDef& abs_def = define({
     .name = "abs",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * sign(x)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * sign(x)};
+    },
     .scalar = ScalarOp::abs,
     .oracle = [](double x, double, double) { return std::fabs(x); },
     .axes = AxisRule::elementwise,
@@ -64,11 +62,10 @@ const OpDef& expm1_def = define({
 const OpDef& log_def = define({
     .name = "log",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy / x};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy / x};
+    },
     .scalar = ScalarOp::log,
     .oracle = [](double x, double, double) { return std::log(x); },
     .axes = AxisRule::elementwise,
@@ -78,11 +75,10 @@ const OpDef& log_def = define({
 const OpDef& log1p_def = define({
     .name = "log1p",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy / (x + 1)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy / (x + 1)};
+    },
     .scalar = ScalarOp::log1p,
     .oracle = [](double x, double, double) { return std::log1p(x); },
     .axes = AxisRule::elementwise,
@@ -102,11 +98,10 @@ const OpDef& sqrt_def = define({
 const OpDef& rsqrt_def = define({
     .name = "rsqrt",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * -0.5 * y / x};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * -0.5 * y / x};
+    },
     .scalar = ScalarOp::rsqrt,
     .oracle = [](double x, double, double) { return 1 / std::sqrt(x); },
     .axes = AxisRule::elementwise,
@@ -116,11 +111,10 @@ const OpDef& rsqrt_def = define({
 const OpDef& sin_def = define({
     .name = "sin",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * cos(x)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * cos(x)};
+    },
     .scalar = ScalarOp::sin,
     .oracle = [](double x, double, double) { return std::sin(x); },
     .axes = AxisRule::elementwise,
@@ -129,11 +123,10 @@ const OpDef& sin_def = define({
 const OpDef& cos_def = define({
     .name = "cos",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {-(dy * sin(x))};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {-(dy * sin(x))};
+    },
     .scalar = ScalarOp::cos,
     .oracle = [](double x, double, double) { return std::cos(x); },
     .axes = AxisRule::elementwise,
@@ -152,11 +145,10 @@ const OpDef& tan_def = define({
 const OpDef& asin_def = define({
     .name = "asin",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * rsqrt(1 - x * x)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * rsqrt(1 - x * x)};
+    },
     .scalar = ScalarOp::asin,
     .oracle = [](double x, double, double) { return std::asin(x); },
     .axes = AxisRule::elementwise,
@@ -166,11 +158,10 @@ const OpDef& asin_def = define({
 const OpDef& acos_def = define({
     .name = "acos",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {-(dy * rsqrt(1 - x * x))};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {-(dy * rsqrt(1 - x * x))};
+    },
     .scalar = ScalarOp::acos,
     .oracle = [](double x, double, double) { return std::acos(x); },
     .axes = AxisRule::elementwise,
@@ -180,11 +171,10 @@ const OpDef& acos_def = define({
 const OpDef& atan_def = define({
     .name = "atan",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy / (x * x + 1)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy / (x * x + 1)};
+    },
     .scalar = ScalarOp::atan,
     .oracle = [](double x, double, double) { return std::atan(x); },
     .axes = AxisRule::elementwise,
@@ -193,11 +183,10 @@ const OpDef& atan_def = define({
 const OpDef& sinh_def = define({
     .name = "sinh",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * cosh(x)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * cosh(x)};
+    },
     .scalar = ScalarOp::sinh,
     .oracle = [](double x, double, double) { return std::sinh(x); },
     .axes = AxisRule::elementwise,
@@ -206,11 +195,10 @@ const OpDef& sinh_def = define({
 const OpDef& cosh_def = define({
     .name = "cosh",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * sinh(x)};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * sinh(x)};
+    },
     .scalar = ScalarOp::cosh,
     .oracle = [](double x, double, double) { return std::cosh(x); },
     .axes = AxisRule::elementwise,
@@ -228,11 +216,10 @@ const OpDef& tanh_def = define({
 const OpDef& erf_def = define({
     .name = "erf",
     .kind = OpKind::elementwise,
-    .gradient =
-        [](const Value& y, const Value& dy) -> Gradients {
-          const Value& x = y->inputs[0];
-          return {dy * exp(-(x * x)) * two_over_sqrt_pi};
-        },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * exp(-(x * x)) * two_over_sqrt_pi};
+    },
     .scalar = ScalarOp::erf,
     .oracle = [](double x, double, double) { return std::erf(x); },
     .axes = AxisRule::elementwise,
@@ -291,7 +278,8 @@ const OpDef& logical_not_def = define({
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return x == 0; },
     .axes = AxisRule::elementwise,
-    .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = "yields bool"},
+    .test =
+        {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = "yields bool"},
 });
 
 const OpDef& is_nan_def = define({

@@ -8,7 +8,7 @@
 
 namespace weft {
 namespace {
-constexpr size_t max_body = 64;              // nodes: beyond this registers spill and compile time grows
+constexpr size_t max_body = 64;  // nodes: beyond this registers spill and compile time grows
 constexpr int64_t max_row_elements = 1 << 17;  // a row of f32 that the L2 cache holds
 
 bool is_row(const Shape& space, const Dims& reduced, int threads) {
@@ -35,7 +35,11 @@ class Fuser {
  public:
   // `exact` follows every path when it looks for a way back into a kernel.
   Fuser(const Graph& graph, const Uses& uses, const PassOptions& options, bool exact)
-      : uses_(uses), options_(options), nodes_(graph.nodes()), whole_(!options.skips("fuse")), exact_(exact) {}
+      : uses_(uses),
+        options_(options),
+        nodes_(graph.nodes()),
+        whole_(!options.skips("fuse")),
+        exact_(exact) {}
 
   Fusion run() {
     for (const Value& value : nodes_) classify(value);
@@ -55,7 +59,8 @@ class Fuser {
     bool constant = node.is("scalar") || node.is("iota");
     if (node.op->kind == OpKind::leaf && !constant) return Unit::Kind::leaf;
     std::vector<Placement> dense;
-    for (const Value& input : node.inputs) dense.push_back({-1, 0, row_major_strides(input.shape())});
+    for (const Value& input : node.inputs)
+      dense.push_back({-1, 0, row_major_strides(input.shape())});
     bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
     if (moves) return Unit::Kind::view;
     if (library.choose(node, dense)) return Unit::Kind::library;
@@ -66,8 +71,8 @@ class Fuser {
   bool fusable(const Node* node) const { return kinds_.at(node) == Unit::Kind::fused; }
   static bool is_constant(const Node& node) { return node.is("scalar") || node.is("iota"); }
 
-  // The one full-size stored value that an elementwise expression derives from; null: none; itself: a value
-  // that is not such an expression, or one of several.
+  // The one full-size stored value that an elementwise expression derives from; null: none; itself:
+  // a value that is not such an expression, or one of several.
   void note_base(const Value& value) {
     const Node* node = value.node();
     const Node* base = nullptr;
@@ -76,7 +81,8 @@ class Fuser {
     bool several = !fusable(node) || !expression;
     for (const Value& input : node->inputs) {
       const Node* of = input.elements() < value.elements() ? nullptr : bases_.at(input.node());
-      if (kinds_.at(input.node()) == Unit::Kind::view && broadcasts_small(*input.node())) of = nullptr;
+      if (kinds_.at(input.node()) == Unit::Kind::view && broadcasts_small(*input.node()))
+        of = nullptr;
       if (of == nullptr) continue;
       several |= base != nullptr && base != of;
       base = of;
@@ -87,7 +93,8 @@ class Fuser {
   static bool broadcasts_small(const Node& node) {
     return node.is("broadcast") && node.inputs[0].elements() < node.type.elements();
   }
-  // Cheaper to compute again than to store: an elementwise expression of at most one full-size value.
+  // Cheaper to compute again than to store: an elementwise expression of at most one full-size
+  // value.
   bool recomputes(const Node* node) const {
     if (!whole_) return false;
     if (node->op->kind == OpKind::random) return true;
@@ -123,8 +130,10 @@ class Fuser {
     for (const Node* user : users->second) {
       bool inlines = !reads_memory(*user) && user->op->kind != OpKind::random;
       for (int unit : units_of(user)) {
-        if (!inlines || at(unit).kind != Unit::Kind::fused) result.memory = true;
-        else if (!contains(result.takers, unit)) result.takers.push_back(unit);
+        if (!inlines || at(unit).kind != Unit::Kind::fused)
+          result.memory = true;
+        else if (!contains(result.takers, unit))
+          result.takers.push_back(unit);
       }
     }
     return result;
@@ -141,7 +150,8 @@ class Fuser {
   }
   bool holds(int unit, const Node* node) const { return contains(units_of(node), unit); }
 
-  // Whether `value` has a place in the unit's iteration space; `upgrade` are the axes that joining adds.
+  // Whether `value` has a place in the unit's iteration space; `upgrade` are the axes that joining
+  // adds.
   bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) const {
     const Node& node = *value.node();
     if (node.type.shape.size() != unit.space.size()) return false;
@@ -160,7 +170,8 @@ class Fuser {
     return !unit.reduced.empty() && value.shape() == reduced_shape(unit.space, unit.reduced);
   }
 
-  bool can_join(const Value& value, int index, const Demand& need, std::optional<Dims>& upgrade) const {
+  bool can_join(const Value& value, int index, const Demand& need,
+                std::optional<Dims>& upgrade) const {
     const Unit& unit = fusion_.units[static_cast<size_t>(index)];
     if (unit.nodes.size() >= max_body) return false;
     if (!shape_fits(value, unit, upgrade)) return false;
@@ -178,16 +189,17 @@ class Fuser {
         if (unit != target) pending.push_back(unit);
     return leads_to(std::move(pending), target);
   }
-  // Whether any of these units leads to `target`, through values that are stored and read. Units wholly
-  // behind the target can lead back only through one that straddles it: rare, so the search stops there
-  // and fuse() checks the outcome.
+  // Whether any of these units leads to `target`, through values that are stored and read. Units
+  // wholly behind the target can lead back only through one that straddles it: rare, so the search
+  // stops there and fuse() checks the outcome.
   bool leads_to(Units pending, int target) const {
     std::unordered_set<int> seen(pending.begin(), pending.end());
     while (!pending.empty()) {
       int unit = pending.back();
       pending.pop_back();
       if (unit == target) return true;
-      if (!exact_ && first_id_[static_cast<size_t>(unit)] > last_id_[static_cast<size_t>(target)]) continue;
+      if (!exact_ && first_id_[static_cast<size_t>(unit)] > last_id_[static_cast<size_t>(target)])
+        continue;
       for (int next : readers_of(unit))
         if (seen.insert(next).second) pending.push_back(next);
     }
@@ -199,7 +211,8 @@ class Fuser {
     for (const Value& member : at(unit).nodes) {
       auto home = fusion_.home.find(member.node());
       auto users = uses_.users.find(member.node());
-      if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end()) continue;
+      if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end())
+        continue;
       for (const Node* user : users->second)
         for (int next : units_of(user))
           if (next != unit && !holds(next, member.node())) readers.push_back(next);
@@ -221,7 +234,8 @@ class Fuser {
     last = std::max(last, value->id);
   }
 
-  // A broadcast of a reduced value lives inside the kernels that reduce and read it again; true if in all.
+  // A broadcast of a reduced value lives inside the kernels that reduce and read it again; true if
+  // in all.
   bool place_broadcast(const Value& value) {
     const Node& node = *value.node();
     const Value& small = whole_ && node.is("broadcast") ? node.inputs[0] : value;
@@ -245,7 +259,8 @@ class Fuser {
     return joined > 0 && joined == need.takers.size() && !need.memory;
   }
   // Whether a value of reduced shape comes out of a reduction over `axes` of values of `space`.
-  bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space, int depth = 0) const {
+  bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space,
+                              int depth = 0) const {
     const Node& node = *value.node();
     if (!fusable(value.node()) || depth > 8) return false;
     if (node.op->kind == OpKind::reduce)
@@ -293,8 +308,8 @@ class Fuser {
     return units;
   }
 
-  // Reductions of the same space over the same axes that read a value in common read it once: the two sums
-  // of a batch norm's backward, a bias gradient beside them.
+  // Reductions of the same space over the same axes that read a value in common read it once: the
+  // two sums of a batch norm's backward, a bias gradient beside them.
   void merge_reductions() {
     std::unordered_map<const Node*, Units> readers;
     for (size_t u = 0; u < fusion_.units.size(); ++u) {

@@ -1,6 +1,6 @@
-// schedule: kernels, views and layouts. Turns the kernels that fuse() chose into steps, in an order that
-// respects data; gives each stored value a slot and a physical order of its axes; and copies where a kernel
-// needs its operand otherwise than it lies.
+// schedule: kernels, views and layouts. Turns the kernels that fuse() chose into steps, in an order
+// that respects data; gives each stored value a slot and a physical order of its axes; and copies
+// where a kernel needs its operand otherwise than it lies.
 #include <algorithm>
 #include <map>
 #include <queue>
@@ -19,7 +19,8 @@ class Scheduler {
 
   Plan run() {
     for (int unit : unit_order()) emit(fusion_.units[static_cast<size_t>(unit)], unit);
-    for (const Value& input : graph_.inputs) plan_.inputs.push_back({input, placed_.at(input.node())});
+    for (const Value& input : graph_.inputs)
+      plan_.inputs.push_back({input, placed_.at(input.node())});
     for (const Value& output : graph_.outputs) plan_.outputs.push_back(row_major(output));
     for (const auto& [variable, value] : graph_.assignments)
       plan_.assigns.push_back({placed_.at(variable.node()).slot, row_major(value)});
@@ -41,7 +42,9 @@ class Scheduler {
         }
     using Ready = std::pair<uint64_t, int>;
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
-    auto enqueue = [&](int u) { ready.emplace(fusion_.units[static_cast<size_t>(u)].nodes.back()->id, u); };
+    auto enqueue = [&](int u) {
+      ready.emplace(fusion_.units[static_cast<size_t>(u)].nodes.back()->id, u);
+    };
     for (size_t u = 0; u < count; ++u)
       if (waiting[u] == 0) enqueue(static_cast<int>(u));
     std::vector<int> order;
@@ -52,7 +55,8 @@ class Scheduler {
       for (int user : next[static_cast<size_t>(unit)])
         if (--waiting[static_cast<size_t>(user)] == 0) enqueue(user);
     }
-    WEFT_ASSERT(order.size() == count, "fusion made a cycle: {} of {} kernels can run", order.size(), count);
+    WEFT_ASSERT(order.size() == count, "fusion made a cycle: {} of {} kernels can run",
+                order.size(), count);
     return order;
   }
   static bool in_unit(const Unit& unit, const Value& value) {
@@ -63,10 +67,14 @@ class Scheduler {
 
   void emit(const Unit& unit, int index) {
     switch (unit.kind) {
-      case Unit::Kind::leaf: return emit_leaf(unit.nodes[0]);
-      case Unit::Kind::view: return emit_view(unit.nodes[0]);
-      case Unit::Kind::library: return emit_library(unit.nodes[0]);
-      case Unit::Kind::fused: return emit_fused(unit, index);
+      case Unit::Kind::leaf:
+        return emit_leaf(unit.nodes[0]);
+      case Unit::Kind::view:
+        return emit_view(unit.nodes[0]);
+      case Unit::Kind::library:
+        return emit_library(unit.nodes[0]);
+      case Unit::Kind::fused:
+        return emit_fused(unit, index);
     }
   }
 
@@ -99,7 +107,8 @@ class Scheduler {
     placed_[value.node()] = *at;
   }
 
-  // The value dense in the given order of axes: where it lies if it lies so, else in a copy (made once).
+  // The value dense in the given order of axes: where it lies if it lies so, else in a copy (made
+  // once).
   Placement copy_as(const Value& value, const Dims& order) {
     const Placement& at = placed_.at(value.node());
     Dims strides = dense_strides(value.shape(), order);
@@ -128,19 +137,19 @@ class Scheduler {
     return to;
   }
 
-  Access row_major(const Value& value) {
-    return {value, copy_as(value, {})};
-  }
+  Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
 
   Step library_step(const Value& value, const std::vector<Placement>& operands) {
     std::optional<KernelChoice> choice = options_.library->choose(*value.node(), operands);
-    WEFT_ASSERT(choice.has_value(), "{} withdrew its kernel for {}", options_.library->name(), value->op->name);
+    WEFT_ASSERT(choice.has_value(), "{} withdrew its kernel for {}", options_.library->name(),
+                value->op->name);
     Step step;
     step.kind = Step::Kind::library;
     step.kernel = choice->kernel;
     step.body = {value};
     step.workspace = choice->workspace;
-    for (size_t i = 0; i < operands.size(); ++i) step.operands.push_back({value->inputs[i], operands[i]});
+    for (size_t i = 0; i < operands.size(); ++i)
+      step.operands.push_back({value->inputs[i], operands[i]});
     return step;
   }
 
@@ -150,7 +159,8 @@ class Scheduler {
     for (const Value& input : node.inputs) operands.push_back(placed_.at(input.node()));
     KernelChoice choice = options_.library->choose(node, operands).value();
     for (size_t i = 0; i < operands.size(); ++i)
-      if (i < choice.operand_order.size() && !(choice.operand_order[i].empty() && !node.inputs[i].shape().empty()))
+      if (i < choice.operand_order.size() &&
+          !(choice.operand_order[i].empty() && !node.inputs[i].shape().empty()))
         operands[i] = copy_as(node.inputs[i], choice.operand_order[i]);
     Step step = library_step(value, operands);
     Placement to = new_slot(value, choice.result_order);
@@ -163,15 +173,16 @@ class Scheduler {
     finish(step);
   }
 
-  // Axes as the largest operand that spans the whole space lies, so that a chain keeps the layout of the
-  // convolution that began it.
+  // Axes as the largest operand that spans the whole space lies, so that a chain keeps the layout
+  // of the convolution that began it.
   Dims natural_order(const Unit& unit, const Step& step) const {
     const Access* model = nullptr;
     for (const Access& operand : step.operands) {
       if (operand.value.shape() != unit.space) continue;
       Dims order = physical_order(unit.space, operand.at.strides);
       if (!same_strides(unit.space, operand.at.strides, dense_strides(unit.space, order))) continue;
-      if (model == nullptr || size_of(operand.value.dtype()) > size_of(model->value.dtype())) model = &operand;
+      if (model == nullptr || size_of(operand.value.dtype()) > size_of(model->value.dtype()))
+        model = &operand;
     }
     return model == nullptr ? Dims() : physical_order(unit.space, model->at.strides);
   }
@@ -193,10 +204,11 @@ class Scheduler {
     step.body = unit.nodes;
     for (const Value& value : unit.nodes)
       for (const Value& input : value->inputs) {
-        bool known = in_unit(unit, input) ||
-                     std::any_of(step.operands.begin(), step.operands.end(), [&](const Access& operand) {
-                       return operand.value.node() == input.node();
-                     });
+        bool known =
+            in_unit(unit, input) ||
+            std::any_of(step.operands.begin(), step.operands.end(), [&](const Access& operand) {
+              return operand.value.node() == input.node();
+            });
         if (!known) step.operands.push_back({input, placed_.at(input.node())});
       }
     Dims order = natural_order(unit, step);
@@ -225,8 +237,8 @@ class Scheduler {
     return named > 4 ? name + "+" + std::to_string(named - 4) : name;
   }
 
-  // A kernel without reductions reads each element of an operand before it writes the same one, unless it
-  // reads the operand at places of its own choosing.
+  // A kernel without reductions reads each element of an operand before it writes the same one,
+  // unless it reads the operand at places of its own choosing.
   static void note_in_place(Step& step) {
     for (const Value& value : step.body)
       if (value->op->kind == OpKind::reduce) return;
@@ -259,7 +271,8 @@ class Scheduler {
       const Slot& slot = plan_.slots[static_cast<size_t>(operand.at.slot)];
       step.bytes += static_cast<double>(std::min(operand.value.type().bytes(), slot.bytes));
     }
-    for (const Access& result : step.results) step.bytes += static_cast<double>(result.value.type().bytes());
+    for (const Access& result : step.results)
+      step.bytes += static_cast<double>(result.value.type().bytes());
     if (step.kind == Step::Kind::fused) step.workspace = options_.library->workspace(step);
     plan_.steps.push_back(std::move(step));
   }
@@ -274,6 +287,8 @@ class Scheduler {
 };
 }  // namespace
 
-Plan schedule(const Graph& graph, const PassOptions& options) { return Scheduler(graph, options).run(); }
+Plan schedule(const Graph& graph, const PassOptions& options) {
+  return Scheduler(graph, options).run();
+}
 
 }  // namespace weft

@@ -7,7 +7,8 @@
 
 namespace weft {
 namespace {
-// Splits and merges axes; NumPy's no-copy reshape rule: axes merge where outer stride = extent * inner stride.
+// Splits and merges axes; NumPy's no-copy reshape rule: axes merge where outer stride = extent *
+// inner stride.
 std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, const Shape& to) {
   Dims result = Dims::filled(to.size(), 0);
   if (element_count(from) == 0) return row_major_strides(to);
@@ -25,8 +26,10 @@ std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, con
     int out_end = out + 1;
     int64_t have = axes[in].first, want = to[out];
     while (have != want) {
-      if (have < want) have *= axes[in_end++].first;
-      else want *= to[out_end++];
+      if (have < want)
+        have *= axes[in_end++].first;
+      else
+        want *= to[out_end++];
     }
     for (size_t i = in; i + 1 < in_end; ++i)
       if (axes[i].second != axes[i + 1].first * axes[i + 1].second) return std::nullopt;
@@ -51,7 +54,8 @@ std::optional<Placement> view_of(const Node& node, const Placement& input) {
     at.strides = *strides;
   } else if (node.is("permute")) {
     const Dims& order = node.attrs.dims("order");
-    for (int i = 0; i < order.size(); ++i) at.strides[i] = input.strides[static_cast<int>(order[i])];
+    for (int i = 0; i < order.size(); ++i)
+      at.strides[i] = input.strides[static_cast<int>(order[i])];
   } else if (node.is("broadcast")) {
     for (int i = 0; i < shape.size(); ++i)
       if (shape[i] != node.type.shape[i]) at.strides[i] = 0;

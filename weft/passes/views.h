@@ -7,8 +7,9 @@
 
 namespace weft {
 
-// The placement of `node` (reshape, permute, broadcast, slice, flip) over that of its input; nullopt for a
-// reshape that strides cannot express: then the input must be copied to row-major first.
+// The placement of `node` (reshape, permute, broadcast, slice, flip) over that of its input;
+// nullopt for a reshape that strides cannot express: then the input must be copied to row-major
+// first.
 std::optional<Placement> view_of(const Node& node, const Placement& input);
 
 // Axes from outermost to innermost as they lie; axes of extent 1 and ties keep their logical order.

@@ -20,7 +20,8 @@ void Workspace::reserve(size_t bytes) {
   if (buffer == nullptr || buffer->bytes < bytes) buffer = Buffer::allocate(bytes);
 }
 
-Executable::Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace)
+Executable::Executable(Plan plan, const KernelLibrary& library,
+                       std::shared_ptr<Workspace> workspace)
     : plan_(std::move(plan)), workspace_(std::move(workspace)) {
   steps_.resize(plan_.steps.size());
   step_seconds_.resize(plan_.steps.size());
@@ -30,8 +31,8 @@ Executable::Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<
   workspace_->reserve(plan_.arena_bytes);
 }
 
-// Generated kernels on threads of their own; library kernels on the caller, outside of any parallel region,
-// because a library plans its threads when it is asked for a kernel.
+// Generated kernels on threads of their own; library kernels on the caller, outside of any parallel
+// region, because a library plans its threads when it is asked for a kernel.
 void Executable::compile_kernels(const KernelLibrary& library) {
   std::atomic<size_t> next = 0;
   std::exception_ptr failure;
@@ -39,7 +40,8 @@ void Executable::compile_kernels(const KernelLibrary& library) {
   auto work = [&] {
     try {
       for (size_t i = next++; i < steps_.size(); i = next++)
-        if (plan_.steps[i].kind == Step::Kind::fused) steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+        if (plan_.steps[i].kind == Step::Kind::fused)
+          steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
     } catch (...) {
       std::lock_guard lock(failure_mutex);
       failure = std::current_exception();
@@ -49,7 +51,8 @@ void Executable::compile_kernels(const KernelLibrary& library) {
     std::vector<std::jthread> helpers;
     for (int i = 1; i < thread_count(); ++i) helpers.emplace_back(work);
     for (size_t i = 0; i < steps_.size(); ++i)
-      if (plan_.steps[i].kind == Step::Kind::library) steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+      if (plan_.steps[i].kind == Step::Kind::library)
+        steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
     work();
   }
   if (failure) std::rethrow_exception(failure);
@@ -64,9 +67,12 @@ Executable::~Executable() {
 std::byte* Executable::address(int slot) const {
   const Slot& at = plan_.slots[static_cast<size_t>(slot)];
   switch (at.space) {
-    case Space::arena: return workspace_->buffer->data + at.offset;
-    case Space::state: return at.value->variable->buffer->data;
-    case Space::constant: return at.value->data->data;
+    case Space::arena:
+      return workspace_->buffer->data + at.offset;
+    case Space::state:
+      return at.value->variable->buffer->data;
+    case Space::constant:
+      return at.value->data->data;
   }
   return nullptr;
 }
@@ -75,7 +81,8 @@ void Executable::bind() {
   const std::byte* arena = workspace_->buffer->data;
   auto resolve = [&](int slot) -> void* {
     const Slot& at = plan_.slots[static_cast<size_t>(slot)];
-    if (at.space == Space::arena) used_arena_bytes_ = std::max(used_arena_bytes_, at.offset + at.bytes);
+    if (at.space == Space::arena)
+      used_arena_bytes_ = std::max(used_arena_bytes_, at.offset + at.bytes);
     return address(slot);
   };
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -119,7 +126,8 @@ void Executable::run_steps() {
 }
 
 std::span<const Value> Executable::run(std::span<const Value> inputs) {
-  WEFT_CHECK(workspace_ != nullptr, "[run] this step was only planned (device null): it cannot run.");
+  WEFT_CHECK(workspace_ != nullptr,
+             "[run] this step was only planned (device null): it cannot run.");
   WEFT_CHECK(inputs.size() == plan_.inputs.size(), "[run] the step takes {} tensors. Got {}.",
              plan_.inputs.size(), inputs.size());
   // An input may be a result of the last run: detach keeps its bytes before they are overwritten.
@@ -140,7 +148,8 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   for (const Assign& assign : plan_.assigns) {
     if (!assign.copy) continue;
     const Type& type = assign.value.value.type();
-    const std::byte* from = address(assign.value.at.slot) + static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
+    const std::byte* from = address(assign.value.at.slot) +
+                            static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
     std::memmove(address(assign.state_slot), from, type.bytes());
   }
   results_.resize(plan_.outputs.size());
@@ -149,7 +158,8 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     const Access& output = plan_.outputs[i];
     const Type& type = output.value.type();
     auto buffer = std::make_shared<Buffer>();
-    buffer->data = address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
+    buffer->data =
+        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
     buffer->bytes = type.bytes();
     const Slot& slot = plan_.slots[static_cast<size_t>(output.at.slot)];
     buffer->owner = slot.space == Space::constant ? slot.value->data : workspace_->buffer;

@@ -1,5 +1,5 @@
-// Executable: a plan with its kernels compiled and its memory in place. Running it allocates nothing and
-// decides nothing.
+// Executable: a plan with its kernels compiled and its memory in place. Running it allocates
+// nothing and decides nothing.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace weft {
 
 class Executable;
 
-// The arena that executables of one program share: only one of them runs at a time. It grows when an
-// executable is made, never in a step.
+// The arena that executables of one program share: only one of them runs at a time. It grows when
+// an executable is made, never in a step.
 struct Workspace {
   std::shared_ptr<Buffer> buffer;
   Executable* last = nullptr;  // whose results lie in the arena now
@@ -30,9 +30,9 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Copies inputs (evaluated, of the plan's types) into their slots and runs the steps in order. Results
-  // lie in the arena; handles to them that are still held when any executable of the workspace runs next
-  // are copied out first.
+  // Copies inputs (evaluated, of the plan's types) into their slots and runs the steps in order.
+  // Results lie in the arena; handles to them that are still held when any executable of the
+  // workspace runs next are copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
@@ -64,8 +64,8 @@ class Executable {
   bool profiling_ = false;
 };
 
-// Plans `graph` for the library and compiles it; optional passes named in `skip` are left out. On the null
-// library, and with a null workspace, the plan is all.
+// Plans `graph` for the library and compiles it; optional passes named in `skip` are left out. On
+// the null library, and with a null workspace, the plan is all.
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
                                           std::shared_ptr<Workspace> workspace,
                                           const std::vector<std::string>& skip = {});

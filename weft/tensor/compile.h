@@ -61,8 +61,10 @@ class Compiled {
   Result operator()(const Inputs&... inputs) {
     std::array<Tensor, sizeof...(Inputs)> values{Tensor(inputs)...};
     std::span<const Tensor> results = step_.run(values);
-    if constexpr (std::is_same_v<Result, Tensor>) return results.front();
-    else if constexpr (!std::is_void_v<Result>) return Result(results.begin(), results.end());
+    if constexpr (std::is_same_v<Result, Tensor>)
+      return results.front();
+    else if constexpr (!std::is_void_v<Result>)
+      return Result(results.begin(), results.end());
   }
   Executable& prepare(std::span<const Type> types) { return step_.prepare(types); }
   CompiledStep& step() { return step_; }
@@ -76,11 +78,18 @@ template <class F, size_t... I>
 auto call_with(F& function, std::span<const Tensor> inputs, std::index_sequence<I...>) {
   return function(inputs[I]...);
 }
-template <class> struct Signature;
+template <class>
+struct Signature;
 template <class R, class C, class... A>
-struct Signature<R (C::*)(A...) const> { using Result = R; static constexpr size_t arity = sizeof...(A); };
+struct Signature<R (C::*)(A...) const> {
+  using Result = R;
+  static constexpr size_t arity = sizeof...(A);
+};
 template <class R, class C, class... A>
-struct Signature<R (C::*)(A...)> { using Result = R; static constexpr size_t arity = sizeof...(A); };
+struct Signature<R (C::*)(A...)> {
+  using Result = R;
+  static constexpr size_t arity = sizeof...(A);
+};
 }  // namespace detail
 
 // `function` is a callable of Tensors that returns a Tensor, a vector of Tensors, or nothing.

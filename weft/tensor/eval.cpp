@@ -23,8 +23,9 @@ void settle(const Value& value, const Value& result) {
 }  // namespace
 
 void eval(std::span<const Tensor> values) {
-  WEFT_CHECK(detail::active_trace() == nullptr,
-             "[eval] values are not known while a step is captured. Hint: return them from the step.");
+  WEFT_CHECK(
+      detail::active_trace() == nullptr,
+      "[eval] values are not known while a step is captured. Hint: return them from the step.");
   std::vector<Value> wanted;
   for (const Tensor& value : values) {
     if (is_ready(value)) continue;
@@ -112,8 +113,9 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
     if (std::ranges::equal(cached.types, types)) return *cached.executable;
   const CompileOptions& options = state_->options;
   Graph graph = detail::capture(state_->function, types, options.mode);
-  state_->cache.push_back({{types.begin(), types.end()},
-                           compile_graph(graph, library(options.device), shared_workspace(), options.skip)});
+  state_->cache.push_back(
+      {{types.begin(), types.end()},
+       compile_graph(graph, library(options.device), shared_workspace(), options.skip)});
   return *state_->cache.back().executable;
 }
 

@@ -86,7 +86,8 @@ std::span<std::byte> Variable::bytes() const {
   return {state_->buffer->data, type().bytes()};
 }
 std::span<float> Variable::floats() const {
-  WEFT_CHECK(type().dtype == DType::f32, "[variable] {} is {}, not f32.", name(), to_string(type()));
+  WEFT_CHECK(type().dtype == DType::f32, "[variable] {} is {}, not f32.", name(),
+             to_string(type()));
   auto raw = bytes();
   return {reinterpret_cast<float*>(raw.data()), raw.size() / sizeof(float)};
 }
@@ -134,11 +135,14 @@ RandomKey next_random_key() {
   return {.step = scalar(0, DType::i64), .seed = seed, .stream = outside_stream++};
 }
 
-Tensor tensor(const std::vector<float>& elements, const Shape& shape) { return constant(elements, shape); }
+Tensor tensor(const std::vector<float>& elements, const Shape& shape) {
+  return constant(elements, shape);
+}
 Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape) {
   Type type{DType::i64, shape};
-  WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(), "[tensor] {} has {} elements. Got {}.",
-             to_string(type), type.elements(), elements.size());
+  WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(),
+             "[tensor] {} has {} elements. Got {}.", to_string(type), type.elements(),
+             elements.size());
   auto buffer = Buffer::allocate(type.bytes());
   std::memcpy(buffer->data, elements.data(), type.bytes());
   return from_buffer(std::move(buffer), type);

@@ -14,8 +14,8 @@ namespace weft {
 using Tensor = Value;
 
 // State that outlives a step: a parameter, a moment of the optimiser, a running mean, a counter.
-// A handle; copies name the same state. Reading it yields its value at the start of the step (or the
-// value last assigned within the step); assigning takes effect at the end of the step.
+// A handle; copies name the same state. Reading it yields its value at the start of the step (or
+// the value last assigned within the step); assigning takes effect at the end of the step.
 class Variable {
  public:
   Variable() = default;
@@ -42,7 +42,8 @@ class Variable {
   std::shared_ptr<VariableState> state_;
 };
 
-// d loss / d variable for each (zeros where the loss does not depend on it). The loss has one element.
+// d loss / d variable for each (zeros where the loss does not depend on it). The loss has one
+// element.
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables);
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values);
 
@@ -58,8 +59,8 @@ Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
 // The seed of the process: parameter initialisation and dropout. Default 0.
 void manual_seed(int64_t seed);
 int64_t current_seed();
-// The key of the next random op: a new stream per call site, the step from a Variable that a compiled
-// step advances by one when it used randomness.
+// The key of the next random op: a new stream per call site, the step from a Variable that a
+// compiled step advances by one when it used randomness.
 RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
 
