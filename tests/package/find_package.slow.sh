@@ -13,4 +13,5 @@ cmake --build "$work/build" -j2
 version=$("$work/build/mine" --version)
 echo "$version"
 [ "$version" = "$("$work/prefix/bin/weft" --version)" ]
-"$work/build/mine" list | grep -qw mine || { echo "the registered model is not listed"; exit 1; }
+models=$("$work/build/mine" list models)
+grep -qw mine <<<"$models" || { echo "the registered model is not listed"; exit 1; }

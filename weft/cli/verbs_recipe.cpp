@@ -70,11 +70,13 @@ struct Topic {
   std::vector<std::vector<std::string>> rows;
 };
 
+// What the comment that a file begins with says first.
 std::string first_comment(const std::string& path) {
   std::string text = io::read_file(path, 1 << 20);
   if (!text.starts_with("#")) return "";
   text = text.substr(0, text.find('\n'));
-  return text.substr(std::min(text.size(), text.find_first_not_of("# ")));
+  text = text.substr(std::min(text.size(), text.find_first_not_of("# ")));
+  return text.substr(0, text.find(": "));
 }
 
 std::vector<std::vector<std::string>> data_rows() {
@@ -116,7 +118,7 @@ std::vector<Topic> topics() {
                             {"data", {"data", "what it is", "where"}, data_rows()},
                             {"optimizers", {"optimizer", "what it is", "settings"}, {}},
                             {"schedules", {"schedule", "course of the learning rate"}, {}},
-                            {"recipes", {"recipe", "what it does", "file"}, {}}};
+                            {"recipes", {"recipe", "what it does"}, {}}};
   for (const ModelEntry& model : registered_models())
     all[0].rows.push_back({model.name, model.description});
   for (const nn::LayerKind& layer : nn::layer_kinds())
@@ -129,7 +131,7 @@ std::vector<Topic> topics() {
   for (const optim::ScheduleKind& kind : optim::schedule_kinds())
     all[4].rows.push_back({std::string(kind.name), std::string(kind.doc)});
   for (const std::string& path : known_recipes())
-    all[5].rows.push_back({fs::path(path).stem().string(), first_comment(path), path});
+    all[5].rows.push_back({fs::path(path).stem().string(), first_comment(path)});
   return all;
 }
 

@@ -70,7 +70,7 @@ void add_plan(Program& program) {
   CLI::App& verb = add_verb(
       program, program.app,
       {.name = "plan",
-       .doc = "What a run needs before it starts: memory by category and module, work, time.",
+       .doc = "What a run needs, before it starts: memory, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json",
        .run = [&program,
                arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },

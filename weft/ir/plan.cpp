@@ -65,9 +65,15 @@ class Contents {
                 "{} has no slot", access.value->op->name);
     return static_cast<size_t>(access.at.slot);
   }
-  // A view lies where its base lies, a concatenation where all of its parts do.
+  // A view lies where its base lies, a concatenation where all of its parts do, a constant where one element
+  // of it does.
   static bool holds(const std::set<const Node*>& held, const Node& node) {
     if (held.contains(&node)) return true;
+    if (node.is("scalar"))
+      return std::any_of(held.begin(), held.end(), [&](const Node* other) {
+        return other->is("scalar") && other->type.dtype == node.type.dtype &&
+               other->attrs.number("value") == node.attrs.number("value");
+      });
     return node.op->kind == OpKind::movement && !node.inputs.empty() &&
            std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](const Value& input) { return holds(held, *input.node()); });
