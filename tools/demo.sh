@@ -9,4 +9,4 @@ say() { printf '\n$ weft %s\n' "$*"; "$weft" "$@"; }
 say plan recipes/addition.yaml
 say train recipes/addition.yaml --overwrite
 say runs show addition
-say generate addition --prompt '123+45=' --temperature 0 --stop '\n'
+say eval addition

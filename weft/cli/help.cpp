@@ -25,7 +25,7 @@ std::string options_text(const CLI::App& verb, bool recipe_keys) {
   for (const CLI::Option* option : verb.get_options())
     if (!option->get_positional()) table.row({flag_text(*option), option->get_description()});
   if (recipe_keys)
-    table.row({"--section.key VALUE", "any key of the recipe (weft config reference lists them)"});
+    table.row({"--section.key VALUE", "any key of the recipe (weft config reference)"});
   return heading("Flags") + table.text();
 }
 

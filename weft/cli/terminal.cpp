@@ -63,6 +63,10 @@ std::string Table::text() const {
   return result;
 }
 
+std::string shortened(const std::string& text, size_t most) {
+  return text.size() <= most ? text : text.substr(0, most - 3) + "...";
+}
+
 void out(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 void line(std::string_view text) {
   out(text);

@@ -32,6 +32,8 @@ class Table {
   std::string indent_;
 };
 
+std::string shortened(const std::string& text, size_t most);  // "..." for what is cut off
+
 void out(std::string_view text);  // to standard output, as it is
 void line(std::string_view text);
 

@@ -122,10 +122,6 @@ std::vector<KernelTime> profile(Workload& workload, const MachineSpec& machine, 
 std::string percent(double part, double whole) {
   return whole > 0 && part > 0 ? fmt::format("{:.1f}%", 100 * part / whole) : "-";
 }
-std::string shortened(const std::string& text, size_t most) {
-  return text.size() <= most ? text : text.substr(0, most - 3) + "...";
-}
-
 std::vector<std::string> cells_of(const KernelTime& row, double total) {
   return {shortened(row.kernel, 44),
           std::to_string(row.count),
@@ -236,15 +232,12 @@ void add_bench_verb(Program& program) {
   CLI::App& verb =
       add_verb(program, program.app,
                {.name = "bench",
-                .doc = "How fast a workload's step is, against the roofline of this machine.",
+                .doc = "How fast a workload's step is, against this machine's roofline.",
                 .examples = "weft bench mnist-conv\n"
                             "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
                 .run = [arguments] { return bench(*arguments); }});
   verb.group("This machine");
-  std::string names;
-  for (const WorkloadKind& kind : workload_kinds())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", kind.name);
-  verb.add_option("WORKLOAD", arguments->workload, names)->required();
+  verb.add_option("WORKLOAD", arguments->workload, "what to run (weft list workloads)")->required();
   auto positive = CLI::Range(int64_t{1}, int64_t{1} << 32);
   verb.add_option("--steps", arguments->steps, "timed steps, after three untimed ones (20)")
       ->type_name("N")

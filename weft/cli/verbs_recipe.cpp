@@ -10,6 +10,7 @@
 #include "weft/cli/starters.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
+#include "weft/cli/workloads.h"
 #include "weft/io/files.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
@@ -118,7 +119,8 @@ std::vector<Topic> topics() {
                             {"data", {"data", "what it is", "where"}, data_rows()},
                             {"optimizers", {"optimizer", "what it is", "settings"}, {}},
                             {"schedules", {"schedule", "course of the learning rate"}, {}},
-                            {"recipes", {"recipe", "what it does"}, {}}};
+                            {"recipes", {"recipe", "what it does"}, {}},
+                            {"workloads", {"workload", "what it is", "batch"}, {}}};
   for (const ModelEntry& model : registered_models())
     all[0].rows.push_back({model.name, model.description});
   for (const nn::LayerKind& layer : nn::layer_kinds())
@@ -132,6 +134,11 @@ std::vector<Topic> topics() {
     all[4].rows.push_back({std::string(kind.name), std::string(kind.doc)});
   for (const std::string& path : known_recipes())
     all[5].rows.push_back({fs::path(path).stem().string(), first_comment(path)});
+  for (const WorkloadKind& kind : workload_kinds()) {
+    std::string size = kind.size.batch > 0 ? std::to_string(kind.size.batch) : "-";
+    if (kind.size.length > 0) size += fmt::format(" x {}", kind.size.length);
+    all[6].rows.push_back({std::string(kind.name), std::string(kind.doc), size});
+  }
   return all;
 }
 
@@ -172,13 +179,14 @@ int list(const std::string& wanted, bool as_json) {
 void add_list(Program& program) {
   auto topic = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  CLI::App& verb = add_verb(program, program.app,
-                            {.name = "list",
-                             .doc = "Models, layers, data, optimizers, schedules, recipes.",
-                             .examples = "weft list\nweft list models",
-                             .run = [=] { return list(*topic, *as_json); }});
+  CLI::App& verb =
+      add_verb(program, program.app,
+               {.name = "list",
+                .doc = "Models, layers, data, optimizers, schedules, recipes, workloads.",
+                .examples = "weft list\nweft list models",
+                .run = [=] { return list(*topic, *as_json); }});
   verb.group("Recipes");
-  verb.add_option("TOPIC", *topic, "models, layers, data, optimizers, schedules or recipes");
+  verb.add_option("TOPIC", *topic, "one of these (all)");
   verb.add_flag("--json", *as_json, "names as one JSON object");
 }
 

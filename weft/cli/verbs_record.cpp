@@ -153,6 +153,21 @@ int runs_show(const RunsArguments& arguments) {
   return 0;
 }
 
+// Rows of the keys in which the recipes differ.
+void add_differences(const std::vector<RunLog>& runs, Table& table) {
+  std::vector<std::map<std::string, std::string>> recipes;
+  for (const RunLog& run : runs) recipes.push_back(recipe_values(run));
+  for (const train::RecipeKey& key : train::recipe_keys()) {
+    std::string path(key.path);
+    bool same = std::all_of(recipes.begin(), recipes.end(),
+                            [&](auto& recipe) { return recipe[path] == recipes.front()[path]; });
+    if (same || path == "name") continue;
+    std::vector<std::string> cells = {path};
+    for (auto& recipe : recipes) cells.push_back(shortened(recipe[path], 24));
+    table.row(std::move(cells));
+  }
+}
+
 int runs_compare(const RunsArguments& arguments) {
   std::vector<RunLog> all;
   for (const std::string& name : arguments.names) all.push_back(find_run(arguments, name));
@@ -162,29 +177,21 @@ int runs_compare(const RunsArguments& arguments) {
     line(list.dump(2));
     return 0;
   }
-  std::vector<std::string> titles = {""};
-  for (const RunLog& run : all) titles.push_back(">" + run.name);
-  Table table(titles);
+  std::vector<std::string> titles = {""}, curves = {"loss curve"};
   std::vector<std::vector<std::pair<std::string, std::string>>> columns;
-  for (const RunLog& run : all) columns.push_back(facts(run));
+  for (const RunLog& run : all) {
+    titles.push_back(">" + run.name);
+    curves.push_back(sparkline(run.losses, 16));
+    columns.push_back(facts(run));
+  }
+  Table table(titles);
   for (size_t i = 0; i < columns.front().size(); ++i) {
     std::vector<std::string> cells = {columns.front()[i].first};
     for (const auto& column : columns) cells.push_back(column[i].second);
     table.row(std::move(cells));
   }
-  std::vector<std::string> curves = {"loss curve"};
-  for (const RunLog& run : all) curves.push_back(sparkline(run.losses, 16));
   table.row(std::move(curves));
-  // Keys in which the recipes differ.
-  std::vector<std::map<std::string, std::string>> recipes;
-  for (const RunLog& run : all) recipes.push_back(recipe_values(run));
-  for (const train::RecipeKey& key : train::recipe_keys()) {
-    std::vector<std::string> cells = {std::string(key.path)};
-    for (auto& recipe : recipes) cells.push_back(recipe[std::string(key.path)]);
-    bool same =
-        std::all_of(cells.begin() + 1, cells.end(), [&](auto& cell) { return cell == cells[1]; });
-    if (!same && key.path != "name") table.row(std::move(cells));
-  }
+  add_differences(all, table);
   out(table.text());
   return 0;
 }
@@ -326,12 +333,11 @@ void add_ckpt(Program& program) {
   inspect.add_option("CHECKPOINT", *name, "a file, a checkpoint, or its run's folder or name")
       ->required();
   inspect.add_flag("--json", *as_json, "as JSON");
-  CLI::App& verify =
-      add_verb(program, ckpt,
-               {.name = "verify",
-                .doc = "Checks every file against the manifest (exit code 5 if one differs).",
-                .examples = "weft ckpt verify runs/mnist/checkpoints/best",
-                .run = [=] { return ckpt_verify(*name); }});
+  CLI::App& verify = add_verb(program, ckpt,
+                              {.name = "verify",
+                               .doc = "Checks every file against the manifest (else exit code 5).",
+                               .examples = "weft ckpt verify runs/mnist/checkpoints/best",
+                               .run = [=] { return ckpt_verify(*name); }});
   verify.add_option("CHECKPOINT", *name, "a checkpoint, or its run's folder or name")->required();
 }
 }  // namespace

@@ -131,14 +131,14 @@ void add_train(Program& program) {
   for (const char* alias : {"fit", "finetune", "pretrain"}) verb.alias(alias);
   train::TrainOptions& options = arguments->options;
   verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
-  auto* resume = verb.add_flag("--resume,!--no-resume", options.resume,
-                               "go on from the latest checkpoint; without one, from the start");
+  auto* resume =
+      verb.add_flag("--resume,!--no-resume", options.resume, "go on from the latest checkpoint");
   verb.add_flag("--overwrite,!--no-overwrite", options.overwrite,
                 "remove an earlier run of this name")
       ->excludes(resume);
   verb.add_flag("--dry-run", arguments->dry_run, "the same as weft plan");
   verb.add_option("--runs", options.runs, "folder of all runs")->type_name("FOLDER");
-  verb.add_flag("--json", arguments->as_json, "no lines on the screen; one JSON object at the end");
+  verb.add_flag("--json", arguments->as_json, "no lines, but one JSON object at the end");
   add_short_flags(verb, *arguments);
 }
 
