@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): as its authors name it
 class App;
 class FormatterBase;
 }  // namespace CLI

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
@@ -98,7 +99,7 @@ std::map<std::string, std::string> recipe_values(const RunLog& run) {
     std::string key = text.substr(begin, colon - begin);
     if (begin == 0) section = key;
     if (colon + 2 > text.size()) continue;
-    values[begin == 0 ? key : section + "." + key] = text.substr(colon + 2);
+    values[begin == 0 ? key : fmt::format("{}.{}", section, key)] = text.substr(colon + 2);
   }
   return values;
 }

@@ -30,8 +30,9 @@ std::string paint(Colour colour, std::string_view text, std::FILE* stream) {
   return fmt::format("\033[{}m{}\033[0m", codes[static_cast<size_t>(colour)], text);
 }
 
-Table::Table(std::vector<std::string> titles, std::string indent) : indent_(std::move(indent)) {
-  for (std::string& title : titles) {
+Table::Table(const std::vector<std::string>& titles, std::string indent)
+    : indent_(std::move(indent)) {
+  for (const std::string& title : titles) {
     right_.push_back(title.starts_with('>'));
     titles_.push_back(right_.back() ? title.substr(1) : title);
   }

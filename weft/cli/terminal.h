@@ -20,7 +20,7 @@ std::string paint(Colour colour, std::string_view text, std::FILE* stream = stdo
 class Table {
  public:
   // No titles: no line for them; columns align to the left.
-  explicit Table(std::vector<std::string> titles = {}, std::string indent = "");
+  explicit Table(const std::vector<std::string>& titles = {}, std::string indent = "");
   void row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   std::string text() const;

@@ -7,7 +7,7 @@
 
 #include "weft/cli/recipe_flags.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): as its authors name it
 class App;
 }
 

@@ -146,6 +146,7 @@ int list(const std::string& wanted, bool as_json) {
   std::vector<Topic> all = topics();
   if (!wanted.empty()) {
     std::vector<std::string_view> names;
+    names.reserve(all.size());
     for (const Topic& topic : all) names.push_back(topic.name);
     if (std::find(names.begin(), names.end(), wanted) == names.end())
       throw Error(ErrorKind::usage, "weft list knows {}. Got '{}'.", fmt::join(names, ", "),

@@ -101,6 +101,7 @@ RunLog find_run(const RunsArguments& arguments, const std::string& name) {
   if (fs::is_directory(name)) return read_run(fs::path(name).lexically_normal().string());
   std::vector<RunLog> all = read_runs(arguments.runs);
   std::vector<std::string_view> names;
+  names.reserve(all.size());
   for (const RunLog& run : all) names.push_back(run.name);
   std::string_view similar = nearest(name, names);
   throw Error(ErrorKind::usage, "no run {}.{}", folder.string(),
@@ -156,6 +157,7 @@ int runs_show(const RunsArguments& arguments) {
 // Rows of the keys in which the recipes differ.
 void add_differences(const std::vector<RunLog>& runs, Table& table) {
   std::vector<std::map<std::string, std::string>> recipes;
+  recipes.reserve(runs.size());
   for (const RunLog& run : runs) recipes.push_back(recipe_values(run));
   for (const train::RecipeKey& key : train::recipe_keys()) {
     std::string path(key.path);
@@ -170,6 +172,7 @@ void add_differences(const std::vector<RunLog>& runs, Table& table) {
 
 int runs_compare(const RunsArguments& arguments) {
   std::vector<RunLog> all;
+  all.reserve(arguments.names.size());
   for (const std::string& name : arguments.names) all.push_back(find_run(arguments, name));
   if (arguments.as_json) {
     json list = json::array();

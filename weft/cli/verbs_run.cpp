@@ -91,7 +91,9 @@ struct TrainArguments : PlanArguments {
   bool dry_run = false;
 };
 
+// Nulls where there was no evaluation (a run that was stopped, or had ended before).
 json to_json(const train::Evaluation& evaluation) {
+  if (evaluation.count == 0) return {{"loss", nullptr}, {"accuracy", nullptr}, {"count", 0}};
   return {
       {"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
 }

@@ -208,6 +208,7 @@ double Workload::step() {
 
 Executable& Workload::executable() {
   std::vector<Type> types;
+  types.reserve(inputs_.size());
   for (const Tensor& input : inputs_) types.push_back(input.type());
   return compiled_->prepare(types);
 }

@@ -65,8 +65,8 @@ class Contents {
                 "{} has no slot", access.value->op->name);
     return static_cast<size_t>(access.at.slot);
   }
-  // A view lies where its base lies, a concatenation where all of its parts do, a constant where one element
-  // of it does.
+  // A view lies where its base lies, a concatenation where all of its parts do, a constant where
+  // one element of it does.
   static bool holds(const std::set<const Node*>& held, const Node& node) {
     if (held.contains(&node)) return true;
     if (node.is("scalar"))
