@@ -116,25 +116,20 @@ class Scheduler {
     std::vector<int64_t> key(strides.begin(), strides.end());
     auto [made, is_new] = copies_[value.node()].try_emplace(key);
     if (!is_new) return made->second;
-    if (!options_.library->generates()) return made->second = library_copy(value, order);
     OriginOverride origin(value->origin);
     Value copy = make_node(op("identity"), {value});
-    Placement to = new_slot(copy, order);
     Step step;
-    step.kernel = "copy";
-    step.body = {copy};
-    step.operands = {{value, at}};
-    step.results = {{copy, to}};
+    if (options_.library->generates()) {
+      step.kernel = "copy";
+      step.body = {copy};
+      step.operands = {{value, at}};
+    } else {
+      step = library_step(copy, {at});
+    }
+    made->second = new_slot(copy, order);
+    step.results = {{copy, made->second}};
     finish(step);
-    return made->second = to;
-  }
-  Placement library_copy(const Value& value, const Dims& order) {
-    Value copy = make_node(op("identity"), {value});
-    Step step = library_step(copy, {placed_.at(value.node())});
-    step.results = {{copy, new_slot(copy, order)}};
-    Placement to = step.results[0].at;
-    finish(step);
-    return to;
+    return made->second;
   }
 
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
@@ -156,6 +151,7 @@ class Scheduler {
   void emit_library(const Value& value) {
     const Node& node = *value.node();
     std::vector<Placement> operands;
+    operands.reserve(node.inputs.size());
     for (const Value& input : node.inputs) operands.push_back(placed_.at(input.node()));
     KernelChoice choice = options_.library->choose(node, operands).value();
     for (size_t i = 0; i < operands.size(); ++i)
