@@ -2,8 +2,8 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/backends/allocations.h"
 #include "tests/backends/kernel_case.h"
+#include "tests/support/allocations.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"

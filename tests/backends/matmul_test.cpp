@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/backends/allocations.h"
 #include "tests/backends/kernel_case.h"
+#include "tests/support/allocations.h"
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/base/parallel.h"

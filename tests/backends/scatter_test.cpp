@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
-#include "tests/backends/allocations.h"
 #include "tests/backends/kernel_case.h"
+#include "tests/support/allocations.h"
 #include "weft/base/parallel.h"
 #include "weft/ops/ops.h"
 

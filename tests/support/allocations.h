@@ -1,13 +1,18 @@
-// What the process allocates while a test watches: malloc and its kin, and mmap, are interposed.
+// What the process allocates while a test watches: malloc and its kin, operator new and mmap are
+// interposed.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::testing {
 
+// Of all threads, since the start.
 struct Allocations {
-  size_t most_live = 0;  // bytes allocated since the start and not yet freed, at the worst moment
+  size_t most_live = 0;  // bytes allocated and not yet freed, at the worst moment
   size_t kept = 0;       // bytes not freed at the end
+  size_t largest = 0;    // bytes of the largest one
+  int64_t own = 0;       // how many were not asked for by oneDNN's code
 };
 
 bool can_watch_allocations();  // not under the sanitizers, which interpose themselves

@@ -1,0 +1,122 @@
+// The promises of a plan, on the training step of every model.
+#include <algorithm>
+#include <limits>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/training.h"
+#include "tests/support/allocations.h"
+#include "tests/support/values.h"
+#include "weft/base/parallel.h"
+#include "weft/device/registry.h"
+#include "weft/passes/dependencies.h"
+#include "weft/passes/lifetimes.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// oneDNN lists the arguments of a call in a map that goes when the call returns.
+constexpr size_t onednn_call = 1024;  // bytes
+
+// OpenMP's runtime makes threads and their record anew where a parallel region has another number
+// of threads than the one before: with two, none has.
+class AtMostTwoThreads {
+ public:
+  AtMostTwoThreads() { set_thread_count(std::min(saved_, 2)); }
+  ~AtMostTwoThreads() { set_thread_count(saved_); }
+  AtMostTwoThreads(const AtMostTwoThreads&) = delete;
+
+ private:
+  int saved_ = thread_count();
+};
+
+template <class Check>
+void for_each_training(int64_t batch, const std::string& device, Check&& check) {
+  for (const std::string& model : families)
+    for (const char* optimizer : {"sgd", "adamw"}) {
+      CAPTURE(model);
+      CAPTURE(optimizer);
+      Training training(model, optimizer, batch, device);
+      check(training);
+    }
+}
+
+// Any order that the edges allow.
+std::vector<int> random_order(const Dependencies& edges, Random& random) {
+  std::vector<int> order, ready;
+  std::vector<size_t> waiting;
+  for (size_t step = 0; step < edges.before.size(); ++step) {
+    waiting.push_back(edges.before[step].size());
+    if (waiting.back() == 0) ready.push_back(static_cast<int>(step));
+  }
+  while (!ready.empty()) {
+    std::swap(ready[static_cast<size_t>(random.below(static_cast<int64_t>(ready.size())))],
+              ready.back());
+    order.push_back(ready.back());
+    ready.pop_back();
+    for (int next : edges.after[static_cast<size_t>(order.back())])
+      if (--waiting[static_cast<size_t>(next)] == 0) ready.push_back(next);
+  }
+  return order;
+}
+}  // namespace
+
+TEST_CASE("a compiled training step allocates nothing of its own") {
+  if (!can_watch_allocations()) return;
+  AtMostTwoThreads threads;
+  for_each_training(8, "cpu", [](Training& training) {
+    for (int warm_up = 0; warm_up < 2; ++warm_up) training.step();
+    Allocations used = allocations_of([&] { training.step(); });
+    CHECK(used.own == 0);
+    CHECK(used.kept == 0);
+    CHECK(used.most_live <= onednn_call);
+  });
+}
+
+TEST_CASE("a loss that the caller keeps is copied out: the handle and its bytes, no more") {
+  if (!can_watch_allocations()) return;
+  AtMostTwoThreads threads;
+  Training training("mlp", "sgd", 8);
+  Tensor loss;
+  for (int warm_up = 0; warm_up < 2; ++warm_up) loss = training.step().front();
+  std::span<const Tensor> results;
+  Allocations kept = allocations_of([&] { results = training.step(); });
+  CHECK(kept.own > 0);
+  CHECK(kept.most_live < 2048);
+  loss = results.front();
+  double value = loss.item();
+  loss = {};  // let go before the next step, as the trainer does: nothing is copied
+  CHECK(allocations_of([&] { training.step(); }).own == 0);
+  CHECK(value > 0);
+}
+
+TEST_CASE("planned bytes are used bytes, and the arena is within 5 % of the live peak") {
+  for_each_training(8, "cpu", [](Training& training) {
+    training.step();
+    const Plan& plan = training.executable().plan();
+    CHECK(training.executable().used_arena_bytes() == plan.arena_bytes);
+    CHECK(plan.arena_bytes >= plan.live_peak_bytes);
+    CHECK(static_cast<double>(plan.arena_bytes) <=
+          1.05 * static_cast<double>(plan.live_peak_bytes));
+  });
+}
+
+TEST_CASE("none of 1,000 random orders of a model's steps has a lower peak") {
+  AtMostTwoThreads threads;  // scratch grows with them
+  for_each_training(8, "null", [](Training& training) {
+    PassOptions options{.library = &library("cpu"), .threads = thread_count()};
+    Graph graph = simplify(decompose(training.graph(), options), options);
+    Plan plan = alias_state(schedule(graph, options), options);
+    size_t ours = assign_memory(order(plan, options), options).live_peak_bytes;
+    Dependencies edges(plan);
+    ArenaUse use(plan);
+    Random random(1);
+    size_t best = std::numeric_limits<size_t>::max();
+    for (int i = 0; i < 1000; ++i)
+      best = std::min(best, Liveness(plan, use, random_order(edges, random)).peak);
+    CHECK(ours <= best);
+  });
+}

@@ -1,0 +1,60 @@
+#include "tests/models/training.h"
+
+#include "tests/support/values.h"
+#include "weft/optim/registry.h"
+#include "weft/tensor/trace.h"
+
+namespace weft::testing {
+namespace {
+TaskShape task_of(const std::string& model) {
+  if (model == "gpt") return {InputKind::tokens, {64}, 65};
+  if (model == "mlp") return {InputKind::features, {784}, 10};
+  if (model.starts_with("resnet")) return {InputKind::images, {3, 32, 32}, 10};
+  return {InputKind::images, {1, 28, 28}, 10};
+}
+nn::Options config_of(const std::string& model) {
+  if (model != "gpt") return {};
+  return {{"hidden_size", int64_t{128}},
+          {"num_hidden_layers", int64_t{4}},
+          {"num_attention_heads", int64_t{4}},
+          {"bias", false},
+          {"hidden_act", std::string("gelu")}};
+}
+std::unique_ptr<optim::Optimizer> optimizer_of(const std::string& name, const Model& model) {
+  optim::OptimizerSettings settings{.lr = 1e-3, .weight_decay = 0.1};
+  if (name == "sgd") settings.momentum = 0.9;
+  return optim::make_optimizer(name, model.parameters(), settings);
+}
+}  // namespace
+
+Training::Training(const std::string& model, const std::string& optimizer, int64_t batch,
+                   const std::string& device)
+    : model_(make_model(model, config_of(model), task_of(model))),
+      optimizer_(optimizer_of(optimizer, *model_)),
+      compiled_([this](std::span<const Tensor> in) { return loss_and_update(in); },
+                {.device = device}) {
+  TaskShape task = task_of(model);
+  Type input = task.batch(batch);
+  Shape labels = task.kind == InputKind::tokens ? input.shape : Shape{batch};
+  Random random(1);
+  double high = is_float(input.dtype) ? 1 : static_cast<double>(task.classes - 1);
+  batch_ = {random_values(input, 0, high, random),
+            random_values({DType::i64, labels}, 0, static_cast<double>(task.classes - 1), random)};
+}
+
+std::vector<Tensor> Training::loss_and_update(std::span<const Tensor> in) {
+  Tensor loss = cross_entropy((*model_)(in[0]), in[1]);
+  optimizer_->step(grad(loss, optimizer_->parameters()));
+  return {loss};
+}
+
+std::vector<Type> Training::types() const { return {batch_[0].type(), batch_[1].type()}; }
+
+Executable& Training::executable() { return compiled_.prepare(types()); }
+
+Graph Training::graph() {
+  return detail::capture([this](std::span<const Tensor> in) { return loss_and_update(in); },
+                         types(), Mode::train);
+}
+
+}  // namespace weft::testing
