@@ -120,3 +120,12 @@ TEST_CASE("none of 1,000 random orders of a model's steps has a lower peak") {
     CHECK(ours <= best);
   });
 }
+
+TEST_CASE("no kernel of a model's step reads a dead value") {
+  for (const std::string& model : families) {
+    CAPTURE(model);
+    Training plain(model, "adamw", 8), poisoned(model, "adamw", 8);
+    poisoned.executable().set_poisoning(true);
+    for (int step = 0; step < 3; ++step) CHECK(plain.step()[0].item() == poisoned.step()[0].item());
+  }
+}

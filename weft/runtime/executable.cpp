@@ -13,8 +13,16 @@
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
+#include "weft/runtime/poison.h"
 
 namespace weft {
+namespace {
+#ifdef WEFT_DEBUG_BUILD
+constexpr bool debug_build = true;
+#else
+constexpr bool debug_build = false;
+#endif
+}  // namespace
 
 void Workspace::reserve(size_t bytes) {
   if (buffer == nullptr || buffer->bytes < bytes) buffer = Buffer::allocate(bytes);
@@ -26,6 +34,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   steps_.resize(plan_.steps.size());
   step_seconds_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
+  set_poisoning(debug_build);
   compile_kernels(library);
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes);
@@ -98,6 +107,10 @@ void Executable::bind() {
   bound_to_ = const_cast<std::byte*>(arena);
 }
 
+void Executable::set_poisoning(bool on) {
+  poison_ = on ? std::make_unique<Poison>(plan_) : nullptr;
+}
+
 // A result handle that outlives the run gets bytes of its own; one that nobody holds is used again.
 void Executable::detach_results() {
   for (Value& result : results_) {
@@ -115,13 +128,11 @@ void Executable::run_steps() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const BoundStep& step = steps_[i];
     log::debug(6, "step {} {}", i, plan_.steps[i].kernel);
-    if (!profiling_) {
-      step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
-      continue;
-    }
-    auto start = Clock::now();
+    if (poison_ != nullptr) poison_->begin_step(i);
+    auto start = profiling_ ? Clock::now() : Clock::time_point();
     step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
-    step_seconds_[i] += std::chrono::duration<double>(Clock::now() - start).count();
+    if (profiling_) step_seconds_[i] += std::chrono::duration<double>(Clock::now() - start).count();
+    if (poison_ != nullptr) poison_->end_step(i);
   }
 }
 
@@ -138,12 +149,14 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     bind();
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Access& to = plan_.inputs[i];
-    WEFT_CHECK(inputs[i].type() == to.value.type(), "[run] input {} must be {}. Got {}.", i,
-               to_string(to.value.type()), to_string(inputs[i].type()));
+    const Type& type = plan_.inputs[i].value.type();
+    WEFT_CHECK(inputs[i].type() == type, "[run] input {} must be {}. Got {}.", i, to_string(type),
+               to_string(inputs[i].type()));
     inputs[i].eval();
-    std::memcpy(address(to.at.slot), inputs[i]->data->data, inputs[i].type().bytes());
   }
+  if (poison_ != nullptr) poison_->begin_run(bound_to_);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    std::memcpy(address(plan_.inputs[i].at.slot), inputs[i]->data->data, inputs[i].type().bytes());
   run_steps();
   for (const Assign& assign : plan_.assigns) {
     if (!assign.copy) continue;
@@ -152,6 +165,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
                             static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
     std::memmove(address(assign.state_slot), from, type.bytes());
   }
+  if (poison_ != nullptr) poison_->end_run();
   results_.resize(plan_.outputs.size());
   for (size_t i = 0; i < results_.size(); ++i) {
     if (results_[i]) continue;

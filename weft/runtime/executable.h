@@ -13,6 +13,7 @@
 namespace weft {
 
 class Executable;
+class Poison;
 
 // The arena that executables of one program share: only one of them runs at a time. It grows when
 // an executable is made, never in a step.
@@ -39,6 +40,8 @@ class Executable {
   // Of the arena, the bytes that kernels were really handed.
   size_t used_arena_bytes() const { return used_arena_bytes_; }
   void set_profiling(bool on) { profiling_ = on; }
+  // Fills what is dead with NaN while the plan runs; as debug builds always do.
+  void set_poisoning(bool on);
   // Seconds spent in each step of the plan, summed over profiled runs.
   std::span<const double> step_seconds() const { return step_seconds_; }
 
@@ -62,6 +65,7 @@ class Executable {
   std::vector<double> step_seconds_;
   size_t used_arena_bytes_ = 0;
   bool profiling_ = false;
+  std::unique_ptr<Poison> poison_;  // null: off
 };
 
 // Plans `graph` for the library and compiles it; optional passes named in `skip` are left out. On

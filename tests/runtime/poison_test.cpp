@@ -1,0 +1,82 @@
+#include "weft/runtime/poison.h"
+
+#include <cmath>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/planned.h"
+#include "weft/base/buffer.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// tanh x + sin x in three kernels; `broken`: the first result is given up before it is read.
+Plan make(const KernelLibrary& library, bool broken) {
+  Value x = input({DType::f32, {64}}, 0);
+  Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
+                        {.library = &library, .skip = {"fuse", "reuse"}});
+  REQUIRE(plan.steps.size() == 3);
+  Slot& first = plan.slots[static_cast<size_t>(plan.steps[0].results[0].at.slot)];
+  if (broken) first.last = first.first;
+  return plan;
+}
+
+double run(const KernelLibrary& library, bool broken, bool poisoning) {
+  Executable executable(make(library, broken), library, std::make_shared<Workspace>());
+  executable.set_poisoning(poisoning);
+  Value ones = full({64}, 1.0).eval();
+  double sum = 0;
+  for (const Value& result : executable.run(std::span(&ones, 1)))
+    for (double element : result.to_doubles()) sum += element / 64;
+  return sum;
+}
+
+// Whether the sanitizer ends a process that does this.
+template <class F>
+[[maybe_unused]] bool dies(F&& f) {
+  pid_t child = fork();
+  if (child == 0) {
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(0);
+    f();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status != 0;
+}
+}  // namespace
+
+TEST_CASE("a kernel that reads a value whose slot was given up is caught") {
+  const double right = std::tanh(1.0) + std::sin(1.0);
+  for (const auto& library : backends()) {
+    CAPTURE(library->name());
+    CHECK(run(*library, false, true) == doctest::Approx(right));
+    CHECK(run(*library, true, false) == doctest::Approx(right));  // nobody notices
+#ifdef __SANITIZE_ADDRESS__
+    if (library->name() == "reference") {  // the sanitizer does not see into generated code
+      CHECK(dies([&] { run(*library, true, true); }));
+      continue;
+    }
+#endif
+    CHECK(std::isnan(run(*library, true, true)));
+  }
+}
+
+TEST_CASE("a result that is kept, and inputs that are results, outlive poisoned runs") {
+  const KernelLibrary& library = *backends()[1];
+  Executable executable(make(library, false), library, std::make_shared<Workspace>());
+  executable.set_poisoning(true);
+  Value ones = full({64}, 1.0).eval();
+  Value once = executable.run(std::span(&ones, 1))[0];
+  Value twice = executable.run(std::span(&once, 1))[0];
+  executable.run(std::span(&twice, 1));
+  double x = std::tanh(1.0) + std::sin(1.0);
+  CHECK(once.to_doubles()[0] == doctest::Approx(x));
+  CHECK(twice.to_doubles()[63] == doctest::Approx(std::tanh(x) + std::sin(x)));
+}
