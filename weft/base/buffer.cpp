@@ -1,10 +1,12 @@
 #include "weft/base/buffer.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
 
 #include "weft/base/error.h"
+#include "weft/base/parallel.h"
 
 namespace weft {
 namespace {
@@ -38,6 +40,18 @@ std::shared_ptr<Buffer> Buffer::allocate(size_t bytes) {
   }
   buffer->data = static_cast<std::byte*>(buffer->owner.get());
   return buffer;
+}
+
+void Buffer::populate() const {
+#ifdef MADV_POPULATE_WRITE  // Linux 5.14; elsewhere pages come when they are touched
+  if (bytes < huge_page) return;
+  parallel_for(static_cast<int64_t>((bytes + huge_page - 1) / huge_page),
+               [&](int64_t begin, int64_t end) {
+                 size_t from = static_cast<size_t>(begin) * huge_page;
+                 size_t to = std::min(static_cast<size_t>(end) * huge_page, bytes);
+                 madvise(data + from, to - from, MADV_POPULATE_WRITE);
+               });
+#endif
 }
 
 std::shared_ptr<Buffer> Buffer::part(const std::shared_ptr<Buffer>& whole, size_t offset,

@@ -19,6 +19,9 @@ struct Buffer {
   // A part of `whole`, which it keeps alive.
   static std::shared_ptr<Buffer> part(const std::shared_ptr<Buffer>& whole, size_t offset,
                                       size_t bytes);
+  // Hands the pages of a large allocation that nobody wrote yet to the process, on the whole team.
+  // A page that is read before it is written costs two faults and a stop of every core.
+  void populate() const;
 };
 
 }  // namespace weft

@@ -25,7 +25,9 @@ constexpr bool debug_build = false;
 }  // namespace
 
 void Workspace::reserve(size_t bytes) {
-  if (buffer == nullptr || buffer->bytes < bytes) buffer = Buffer::allocate(bytes);
+  if (buffer != nullptr && buffer->bytes >= bytes) return;
+  buffer = Buffer::allocate(bytes);
+  buffer->populate();
 }
 
 Executable::Executable(Plan plan, const KernelLibrary& library,
@@ -38,6 +40,8 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   compile_kernels(library);
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes);
+  for (const Assign& assign : plan_.assigns)
+    plan_.slots[static_cast<size_t>(assign.state_slot)].value->variable->buffer->populate();
 }
 
 // Generated kernels on threads of their own; library kernels on the caller, outside of any parallel
