@@ -98,6 +98,7 @@ class TestSums : public AdditionSource {
     sums_ = std::move(kept);
   }
   int64_t size() const override { return static_cast<int64_t>(sums_.size()); }
+  size_t bytes() const override { return sums_.size() * sizeof(Sum); }
 
  protected:
   Sum sum(const SampleKey& key) const override { return sums_[static_cast<size_t>(key.index)]; }

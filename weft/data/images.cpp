@@ -32,6 +32,7 @@ class ImageSource : public Source {
   int64_t size() const override { return last_ - first_; }
   Type input_type() const override { return {DType::f32, contents_->image}; }
   Shape label_shape() const override { return {}; }
+  size_t bytes() const override { return static_cast<size_t>(size() * (image_bytes_ + 1)); }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     transform_.apply(key, pixels(key.index), reinterpret_cast<float*>(input));
     *labels = contents_->labels[static_cast<size_t>(first_ + key.index)];
@@ -243,12 +244,12 @@ ImageDataset images_from_idx(const std::string& images, const std::string& label
 }
 
 ImageDataset images_from_cifar(const std::vector<std::string>& paths) {
-  std::vector<std::shared_ptr<Buffer>> files;
+  // One file at a time is mapped: together they take as much memory as the pixels.
   std::vector<size_t> counts;
   size_t total = 0;
   for (const std::string& path : paths) {
-    files.push_back(io::map_file(path));
-    counts.push_back(io::check_cifar({files.back()->data, files.back()->bytes}, path));
+    std::shared_ptr<Buffer> file = io::map_file(path);
+    counts.push_back(io::check_cifar({file->data, file->bytes}, path));
     total += counts.back();
   }
   Contents contents{.name = paths.empty() ? "cifar" : paths.front(),
@@ -258,10 +259,10 @@ ImageDataset images_from_cifar(const std::vector<std::string>& paths) {
                     .classes = io::cifar_classes};
   std::span<std::byte> pixels(contents.pixels->data, contents.pixels->bytes);
   std::span<uint8_t> labels(contents.labels);
-  for (size_t i = 0; i < files.size(); ++i) {
+  for (size_t i = 0; i < paths.size(); ++i) {
+    std::shared_ptr<Buffer> file = io::map_file(paths[i]);
     size_t bytes = counts[i] * io::cifar_pixels;
-    io::split_cifar({files[i]->data, files[i]->bytes}, pixels.first(bytes),
-                    labels.first(counts[i]));
+    io::split_cifar({file->data, file->bytes}, pixels.first(bytes), labels.first(counts[i]));
     pixels = pixels.subspan(bytes);
     labels = labels.subspan(counts[i]);
   }

@@ -242,6 +242,14 @@ class Loader::Impl {
   std::thread thread_;
 };
 
+size_t loader_bytes(const Source& source, const LoaderOptions& options) {
+  auto sample = source.input_type().bytes() +
+                static_cast<size_t>(element_count(source.label_shape())) * sizeof(int64_t);
+  size_t ring = static_cast<size_t>(options.prefetch) + 1;
+  size_t order = options.shuffle ? static_cast<size_t>(source.size()) * sizeof(int64_t) : 0;
+  return ring * static_cast<size_t>(options.batch_size) * sample + order;
+}
+
 Loader::Loader(std::shared_ptr<const Source> source, const LoaderOptions& options)
     : impl_(std::make_unique<Impl>(std::move(source), options)) {}
 Loader::~Loader() = default;

@@ -39,6 +39,8 @@ class Source {
   virtual Shape label_shape() const = 0;  // of one sample, i64: [] or [T]
   // Writes one sample, input_type().bytes() and as many labels as label_shape() has.
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const = 0;
+  // Bytes that its samples take in this process; 0 where they are made as they are asked for.
+  virtual size_t bytes() const { return 0; }
   // Sample `index` is written soon: a hint to bring its bytes into the cache.
   virtual void expect(int64_t index) const { static_cast<void>(index); }
 };
@@ -63,6 +65,9 @@ struct LoaderState {
   int64_t position = 0;  // batches of this epoch that next() has given out
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
+
+// Most bytes that a loader of this source takes: its ring of batches, and their order.
+size_t loader_bytes(const Source& source, const LoaderOptions& options);
 
 class Loader {
  public:

@@ -19,6 +19,7 @@ class WindowSource : public Source {
   }
   Type input_type() const override { return {DType::i64, {seq_len_}}; }
   Shape label_shape() const override { return {seq_len_}; }
+  size_t bytes() const override { return data_.tokens().size_bytes(); }
 
  protected:
   // Copies the window from `begin`, as far as the stream has labels for it.

@@ -109,6 +109,13 @@ std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind) {
   return buffer;
 }
 
+void release_pages(std::span<const std::byte> part) {
+  auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+  uintptr_t end = reinterpret_cast<uintptr_t>(part.data() + part.size());
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 struct RunningChecksum {
   RunningChecksum() : state(XXH3_createState(), XXH3_freeState) { XXH3_64bits_reset(state.get()); }
   void update(const void* data, size_t bytes) { XXH3_64bits_update(state.get(), data, bytes); }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,9 @@ std::string read_file(const std::string& path, size_t limit, ErrorKind kind = Er
 // The file's bytes, read-only, without a copy; they stay valid when the file is replaced or
 // removed.
 std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind = ErrorKind::data);
+
+// The pages in `part` of a mapped file leave the process; read again, they come from the file.
+void release_pages(std::span<const std::byte> part);
 
 // XXH3 (64 bits) of the contents, as `xxhsum -H3` prints it.
 uint64_t checksum_file(const std::string& path, ErrorKind kind = ErrorKind::data);

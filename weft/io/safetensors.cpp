@@ -217,8 +217,17 @@ void load_into(const std::string& path, const NamedVariables& variables) {
   report(different, "of another type");
   if (!differences.empty())
     throw Error(ErrorKind::checkpoint, "[load] {} does not fit: {}.", path, differences);
-  for (const auto& [name, variable] : variables)
-    copy_bytes(variable.bytes(), file.bytes(*file.find(name)));
+  // What is copied leaves the process, or for a moment the weights would take twice their memory.
+  constexpr size_t chunk = size_t{16} << 20;
+  for (const auto& [name, variable] : variables) {
+    std::span<std::byte> to = variable.bytes();
+    std::span<const std::byte> from = file.bytes(*file.find(name));
+    for (size_t at = 0; at < to.size(); at += chunk) {
+      size_t bytes = std::min(chunk, to.size() - at);
+      copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
+      release_pages(from.subspan(at, bytes));
+    }
+  }
 }
 
 }  // namespace weft::io

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/parallel.h"
+#include "weft/data/loader.h"
 #include "weft/ir/graph.h"
 #include "weft/train/report.h"
 
@@ -56,6 +58,14 @@ json memory_json(const Plan& plan) {
   return result;
 }
 
+// A run has a loader for training, and another while it evaluates.
+size_t data_bytes(const Experiment& experiment) {
+  return experiment.train->bytes() + experiment.validation->bytes() +
+         data::loader_bytes(*experiment.train,
+                            {.batch_size = experiment.global_batch, .shuffle = true}) +
+         data::loader_bytes(*experiment.validation, {.batch_size = experiment.eval_batch});
+}
+
 double sum_bytes(const Plan& plan) {
   double bytes = 0;
   for (const Step& step : plan.steps) bytes += step.bytes;
@@ -102,6 +112,12 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
   return seconds;
 }
 
+size_t runtime_bytes(int threads, size_t kernels) {
+  constexpr size_t kibibyte = 1024;
+  return 51 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
+         kernels * 10 * kibibyte;
+}
+
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine) {
   const Recipe& recipe = experiment.recipe;
@@ -116,14 +132,20 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .model_bytes = static_cast<size_t>(experiment.model_bytes()),
                    .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
                    .accumulator_bytes = accumulator_bytes,
+                   .data_bytes = data_bytes(experiment),
                    .step_reports = std::move(steps)};
+  size_t kernels = 0;
   for (const StepReport& step : report.step_reports) {
+    kernels += step.plan->steps.size();
     double times = static_cast<double>(step.per_update);
     report.arena_bytes = std::max(report.arena_bytes, step.plan->arena_bytes);
+    for (const Slot& slot : step.plan->slots)
+      if (slot.space == Space::constant) report.constant_bytes += slot.bytes;
     report.flops += times * step.plan->flops();
     report.bytes += times * sum_bytes(*step.plan);
     report.seconds += times * planned_seconds(*step.plan, machine);
   }
+  report.runtime_bytes = runtime_bytes(thread_count(), kernels);
   return report;
 }
 
@@ -148,6 +170,9 @@ std::string to_table(const RunReport& report) {
     row("gradients", bytes(report.accumulator_bytes), "summed between passes");
   row("arena", bytes(report.arena_bytes), "shared by all steps");
   row("memory", bytes(report.total_bytes()), "in all");
+  row("process", bytes(report.process_bytes()),
+      fmt::format("at most: {} of data, {} of code and its heaps besides", bytes(report.data_bytes),
+                  bytes(report.runtime_bytes)));
   row("work", count_text(report.flops) + "FLOP",
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.seconds > 0)
@@ -207,6 +232,10 @@ std::string to_json(const RunReport& report) {
               {"accumulator_bytes", report.accumulator_bytes},
               {"arena_bytes", report.arena_bytes},
               {"total_bytes", report.total_bytes()},
+              {"constant_bytes", report.constant_bytes},
+              {"data_bytes", report.data_bytes},
+              {"runtime_bytes", report.runtime_bytes},
+              {"process_bytes", report.process_bytes()},
               {"flops", report.flops},
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},

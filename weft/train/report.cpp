@@ -94,7 +94,7 @@ std::string to_table(const ClosingReport& report) {
   return row("", "planned", "used") +
          row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
          row("state", mebibytes(report.state), mebibytes(report.state)) +
-         row("process", "", mebibytes(report.process_peak)) +
+         row("process", mebibytes(report.planned_process), mebibytes(report.process_peak)) +
          row("step time", milliseconds(report.planned_step_seconds),
              milliseconds(report.measured_step_seconds)) +
          fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds));
@@ -178,6 +178,7 @@ void Reporter::closing(const ClosingReport& report) {
            {"planned_arena", report.planned_arena},
            {"used_arena", report.used_arena},
            {"state", report.state},
+           {"planned_process", report.planned_process},
            {"process_peak", report.process_peak},
            {"planned_step_seconds", report.planned_step_seconds},
            {"measured_step_seconds", report.measured_step_seconds}}

@@ -49,13 +49,26 @@ struct RunReport {
   int64_t steps = 0, steps_per_epoch = 0;
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
   size_t arena_bytes = 0;       // of the largest step: they share it
+  size_t constant_bytes = 0;    // of all steps
+  size_t data_bytes = 0;        // samples, and the batches of loaders
+  size_t runtime_bytes = 0;     // see runtime_bytes()
   double flops = 0, bytes = 0;  // of an update
   double seconds = 0;           // of an update, planned; 0: unknown
   std::vector<StepReport> step_reports;
 
   size_t state_bytes() const { return model_bytes + optimizer_bytes + accumulator_bytes; }
   size_t total_bytes() const { return state_bytes() + arena_bytes; }
+  // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
+  // below, whichever is more (on up to 12 threads: see runtime_bytes()).
+  size_t process_bytes() const {
+    return total_bytes() + constant_bytes + data_bytes + runtime_bytes;
+  }
 };
+
+// What a process takes besides: 36 MiB of code of weft, LLVM and oneDNN that it touches, their
+// heaps, the nodes, step and machine code of each kernel, and what compiling takes on each thread,
+// which a warm cache of kernels saves. Measured: 40 to 52 MiB with few kernels on two threads.
+size_t runtime_bytes(int threads, size_t kernels);
 
 // `steps` as planned; the machine gives the time.
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
@@ -91,8 +104,9 @@ std::string to_line(const StepLine& line);
 std::string to_line(int64_t step, const Evaluation& evaluation);
 
 struct ClosingReport {
-  size_t planned_arena = 0, used_arena = 0, state = 0, process_peak = 0;  // bytes
-  double planned_step_seconds = 0, measured_step_seconds = 0;             // 0: unknown
+  size_t planned_arena = 0, used_arena = 0, state = 0;  // bytes
+  size_t planned_process = 0, process_peak = 0;
+  double planned_step_seconds = 0, measured_step_seconds = 0;  // 0: unknown
   double seconds = 0;
   int64_t steps = 0;
 };

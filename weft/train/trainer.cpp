@@ -229,6 +229,7 @@ class Trainer {
         {.planned_arena = plan_.arena_bytes,
          .used_arena = used_arena(),
          .state = plan_.state_bytes(),
+         .planned_process = plan_.process_bytes(),
          .process_peak = static_cast<size_t>(usage.ru_maxrss) * 1024,
          .planned_step_seconds = plan_.seconds,
          .measured_step_seconds =

@@ -1,0 +1,73 @@
+// A run's process takes what its plan says: not more, and at most 2 % or 32 MiB less.
+#include <algorithm>
+#include <sstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/images.h"
+#include "tests/support/program.h"
+
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+constexpr double mebibyte = 1 << 20;
+
+json last_line(const std::string& log) {
+  std::istringstream lines(log);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) last = line;
+  return json::parse(last);
+}
+
+// Trains with an empty cache of kernels, then goes on with a full one.
+void check_process(const Workplace& place, const std::string& name, const std::string& recipe) {
+  CAPTURE(name);
+  place.write(name + ".yaml", "name: " + name + "\n" + recipe);
+  for (const std::string steps : {"3", "6"}) {
+    CAPTURE(steps);
+    Outcome planned = place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"});
+    REQUIRE_MESSAGE(planned.code == 0, planned.err);
+    Outcome outcome = place.weft({"train", name + ".yaml", "--train.steps", steps, "--resume"},
+                                 {{"WEFT_CACHE_DIR", place.path("cache." + name)}});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    json closing = last_line(place.read("runs/" + name + "/log.jsonl"));
+    double plan = closing["planned_process"], used = closing["process_peak"];
+    CHECK(json::parse(planned.out)["process_bytes"] == closing["planned_process"]);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they take memory themselves
+    INFO("planned " << plan / mebibyte << " MiB, used " << used / mebibyte);
+    CHECK(used <= plan);
+    CHECK(used >= plan - std::max(0.02 * plan, 32 * mebibyte));
+#endif
+  }
+}
+std::string images(const std::string& model, int batch) {
+  return "model: {name: " + model +
+         "}\ndata: {format: idx, path: data}\noptimizer: {name: sgd, momentum: 0.9}\n"
+         "train: {global_batch_size: " +
+         std::to_string(batch) + "}\n";
+}
+std::string sums(int width, int layers, int batch) {
+  return "model: {name: gpt, config: {hidden_size: " + std::to_string(width) +
+         ", num_hidden_layers: " + std::to_string(layers) +
+         ", num_attention_heads: 4}}\ndata: {dataset: addition}\ntrain: {global_batch_size: " +
+         std::to_string(batch) + "}\neval: {batch_size: 100}\n";
+}
+}  // namespace
+
+TEST_CASE("the process of a run of every model takes what is planned") {
+  Workplace place;
+  write_images(place, "data", 1000, 28, 10);
+  for (const char* model : {"mlp", "cnn", "lenet5", "resnet20"})
+    check_process(place, model, images(model, 64));
+  check_process(place, "gpt", sums(128, 2, 64));
+}
+
+TEST_SUITE("slow") {
+  TEST_CASE("the process of a wide and of a deep run takes what is planned") {
+    Workplace place;
+    check_process(place, "wide", sums(768, 8, 16));
+    check_process(place, "deep", sums(64, 48, 16));
+  }
+}
