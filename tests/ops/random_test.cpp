@@ -1,6 +1,7 @@
 // Random numbers: the generator against its published values, distributions against their moments.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include <doctest/doctest.h>
@@ -79,14 +80,32 @@ TEST_CASE("distributions have their moments") {
   CHECK(std::fabs(mean_of(values(cast(bernoulli({20000}, key(0), 0.3), DType::f32))) - 0.3) < 0.02);
 }
 
-TEST_CASE("the host fills arrays with the numbers of the graph") {
-  std::vector<float> host(50);
-  fill_normal(host, {.seed = 7, .stream = 3, .step = 4}, 1, 2);
-  std::vector<double> graph = values(normal({50}, key(4), 1, 2));
-  for (size_t i = 0; i < host.size(); ++i) CHECK(std::fabs(host[i] - graph[i]) < 1e-5);
-  fill_uniform(host, {.seed = 7, .stream = 3, .step = 4}, -2, 2);
-  graph = values(uniform({50}, key(4), -2, 2));
-  for (size_t i = 0; i < host.size(); ++i) CHECK(host[i] == graph[i]);
+TEST_CASE("normal numbers are those of Box and Muller over two streams") {
+  std::vector<double> n = values(normal({50}, key(4), 1, 2));
+  for (int64_t i = 0; i < 50; ++i) {
+    double u = 1.0 - static_cast<double>(philox_uniform({.seed = 7, .stream = 3, .step = 4}, i));
+    double v = philox_uniform({.seed = 7, .stream = second_stream(3), .step = 4}, i);
+    double wanted = 1 + 2 * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+    CHECK(std::fabs(n[static_cast<size_t>(i)] - wanted) < 1e-5);
+  }
+}
+
+TEST_CASE("host arrays hold the generator's words, sixteen blocks at a time") {
+  PhiloxKey host_key{.seed = (int64_t{5} << 40) + 9, .stream = 2, .step = -1};
+  std::vector<float> u(200), n(200);
+  fill_uniform(u, host_key, -2, 2);
+  fill_normal(n, host_key, 0, 1);
+  auto unit = [&](int64_t group, int64_t word, int64_t lane) {
+    return static_cast<double>(philox_uniform(host_key, 4 * (16 * group + lane) + word));
+  };
+  for (int64_t i = 0; i < 200; ++i) {
+    int64_t group = i / 64, word = i % 64 / 16, lane = i % 16;
+    CHECK(u[static_cast<size_t>(i)] == -2 + 4 * unit(group, word, lane));
+    double radius = std::sqrt(-2 * std::log(1 - unit(group, word & ~1, lane)));
+    double angle = 2 * std::numbers::pi * (unit(group, word | 1, lane) - 0.5);
+    double wanted = radius * (word % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    CHECK(std::fabs(n[static_cast<size_t>(i)] - wanted) < 2e-6);
+  }
 }
 
 TEST_CASE("a permutation holds every index once and differs from step to step") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace weft {
 
@@ -17,7 +18,9 @@ template <class F>
 void parallel_for(int64_t count, F&& body) {
   parallel_for(
       count,
-      [](void* context, int64_t begin, int64_t end) { (*static_cast<F*>(context))(begin, end); },
+      [](void* context, int64_t begin, int64_t end) {
+        (*static_cast<std::remove_reference_t<F>*>(context))(begin, end);
+      },
       &body);
 }
 

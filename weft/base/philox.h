@@ -4,22 +4,26 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <span>
 
 namespace weft {
 
-// Four random words for a 128-bit counter and a 64-bit key (ten rounds).
+// Four random words for a 128-bit counter, which they replace, and a 64-bit key (ten rounds). A
+// loop over counters becomes vector code.
+[[gnu::always_inline]] inline void philox_in_place(uint32_t& c0, uint32_t& c1, uint32_t& c2,
+                                                   uint32_t& c3, uint32_t k0, uint32_t k1) {
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    uint64_t a = uint64_t{0xD2511F53} * c0, b = uint64_t{0xCD9E8D57} * c2;
+    c0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ k0, c1 = static_cast<uint32_t>(b);
+    c2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ k1, c3 = static_cast<uint32_t>(a);
+    k0 += 0x9E3779B9, k1 += 0xBB67AE85;
+  }
+}
 inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter,
                                       std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    uint64_t a = uint64_t{0xD2511F53} * counter[0], b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
-  }
+  philox_in_place(counter[0], counter[1], counter[2], counter[3], key[0], key[1]);
   return counter;
 }
 
@@ -50,24 +54,10 @@ inline int64_t second_stream(int64_t stream) {
   return stream ^ int64_t { 0x80000000 };
 }
 
-// Standard normal, by Box and Muller: sqrt(-2 ln u) cos(2 pi v), u in (0, 1].
-inline double philox_normal(const PhiloxKey& key, int64_t index) {
-  double u = 1.0 - static_cast<double>(philox_uniform(key, index));
-  double v = philox_uniform({key.seed, second_stream(key.stream), key.step}, index);
-  return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
-}
-
-// Host arrays, for the initial values of parameters; element i has index i.
-inline void fill_uniform(std::span<float> values, const PhiloxKey& key, double low, double high) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    double u = philox_uniform(key, static_cast<int64_t>(i));
-    values[i] = static_cast<float>(low + (high - low) * u);
-  }
-}
-inline void fill_normal(std::span<float> values, const PhiloxKey& key, double mean,
-                        double deviation) {
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>(mean + deviation * philox_normal(key, static_cast<int64_t>(i)));
-}
+// Host arrays, filled on the team: the same values whatever its size. Element 64 g + 16 k + l is
+// made of word k of block 16 g + l; normal ones come in pairs, of words 0 and 1 and of words 2
+// and 3.
+void fill_uniform(std::span<float> values, const PhiloxKey& key, double low, double high);
+void fill_normal(std::span<float> values, const PhiloxKey& key, double mean, double deviation);
 
 }  // namespace weft

@@ -1,6 +1,8 @@
 // Random numbers: one primitive, and the distributions made of it. Nothing here is an effect: the
 // numbers are a function of seed, stream, step and element index (weft/base/philox.h), so that they
 // may be computed again instead of stored.
+#include <numbers>
+
 #include "weft/base/philox.h"
 #include "weft/ops/apply.h"
 
@@ -40,7 +42,7 @@ Value uniform(const Shape& shape, const RandomKey& key, double low, double high)
 Value normal(const Shape& shape, const RandomKey& key, double mean, double deviation) {
   Value u = 1.0 - unit(shape, key, key.stream);  // (0, 1], whose logarithm is finite
   Value v = unit(shape, key, second_stream(key.stream));
-  Value standard = sqrt(-2.0 * log(u)) * cos(2 * M_PI * v);  // Box and Muller 1958
+  Value standard = sqrt(-2.0 * log(u)) * cos(2 * std::numbers::pi * v);  // Box and Muller 1958
   return mean + deviation * standard;
 }
 

@@ -14,7 +14,7 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #endif
-#include "weft/backends/cpu/isa.h"
+#include "weft/base/isa.h"
 
 namespace weft::cpu {
 namespace {

@@ -7,7 +7,7 @@
 // Lambdas in a body must be always_inline as well: they do not inherit the instruction set.
 #pragma once
 
-namespace weft::cpu {
+namespace weft {
 
 enum class Isa { any, avx2, avx512 };
 inline Isa best_isa() {
@@ -46,4 +46,4 @@ void run_on_best(Args... args) {
   }
 }
 
-}  // namespace weft::cpu
+}  // namespace weft
