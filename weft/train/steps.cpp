@@ -120,6 +120,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {
+  loss_ = grad_norm_ = {};  // results that are held when the next step runs are copied out
   std::span<const Tensor> results = pass_.run(std::array{inputs, labels});
   if (accumulator_ == nullptr) keep(results);
 }

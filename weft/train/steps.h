@@ -34,7 +34,7 @@ class Steps {
   void pass(const Tensor& inputs, const Tensor& labels);
   // Updates the parameters from the passes since the last one (nothing to do where it takes one).
   void update();
-  // Of the last update; reads from the device.
+  // Of the last update, until the next pass; reads from the device.
   double loss() const;
   double grad_norm() const;  // L2, before clipping
   // The first update whose loss was not finite, counting from 1; 0: none. Reads from the device.
