@@ -1,6 +1,7 @@
 #include "weft/backends/cpu/contraction.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/base/buffer.h"
@@ -43,7 +44,7 @@ bool sums_in_place(const Contraction& task) {
 Blocks cut(const Contraction& task, int threads) {
   const int64_t lanes = static_cast<int64_t>(most_tile_bytes / lane_bytes(task.dtype));
   const int64_t most_rows = 32 * most_tile_rows;
-  const int64_t most_columns = (sums_in_place(task) ? 64 : 16) * lanes;
+  const int64_t most_columns = 32 * lanes;
   const int64_t matrices = element_count(task.batch);
   int64_t row_items = ceil_div(task.m, most_rows), column_items = ceil_div(task.n, most_columns);
   auto uneven = [&](int64_t items) { return items % threads != 0 && items < 8 * threads; };
@@ -60,7 +61,7 @@ Blocks cut(const Contraction& task, int threads) {
   Blocks blocks;
   blocks.rows = ceil_div(ceil_div(task.m, row_items), most_tile_rows) * most_tile_rows;
   blocks.columns = ceil_div(ceil_div(task.n, column_items), lanes) * lanes;
-  blocks.depth = std::min(task.k, block_depth);
+  blocks.depth = ceil_div(task.k, ceil_div(task.k, block_depth));
   blocks.row_items = ceil_div(task.m, blocks.rows);
   blocks.column_items = ceil_div(task.n, blocks.columns);
   blocks.items = matrices * blocks.row_items * blocks.column_items;
@@ -87,10 +88,50 @@ Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
 // ---- the kernel, for one instruction set
 // ----------------------------------------------------------
 
+// The lines of what is packed next, asked for one at a time while what was packed is in use.
+struct Lines {
+  const std::byte *at = nullptr, *row = nullptr;
+  int64_t along = 0;  // bytes from one row of lines to the next
+  int64_t per_row = 0, in_row = 0, left = 0;
+
+  Lines() = default;
+  template <class Element>
+  Lines(const Element* source, int64_t stride, int64_t depth_stride, int64_t width, int64_t depth) {
+    constexpr int64_t size = sizeof(Element);
+    const bool deep = depth_stride == 1;
+    if (!deep && stride != 1) return;
+    at = row = reinterpret_cast<const std::byte*>(source);
+    along = (deep ? stride : depth_stride) * size;
+    per_row = ceil_div((deep ? depth : width) * size, line_bytes);
+    left = per_row * (deep ? width : depth);
+  }
+  [[gnu::always_inline]] void ask() {
+    if (left == 0) return;
+    --left;
+    __builtin_prefetch(at, 0, 2);  // into the second-level cache
+    at += line_bytes;
+    if (++in_row < per_row) return;
+    in_row = 0;
+    at = row += along;
+  }
+
+  static constexpr int64_t line_bytes = 64;
+};
+struct Ahead {
+  Lines rows, panel, tile;
+  int64_t every = 0;  // so many steps of the innermost loop
+  [[gnu::always_inline]] void ask() {
+    rows.ask();
+    panel.ask();
+    tile.ask();
+  }
+};
+
 // c[tile_rows, 2 vectors] (+)= a panel[k, tile_rows] x b panel[k, 2 vectors]
 template <class Lane, int vector_bytes, int tile_rows>
 [[gnu::always_inline]] inline void tile_product(const Lane* a, const Lane* b, Lane* c,
-                                                int64_t c_row, int64_t depth, bool first) {
+                                                int64_t c_row, int64_t depth, bool first,
+                                                Ahead& ahead) {
   using Vector [[gnu::vector_size(vector_bytes)]] = Lane;
   using Loose [[gnu::vector_size(vector_bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] =
       Lane;
@@ -98,16 +139,20 @@ template <class Lane, int vector_bytes, int tile_rows>
   Vector sums[tile_rows][2];
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) sums[i][0] = sums[i][1] = Vector{};
-  for (int64_t k = 0; k < depth; ++k) {
-    const Vector left = *reinterpret_cast<const Loose*>(b);
-    const Vector right = *reinterpret_cast<const Loose*>(b + lanes);
+  for (int64_t done = 0; done < depth;) {
+    const int64_t until = std::min(depth, done + ahead.every);
+    ahead.ask();
+    for (; done < until; ++done) {
+      const Vector left = *reinterpret_cast<const Loose*>(b);
+      const Vector right = *reinterpret_cast<const Loose*>(b + lanes);
 #pragma GCC unroll 16
-    for (int i = 0; i < tile_rows; ++i) {
-      sums[i][0] += a[i] * left;
-      sums[i][1] += a[i] * right;
+      for (int i = 0; i < tile_rows; ++i) {
+        sums[i][0] += a[i] * left;
+        sums[i][1] += a[i] * right;
+      }
+      a += tile_rows;
+      b += 2 * lanes;
     }
-    a += tile_rows;
-    b += 2 * lanes;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) {
@@ -120,37 +165,81 @@ template <class Lane, int vector_bytes, int tile_rows>
   }
 }
 
-// A square of lanes transposed: to[j * to_stride + i] = from[i * from_stride + j].
-template <class Lane>
-[[gnu::always_inline]] inline void transpose_square(const Lane* from, int64_t from_stride, Lane* to,
-                                                    int64_t to_stride) {
-  using Loose [[gnu::vector_size(16), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
-  auto row = [&](int i) { return *reinterpret_cast<const Loose*>(from + i * from_stride); };
-  auto put = [&](int j, Loose value) { *reinterpret_cast<Loose*>(to + j * to_stride) = value; };
-  if constexpr (sizeof(Lane) == 8) {
-    const Loose a = row(0), b = row(1);
-    put(0, __builtin_shufflevector(a, b, 0, 2));
-    put(1, __builtin_shufflevector(a, b, 1, 3));
+// ---- packing
+// ---------------------------------------------------------------------------------------
+
+template <class Lane, int bytes>
+using VectorOf [[gnu::vector_size(bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
+
+template <class Low, int... lane>
+[[gnu::always_inline]] inline auto joined(Low low, Low high, std::integer_sequence<int, lane...>) {
+  return __builtin_shufflevector(low, high, lane...);
+}
+// One vector of the 16 bytes at `from`, those a stride later, and so on.
+template <class Lane, int bytes>
+[[gnu::always_inline]] inline VectorOf<Lane, bytes> gather_rows(const Lane* from, int64_t stride) {
+  if constexpr (bytes == 16) {
+    return *reinterpret_cast<const VectorOf<Lane, 16>*>(from);
   } else {
-    const Loose a = row(0), b = row(1), c = row(2), d = row(3);
-    const Loose ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    const Loose ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Loose cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const Loose cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    put(0, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
-    put(1, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
-    put(2, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-    put(3, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+    constexpr int lanes = bytes / static_cast<int>(sizeof(Lane));
+    return joined(gather_rows<Lane, bytes / 2>(from, stride),
+                  gather_rows<Lane, bytes / 2>(from + bytes / 32 * stride, stride),
+                  std::make_integer_sequence<int, lanes>());
+  }
+}
+
+// Of each 16 bytes of a and b the low or high halves, `group` lanes of a and of b in turn.
+template <int group, bool high, class Vector, int... lane>
+[[gnu::always_inline]] inline Vector interleaved(Vector a, Vector b,
+                                                 std::integer_sequence<int, lane...>) {
+  constexpr int lanes = sizeof...(lane), side = lanes * 16 / static_cast<int>(sizeof(Vector));
+  return __builtin_shufflevector(
+      a, b,
+      (lane / side * side + lane % side / group / 2 * group + lane % group + (high ? side / 2 : 0) +
+       lane % side / group % 2 * lanes)...);
+}
+
+// 16 bytes of each of as many rows as a vector has lanes, transposed:
+// to[k * to_stride + i] = from[i * from_stride + k].
+template <class Lane, int bytes>
+[[gnu::always_inline]] inline void transpose_block(const Lane* from, int64_t from_stride, Lane* to,
+                                                   int64_t to_stride) {
+  using Vector = VectorOf<Lane, bytes>;
+  constexpr int side = 16 / static_cast<int>(sizeof(Lane));
+  constexpr std::make_integer_sequence<int, bytes / static_cast<int>(sizeof(Lane))> all;
+  Vector row[side];
+#pragma GCC unroll 4
+  for (int i = 0; i < side; ++i)
+    row[i] = gather_rows<Lane, bytes>(from + i * from_stride, side * from_stride);
+  auto* out = reinterpret_cast<Lane*>(to);
+  auto at = [&](int k) __attribute__((always_inline)) -> Vector& {
+    return *reinterpret_cast<Vector*>(out + k * to_stride);
+  };
+  if constexpr (side == 2) {
+    at(0) = interleaved<1, false>(row[0], row[1], all);
+    at(1) = interleaved<1, true>(row[0], row[1], all);
+  } else {
+    const Vector low = interleaved<1, false>(row[0], row[1], all);
+    const Vector high = interleaved<1, true>(row[0], row[1], all);
+    const Vector next_low = interleaved<1, false>(row[2], row[3], all);
+    const Vector next_high = interleaved<1, true>(row[2], row[3], all);
+    at(0) = interleaved<2, false>(low, next_low, all);
+    at(1) = interleaved<2, true>(low, next_low, all);
+    at(2) = interleaved<2, false>(high, next_high, all);
+    at(3) = interleaved<2, true>(high, next_high, all);
   }
 }
 
 // One panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from `present`
 // on.
-template <class Lane, int width, class Element>
+template <class Lane, int vector_bytes, int width, class Element>
 [[gnu::always_inline]] inline void pack_panel(const Element* source, int64_t stride,
                                               int64_t depth_stride, int64_t present, int64_t depth,
                                               Lane* packed) {
   constexpr int side = 16 / static_cast<int>(sizeof(Lane));
+  constexpr int fitting = width * static_cast<int>(sizeof(Lane)) / 16 * 16;
+  constexpr int block = fitting % vector_bytes == 0 ? vector_bytes : fitting % 32 == 0 ? 32 : 16;
+  constexpr int lanes = block / static_cast<int>(sizeof(Lane));
   int64_t k = 0;
   if (present < width) {
     for (; k < depth; ++k)
@@ -168,9 +257,10 @@ template <class Lane, int width, class Element>
   if constexpr (std::is_same_v<Element, Lane>)
     if (depth_stride == 1)
       for (; k + side <= depth; k += side)
-        for (int i = 0; i < width; i += side) {
-          const int row = std::min(i, width - side);  // the last square may overlap its neighbour
-          transpose_square(source + row * stride + k, stride, packed + k * width + row, width);
+        for (int i = 0; i < width; i += lanes) {
+          const int row = std::min(i, width - lanes);  // the last block may overlap its neighbour
+          transpose_block<Lane, block>(source + row * stride + k, stride, packed + k * width + row,
+                                       width);
         }
   for (; k < depth; ++k)
     for (int i = 0; i < width; ++i)
@@ -178,115 +268,152 @@ template <class Lane, int width, class Element>
 }
 
 // `count` rows of `source` in panels of `width`: [count / width][depth][width].
-template <class Lane, int width, class Element>
+template <class Lane, int vector_bytes, int width, class Element>
 [[gnu::always_inline]] inline void pack(const Element* source, int64_t stride, int64_t depth_stride,
                                         int64_t count, int64_t depth, Lane* packed) {
-  for (int64_t start = 0; start < count; start += width, packed += width * depth)
-    pack_panel<Lane, width>(source + start * stride, stride, depth_stride,
-                            std::min<int64_t>(width, count - start), depth, packed);
-}
-
-// Asks for the lines of one panel before they are needed.
-template <class Element>
-[[gnu::always_inline]] inline void prefetch_panel(const Element* source, int64_t stride,
-                                                  int64_t depth_stride, int64_t width,
-                                                  int64_t depth) {
-  constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(Element));
-  if (depth_stride == 1) {
-    for (int64_t i = 0; i < width; ++i)
-      for (int64_t k = 0; k < depth; k += line) __builtin_prefetch(source + i * stride + k, 0, 2);
-  } else if (stride == 1) {
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t i = 0; i < width; i += line)
-        __builtin_prefetch(source + k * depth_stride + i, 0, 2);
-  }
+  // Rows side by side are read a few steps of K at a time, so that a line is read once.
+  const int64_t stretch = stride == 1 ? 8 : depth;
+  for (int64_t k = 0; k < depth; k += stretch)
+    for (int64_t start = 0; start < count; start += width)
+      pack_panel<Lane, vector_bytes, width>(source + start * stride + k * depth_stride, stride,
+                                            depth_stride, std::min<int64_t>(width, count - start),
+                                            std::min(stretch, depth - k),
+                                            packed + start * depth + k * width);
 }
 
 template <class Element, class Lane, int vector_bytes, int tile_rows>
 struct Machine {
   static constexpr int tile_columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
 
-  struct Item {
+  // What is computed from one packing of rows: part of an item, or all of it, for one range of K.
+  struct Block {
     const Element *a, *b;
     Element* result;
-    int64_t rows, columns;
+    int64_t rows, columns, depth;
+    bool first, last;  // of the item's ranges of K
+  };
+  struct Job {
+    const Contraction& task;
+    const Blocks& blocks;
+    const Scratch& sizes;
+    const void *a, *b;
+    void* result;
+    std::byte* scratch;
+
+    template <class T = Lane>
+    T* scratch_at(size_t offset) const {
+      return reinterpret_cast<T*>(scratch + offset);
+    }
   };
 
-  // One item, for one range of K.
-  [[gnu::always_inline]] static inline void accumulate(const Contraction& task, const Item& item,
-                                                       const Blocks& blocks, int64_t from,
-                                                       std::byte* scratch, const Scratch& sizes) {
-    auto* rows = reinterpret_cast<Lane*>(scratch);
-    auto* panel = reinterpret_cast<Lane*>(scratch + sizes.rows);
-    auto* edge = reinterpret_cast<Lane*>(scratch + sizes.rows + sizes.panel);
-    auto* sums = reinterpret_cast<Lane*>(scratch + sizes.rows + sizes.panel + sizes.tile);
-    const bool in_place = sizes.sums == 0, first = from == 0;
-    const int64_t depth = std::min(blocks.depth, task.k - from);
-    const int64_t c_row = in_place ? task.result.row : blocks.columns;
-    Lane* c = in_place ? reinterpret_cast<Lane*>(item.result) : sums;
-    pack<Lane, tile_rows>(item.a + from * task.a.column, task.a.row, task.a.column, item.rows,
-                          depth, rows);
-    for (int64_t j = 0; j < item.columns; j += tile_columns) {
-      const int64_t columns = std::min<int64_t>(tile_columns, item.columns - j);
-      const Element* source = item.b + from * task.b.row + j * task.b.column;
-      pack_panel<Lane, tile_columns>(source, task.b.column, task.b.row, columns, depth, panel);
-      if (j + 2 * tile_columns <= item.columns)
-        prefetch_panel(source + tile_columns * task.b.column, task.b.column, task.b.row,
-                       tile_columns, depth);
-      for (int64_t i = 0; i < item.rows; i += tile_rows) {
-        const Lane* a = rows + i * depth;
+  [[gnu::always_inline]] static inline Block block_at(const Job& job, int64_t index) {
+    const Contraction& task = job.task;
+    const Blocks& blocks = job.blocks;
+    const int64_t ranges = ceil_div(task.k, blocks.depth);
+    const int64_t from = index % ranges * blocks.depth;
+    int64_t rest = index / ranges;
+    const int64_t row = rest % blocks.row_items * blocks.rows;
+    rest /= blocks.row_items;
+    const int64_t column = rest % blocks.column_items * blocks.columns;
+    rest /= blocks.column_items;
+    int64_t a = row * task.a.row + from * task.a.column;
+    int64_t b = column * task.b.column + from * task.b.row;
+    int64_t result = row * task.result.row + column * task.result.column;
+    for (int axis = task.batch.size() - 1; axis >= 0; --axis) {
+      const int64_t at = rest % task.batch[axis];
+      rest /= task.batch[axis];
+      a += at * task.a.batch[axis];
+      b += at * task.b.batch[axis];
+      result += at * task.result.batch[axis];
+    }
+    return {static_cast<const Element*>(job.a) + a,
+            static_cast<const Element*>(job.b) + b,
+            static_cast<Element*>(job.result) + result,
+            std::min(blocks.rows, task.m - row),
+            std::min(blocks.columns, task.n - column),
+            std::min(blocks.depth, task.k - from),
+            from == 0,
+            from + blocks.depth >= task.k};
+  }
+
+  [[gnu::always_inline]] static inline Lines rows_of(const Job& job, const Block& block) {
+    return {block.a, job.task.a.row, job.task.a.column, block.rows, block.depth};
+  }
+  [[gnu::always_inline]] static inline Lines panel_of(const Job& job, const Block& block,
+                                                      int64_t column) {
+    return {block.b + column * job.task.b.column, job.task.b.column, job.task.b.row,
+            std::min<int64_t>(tile_columns, block.columns - column), block.depth};
+  }
+
+  // `next` is the block that follows, or this one again.
+  [[gnu::always_inline]] static inline void accumulate(const Job& job, const Block& block,
+                                                       const Block& next) {
+    const Contraction& task = job.task;
+    const Scratch& sizes = job.sizes;
+    Lane* rows = job.scratch_at(0);
+    Lane* panel = job.scratch_at(sizes.rows);
+    Lane* edge = job.scratch_at(sizes.rows + sizes.panel);
+    const bool in_place = sizes.sums == 0;
+    const int64_t c_row = in_place ? task.result.row : job.blocks.columns;
+    Lane* c = in_place ? reinterpret_cast<Lane*>(block.result)
+                       : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
+    pack<Lane, vector_bytes, tile_rows>(block.a, task.a.row, task.a.column, block.rows, block.depth,
+                                        rows);
+    Ahead ahead{.rows = rows_of(job, next)};
+    for (int64_t j = 0; j < block.columns; j += tile_columns) {
+      const int64_t columns = std::min<int64_t>(tile_columns, block.columns - j);
+      pack_panel<Lane, vector_bytes, tile_columns>(block.b + j * task.b.column, task.b.column,
+                                                   task.b.row, columns, block.depth, panel);
+      ahead.panel =
+          j + columns < block.columns ? panel_of(job, block, j + columns) : panel_of(job, next, 0);
+      const int64_t tiles = ceil_div(block.rows, tile_rows);
+      const int64_t asks = std::max<int64_t>(1, ceil_div(ahead.panel.left, tiles));
+      ahead.every = std::max<int64_t>(4, block.depth / asks);
+      for (int64_t i = 0; i < block.rows; i += tile_rows) {
+        const Lane* a = rows + i * block.depth;
         Lane* target = c + i * c_row + j;
-        const int64_t height = std::min<int64_t>(tile_rows, item.rows - i);
+        ahead.tile = i + tile_rows < block.rows
+                         ? Lines(target + tile_rows * c_row, c_row, 1, tile_rows, tile_columns)
+                         : Lines();
+        const int64_t height = std::min<int64_t>(tile_rows, block.rows - i);
         if (!in_place || (columns == tile_columns && height == tile_rows)) {
-          tile_product<Lane, vector_bytes, tile_rows>(a, panel, target, c_row, depth, first);
+          tile_product<Lane, vector_bytes, tile_rows>(a, panel, target, c_row, block.depth,
+                                                      block.first, ahead);
           continue;
         }
-        tile_product<Lane, vector_bytes, tile_rows>(a, panel, edge, tile_columns, depth, true);
+        tile_product<Lane, vector_bytes, tile_rows>(a, panel, edge, tile_columns, block.depth, true,
+                                                    ahead);
         for (int64_t y = 0; y < height; ++y)
           for (int64_t x = 0; x < columns; ++x) {
             Lane& out = target[y * c_row + x];
-            out = first ? edge[y * tile_columns + x] : out + edge[y * tile_columns + x];
+            out = block.first ? edge[y * tile_columns + x] : out + edge[y * tile_columns + x];
           }
       }
     }
   }
 
-  [[gnu::always_inline]] static inline void finish(const Contraction& task, const Item& item,
-                                                   const Blocks& blocks, const Lane* sums) {
-    for (int64_t i = 0; i < item.rows; ++i)
-      for (int64_t j = 0; j < item.columns; ++j)
-        item.result[i * task.result.row + j * task.result.column] =
-            from_lane<Element>(sums[i * blocks.columns + j]);
+  [[gnu::always_inline]] static inline void round_sums(const Job& job, const Block& block) {
+    const Lane* sums = job.scratch_at(job.sizes.rows + job.sizes.panel + job.sizes.tile);
+    for (int64_t i = 0; i < block.rows; ++i)
+      for (int64_t j = 0; j < block.columns; ++j)
+        block.result[i * job.task.result.row + j * job.task.result.column] =
+            from_lane<Element>(sums[i * job.blocks.columns + j]);
   }
 
-  [[gnu::always_inline]] static inline void run(const Contraction* given, const Blocks* cut,
-                                                const Scratch* scratch_sizes, const void* a,
-                                                const void* b, void* result, std::byte* scratch,
-                                                int64_t begin, int64_t end) {
-    const Contraction& task = *given;
-    const Blocks& blocks = *cut;
-    const Scratch& sizes = *scratch_sizes;
+  [[gnu::always_inline]] static inline void run(const Contraction* task, const Blocks* blocks,
+                                                const Scratch* sizes, const void* a, const void* b,
+                                                void* result, std::byte* scratch, int64_t begin,
+                                                int64_t end) {
+    if (begin == end) return;
+    const Job job{*task, *blocks, *sizes, a, b, result, scratch};
+    const int64_t ranges = ceil_div(task->k, blocks->depth);
+    begin *= ranges, end *= ranges;
+    Block next = block_at(job, begin);
     for (int64_t index = begin; index < end; ++index) {
-      const int64_t row = index % blocks.row_items * blocks.rows;
-      int64_t rest = index / blocks.row_items;
-      const int64_t column = rest % blocks.column_items * blocks.columns;
-      rest /= blocks.column_items;
-      Item item{static_cast<const Element*>(a) + row * task.a.row,
-                static_cast<const Element*>(b) + column * task.b.column,
-                static_cast<Element*>(result) + row * task.result.row + column * task.result.column,
-                std::min(blocks.rows, task.m - row), std::min(blocks.columns, task.n - column)};
-      for (int axis = task.batch.size() - 1; axis >= 0; --axis) {
-        const int64_t at = rest % task.batch[axis];
-        rest /= task.batch[axis];
-        item.a += at * task.a.batch[axis];
-        item.b += at * task.b.batch[axis];
-        item.result += at * task.result.batch[axis];
-      }
-      for (int64_t from = 0; from < task.k; from += blocks.depth)
-        accumulate(task, item, blocks, from, scratch, sizes);
-      if (sizes.sums > 0)
-        finish(task, item, blocks,
-               reinterpret_cast<const Lane*>(scratch + sizes.rows + sizes.panel + sizes.tile));
+      const Block block = next;
+      if (index + 1 < end) next = block_at(job, index + 1);
+      accumulate(job, block, next);
+      if (block.last && sizes->sums > 0) round_sums(job, block);
     }
   }
 };

@@ -78,7 +78,7 @@ Contraction simplest(const Type& type, const Shape& a, const Dims& a_strides, co
       drop_batch_axis(task, axis);
       task.batch[axis] *= outer;
     }
-  while (task.batch.size() > 0 && absorb_innermost(task)) {
+  while (!task.batch.empty() && absorb_innermost(task)) {
   }
   return task;
 }
@@ -112,17 +112,20 @@ onednn::Problem problem_of(const Contraction& task) {
   return problem;
 }
 
-// How oneDNN is asked, by measurement in float32. A transposed b it packs well as it
-// goes. Rows of b it reads where they lie, which costs 3 to 8 % against packing all of b first
-// where there are many rows of a to use that, and half the speed where the rows, 4 KiB apart, fall
-// on the same lines of the cache; with few rows of a the contraction is faster then.
+// Who computes, by measurement in float32. Where a matrix is larger than the second-level cache the
+// contraction is faster, as it asks for what comes next in time. Of the rest, oneDNN packs a
+// transposed b well as it goes. Rows of b it reads where they lie, which costs 3 to 8 % against
+// packing all of b first where there are many rows of a to use that, and half the speed where the
+// rows, 4 KiB apart, fall on the same lines of the cache; with few rows of a the contraction is
+// faster then.
 enum class Route { as_it_lies, pack_b, contraction };
 Route route_of(const Contraction& task) {
-  constexpr int64_t most_packed = int64_t{4} << 20;  // elements
-  if (task.dtype != DType::f32 || task.b.column != 1 || task.k == 1) return Route::as_it_lies;
-  if (task.batch.empty() && task.m >= 512 && task.n >= 64 && task.k >= 64 &&
-      task.n * task.k <= most_packed)
-    return Route::pack_b;
+  constexpr int64_t cached = int64_t{512} << 10;  // elements
+  if (task.dtype != DType::f32) return Route::as_it_lies;
+  if (std::max({task.m * task.k, task.k * task.n, task.m * task.n}) > cached)
+    return Route::contraction;
+  if (task.b.column != 1 || task.k == 1) return Route::as_it_lies;
+  if (task.batch.empty() && task.m >= 512 && task.n >= 64 && task.k >= 64) return Route::pack_b;
   const bool aliasing = task.b.row % 1024 == 0 && task.m > 16 && task.n >= 256;
   return aliasing ? Route::contraction : Route::as_it_lies;
 }
@@ -163,8 +166,8 @@ class LibraryMatmul : public Kernel {
 
 class ContractionMatmul : public Kernel {
  public:
-  ContractionMatmul(Contraction task, const Step& step)
-      : task_(std::move(task)),
+  ContractionMatmul(const Contraction& task, const Step& step)
+      : task_(task),
         inputs_(bind_inputs(step)),
         result_(bind_result(step)),
         threads_(thread_count()) {
@@ -239,6 +242,6 @@ std::unique_ptr<Kernel> compile_matmul(const Step& step) {
                               inputs[1].type.shape, inputs[1].strides, result.strides);
   if (auto primitive = library_primitive(task))
     return std::make_unique<LibraryMatmul>(std::move(*primitive), step);
-  return std::make_unique<ContractionMatmul>(std::move(task), step);
+  return std::make_unique<ContractionMatmul>(task, step);
 }
 }  // namespace weft::cpu
