@@ -51,6 +51,14 @@ Gradients input_gradients(const Value& y, const Value& dy) {
   if (y->op->decompose != nullptr) return through_decomposition(y, dy);
   return Gradients(y->inputs.size());
 }
+
+// Rows added to zeros are added to what is there instead: a table that is also a matrix needs no
+// second gradient of its size.
+Value sum_of(const Value& total, const Value& part) {
+  bool rows = part->is("scatter_add") && part->inputs[0]->is("scalar") &&
+              part->inputs[0]->attrs.number("value") == 0;
+  return rows ? scatter_add(total, part->inputs[1], part->inputs[2]) : total + part;
+}
 }  // namespace
 
 std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const Value& seed) {
@@ -74,7 +82,7 @@ std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const V
                   value->op->name, to_string(parts[i].type()), to_string(input.type()));
       OriginOverride origin(value->origin);
       Value& total = gradient[input.node()];
-      total = total ? total + parts[i] : parts[i];
+      total = total ? sum_of(total, parts[i]) : parts[i];
     }
   }
   std::vector<Value> result;
