@@ -14,6 +14,12 @@ size_t rounded(size_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
+// What windows hold: partial sums of an input gradient, which float16 and bfloat16 would round.
+DType window_dtype(const Convolution& conv) {
+  const bool sums = conv.kind == Convolution::Kind::input_gradient && is_float(conv.dtype);
+  return sums ? accumulator(conv.dtype) : conv.dtype;
+}
+
 // Sizes that every part below needs. Windows are rows [groups][image, oh, ow][kh, kw, channel],
 // weights [groups][kh, kw, channel][output].
 struct Sizes {
@@ -28,7 +34,7 @@ struct Sizes {
         images(std::max<int64_t>(1, conv.batch)) {
     if (conv.kind == Convolution::Kind::weight_gradient) return;  // sums over all images at once
     const int64_t bytes_each = std::max<int64_t>(
-        1, conv.groups * pixels * depth * static_cast<int64_t>(size_of(conv.dtype)));
+        1, conv.groups * pixels * depth * static_cast<int64_t>(size_of(window_dtype(conv))));
     images = std::clamp<int64_t>((int64_t{8} << 20) / bytes_each, 1, images);
   }
   int64_t rows() const { return images * pixels; }
@@ -140,8 +146,9 @@ void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, co
         conv, sizes, images, [&](int64_t at) { return from[at]; },
         [&](int64_t at, double value) { to[at] = value; });
   } else if (is_float(conv.dtype)) {
+    auto* from = static_cast<const float*>(windows);
     sum_windows<double>(
-        conv, sizes, images, [&](int64_t at) { return load(windows, conv.dtype, at); },
+        conv, sizes, images, [&](int64_t at) { return from[at]; },
         [&](int64_t at, double value) { store(x, conv.dtype, at, value); });
   } else {
     sum_windows<uint64_t>(
@@ -164,25 +171,45 @@ Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images)
     return strides;
   };
   const int64_t rows = images * sizes.pixels;
+  const DType dtype = window_dtype(conv);
   switch (conv.kind) {
     case Convolution::Kind::forward:
-      return {conv.dtype,  {conv.groups}, rows,   sizes.group_outputs,
-              sizes.depth, windows,       weight, y};
+      return {dtype, {conv.groups}, rows, sizes.group_outputs, sizes.depth, windows, weight, y};
     case Convolution::Kind::input_gradient:
-      return {conv.dtype, {conv.groups},      rows,   sizes.depth, sizes.group_outputs,
-              y,          transposed(weight), windows};
+      return {dtype, {conv.groups},      rows,   sizes.depth, sizes.group_outputs,
+              y,     transposed(weight), windows};
     default:
-      return {conv.dtype, {conv.groups},       sizes.depth, sizes.group_outputs,
-              rows,       transposed(windows), y,           weight};
+      return {dtype, {conv.groups},       sizes.depth, sizes.group_outputs,
+              rows,  transposed(windows), y,           weight};
   }
 }
 
 size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {
   return rounded(static_cast<size_t>(conv.groups * sizes.rows() * sizes.depth) *
-                 size_of(conv.dtype));
+                 size_of(window_dtype(conv)));
 }
 size_t weight_bytes(const Convolution& conv) {
   return rounded(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(conv.dtype));
+}
+
+// Of the operands in the windows' type, where that is not their own.
+struct WidenedBytes {
+  size_t weight = 0, dy = 0;
+  WidenedBytes(const Convolution& conv, const Sizes& sizes) {
+    const DType dtype = window_dtype(conv);
+    if (dtype == conv.dtype) return;
+    weight = rounded(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(dtype));
+    dy = rounded(static_cast<size_t>(sizes.rows() * conv.outputs) * size_of(dtype));
+  }
+};
+// `count` elements in the windows' type: as they are, or widened into `to`.
+const void* widened(const Convolution& conv, const void* from, std::byte* to, int64_t count) {
+  const DType dtype = window_dtype(conv);
+  if (dtype == conv.dtype) return from;
+  parallel_for(count, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) store(to, dtype, i, load(from, conv.dtype, i));
+  });
+  return to;
 }
 }  // namespace
 
@@ -191,7 +218,8 @@ size_t im2col_workspace(const Convolution& conv, int threads) {
   size_t scratch = contraction_workspace(product(conv, sizes, sizes.images), threads);
   if (const int64_t last = conv.batch % sizes.images; last > 0)
     scratch = std::max(scratch, contraction_workspace(product(conv, sizes, last), threads));
-  return windows_bytes(conv, sizes) + weight_bytes(conv) + scratch;
+  const WidenedBytes more(conv, sizes);
+  return windows_bytes(conv, sizes) + weight_bytes(conv) + more.weight + more.dy + scratch;
 }
 
 void im2col_convolve(const Convolution& conv, const void* a, const void* b, void* result,
@@ -199,7 +227,10 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
   const Sizes sizes(conv);
   auto* windows = static_cast<std::byte*>(workspace);
   std::byte* weight = windows + windows_bytes(conv, sizes);
-  std::byte* scratch = weight + weight_bytes(conv);
+  const WidenedBytes more(conv, sizes);
+  std::byte* wide_weight = weight + weight_bytes(conv);
+  std::byte* wide_dy = wide_weight + more.weight;
+  std::byte* scratch = wide_dy + more.dy;
   with_element(conv.dtype, [&]<class T>(T) {
     auto at = [](auto* base, int64_t index) {
       return const_cast<T*>(static_cast<const T*>(static_cast<const void*>(base))) + index;
@@ -212,6 +243,7 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
       return repack_weight(conv, sizes, at(result, 0), at(weight, 0), true);
     }
     repack_weight(conv, sizes, at(b, 0), at(weight, 0), false);
+    const void* factor = widened(conv, weight, wide_weight, element_count(conv.weight_shape()));
     for (int64_t first = 0; first < conv.batch; first += sizes.images) {
       const int64_t images = std::min(sizes.images, conv.batch - first);
       const Contraction task = product(conv, sizes, images);
@@ -219,7 +251,8 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
         write_windows(conv, sizes, at(a, first * x_each), images, at(windows, 0));
         contract(task, windows, weight, at(result, first * y_each), scratch, threads);
       } else {
-        contract(task, at(a, first * y_each), weight, windows, scratch, threads);
+        const void* dy = widened(conv, at(a, first * y_each), wide_dy, images * y_each);
+        contract(task, dy, factor, windows, scratch, threads);
         sum_windows(conv, sizes, images, windows, at(result, first * x_each));
       }
     }
