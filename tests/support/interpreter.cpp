@@ -13,16 +13,20 @@ Access dense(const Value& value, int slot) {
 
 class Interpreter {
  public:
-  explicit Interpreter(std::span<const Value> inputs) : inputs_(inputs) {}
+  explicit Interpreter(std::span<const Value> inputs, bool bounds = false)
+      : inputs_(inputs), bounds_(bounds) {}
 
   Value evaluate(const Value& root) {
     Graph graph{.inputs = {}, .outputs = {root}, .assignments = {}};
-    for (const Value& value : graph.nodes())
-      if (!known_.contains(value.node()))
-        known_[value.node()] = from_buffer(compute(value), value.type());
+    for (const Value& value : graph.nodes()) {
+      if (known_.contains(value.node())) continue;
+      known_[value.node()] = from_buffer(compute(value), value.type());
+      if (bounds_) errors_.try_emplace(value.node(), errors_of(value));
+    }
     kept_.push_back(root);
     return known_.at(root.node());
   }
+  const Errors& allowed(const Value& root) const { return errors_.at(root.node()); }
 
  private:
   std::shared_ptr<Buffer> compute(const Value& value) {
@@ -30,8 +34,20 @@ class Interpreter {
     if (value->is("variable")) return value->variable->buffer;
     if (value->is("input"))
       return inputs_[static_cast<size_t>(value->attrs.integer("index"))]->data;
-    if (value->op->decompose != nullptr) return evaluate(value->op->decompose(*value.node()))->data;
-    return run_kernel(value);
+    if (value->op->decompose == nullptr) return run_kernel(value);
+    Value expression = value->op->decompose(*value.node()), result = evaluate(expression);
+    if (bounds_) errors_[value.node()] = errors_.at(expression.node());
+    return result->data;
+  }
+
+  Errors errors_of(const Value& value) const {
+    std::vector<Value> operands;
+    std::vector<Errors> errors;
+    for (const Value& input : value->inputs) {
+      operands.push_back(known_.at(input.node()));
+      errors.push_back(errors_.at(input.node()));
+    }
+    return allowed_errors(*value.node(), known_.at(value.node()), operands, errors);
   }
 
   std::shared_ptr<Buffer> run_kernel(const Value& value) {
@@ -53,6 +69,8 @@ class Interpreter {
   }
 
   std::span<const Value> inputs_;
+  bool bounds_;
+  std::unordered_map<const Node*, Errors> errors_;
   std::unordered_map<const Node*, Value> known_;
   std::vector<Value> kept_;  // expressions of composites: their nodes must outlive `known_`
 };
@@ -62,6 +80,15 @@ std::vector<Value> interpret(const Graph& graph, std::span<const Value> inputs) 
   Interpreter interpreter(inputs);
   std::vector<Value> results;
   for (const Value& root : graph.roots()) results.push_back(interpreter.evaluate(root));
+  return results;
+}
+std::vector<Interpreted> interpret_with_errors(const Graph& graph, std::span<const Value> inputs) {
+  Interpreter interpreter(inputs, true);
+  std::vector<Interpreted> results;
+  for (const Value& root : graph.roots()) {
+    Value value = interpreter.evaluate(root);
+    results.push_back({value, interpreter.allowed(root)});
+  }
   return results;
 }
 Value interpret(const Value& value) { return interpret(std::span(&value, 1)).front(); }

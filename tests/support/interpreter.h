@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "tests/support/rounding.h"
 #include "weft/ir/graph.h"
 
 namespace weft::testing {
@@ -13,5 +14,13 @@ namespace weft::testing {
 std::vector<Value> interpret(const Graph& graph, std::span<const Value> inputs = {});
 Value interpret(const Value& value);
 std::vector<Value> interpret(std::span<const Value> values);
+
+// The same, with how far a correct backend may lie from each element.
+struct Interpreted {
+  Value value;
+  Errors allowed;
+};
+std::vector<Interpreted> interpret_with_errors(const Graph& graph,
+                                               std::span<const Value> inputs = {});
 
 }  // namespace weft::testing

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/interpreter.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
 
@@ -23,9 +24,9 @@ struct PlanSettings {
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
                                const KernelLibrary& library, const PlanSettings& settings = {});
 
-// "" where each result agrees with that of the interpreter within `factor` times its dtype's
-// tolerance, else the first that does not.
-std::string disagreement(std::span<const Value> got, std::span<const Value> want,
-                         double factor = 1);
+// "" where each result agrees with the interpreter's: to the bit on the reference backend, within
+// what rounding allows (rounding.h) on others. Else the first that does not.
+std::string disagreement(std::span<const Value> got, std::span<const Interpreted> want,
+                         const KernelLibrary& library);
 
 }  // namespace weft::testing

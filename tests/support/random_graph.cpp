@@ -209,19 +209,6 @@ class Grower {
   std::vector<Value> variables_;
   RandomGraph result_;
 };
-
-// Errors of single operations add up along a graph, and the coarsest type on the way counts; 16-bit
-// ones soon say little.
-double tolerance_along(const Value& root) {
-  double result = 0;
-  Graph graph{.inputs = {}, .outputs = {root}, .assignments = {}};
-  for (const Value& value : graph.nodes()) {
-    if (!is_float(value.dtype())) continue;
-    double factor = value.dtype() == DType::f64 ? 1000 : value.dtype() == DType::f32 ? 200 : 10;
-    result = std::max(result, factor * tolerance_of(value.dtype()));
-  }
-  return result;
-}
 }  // namespace
 
 RandomGraph random_graph(uint64_t seed) { return Grower(seed).grow(); }
@@ -237,15 +224,9 @@ std::vector<std::string> random_skips(uint64_t seed) {
 std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
                                const PlanSettings& settings) {
   RandomGraph drawn = random_graph(seed);
-  std::vector<Value> want = interpret(drawn.graph, drawn.inputs);
+  std::vector<Interpreted> want = interpret_with_errors(drawn.graph, drawn.inputs);
   std::vector<Value> got = run_planned(drawn.graph, drawn.inputs, library, settings);
-  if (got.size() != want.size())
-    return fmt::format("{} results instead of {}", got.size(), want.size());
-  std::vector<Value> roots = drawn.graph.roots();
-  for (size_t i = 0; i < got.size(); ++i) {
-    std::string text = difference(got[i], want[i], tolerance_along(roots[i]));
-    if (!text.empty()) return fmt::format("result {}: {}\n{}", i, text, to_text(drawn.graph));
-  }
-  return "";
+  std::string text = disagreement(got, want, library);
+  return text.empty() ? "" : text + "\n" + to_text(drawn.graph);
 }
 }  // namespace weft::testing

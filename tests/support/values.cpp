@@ -64,39 +64,35 @@ std::vector<double> elements(const Value& data) {
   return result;
 }
 
-double tolerance_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return 1e-11;
-    case DType::f32:
-      return 1e-5;
-    case DType::f16:
-      return 4e-3;
-    case DType::bf16:
-      return 3e-2;
-    default:
-      return 0;
-  }
+std::string difference(const Value& got, const Value& want, double tolerance) {
+  double squares = 0, count = 0;
+  std::vector<double> numbers = elements(want);
+  for (double x : numbers)
+    if (std::isfinite(x)) squares += x * x, ++count;
+  double typical = count > 0 ? std::sqrt(squares / count) : 0;
+  if (!is_float(want.dtype())) tolerance = 0;
+  std::vector<double> allowed;
+  for (double x : numbers)
+    allowed.push_back(tolerance == 0 ? 0 : tolerance * (std::fabs(x) + typical));
+  return difference(got, want, allowed);
 }
 
-std::string difference(const Value& got, const Value& want, double tolerance) {
+std::string difference(const Value& got, const Value& want, std::span<const double> allowed) {
   if (got.type() != want.type())
     return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
   std::vector<double> a = elements(got), b = elements(want);
-  double scale = 1;
-  for (double x : b)
-    if (std::isfinite(x)) scale = std::max(scale, std::fabs(x));
-  double worst = 0;
+  double worst = 0;  // beyond what is allowed
   size_t at = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
-    double error = same ? 0 : std::fabs(a[i] - b[i]) / scale;
-    if (std::isnan(error)) error = INFINITY;
-    if (error > worst) worst = error, at = i;
+    if (same || std::isnan(allowed[i])) continue;
+    double excess = std::fabs(a[i] - b[i]) - allowed[i];
+    if (std::isnan(excess) && !std::isinf(allowed[i])) excess = INFINITY;
+    if (excess > worst) worst = excess, at = i;
   }
-  double allowed = is_float(want.dtype()) ? tolerance : 0;
-  if (worst <= allowed) return "";
+  if (worst <= 0) return "";
   return fmt::format("{}: element {} is {:.17g} instead of {:.17g} (off by {:.3g}, allowed {:.3g})",
-                     to_string(want.type()), at, a[at], b[at], worst * scale, allowed * scale);
+                     to_string(want.type()), at, a[at], b[at], std::fabs(a[at] - b[at]),
+                     allowed[at]);
 }
 }  // namespace weft::testing

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,9 +34,10 @@ Value random_view(const Type& type, double low, double high, Random& random);
 // Row-major elements of a data leaf.
 std::vector<double> elements(const Value& data);
 
-// How far results of one dtype may differ, relative to the largest element of the tensor.
-double tolerance_of(DType dtype);
 // "" where two data leaves agree (NaN equals NaN), else what differs most. Integers must be equal.
+// Each float may be off by `tolerance` times its own magnitude and that of a typical element (the
+// root mean square), which is what rounding a sum costs; or by `allowed` of its own.
 std::string difference(const Value& got, const Value& want, double tolerance);
+std::string difference(const Value& got, const Value& want, std::span<const double> allowed);
 
 }  // namespace weft::testing

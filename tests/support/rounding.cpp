@@ -1,0 +1,198 @@
+#include "tests/support/rounding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/values.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+// The least positive number: below the normal ones, roundings are of this size.
+double least_number(DType dtype) {
+  if (dtype == DType::f64) return std::numeric_limits<double>::denorm_min();
+  return dtype == DType::f16 ? 0x1p-24 : std::numeric_limits<float>::min();
+}
+
+// Roundings of the result that two evaluations of a scalar operation may differ by.
+double roundings(ScalarOp scalar) {
+  switch (scalar) {
+    case ScalarOp::identity:
+    case ScalarOp::neg:
+    case ScalarOp::abs:
+    case ScalarOp::sign:
+    case ScalarOp::floor:
+    case ScalarOp::ceil:
+    case ScalarOp::round:
+    case ScalarOp::trunc:
+    case ScalarOp::maximum:
+    case ScalarOp::minimum:
+    case ScalarOp::select:
+      return 0;
+    case ScalarOp::cast:
+    case ScalarOp::add:
+    case ScalarOp::sub:
+    case ScalarOp::mul:
+    case ScalarOp::div:
+    case ScalarOp::sqrt:
+    case ScalarOp::reciprocal:
+      return 2;  // one unit in the last place
+    default:
+      return 8;
+  }
+}
+
+Errors magnitudes(const Value& data) {
+  Errors result = elements(data);
+  for (double& x : result) x = std::fabs(x);
+  return result;
+}
+Value leaf(const Errors& numbers, const Shape& shape) {
+  return constant(numbers, shape, DType::f64);
+}
+
+class Rule {
+ public:
+  Rule(const Node& node, const Value& result, std::span<const Value> operands,
+       std::span<const Errors> errors)
+      : node_(node), result_(result), operands_(operands), errors_(errors) {}
+
+  Errors run() const {
+    switch (node_.op->kind) {
+      case OpKind::elementwise:
+        return elementwise();
+      case OpKind::reduce:
+        return reduce();
+      case OpKind::movement:
+        return movement();
+      case OpKind::gather:
+        if (node_.is("gather")) return elements(apply({part(0, errors_[0]), operands_[1]}));
+        return linear({0, 2});
+      case OpKind::contraction:
+        return linear({0, 1});
+      case OpKind::window:
+        if (node_.is("max_pool")) return elements(apply({part(0, errors_[0])}));
+        return node_.is("max_pool_gradient") ? linear({1}) : linear({0});
+      default:
+        return Errors(static_cast<size_t>(result_.elements()), 0.0);
+    }
+  }
+
+ private:
+  Value part(size_t operand, const Errors& numbers) const {
+    return leaf(numbers, operands_[operand].shape());
+  }
+  // The op itself, in float64, on other operands.
+  Value apply(const std::vector<Value>& operands) const {
+    return interpret(make_node(*node_.op, operands, node_.attrs));
+  }
+  // `roundings` of a result, and of a sum of `terms` whose magnitudes add up to `sums`.
+  Errors rounded(const Errors& sums, double terms) const {
+    double unit = unit_roundoff(node_.type.dtype),
+           inner = unit_roundoff(accumulator(node_.type.dtype)) * (4 + terms / 2);
+    Errors all = magnitudes(result_);
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i] = inner * sums[i] + 2 * unit * all[i];
+      if (all[i] > 0) all[i] += least_number(node_.type.dtype);
+    }
+    return all;
+  }
+
+  Errors elementwise() const {
+    Errors all = magnitudes(result_);
+    double own = unit_roundoff(node_.type.dtype) * roundings(node_.op->scalar);
+    std::vector<std::vector<double>> in;
+    for (const Value& operand : operands_) in.push_back(elements(operand));
+    for (size_t i = 0; i < all.size(); ++i) {
+      double x[3] = {0, 0, 0};
+      for (size_t k = 0; k < in.size(); ++k) x[k] = in[k][i];
+      all[i] *= own;
+      for (size_t k = 0; k < in.size(); ++k) all[i] += carried(x, k, errors_[k][i]);
+      if (all[i] > 0) all[i] += least_number(node_.type.dtype);
+    }
+    return all;
+  }
+  // How far the result moves where operand `k` moves by `error`.
+  double carried(const double (&x)[3], size_t k, double error) const {
+    if (error == 0 || !is_float(node_.type.dtype)) return 0;
+    double here = node_.op->oracle(x[0], x[1], x[2]), most = 0;
+    for (double sign : {-1.0, 1.0}) {
+      double moved[3] = {x[0], x[1], x[2]};
+      moved[k] += sign * error;
+      double there = node_.op->oracle(moved[0], moved[1], moved[2]);
+      if (there != here) most = std::max(most, std::fabs(there - here));
+      if (std::isnan(there) && !std::isnan(here)) most = INFINITY;
+    }
+    return most;
+  }
+
+  Errors reduce() const {
+    if (!is_float(node_.type.dtype)) return Errors(static_cast<size_t>(result_.elements()), 0.0);
+    if (node_.is("max") || node_.is("min")) return elements(interpret(max_of(part(0, errors_[0]))));
+    double terms = static_cast<double>(operands_[0].elements()) /
+                   std::max(1.0, static_cast<double>(result_.elements()));
+    Errors x = magnitudes(operands_[0]), sums = elements(apply({part(0, x)}));
+    for (size_t i = 0; i < x.size(); ++i) x[i] += errors_[0][i];
+    Errors moved = elements(apply({part(0, x)})), all = rounded(sums, terms);
+    for (size_t i = 0; i < all.size(); ++i) all[i] += moved[i] - sums[i];
+    return all;
+  }
+  Value max_of(const Value& x) const { return make_node(op("max"), {x}, node_.attrs); }
+
+  Errors movement() const {
+    std::vector<Value> moved;
+    for (size_t i = 0; i < operands_.size(); ++i) moved.push_back(part(i, errors_[i]));
+    if (!node_.is("pad")) return elements(apply(moved));
+    return elements(interpret(pad(moved[0], node_.attrs.dims("low"), node_.attrs.dims("high"))));
+  }
+
+  // Linear in each of these operands.
+  Errors linear(std::initializer_list<size_t> places) const {
+    std::vector<Value> sizes(operands_.begin(), operands_.end());
+    for (size_t place : places) sizes[place] = part(place, magnitudes(operands_[place]));
+    if (node_.is("max_pool_gradient")) sizes[0] = part(0, elements(operands_[0]));
+    double count = std::max(1.0, static_cast<double>(result_.elements()));
+    Errors all = rounded(elements(apply(sizes)), flops(node_) / count);
+    bool sums_up = node_.is("scatter_add");  // linear in all of them together
+    for (size_t place : places) {
+      std::vector<Value> moved = sizes;
+      if (sums_up)
+        for (size_t other : places) moved[other] = part(other, Errors(errors_[other].size(), 0.0));
+      moved[place] = part(place, errors_[place]);
+      Errors more = elements(apply(moved));
+      for (size_t i = 0; i < all.size(); ++i) all[i] += more[i];
+    }
+    return all;
+  }
+
+  const Node& node_;
+  const Value& result_;
+  std::span<const Value> operands_;
+  std::span<const Errors> errors_;
+};
+}  // namespace
+
+double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 0x1p-53;
+    case DType::f32:
+      return 0x1p-24;
+    case DType::f16:
+      return 0x1p-11;
+    case DType::bf16:
+      return 0x1p-8;
+    default:
+      return 0;
+  }
+}
+
+Errors allowed_errors(const Node& node, const Value& result, std::span<const Value> operands,
+                      std::span<const Errors> errors) {
+  if (!is_float(node.type.dtype)) return Errors(static_cast<size_t>(result.elements()), 0.0);
+  return Rule(node, result, operands, errors).run();
+}
+}  // namespace weft::testing
