@@ -231,3 +231,14 @@ TEST_CASE("what is known of the machine prints as text and as JSON") {
     CHECK(environment.find(variable.name) != std::string::npos);
   CHECK(place.weft({"doctor"}).out.find("oneDNN") != std::string::npos);
 }
+
+TEST_CASE("threads spin for a short while before they sleep, unless the user chose") {
+  Workplace place;
+  auto rounds = [&](const Workplace::Environment& environment) {
+    json all = json_of(place.weft({"doctor", "--env", "--json"}, environment));
+    return all["GOMP_SPINCOUNT"]["value"].get<std::string>();
+  };
+  CHECK(rounds({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", ""}}) == "5000");
+  CHECK(rounds({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", "77"}}) == "77");
+  CHECK(rounds({{"OMP_WAIT_POLICY", "active"}, {"GOMP_SPINCOUNT", ""}}).empty());
+}

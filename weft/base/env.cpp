@@ -14,6 +14,8 @@ constexpr EnvVariable registry[] = {
     {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
     {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},
+    {"GOMP_SPINCOUNT", "rounds that OpenMP's threads spin before they sleep (default: 5000)"},
+    {"OMP_WAIT_POLICY", "active or passive: the same in words"},
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
     {"XDG_CACHE_HOME", "parent of the cache folder"},
     {"HOME", "parent of .cache where XDG_CACHE_HOME is unset"},

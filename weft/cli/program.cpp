@@ -1,11 +1,14 @@
 // weft::main: parses the command line, runs the verb, and turns whatever went wrong into one line.
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
 #include "weft/base/version.h"
@@ -79,7 +82,16 @@ std::string version_text() {
                      version::compiler);
 }
 
-int run(std::vector<std::string> arguments) {
+// OpenMP's threads spin for 300,000 rounds before they sleep: milliseconds, in which the thread
+// they wait for may need the very core they spin on. 5,000 rounds last as long as the wait for a
+// sibling does. libgomp reads the limit when it is loaded, hence the program begins once more.
+void limit_spinning(char** argv) {
+  if (env("GOMP_SPINCOUNT") || env("OMP_WAIT_POLICY")) return;
+  setenv("GOMP_SPINCOUNT", "5000", 1);
+  execv("/proc/self/exe", argv);  // where it fails, threads spin
+}
+
+int run(char** argv, std::vector<std::string> arguments) {
   CLI::App app("weft plans, trains and runs neural networks.");
   Program program{app, take_recipe_flags(arguments)};
   app.set_help_flag("-h,--help", "this text");
@@ -111,6 +123,7 @@ int run(std::vector<std::string> arguments) {
   if (!program.flags.empty() && !program.recipe_keys)
     throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb_path(*verb),
                 program.flags.front().flag, verb_path(*verb));
+  limit_spinning(argv);
   return program.chosen();
 }
 
@@ -142,7 +155,7 @@ CLI::App& add_verb(Program& program, CLI::App& parent, const Verb& verb) {
 int main(int argc, char** argv) {
   register_backends();
   try {
-    int code = cli::run({argv + 1, argv + argc});
+    int code = cli::run(argv, {argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw Error(ErrorKind::failed, "cannot write the output: {}.", std::strerror(errno));
     return code;

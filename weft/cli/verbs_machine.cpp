@@ -117,8 +117,7 @@ Finding check_load() {
   int cores = cpu::this_machine().cores;
   std::string text = fmt::format("{:.1f} on {} cores", load, cores);
   if (load > 0.5 * cores)
-    return {Health::notable, "load",
-            text + ": others are at work; OMP_WAIT_POLICY=passive may help"};
+    return {Health::notable, "load", text + ": others are at work; steps take longer"};
   return {Health::good, "load", text};
 }
 
