@@ -1,9 +1,7 @@
 #include "tests/train/runs.h"
 
-#include <chrono>
 #include <csignal>
 #include <sstream>
-#include <thread>
 
 #include "weft/base/philox.h"
 #include "weft/weft.h"
@@ -62,21 +60,15 @@ log: {{every: 1}}
                    more);
 }
 
-train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
-                            bool resume) {
-  return train::train(recipe, {.runs = folder.file("runs"), .resume = resume, .quiet = true});
+train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe, bool resume,
+                            const SignalAt& signal) {
+  return train::train(recipe, {.runs = folder.file("runs"),
+                               .resume = resume,
+                               .quiet = true,
+                               .after_step = [&](int64_t step) {
+                                 if (step == signal.step) std::raise(signal.signal);
+                               }});
 }
-
-SignalAt::SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe,
-                   int lines)
-    : watcher_([=, log = folder.file("runs") + "/" + recipe.text("name") +
-                         "/log.jsonl"](const std::stop_token& stop) {
-        while (static_cast<int>(lines_of(log).size()) < lines) {
-          if (stop.stop_requested()) return;
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        std::raise(signal);
-      }) {}
 
 std::vector<std::string> lines_of(const std::string& path) {
   std::istringstream text(contents_of(path));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/io/helpers.h"
@@ -18,18 +17,14 @@ train::Recipe sums_recipe(const std::string& more = "");
 // quarters), written to `folder` as IDX files.
 train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more = "");
 
+// A signal that this process raises after a step.
+struct SignalAt {
+  int signal = 0;
+  int64_t step = 0;  // 0: never
+};
 // Trains quietly under `folder`.
 train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
-                            bool resume = false);
-
-// Raises a signal in this process once the log of the run in `folder` has `lines` lines.
-class SignalAt {
- public:
-  SignalAt(int signal, const TemporaryFolder& folder, const train::Recipe& recipe, int lines);
-
- private:
-  std::jthread watcher_;
-};
+                            bool resume = false, const SignalAt& signal = {});
 
 std::vector<std::string> lines_of(const std::string& path);
 

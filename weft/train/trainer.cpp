@@ -113,6 +113,7 @@ class Trainer {
       line();
     else
       reporter_->live(progress_.step, experiment_.total_steps);
+    if (options_.after_step) options_.after_step(progress_.step);
   }
 
   size_t used_arena() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,7 @@ struct TrainOptions {
   bool overwrite = false;     // replace a run of this name
   MachineSpec machine = {};   // for planned times and mfu
   bool quiet = false;         // no lines on the screen
+  std::function<void(int64_t step)> after_step = {};  // called on the thread that trains
 };
 
 struct TrainResult {
