@@ -34,7 +34,7 @@ TEST_CASE("broken image files are refused by name") {
   wrong_magic[2] = 0x77;
   huge[4] = 0x7f;  // two billion images
   std::string high_label = labels;
-  high_label.back() = static_cast<char>(200);
+  high_label.back() = static_cast<char>(11);
   const std::vector<Mistake> mistakes = {
       {"train-images-idx3-ubyte", whole.substr(0, 1000), "train-images-idx3-ubyte"},
       {"train-images-idx3-ubyte", wrong_magic, "train-images-idx3-ubyte"},
@@ -42,7 +42,10 @@ TEST_CASE("broken image files are refused by name") {
       {"train-images-idx3-ubyte", "", "train-images-idx3-ubyte"},
       {"t10k-images-idx3-ubyte", idx_images(64, 20),
        "[data] training images are [1, 28, 28], those for evaluation [1, 20, 20]."},
+      {"train-images-idx3-ubyte", idx_images(0, 28), "train-images-idx3-ubyte has no images."},
       {"train-labels-idx1-ubyte", idx_labels(63, 10), "63"},
+      {"t10k-labels-idx1-ubyte", high_label,
+       "t10k-labels-idx1-ubyte: label 11 of image 63 is outside 0 to 9."},
       {"train-labels-idx1-ubyte", labels.substr(0, 4), "train-labels-idx1-ubyte"},
   };
   for (const Mistake& mistake : mistakes) {
@@ -51,6 +54,21 @@ TEST_CASE("broken image files are refused by name") {
     place.write("r.yaml", images);
     place.write("images/" + mistake.file, mistake.contents);
     CHECK(fails_with(place.weft({"plan", "r.yaml"}), data_code, mistake.message) == "");
+  }
+}
+
+TEST_CASE("a label that a known set does not have is refused, wherever it stands") {
+  Workplace place;
+  write_images(place, "images/mnist", 64, 28, 10);
+  place.write("r.yaml",
+              "data: {dataset: mnist, path: images}\ntrain: {steps: 2}\nmodel: {name: mlp}\n");
+  std::string labels = idx_labels(64, 10);
+  labels[8 + 5] = static_cast<char>(200);
+  for (const char* split : {"t10k", "train"}) {
+    std::string file = std::string(split) + "-labels-idx1-ubyte";
+    place.write("images/mnist/" + file, labels);
+    CHECK(fails_with(place.weft({"plan", "r.yaml"}), data_code,
+                     file + ": label 200 of image 5 is outside 0 to 9.") == "");
   }
 }
 

@@ -91,8 +91,8 @@ Files find_files(std::string_view format, std::string_view split, const std::str
   return files;
 }
 
-ImageDataset read_files(std::string_view format, const Files& files) {
-  return format == "idx" ? images_from_idx(files.paths[0], files.paths[1])
+ImageDataset read_files(std::string_view format, const Files& files, int64_t classes) {
+  return format == "idx" ? images_from_idx(files.paths[0], files.paths[1], classes)
                          : images_from_cifar(files.paths);
 }
 
@@ -100,6 +100,8 @@ struct Known {
   std::string_view name, folder, format;
   Normalization normalization;
 };
+
+constexpr int64_t known_classes = 10;  // of each
 
 // Means and deviations of all pixels of the training images; tests compute them again.
 const Known& find_known(std::string_view name) {
@@ -126,7 +128,7 @@ ImageDataset load_known(const Known& known, std::string_view split, const std::s
                   known.name, files.missing, own, root, known.folder);
     files = std::move(here);
   }
-  return read_files(known.format, files).normalize(known.normalization);
+  return read_files(known.format, files, known_classes).normalize(known.normalization);
 }
 
 }  // namespace
@@ -219,7 +221,8 @@ ImageDataset cifar10(std::string_view split, const std::string& root) {
   return image_dataset("cifar10", split, root);
 }
 
-ImageDataset images_from_idx(const std::string& images, const std::string& labels) {
+ImageDataset images_from_idx(const std::string& images, const std::string& labels,
+                             int64_t classes) {
   io::IdxArray pixels = io::read_idx(images), answers = io::read_idx(labels);
   int rank = pixels.shape.size();
   if (pixels.dtype != DType::u8 || (rank != 3 && rank != 4))
@@ -228,6 +231,7 @@ ImageDataset images_from_idx(const std::string& images, const std::string& label
   if (answers.dtype != DType::u8 || answers.shape.size() != 1)
     throw Error(ErrorKind::data, "[data] {}: labels are u8 [N]. Got {}.", labels,
                 to_string(Type{answers.dtype, answers.shape}));
+  if (pixels.shape[0] == 0) throw Error(ErrorKind::data, "[data] {} has no images.", images);
   if (answers.shape[0] != pixels.shape[0])
     throw Error(ErrorKind::data, "[data] {} has {} images, but {} has {} labels.", images,
                 pixels.shape[0], labels, answers.shape[0]);
@@ -236,8 +240,14 @@ ImageDataset images_from_idx(const std::string& images, const std::string& label
   contents.name = images;
   contents.pixels = pixels.elements;
   contents.labels.assign(first, first + answers.elements->bytes);
-  for (uint8_t label : contents.labels)
-    contents.classes = std::max<int64_t>(contents.classes, label + 1);
+  for (size_t i = 0; i < contents.labels.size(); ++i) {
+    int64_t label = contents.labels[i];
+    if (classes > 0 && label >= classes)
+      throw Error(ErrorKind::data, "[data] {}: label {} of image {} is outside 0 to {}.", labels,
+                  label, i, classes - 1);
+    contents.classes = std::max(contents.classes, label + 1);
+  }
+  if (classes > 0) contents.classes = classes;
   contents.image = rank == 3 ? Shape{1, pixels.shape[1], pixels.shape[2]}
                              : Shape{pixels.shape[1], pixels.shape[2], pixels.shape[3]};
   return ImageDataset(std::move(contents));
@@ -270,12 +280,12 @@ ImageDataset images_from_cifar(const std::vector<std::string>& paths) {
 }
 
 ImageDataset images_from_folder(std::string_view format, std::string_view split,
-                                const std::string& folder) {
+                                const std::string& folder, int64_t classes) {
   Files files = find_files(format, split, folder);
   if (!files.missing.empty())
     throw Error(ErrorKind::data, "[data] {} of format {} needs {}, which is not in {}.", split,
                 format, files.missing, folder);
-  return read_files(format, files);
+  return read_files(format, files, classes);
 }
 
 }  // namespace weft::data

@@ -78,12 +78,13 @@ ImageDataset cifar10(std::string_view split, const std::string& root = data_dire
 ImageDataset image_dataset(std::string_view name, std::string_view split,
                            const std::string& root = data_directory());
 
-// Any others. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]; as many classes as labels
-// say.
-ImageDataset images_from_idx(const std::string& images, const std::string& labels);
+// Any others. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]. Labels are below `classes`;
+// 0: as many classes as the labels say.
+ImageDataset images_from_idx(const std::string& images, const std::string& labels,
+                             int64_t classes = 0);
 ImageDataset images_from_cifar(const std::vector<std::string>& paths);
 // A folder with the file names of MNIST (format: idx) or of CIFAR-10 (format: cifar).
 ImageDataset images_from_folder(std::string_view format, std::string_view split,
-                                const std::string& folder);
+                                const std::string& folder, int64_t classes = 0);
 
 }  // namespace weft::data
