@@ -52,20 +52,20 @@ data::Transforms read_transforms(const Recipe& recipe) {
 }
 
 DataParts image_data(const Recipe& recipe) {
-  auto load = [&](std::string_view split) {
+  auto load = [&](std::string_view split, int64_t classes = 0) {
     if (recipe.has("data.format"))
       return data::images_from_folder(recipe.text("data.format"), split,
-                                      located(recipe.text("data.path")));
+                                      located(recipe.text("data.path")), classes);
     std::string root =
         recipe.has("data.path") ? located(recipe.text("data.path")) : data_directory();
     return data::image_dataset(recipe.text("data.dataset"), split, root);
   };
-  data::ImageDataset train = load("train").transform(read_transforms(recipe)), test = load("test");
+  data::ImageDataset train = load("train").transform(read_transforms(recipe));
+  data::ImageDataset test = load("test", train.classes());
   if (train.image_shape() != test.image_shape())
     throw Error(ErrorKind::data, "[data] training images are {}, those for evaluation {}.",
                 to_string(train.image_shape()), to_string(test.image_shape()));
-  TaskShape shape{InputKind::images, train.image_shape(),
-                  std::max(train.classes(), test.classes())};
+  TaskShape shape{InputKind::images, train.image_shape(), train.classes()};
   return {Task::classification, shape, std::nullopt, train.source(), test.source()};
 }
 
