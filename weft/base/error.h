@@ -9,6 +9,7 @@
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -54,8 +55,13 @@ namespace detail {
 
 // The place in the user's program that is being worked on; user errors name it ("model.cpp:12").
 struct UserLocation {
+  UserLocation() = default;
+  UserLocation(const char* file, unsigned line) : file(file), line(line) {}
+  UserLocation(const std::source_location& where) : file(where.file_name()), line(where.line()) {}
+
   const char* file = nullptr;
   unsigned line = 0;
+  std::string_view op = {};  // that the user called there: "relu"
 };
 UserLocation current_user_location();
 void set_current_user_location(UserLocation where);

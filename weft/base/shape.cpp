@@ -33,7 +33,12 @@ bool operator==(const Dims& a, const Dims& b) {
 
 int64_t element_count(const Shape& shape) {
   int64_t count = 1;
-  for (int64_t extent : shape) count *= extent;
+  bool overflow = false;
+  for (int64_t extent : shape) {
+    WEFT_CHECK(extent >= 0, "[shape] extents must not be negative. Got {}.", to_string(shape));
+    overflow |= __builtin_mul_overflow(count, extent, &count);
+  }
+  WEFT_CHECK(!overflow, "[shape] {} has more elements than can be counted.", to_string(shape));
   return count;
 }
 Dims row_major_strides(const Shape& shape) {

@@ -38,6 +38,7 @@ class Dims {
 
 using Shape = Dims;
 
+// Throws Error(usage) for a negative extent, and where the count overflows.
 int64_t element_count(const Shape& shape);
 Dims row_major_strides(const Shape& shape);  // in elements
 std::string to_string(const Dims& dims);     // "[2, 3, 4]"

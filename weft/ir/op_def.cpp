@@ -28,6 +28,7 @@ Type elementwise_type(const OpDef& def, std::span<const Value> inputs) {
 std::atomic<uint64_t> next_id{1};
 
 Value finish(std::shared_ptr<Node> node, const Origin& origin) {
+  (void)node->type.bytes();  // throws where they cannot be counted
   node->id = next_id++;
   node->origin = origin;
   return Value(std::move(node));
@@ -39,7 +40,7 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Origi
   auto node = std::make_shared<Node>();
   node->op = &def;
   for (const Value& input : inputs)
-    WEFT_CHECK(input, "[{}] an operand is an empty tensor.", def.name);
+    WEFT_CHECK(input, "[{}] this tensor is empty: it was never assigned.", def.name);
   node->type = def.infer != nullptr ? def.infer(inputs, attrs) : elementwise_type(def, inputs);
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);

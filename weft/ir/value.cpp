@@ -18,6 +18,13 @@ std::string to_string(const Type& type) {
   return std::string(name(type.dtype)) + to_string(type.shape);
 }
 
+size_t Type::bytes() const {
+  size_t count = static_cast<size_t>(elements()), bytes = 0;
+  WEFT_CHECK(!__builtin_mul_overflow(count, size_of(dtype), &bytes),
+             "[shape] {} has more bytes than can be counted.", to_string(*this));
+  return bytes;
+}
+
 const Attr* Attrs::find(std::string_view key) const {
   for (const Entry& entry : entries_)
     if (entry.key == key) return &entry.value;
@@ -40,7 +47,11 @@ const std::string& Attrs::text(std::string_view key) const {
 const Dims& Attrs::dims(std::string_view key) const { return std::get<Dims>(get(key)); }
 
 const Type& Value::type() const {
-  WEFT_CHECK(node_ != nullptr, "[tensor] this tensor is empty: it was never assigned.");
+  if (node_ == nullptr) {
+    std::string_view op = current_user_location().op;
+    WEFT_CHECK(false, "[{}] this tensor is empty: it was never assigned.",
+               op.empty() ? "tensor" : op);
+  }
   return node_->type;
 }
 const Shape& Value::shape() const { return type().shape; }

@@ -9,6 +9,7 @@
 // iteration space, in which each value either spans an axis or has extent 1 there.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <source_location>
@@ -34,7 +35,7 @@ struct Type {
   Shape shape;
 
   int64_t elements() const { return element_count(shape); }
-  size_t bytes() const { return static_cast<size_t>(elements()) * size_of(dtype); }
+  size_t bytes() const;
   friend bool operator==(const Type&, const Type&) = default;
 };
 std::string to_string(const Type& type);  // "f32[2, 3]"
@@ -82,7 +83,8 @@ class Value {
 
   // What follows runs pending work (runtime; defined in weft/tensor/eval.cpp).
   const Value& eval() const;
-  double item() const;                     // of a value with one element
+  // Of a value with one element.
+  double item(std::source_location where = std::source_location::current()) const;
   std::vector<double> to_doubles() const;  // row-major
   template <class T>
   std::vector<T> to_vector() const;  // T of the value's dtype, row-major
@@ -119,19 +121,22 @@ struct Node {
 // What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands
 // on.
 struct Arg {
-  Arg(Value value, std::source_location where = std::source_location::current())
-      : value(std::move(value)), where{where.file_name(), where.line()} {}
+  // Values, and what reads as one (variables).
+  template <std::convertible_to<Value> T>
+  Arg(const T& value, std::source_location where = std::source_location::current())
+      : value(value), where(where) {}
+  Arg(Value value, const UserLocation& where) : value(std::move(value)), where(where) {}
   Arg(double scalar, std::source_location where = std::source_location::current())
-      : scalar(scalar), where{where.file_name(), where.line()} {}
+      : Arg(scalar, UserLocation(where)) {}
+  Arg(double scalar, const UserLocation& where) : scalar(scalar), is_scalar(true), where(where) {}
   Arg(int scalar, std::source_location where = std::source_location::current())
-      : scalar(scalar), integral(true), where{where.file_name(), where.line()} {}
+      : Arg(int64_t{scalar}, where) {}
   Arg(int64_t scalar, std::source_location where = std::source_location::current())
-      : scalar(static_cast<double>(scalar)),
-        integral(true),
-        where{where.file_name(), where.line()} {}
+      : scalar(static_cast<double>(scalar)), is_scalar(true), integral(true), where(where) {}
 
   Value value;  // empty for a scalar
   double scalar = 0;
+  bool is_scalar = false;
   bool integral = false;
   UserLocation where;
 };

@@ -28,7 +28,7 @@ void check_float(const Value& x, std::string_view op) {
 }
 
 Value activation(const OpDef& def, const Arg& x) {
-  CallSite here(x.where);
+  CallSite here(x.where, def.name);
   Value value = to_value(x, {});
   check_float(value, def.name);
   return make_node(def, {value});
@@ -173,7 +173,7 @@ const OpDef& gelu_tanh_def = define({
 // An expression of one value, evaluated in float32 at least.
 template <class F>
 Value expression(const Arg& x, std::string_view op, F&& body) {
-  CallSite here(x.where);
+  CallSite here(x.where, op);
   Value value = to_value(x, {});
   check_float(value, op);
   return narrow_to(body(widen(value)), value.dtype());

@@ -10,12 +10,23 @@ thread_local bool in_call = false;
 Value broadcast_if_needed(const Value& x, const Shape& shape) {
   return x.shape() == shape ? x : broadcast_to(x, shape);
 }
+
+// "weft::Value weft::relu(weft::Arg)" -> "relu"
+std::string_view function_name(std::string_view signature) {
+  std::string_view name = signature.substr(0, signature.find('('));
+  return name.substr(name.find_last_of(": ") + 1);
+}
 }  // namespace
 
-CallSite::CallSite(const UserLocation& where) : outermost_(!in_call), saved_(current_origin()) {
+CallSite::CallSite(const UserLocation& where, std::source_location callee)
+    : CallSite(where, function_name(callee.function_name())) {}
+CallSite::CallSite(const UserLocation& where, std::string_view op)
+    : outermost_(!in_call), saved_(current_origin()) {
   if (!outermost_) return;
   in_call = true;
-  if (saved_.where.file == nullptr) detail::set_origin({where, saved_.module});
+  UserLocation user = saved_.where.file == nullptr ? where : saved_.where;
+  user.op = op;
+  detail::set_origin({user, saved_.module});
 }
 CallSite::~CallSite() {
   if (!outermost_) return;
@@ -24,11 +35,16 @@ CallSite::~CallSite() {
 }
 
 Value to_value(const Arg& arg, const Value& like) {
-  if (arg.value) return arg.value;
+  if (!arg.is_scalar) return arg.value.type(), arg.value;
   DType dtype = like ? like.dtype() : (arg.integral ? DType::i64 : DType::f32);
   if (!is_float(dtype) && !arg.integral) dtype = DType::f32;
   if (dtype == DType::boolean) dtype = DType::i64;
   return scalar(arg.scalar, dtype);
+}
+
+void check_numeric(DType dtype, std::string_view op) {
+  WEFT_CHECK(dtype != DType::boolean, "[{}] needs numbers. Got bool. Hint: cast(x, DType::i64).",
+             op);
 }
 
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
@@ -57,7 +73,7 @@ std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op) {
 }
 
 Value apply_unary(const OpDef& def, const Arg& x) {
-  CallSite here(x.where);
+  CallSite here(x.where, def.name);
   Value value = to_value(x, {});
   // Functions of the reals lift integers to float32, as PyTorch does.
   if (!def.test.integers && !def.test.booleans && !is_float(value.dtype()))
@@ -66,7 +82,7 @@ Value apply_unary(const OpDef& def, const Arg& x) {
 }
 
 Value apply_binary(const OpDef& def, const Arg& a, const Arg& b) {
-  CallSite here(a.where);
+  CallSite here(a.where, def.name);
   auto [x, y] = match(a, b, def.name);
   if (!def.test.integers && !is_float(x.dtype())) {
     x = cast(x, DType::f32);

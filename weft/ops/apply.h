@@ -13,7 +13,10 @@ namespace weft {
 // nothing, so that a composite's nodes carry the line of the composite.
 class CallSite {
  public:
-  explicit CallSite(const UserLocation& where);
+  // `callee` is the operation, of which only the name is kept.
+  explicit CallSite(const UserLocation& where,
+                    std::source_location callee = std::source_location::current());
+  CallSite(const UserLocation& where, std::string_view op);
   ~CallSite();
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
@@ -27,6 +30,8 @@ class CallSite {
 Value to_value(const Arg& arg, const Value& like);
 // Two arguments with equal shape and dtype: scalars converted, shapes broadcast.
 std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op);
+// For ops that sum: refuses bool.
+void check_numeric(DType dtype, std::string_view op);
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
 
 Value apply_unary(const OpDef& def, const Arg& x);

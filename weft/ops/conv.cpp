@@ -35,6 +35,7 @@ Shape conv_shape(const Shape& x, const Shape& weight, const Attrs& attrs) {
 }
 
 void check_dtypes(std::span<const Value> inputs) {
+  check_numeric(inputs[0].dtype(), "conv");
   WEFT_CHECK(inputs[0].dtype() == inputs[1].dtype(),
              "[conv] operands differ in type. Got {} and {}.", to_string(inputs[0].type()),
              to_string(inputs[1].type()));

@@ -69,6 +69,7 @@ const OpDef& gather_def = define({
 Type scatter_add_type(std::span<const Value> inputs, const Attrs&) {
   const Value &into = inputs[0], &indices = inputs[1], &updates = inputs[2];
   check_indices(indices, "scatter_add");
+  check_numeric(into.dtype(), "scatter_add");
   WEFT_CHECK(into.rank() >= 1, "[scatter_add] needs an axis to add along. Got a scalar.");
   WEFT_CHECK(updates.dtype() == into.dtype(), "[scatter_add] types differ. Got {} into {}.",
              name(updates.dtype()), name(into.dtype()));

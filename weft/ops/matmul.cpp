@@ -9,6 +9,7 @@ bool is_transposed(const Value& x) { return (x->is("reshape") ? x->inputs[0] : x
 
 // [B.., M, K] x [B.., K, N]: batch extents equal or 1.
 Type matmul_type(std::span<const Value> inputs, const Attrs&) {
+  check_numeric(inputs[0].dtype(), "matmul");
   const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
   Shape shape = a;
   for (int i = 0; i < a.size() - 2; ++i) shape[i] = a[i] == 1 ? b[i] : a[i];

@@ -179,7 +179,7 @@ Value reshape(Arg x, Shape shape) {
 
 Value permute(Arg x, const Dims& order) {
   CallSite here(x.where);
-  Dims axes, sorted;
+  Dims axes;
   for (int64_t axis : order) axes.push_back(normalize_axis(axis, x.value.rank(), "permute"));
   std::vector<int64_t> check(axes.begin(), axes.end());
   std::sort(check.begin(), check.end());
@@ -249,7 +249,8 @@ Value pad(Arg x, const Dims& low, const Dims& high, double value) {
               : make_node(pad_def, {x.value}, {{"low", low}, {"high", high}, {"value", value}});
 }
 
-Value concat(std::span<const Value> parts, int axis) {
+Value concat(std::span<const Value> parts, int axis, std::source_location where) {
+  CallSite here(where);
   WEFT_CHECK(!parts.empty(), "[concat] needs at least one tensor.");
   int at = normalize_axis(axis, parts[0].rank(), "concat");
   for (const Value& part : parts) {
@@ -263,11 +264,16 @@ Value concat(std::span<const Value> parts, int axis) {
   return make_node(concat_def, {parts.begin(), parts.end()}, {{"axis", int64_t{at}}});
 }
 
-Value stack(std::span<const Value> parts, int axis) {
+Value stack(std::span<const Value> parts, int axis, std::source_location where) {
+  CallSite here(where);
   WEFT_CHECK(!parts.empty(), "[stack] needs at least one tensor.");
   int at = normalize_axis(axis, parts[0].rank() + 1, "stack");
   std::vector<Value> raised;
-  for (const Value& part : parts) raised.push_back(unsqueeze(part, at));
+  for (const Value& part : parts) {
+    WEFT_CHECK(part.type() == parts[0].type(), "[stack] parts differ. Got {} and {}.",
+               to_string(parts[0].type()), to_string(part.type()));
+    raised.push_back(unsqueeze(part, at));
+  }
   return concat(raised, at);
 }
 

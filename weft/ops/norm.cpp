@@ -36,6 +36,7 @@ const OpDef& softmax_def = define({
     .decompose =
         [](const Node& node) {
           Value x = widen(node.inputs[0]);
+          if (x.elements() == 0) return narrow_to(x, node.type.dtype);
           ReduceOptions row = over_axis(node);
           Value e = exp(x - max(x, row));
           return narrow_to(e / sum(e, row), node.type.dtype);
@@ -57,6 +58,7 @@ const OpDef& log_softmax_def = define({
     .decompose =
         [](const Node& node) {
           Value x = widen(node.inputs[0]);
+          if (x.elements() == 0) return narrow_to(x, node.type.dtype);
           ReduceOptions row = over_axis(node);
           Value shifted = x - max(x, row);
           return narrow_to(shifted - log(sum(exp(shifted), row)), node.type.dtype);
@@ -67,7 +69,7 @@ const OpDef& log_softmax_def = define({
 });
 
 Value along_axis(const OpDef& def, const Arg& x, int axis) {
-  CallSite here(x.where);
+  CallSite here(x.where, def.name);
   Value value = float_input(x, def.name);
   int64_t at = normalize_axis(axis, value.rank(), std::string(def.name).c_str());
   return make_node(def, {value}, {{"axis", at}});

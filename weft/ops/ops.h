@@ -84,20 +84,20 @@ Value logical_xor(Arg a, Arg b);
 Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
 Value clamp(Arg x, double low, double high);
 inline Value operator-(Arg x) { return neg(x); }
-inline Value operator+(const Value& a, Arg b) { return add({a}, b); }
-inline Value operator-(const Value& a, Arg b) { return sub({a}, b); }
-inline Value operator*(const Value& a, Arg b) { return mul({a}, b); }
-inline Value operator/(const Value& a, Arg b) { return div({a}, b); }
-inline Value operator+(double a, const Value& b) { return add(a, b); }
-inline Value operator-(double a, const Value& b) { return sub(a, b); }
-inline Value operator*(double a, const Value& b) { return mul(a, b); }
-inline Value operator/(double a, const Value& b) { return div(a, b); }
-inline Value operator==(const Value& a, Arg b) { return equal({a}, b); }
-inline Value operator!=(const Value& a, Arg b) { return not_equal({a}, b); }
-inline Value operator<(const Value& a, Arg b) { return less({a}, b); }
-inline Value operator<=(const Value& a, Arg b) { return less_equal({a}, b); }
-inline Value operator>(const Value& a, Arg b) { return greater({a}, b); }
-inline Value operator>=(const Value& a, Arg b) { return greater_equal({a}, b); }
+inline Value operator+(const Value& a, Arg b) { return add({a, b.where}, b); }
+inline Value operator-(const Value& a, Arg b) { return sub({a, b.where}, b); }
+inline Value operator*(const Value& a, Arg b) { return mul({a, b.where}, b); }
+inline Value operator/(const Value& a, Arg b) { return div({a, b.where}, b); }
+inline Value operator+(double a, Arg b) { return add({a, b.where}, b); }
+inline Value operator-(double a, Arg b) { return sub({a, b.where}, b); }
+inline Value operator*(double a, Arg b) { return mul({a, b.where}, b); }
+inline Value operator/(double a, Arg b) { return div({a, b.where}, b); }
+inline Value operator==(const Value& a, Arg b) { return equal({a, b.where}, b); }
+inline Value operator!=(const Value& a, Arg b) { return not_equal({a, b.where}, b); }
+inline Value operator<(const Value& a, Arg b) { return less({a, b.where}, b); }
+inline Value operator<=(const Value& a, Arg b) { return less_equal({a, b.where}, b); }
+inline Value operator>(const Value& a, Arg b) { return greater({a, b.where}, b); }
+inline Value operator>=(const Value& a, Arg b) { return greater_equal({a, b.where}, b); }
 
 // ---- activations (activation.cpp): composites of the above
 Value relu(Arg x);
@@ -140,8 +140,10 @@ Value broadcast_to(Arg x, const Shape& shape);
 Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // step > 0
 Value flip(Arg x, const Dims& axes);
 Value pad(Arg x, const Dims& low, const Dims& high, double value = 0);  // per axis, >= 0
-Value concat(std::span<const Value> parts, int axis);
-Value stack(std::span<const Value> parts, int axis);
+Value concat(std::span<const Value> parts, int axis,
+             std::source_location where = std::source_location::current());
+Value stack(std::span<const Value> parts, int axis,
+            std::source_location where = std::source_location::current());
 std::vector<Value> split(Arg x, int64_t size, int axis);
 Value squeeze(Arg x, int axis);
 Value unsqueeze(Arg x, int axis);

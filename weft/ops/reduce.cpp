@@ -101,7 +101,7 @@ Value drop(const Value& kept, const Dims& axes, bool keepdim) {
 }
 
 Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
-  CallSite here(x.where);
+  CallSite here(x.where, def.name);
   Dims axes = reduce_axes(options.axes, x.value.rank(), def.name);
   if (axes.empty()) return x.value;
   bool needs_elements = def.name != "sum" && def.name != "prod";
@@ -112,10 +112,12 @@ Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
 }
 
 Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
-  CallSite here(x.where);
+  CallSite here(x.where, def.name);
   return reduce(def, x,
                 {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
 }
+
+Value real(const Arg& x) { return is_float(x.value.dtype()) ? x.value : cast(x, DType::f32); }
 
 double reduced_count(const Value& x, const Dims& axes) {
   double count = 1;
@@ -142,19 +144,20 @@ Value all(Arg x, ReduceOptions options) {
 Value argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
 Value argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
 
-// Integers and bool average in float32.
+// Integers and bool average, vary and sum their exponentials in float32.
 Value mean(Arg x, ReduceOptions options) {
   CallSite here(x.where);
-  Value value = is_float(x.value.dtype()) ? x.value : cast(x, DType::f32);
+  Value value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "mean");
   return sum(value, options) * (1 / reduced_count(value, axes));
 }
 
 Value variance(Arg x, ReduceOptions options, double correction) {
   CallSite here(x.where);
-  Dims axes = reduce_axes(options.axes, x.value.rank(), "variance");
-  Value centred = x.value - mean(x, {.axes = axes, .keepdim = true});
-  double count = reduced_count(x.value, axes);
+  Value value = real(x);
+  Dims axes = reduce_axes(options.axes, value.rank(), "variance");
+  Value centred = value - mean(value, {.axes = axes, .keepdim = true});
+  double count = reduced_count(value, axes);
   WEFT_CHECK(count > correction, "[variance] needs more than {} elements. Got {}.", correction,
              count);
   return sum(centred * centred, options) * (1 / (count - correction));
@@ -162,11 +165,13 @@ Value variance(Arg x, ReduceOptions options, double correction) {
 
 Value logsumexp(Arg x, ReduceOptions options) {
   CallSite here(x.where);
-  Dims axes = reduce_axes(options.axes, x.value.rank(), "logsumexp");
+  Value value = real(x);
+  Dims axes = reduce_axes(options.axes, value.rank(), "logsumexp");
   ReduceOptions kept{.axes = axes, .keepdim = true};
-  Value peak = stop_gradient(max(x, kept));
+  if (value.elements() == 0) return drop(log(sum(value, kept)), axes, options.keepdim);  // -inf
+  Value peak = stop_gradient(max(value, kept));
   // A row of -inf has no finite peak to subtract.
   Value shift = select(is_finite(peak), peak, 0.0);
-  return drop(log(sum(exp(x.value - shift), kept)) + shift, axes, options.keepdim);
+  return drop(log(sum(exp(value - shift), kept)) + shift, axes, options.keepdim);
 }
 }  // namespace weft

@@ -2,19 +2,23 @@
 #include <algorithm>
 #include <chrono>
 
+#include <fmt/format.h>
+
 #include "weft/base/hash.h"
 #include "weft/base/log.h"
 #include "weft/passes/passes.h"
 
 namespace weft {
 namespace {
+constexpr std::string_view optional_passes[] = {"simplify", "fuse", "alias", "order", "reuse"};
+
 #ifdef WEFT_DEBUG_BUILD
 constexpr bool debug_build = true;
 #else
 constexpr bool debug_build = false;
 #endif
 
-// Runs, times (WEFT_DEBUG=1), prints (WEFT_DEBUG=4) and verifies one pass.
+// Runs, times (WEFT_DEBUG=1), prints (WEFT_DEBUG=3) and verifies one pass.
 class Runner {
  public:
   explicit Runner(const PassOptions& options) : options_(options) {}
@@ -25,7 +29,7 @@ class Runner {
     auto result = pass(std::forward<Subject>(subject), options_);
     std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     log::debug(1, "pass {:<10} {:8.2f} ms", name, taken.count());
-    if (debug_level() >= 4) log::debug(4, "after {}:\n{}", name, to_text(result));
+    if (debug_level() >= 3) log::debug(3, "after {}:\n{}", name, to_text(result));
     if (debug_build || options_.verify) verify(result);
     return result;
   }
@@ -44,6 +48,10 @@ bool PassOptions::skips(std::string_view pass) const {
 }
 
 Plan make_plan(const Graph& graph, const PassOptions& options) {
+  for (const std::string& name : options.skip)
+    WEFT_CHECK(std::ranges::find(optional_passes, name) != std::end(optional_passes),
+               "[compile] no pass '{}' to skip. Known: {}.", name,
+               fmt::join(optional_passes, ", "));
   Runner run(options);
   Graph step = run.always("decompose", decompose, graph);
   step = run.unless_skipped("simplify", simplify, std::move(step));
@@ -52,6 +60,7 @@ Plan make_plan(const Graph& graph, const PassOptions& options) {
   plan = run.unless_skipped("order", order, std::move(plan));
   plan = run.always("memory", assign_memory, std::move(plan));  // no reuse where "reuse" is skipped
   plan.hash = hash_combine(hash_text(to_text(step)), hash_text(to_text(plan)));
+  if (debug_level() >= 2) log::debug(2, "plan:\n{}", to_text(plan));
   return plan;
 }
 

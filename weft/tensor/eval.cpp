@@ -5,12 +5,16 @@
 #include "weft/base/buffer.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
+#include "weft/ops/apply.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/trace.h"
 
 namespace weft {
 namespace {
-bool is_ready(const Value& value) { return value->data != nullptr; }
+bool is_ready(const Value& value) {
+  (void)value.type();  // throws for an empty one
+  return value->data != nullptr;
+}
 
 // Turns a computed node into a leaf that holds its elements and forgets how it was made.
 void settle(const Value& value, const Value& result) {
@@ -47,7 +51,8 @@ const Value& Value::eval() const {
   return *this;
 }
 
-double Value::item() const {
+double Value::item(std::source_location where) const {
+  CallSite here(where, "item");
   WEFT_CHECK(elements() == 1, "[item] needs a tensor with one element. Got {}.", to_string(type()));
   return load(eval()->data->data, dtype(), 0);
 }

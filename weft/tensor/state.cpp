@@ -5,6 +5,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/ir/op_def.h"
+#include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
 #include "weft/tensor/trace.h"
 
@@ -43,6 +44,8 @@ Graph capture(const CompiledStep::Function& function, std::span<const Type> type
   for (size_t i = 0; i < types.size(); ++i)
     graph.inputs.push_back(input(types[i], static_cast<int>(i)));
   graph.outputs = function(graph.inputs);
+  for (size_t i = 0; i < graph.outputs.size(); ++i)
+    WEFT_CHECK(graph.outputs[i], "[compile] result {} of the step is an empty tensor.", i);
   if (trace.uses_random) {
     Variable step = random_step();
     step.assign(step.value() + 1);
@@ -69,7 +72,8 @@ Tensor Variable::value() const {
   return state_->leaf;
 }
 
-void Variable::assign(const Tensor& value) const {
+void Variable::assign(const Tensor& value, std::source_location where) const {
+  CallSite here(where, "assign");
   WEFT_CHECK(value.type() == type(), "[assign] {} is {}. Got {}.", name(), to_string(type()),
              to_string(value.type()));
   if (auto* trace = detail::active_trace()) {
@@ -92,16 +96,19 @@ std::span<float> Variable::floats() const {
   return {reinterpret_cast<float*>(raw.data()), raw.size() / sizeof(float)};
 }
 
-std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables) {
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables,
+                         std::source_location where) {
   std::vector<Tensor> values;
   for (const Variable& variable : variables) {
     // The loss depends on the value that the step read, even where a newer one was assigned since.
     auto* trace = detail::active_trace();
     values.push_back(trace != nullptr ? trace->touch(variable.state()).leaf : variable.value());
   }
-  return gradients(loss, values);
+  return grad(loss, values, where);
 }
-std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values) {
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
+                         std::source_location where) {
+  CallSite here(where, "grad");
   return gradients(loss, values);
 }
 

@@ -24,8 +24,8 @@ class Variable {
 
   Tensor value() const;
   operator Tensor() const { return value(); }
-  operator Arg() const { return Arg(value()); }
-  void assign(const Tensor& value) const;  // same type
+  void assign(const Tensor& value,  // same type
+              std::source_location where = std::source_location::current()) const;
 
   explicit operator bool() const { return state_ != nullptr; }
   const std::string& name() const { return state_->name; }
@@ -44,8 +44,10 @@ class Variable {
 
 // d loss / d variable for each (zeros where the loss does not depend on it). The loss has one
 // element.
-std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables);
-std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values);
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables,
+                         std::source_location where = std::source_location::current());
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
+                         std::source_location where = std::source_location::current());
 
 // Runs all that is pending for these values, in one plan.
 void eval(std::span<const Tensor> values);

@@ -1,0 +1,141 @@
+// Tensors that cannot be, in C++: one line that names the operation and the user's line.
+#include <cstdlib>
+#include <functional>
+
+#include <doctest/doctest.h>
+
+#include "weft/weft.h"
+
+using namespace weft;
+
+namespace {
+std::string message_of(const std::function<void()>& mistake) {
+  try {
+    mistake();
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::usage ? error.what() : "of another kind";
+  } catch (const std::exception& error) {
+    return std::string("no error of the user's: ") + error.what();
+  }
+  return "none";
+}
+bool has(const std::string& message, const std::string& part) {
+  INFO(message);
+  bool found = message.find(part) != std::string::npos;
+  CHECK(found);
+  return found;
+}
+}  // namespace
+
+TEST_CASE("an operation refuses an empty tensor by name") {
+  Tensor none, some = ones({2});
+  const std::string empty = "this tensor is empty: it was never assigned. (tensor_test.cpp:";
+  struct Use {
+    std::string op;
+    std::function<void()> use;
+  };
+  const std::vector<Use> uses = {
+      {"relu", [&] { relu(none); }},
+      {"exp", [&] { exp(none); }},
+      {"silu", [&] { silu(none); }},
+      {"layer_norm", [&] { layer_norm(none); }},
+      {"add", [&] { return none + some; }},
+      {"add", [&] { return some + none; }},
+      {"sub", [&] { return 1.0 - none; }},
+      {"less", [&] { return some < none; }},
+      {"sum", [&] { sum(none); }},
+      {"reshape", [&] { reshape(none, {1}); }},
+      {"softmax", [&] { softmax(none); }},
+      {"matmul", [&] { matmul(some, none); }},
+      {"linear", [&] { linear(some, none); }},
+      {"gather", [&] { gather(some, none); }},
+      {"concat", [&] { concat(std::vector{none, some}, 0); }},
+      {"stack", [&] { stack(std::vector{some, none}, 0); }},
+      {"item", [&] { none.item(); }},
+      {"grad", [&] { grad(none, std::vector{some}); }},
+      {"assign", [&] { Variable("v", {DType::f32, {2}}).assign(none); }},
+  };
+  for (const Use& use : uses) has(message_of(use.use), "[" + use.op + "] " + empty);
+  has(message_of([&] { none.eval(); }), "this tensor is empty");
+}
+
+TEST_CASE("a compiled step neither returns nor takes empty tensors") {
+  auto returns = compile([](const Tensor&) { return Tensor(); });
+  CHECK(message_of([&] { returns(ones({2})); }) ==
+        "[compile] result 0 of the step is an empty tensor.");
+  auto takes = compile([](const Tensor& x) { return x; });
+  has(message_of([&] { takes(Tensor()); }), "this tensor is empty");
+}
+
+TEST_CASE("a compiled step skips only passes that there are") {
+  auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
+  CHECK(message_of([&] { step(ones({2})); }) ==
+        "[compile] no pass 'nosuchpass' to skip. Known: simplify, fuse, alias, order, reuse.");
+}
+
+TEST_CASE("sums of products do not take bool") {
+  Tensor flags = ones({4, 4}, DType::boolean), image = ones({1, 1, 4, 4}, DType::boolean);
+  Tensor row = ones({1, 1, 4}, DType::boolean), indices = arange(4);
+  has(message_of([&] { matmul(flags, flags); }), "[matmul] needs numbers. Got bool.");
+  has(message_of([&] { linear(flags, flags); }), "[matmul] needs numbers. Got bool.");
+  has(message_of([&] { conv(image, image); }), "[conv] needs numbers. Got bool.");
+  has(message_of([&] { conv(row, row); }), "[conv] needs numbers. Got bool.");
+  has(message_of([&] { scatter_add(flags, indices, flags); }),
+      "[scatter_add] needs numbers. Got bool.");
+}
+
+TEST_CASE("extents that cannot be are refused wherever a tensor is made") {
+  const int64_t much = int64_t{1} << 40;
+  has(message_of([] { zeros({-1, 3}); }), "extents must not be negative. Got [-1, 3].");
+  has(message_of([] { one_hot(arange(3), -1); }), "extents must not be negative. Got [3, -1].");
+  has(message_of([] { arange(-2); }), "extents must not be negative. Got [-2].");
+  has(message_of([] { reshape(ones({6}), {-2, -3}); }), "extents must not be negative.");
+  has(message_of([&] { zeros({much, much}); }), "has more elements than can be counted.");
+  has(message_of([&] { zeros({much, 1 << 22}, DType::f64); }),
+      "has more bytes than can be counted.");
+  has(message_of([&] { broadcast_to(ones({1, 1}), {much, much}); }), "more elements");
+  has(message_of([&] { Variable("v", {DType::f32, {-1}}); }), "must not be negative.");
+}
+
+TEST_CASE("what reduces integers does so in float32, and errors name the operation called") {
+  Tensor counts = tensor(std::vector<int64_t>{1, 2, 3, 4}, {4});
+  CHECK(variance(counts).item() == doctest::Approx(5.0 / 3));
+  CHECK(logsumexp(counts).item() == doctest::Approx(4.4401897));
+  has(message_of([] { stack(std::vector{ones({2}), ones({3})}, 0); }),
+      "[stack] parts differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
+}
+
+TEST_CASE("errors and nodes name the line of the user's operator") {
+  Tensor a = ones({2}), b = ones({3});
+  Variable weight("w", {DType::f32, {3}});
+  struct Mistake {
+    unsigned line;
+    std::function<void()> make;
+  };
+  const std::vector<Mistake> mistakes = {
+      {__LINE__, [&] { return a + b; }},
+      {__LINE__, [&] { return a - b; }},
+      {__LINE__, [&] { return a * b; }},
+      {__LINE__, [&] { return a / b; }},
+      {__LINE__, [&] { return a == b; }},
+      {__LINE__, [&] { return a != b; }},
+      {__LINE__, [&] { return a < b; }},
+      {__LINE__, [&] { return a <= b; }},
+      {__LINE__, [&] { return a > b; }},
+      {__LINE__, [&] { return a >= b; }},
+      {__LINE__, [&] { return a + weight; }},
+      {__LINE__, [&] { return add(weight, a); }},
+      {__LINE__, [&] { return concat(std::vector{a, ones({1, 1})}, 0); }},
+      {__LINE__, [&] { return b.item(); }},
+      {__LINE__, [&] { return grad(b, std::vector{a}); }},
+      {__LINE__, [&] { return weight.assign(a); }},
+  };
+  for (const Mistake& mistake : mistakes)
+    has(message_of(mistake.make), "(tensor_test.cpp:" + std::to_string(mistake.line) + ")");
+  unsigned here = __LINE__ + 1;
+  Tensor sums[] = {a + 1, 2.0 - a, -a, a == a, relu(weight)};
+  for (const Tensor& sum : sums) {
+    CHECK(sum->origin.where.line == here);
+    CHECK(std::string_view(sum->origin.where.file).ends_with("tensor_test.cpp"));
+  }
+}
