@@ -11,7 +11,8 @@ TEST_CASE("a model that cannot be is refused with the option and its limit") {
     std::string model, message;
   };
   const std::vector<Mistake> mistakes = {
-      {"{name: resnet51}", "unknown model \"resnet51\". Known: cnn,"},
+      {"{name: perceptron}", "unknown model \"perceptron\". Known: cnn,"},
+      {"{name: gtp}", "unknown model \"gtp\". Did you mean gpt?"},
       {"{name: gpt}", "[gpt] takes tokens. Got images of shape [1, 28, 28]."},
       {"{name: mlp, config: {hidden_size: 3}}", "[mlp]"},
       {"{name: mlp, config: {hidden_sizes: [0]}}", "hidden_sizes"},

@@ -14,7 +14,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
     std::string recipe, message;
   };
   const std::vector<Mistake> mistakes = {
-      {"optimiser: {lr: 1}\n", "wrong.yaml:1: optimiser is no recipe key."},
+      {"optimiser: {lr: 1}\n", "wrong.yaml:1: optimiser is no recipe key. Did you mean optimizer?"},
       {"seed: 1\noptimizer:\n  lrr: 1\n",
        "wrong.yaml:3: optimizer.lrr is no recipe key. Did you mean optimizer.lr?"},
       {"optimizer: {lr: fast}\n", "wrong.yaml:1: optimizer.lr must be a number. Got 'fast'."},
@@ -44,6 +44,22 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: 10, "
        "micro_batch_size: 3}\n",
        "train.micro_batch_size must divide train.global_batch_size. Got 3 and 10."},
+      {"seed: 1\nname: a\nseed: 2\n", "wrong.yaml:3: seed is given twice."},
+      {"train:\n  steps: 1\n  steps: 2\n", "wrong.yaml:3: train.steps is given twice."},
+      {"model: {config: {depth: 1, depth: 2}}\n", "model.config.depth is given twice."},
+      {"train: {steps: 3X}\n", "train.steps must be a whole number. Got '3X'."},
+      {"train: {steps: 9999999999G}\n", "train.steps must be a whole number."},
+      {sums + "scheduler: {name: wsd}\n", "scheduler.decay_steps is required by wsd"},
+      {sums + "scheduler: {name: wsd, decay_steps: 6}\n",
+       "scheduler.decay_steps is at most the 5 steps after warmup. Got 6."},
+      {sums + "scheduler: {name: step}\n", "scheduler.step_size is required by step"},
+      {sums + "scheduler: {name: cosine, warmup_steps: 7}\n",
+       "scheduler.warmup_steps must leave some of the 5 steps of the run to cosine. Got 7."},
+      {sums + "scheduler: {name: linear, warmup_ratio: 1}\n", "scheduler.warmup_ratio must leave"},
+      {sums + "scheduler: {warmup_steps: 2, warmup_ratio: 0.1}\n",
+       "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set."},
+      {sums + "scheduler: {min_lr: 0.5}\n",
+       "scheduler.min_lr is at most optimizer.lr. Got 0.5 and 0.001."},
       {sums + "optimizer: {betas: [0.9]}\n", "optimizer.betas has two numbers. Got 1."},
       {sums + "optimizer: {name: adamw, momentum: 0.9}\n", "adamw has no momentum."},
       {"model: {name: gpt}\ndata: {dataset: addition, transforms: [random_crop]}\ntrain: {steps: "

@@ -8,7 +8,7 @@ namespace {
 const std::string valid[] = {
     "name: a\nmodel: {name: gpt, config: {hidden_size: 64, bias: false}}\ndata: {dataset: "
     "addition}\n"
-    "train:\n  steps: 10\n  grad_clip: 1.0\n",
+    "train:\n  steps: 32Ki\n  global_batch_size: 1M\n  grad_clip: 1.0\n",
     "model:\n  layers:\n    - conv2d: {out_channels: 32, kernel_size: [3, 3]}\n    - relu\n    - "
     "flatten\n"
     "    - linear: {out_features: 10}\ndata: {dataset: mnist, transforms: [{random_crop: {padding: "

@@ -149,6 +149,6 @@ TEST_CASE("wrong configs are refused with the option and its limit") {
             .starts_with("[mlp] unknown activation \"rely\". Known: relu, relu6,"));
   CHECK(message("cnn", {{"width", int64_t{3}}}, digits)
             .starts_with("[cnn] unknown option \"width\"."));
-  CHECK(message("alexnet", {}, digits)
-            .starts_with("[model] unknown model \"alexnet\". Known: cnn, gpt,"));
+  CHECK(message("perceptron", {}, digits)
+            .starts_with("[model] unknown model \"perceptron\". Known: cnn, gpt,"));
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
+#include "weft/base/quantity.h"
 #include "weft/train/experiment.h"
 
 namespace fs = std::filesystem;
@@ -72,6 +73,24 @@ TEST_CASE("mistakes name the line, the key and what is allowed") {
   CHECK(message_of("seed: 1.5\n").find("whole number") != std::string::npos);
   CHECK(message_of("a: [\n").starts_with("usage: r.yaml:"));
   CHECK(message_of("- 1\n").starts_with("usage: r.yaml: a recipe is a map"));
+}
+
+TEST_CASE("whole numbers may be written as counts") {
+  Recipe recipe = Recipe::parse(
+      "train: {steps: 32K, global_batch_size: 2Ki}\nseed: 1M\nlog: {every: 7}\n"
+      "model: {config: {vocab_size: 50K}}\n",
+      "r.yaml");
+  CHECK(recipe.integer("train.steps") == 32'000);
+  CHECK(recipe.integer("train.global_batch_size") == 2'048);
+  CHECK(recipe.integer("seed") == 1'000'000);
+  CHECK(recipe.integer("log.every") == 7);
+  CHECK(std::get<int64_t>(*recipe.options("model.config").find("vocab_size")) == 50'000);
+  CHECK(Recipe::parse(recipe.to_yaml(), "again").to_yaml() == recipe.to_yaml());
+  CHECK(parse_count("2GiB", "B") == int64_t{2} << 30);
+  CHECK(parse_count("512B", "B") == 512);
+  CHECK(parse_count("3T") == 3'000'000'000'000);
+  for (const char* wrong : {"", "K", "1k", "1KiB", "1B", "1.5M", "1 K", "1Ki ", "9223372036855T"})
+    CHECK(!parse_count(wrong));
 }
 
 TEST_CASE("rules between keys are checked") {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include <fmt/format.h>
+
+#include "weft/base/suggest.h"
 #include "weft/models/zoo.h"
 
 namespace weft {
@@ -70,9 +73,12 @@ std::unique_ptr<Model> make_model(std::string_view name, const nn::Options& conf
                                   const TaskShape& task) {
   auto it = registry().find(name);
   if (it == registry().end()) {
-    std::string known;
-    for (const auto& entry : registry()) known += (known.empty() ? "" : ", ") + entry.first;
-    throw Error(ErrorKind::usage, "[model] unknown model \"{}\". Known: {}.", name, known);
+    std::vector<std::string_view> known;
+    for (const auto& entry : registry()) known.push_back(entry.first);
+    std::string_view similar = nearest(name, known);
+    throw Error(ErrorKind::usage, "[model] unknown model \"{}\". {}", name,
+                similar.empty() ? fmt::format("Known: {}.", fmt::join(known, ", "))
+                                : fmt::format("Did you mean {}?", similar));
   }
   return it->second.make(config, task);
 }

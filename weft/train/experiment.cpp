@@ -133,15 +133,26 @@ DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) 
 }
 
 optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
+  const std::string& name = recipe.text("scheduler.name");
   int64_t warmup = recipe.integer("scheduler.warmup_steps");
-  if (warmup == 0)
+  bool by_ratio = warmup == 0;
+  if (by_ratio)
     warmup = static_cast<int64_t>(recipe.number("scheduler.warmup_ratio") *
                                   static_cast<double>(total_steps));
-  return optim::make_schedule(recipe.text("scheduler.name"), recipe.number("optimizer.lr"),
+  int64_t left = total_steps - warmup, decay = recipe.integer("scheduler.decay_steps");
+  if ((name == "linear" || name == "cosine" || name == "wsd") && left <= 0)
+    usage(fmt::format(
+        "scheduler.{} must leave some of the {} steps of the run to {}. Got {}.",
+        by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, name,
+        by_ratio ? recipe.number("scheduler.warmup_ratio") : static_cast<double>(warmup)));
+  if (name == "wsd" && decay > left)
+    usage(fmt::format("scheduler.decay_steps is at most the {} steps after warmup. Got {}.", left,
+                      decay));
+  return optim::make_schedule(name, recipe.number("optimizer.lr"),
                               {.warmup = warmup,
                                .total = total_steps,
                                .min_lr = recipe.number("scheduler.min_lr"),
-                               .decay = recipe.integer("scheduler.decay_steps"),
+                               .decay = decay,
                                .every = recipe.integer("scheduler.step_size"),
                                .gamma = recipe.number("scheduler.gamma")});
 }

@@ -4,11 +4,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
 #include "weft/base/error.h"
+#include "weft/base/quantity.h"
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
 
@@ -16,6 +19,7 @@ extern char** environ;
 
 namespace weft::train {
 namespace {
+using nlohmann::json;
 constexpr size_t max_bytes = 1 << 20;
 constexpr int max_depth = 32;
 
@@ -38,12 +42,6 @@ std::string shown(const YAML::Node& node) {
   return node.IsNull() ? "nothing" : node.IsSequence() ? "a list" : "a map";
 }
 
-std::optional<int64_t> as_integer(const std::string& text) {
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 std::optional<double> as_number(const std::string& text) {
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -55,6 +53,14 @@ std::optional<bool> as_flag(const std::string& text) {
   if (text == "true" || text == "yes" || text == "on") return true;
   if (text == "false" || text == "no" || text == "off") return false;
   return std::nullopt;
+}
+
+// yaml-cpp keeps both of two equal keys. `prefix` stands before them in the message: "optimizer.".
+void refuse_duplicates(const Origin& origin, const YAML::Node& map, const std::string& prefix) {
+  std::set<std::string> seen;
+  for (const auto& entry : map)
+    if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second)
+      fail(origin, entry.first, io::printable(prefix + entry.first.Scalar()), "is given twice.");
 }
 
 // Reads one value of a key's type.
@@ -112,7 +118,7 @@ class Reader {
       wrong(node, fmt::format("must be in {:g} .. {:g}", key_.low, key_.high));
   }
   int64_t integer(const YAML::Node& node) const {
-    auto value = as_integer(scalar(node, "a whole number"));
+    auto value = parse_count(scalar(node, "a whole number"));
     if (!value) wrong(node, "must be a whole number");
     check_range(node, static_cast<double>(*value));
     return *value;
@@ -145,7 +151,7 @@ class Reader {
     if (node.IsSequence()) {
       std::vector<int64_t> all;
       for (const YAML::Node& entry : node) {
-        auto value = entry.IsScalar() ? as_integer(entry.Scalar()) : std::nullopt;
+        auto value = entry.IsScalar() ? parse_count(entry.Scalar()) : std::nullopt;
         if (!value)
           fail(origin_, entry, key_.path, "lists hold whole numbers. Got " + shown(entry) + ".");
         all.push_back(*value);
@@ -153,7 +159,7 @@ class Reader {
       return all;
     }
     std::string value = scalar(node, "a value");
-    if (auto integer = as_integer(value)) return *integer;
+    if (auto integer = parse_count(value)) return *integer;
     if (auto number = as_number(value)) return *number;
     if (auto flag = as_flag(value)) return *flag;
     return value;
@@ -161,6 +167,7 @@ class Reader {
   nn::Options options(const YAML::Node& node, std::string_view what) const {
     if (!node.IsMap())
       fail(origin_, node, what, "must be a map of options. Got " + shown(node) + ".");
+    refuse_duplicates(origin_, node, fmt::format("{}.", what));
     nn::Options result;
     for (const auto& entry : node) result.set(entry.first.Scalar(), option(entry.second));
     return result;
@@ -192,8 +199,11 @@ class Reader {
 
 [[noreturn]] void unknown_key(const Origin& origin, const YAML::Node& node,
                               const std::string& path) {
+  // A word alone may stand for a section.
   std::vector<std::string_view> known;
-  for (const RecipeKey& key : recipe_keys()) known.push_back(key.path);
+  for (const RecipeKey& key : recipe_keys())
+    known.push_back(path.find('.') != std::string::npos ? key.path
+                                                        : key.path.substr(0, key.path.find('.')));
   std::string_view similar = nearest(path, known);
   fail(origin, node, io::printable(path),
        similar.empty() ? "is no recipe key. Hint: weft config reference lists them."
@@ -272,6 +282,7 @@ Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
     recipe.values_[path] = Reader(origin, *key).read(node);
   };
   try {
+    refuse_duplicates(origin, root, "");
     for (const auto& entry : root) {
       if (!entry.first.IsScalar()) fail(origin, entry.first, "a key", "must be a word.");
       std::string section = entry.first.Scalar();
@@ -282,6 +293,7 @@ Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
       if (entry.second.IsNull()) continue;
       if (!entry.second.IsMap())
         fail(origin, entry.second, section, "must be a map. Got " + shown(entry.second) + ".");
+      refuse_duplicates(origin, entry.second, section + ".");
       for (const auto& inner : entry.second) {
         if (!inner.first.IsScalar())
           fail(origin, inner.first, section, "has a key that is not a word.");
@@ -342,8 +354,18 @@ void Recipe::check() const {
   if (numbers("optimizer.betas").size() != 2)
     usage(
         fmt::format("optimizer.betas has two numbers. Got {}.", numbers("optimizer.betas").size()));
+  const std::string& scheduler = text("scheduler.name");
+  if (scheduler == "wsd" && integer("scheduler.decay_steps") == 0)
+    usage("scheduler.decay_steps is required by wsd: the steps of the fall at the end.");
+  if (scheduler == "step" && integer("scheduler.step_size") == 0)
+    usage("scheduler.step_size is required by step: the steps between two falls.");
+  if (integer("scheduler.warmup_steps") > 0 && number("scheduler.warmup_ratio") > 0)
+    usage("at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");
+  if (number("scheduler.min_lr") > number("optimizer.lr"))
+    usage(fmt::format("scheduler.min_lr is at most optimizer.lr. Got {} and {}.",
+                      number("scheduler.min_lr"), number("optimizer.lr")));
   const std::string& every = text("eval.every");
-  if (every != "epoch" && (!as_integer(every) || *as_integer(every) < 1))
+  if (every != "epoch" && parse_count(every).value_or(0) < 1)
     usage(
         fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.", every));
   const std::string& name = text("name");
@@ -420,7 +442,44 @@ struct Writer {
     named(transform.name, transform.options);
   }
 };
+
+struct JsonWriter {
+  json operator()(std::monostate) const { return nullptr; }
+  template <class T>
+  json operator()(const T& value) const {
+    return value;
+  }
+  template <class T>
+  json operator()(const std::vector<T>& values) const {
+    json list = json::array();
+    for (const T& value : values) list.push_back((*this)(value));
+    return list;
+  }
+  json operator()(const nn::Option& option) const { return std::visit(*this, option); }
+  json operator()(const nn::Options& options) const {
+    json map = json::object();
+    for (const auto& [key, value] : options.entries()) map[key] = (*this)(value);
+    return map;
+  }
+  json named(const std::string& name, const nn::Options& options) const {
+    return options.entries().empty() ? json(name) : json{{name, (*this)(options)}};
+  }
+  json operator()(const nn::LayerSpec& layer) const { return named(layer.name, layer.options); }
+  json operator()(const TransformSpec& transform) const {
+    return named(transform.name, transform.options);
+  }
+};
 }  // namespace
+
+std::string Recipe::to_json() const {
+  json all;
+  for (const RecipeKey& key : recipe_keys()) {
+    std::string pointer = "/" + std::string(key.path);
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    all[json::json_pointer(pointer)] = std::visit(JsonWriter(), get(key.path));
+  }
+  return all.dump(2) + "\n";
+}
 
 std::string Recipe::to_yaml(std::string_view path) const {
   YAML::Emitter out;

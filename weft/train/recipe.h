@@ -79,6 +79,7 @@ class Recipe {
 
   std::string to_yaml() const;                       // in full, in the order of the table
   std::string to_yaml(std::string_view path) const;  // the value of one key
+  std::string to_json() const;                       // the same in full
 
  private:
   const Value& get(std::string_view path) const;

@@ -127,6 +127,10 @@ std::string recipe_schema() {
     json entry = {{"description", key.help}};
     json types = json::array({json_type(key.type)});
     if (key.path == "eval.every") types.push_back("integer");
+    if (key.type == integer) {
+      types.push_back("string");
+      entry["pattern"] = "^[0-9]+([KMGT]i?)?$";
+    }
     if (key.initial == "null") types.push_back("null");
     entry["type"] = types.size() == 1 ? types[0] : types;
     if (!key.choices.empty()) {
@@ -157,6 +161,7 @@ std::string recipe_reference() {
       "# Recipe keys\n\n"
       "One recipe is one run. Flag (`--section.key value`) > environment (`WEFT__SECTION__KEY`) > "
       "recipe > default.\n"
+      "Whole numbers may be counts: 32K is 32,000, 32Ki is 32,768; M, G and T likewise.\n"
       "This page is what `weft config reference` prints.\n\n"
       "| key | type | default | allowed | what it does |\n|---|---|---|---|---|\n";
   for (const RecipeKey& key : table) {

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "weft/base/buffer.h"
+#include "weft/base/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/checkpoint.h"
@@ -157,7 +158,7 @@ class Trainer {
   bool evaluation_due() const {
     if (progress_.step == 0 || progress_.evaluated_step == progress_.step) return false;
     const std::string& every = recipe().text("eval.every");
-    int64_t steps = every == "epoch" ? experiment_.steps_per_epoch : std::stoll(every);
+    int64_t steps = every == "epoch" ? experiment_.steps_per_epoch : parse_count(every).value();
     return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
   }
   bool checkpoint_due() const {
