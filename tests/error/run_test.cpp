@@ -9,7 +9,7 @@ using namespace weft::test;
 namespace fs = std::filesystem;
 
 namespace {
-constexpr int usage = 2, checkpoint = 5, failed = 1, data_code = 4;
+constexpr int usage = 2, does_not_fit = 3, checkpoint = 5, failed = 1, data_code = 4;
 
 // Two steps of a tiny model, saved as runs/tiny.
 struct TinyRun : Workplace {
@@ -86,6 +86,30 @@ TEST_CASE(
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "hello"}), data_code, "") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
                    "a prompt has at least one character.") == "");
+}
+
+TEST_CASE("what generate refuses leaves nothing on standard output") {
+  TinyRun place;
+  Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
+  CHECK(outcome.out.empty());
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
+                   "text stops at one character. Got '12'.") == "");
+}
+
+TEST_CASE("a run that is larger than the machine is refused before it takes memory") {
+  Workplace place;
+  const std::string sums = "data: {dataset: addition, digits: 4}\noptimizer: {name: sgd}\n";
+  place.write("wide.yaml", sums +
+                               "train: {steps: 1}\nmodel: {name: gpt, config: {hidden_size: 64Ki, "
+                               "num_attention_heads: 16}}\n");
+  CHECK(fails_with(place.weft({"train", "wide.yaml"}), does_not_fit,
+                   "the run does not fit: its weights and optimizer state take") == "");
+  place.write("long.yaml", sums +
+                               "train: {steps: 1, global_batch_size: 100K, precision: fp64}\n"
+                               "model: {name: gpt, config: {hidden_size: 512, num_hidden_layers: "
+                               "8, num_attention_heads: 8}}\n");
+  CHECK(fails_with(place.weft({"train", "long.yaml"}), does_not_fit,
+                   "the plan does not fit: its arena of ") == "");
 }
 
 TEST_CASE("a loss that is not finite ends the run with its own exit code") {

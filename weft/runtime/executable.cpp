@@ -10,6 +10,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/log.h"
+#include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
@@ -22,6 +23,20 @@ constexpr bool debug_build = true;
 #else
 constexpr bool debug_build = false;
 #endif
+
+void check_plan_fits(const Plan& plan) {
+  size_t state = 0, constants = 0;
+  for (const Slot& slot : plan.slots) {
+    if (slot.space == Space::state) state += slot.bytes;
+    if (slot.space == Space::constant) constants += slot.bytes;
+  }
+  auto mebibytes = [](size_t bytes) { return bytes >> 20; };
+  check_fits(
+      fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and constants "
+                  "of {} MiB",
+                  mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants)),
+      plan.arena_bytes + state + constants);
+}
 }  // namespace
 
 void Workspace::reserve(size_t bytes) {
@@ -37,6 +52,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   step_seconds_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build);
+  check_plan_fits(plan_);
   compile_kernels(library);
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes);
@@ -50,11 +66,14 @@ void Executable::compile_kernels(const KernelLibrary& library) {
   std::atomic<size_t> next = 0;
   std::exception_ptr failure;
   std::mutex failure_mutex;
+  auto compile = [&](size_t i) {
+    log::debug(4, "kernel {} {}", i, plan_.steps[i].kernel);
+    steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+  };
   auto work = [&] {
     try {
       for (size_t i = next++; i < steps_.size(); i = next++)
-        if (plan_.steps[i].kind == Step::Kind::fused)
-          steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+        if (plan_.steps[i].kind == Step::Kind::fused) compile(i);
     } catch (...) {
       std::lock_guard lock(failure_mutex);
       failure = std::current_exception();
@@ -64,8 +83,7 @@ void Executable::compile_kernels(const KernelLibrary& library) {
     std::vector<std::jthread> helpers;
     for (int i = 1; i < thread_count(); ++i) helpers.emplace_back(work);
     for (size_t i = 0; i < steps_.size(); ++i)
-      if (plan_.steps[i].kind == Step::Kind::library)
-        steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+      if (plan_.steps[i].kind == Step::Kind::library) compile(i);
     work();
   }
   if (failure) std::rethrow_exception(failure);

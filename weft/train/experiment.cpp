@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "weft/base/env.h"
+#include "weft/base/memory.h"
 #include "weft/data/addition.h"
 #include "weft/data/images.h"
 #include "weft/data/tokens.h"
@@ -189,6 +190,21 @@ void count_steps(Experiment& experiment) {
                                : recipe.integer("train.epochs") * experiment.steps_per_epoch;
 }
 
+// The model, and the optimizer where there is something to train on.
+void build(Experiment& experiment, bool initialize) {
+  const Recipe& recipe = experiment.recipe;
+  nn::BuildScope scope({.dtype = experiment.dtype, .initialize = initialize});
+  experiment.optimizer = nullptr;
+  experiment.model = nullptr;
+  experiment.model =
+      recipe.has("model.name")
+          ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
+          : make_layers_model(recipe.layers(), experiment.shape);
+  if (experiment.train != nullptr)
+    experiment.optimizer =
+        make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+}
+
 int64_t bytes_of(const std::vector<Variable>& variables) {
   int64_t bytes = 0;
   for (const Variable& variable : variables) bytes += static_cast<int64_t>(variable.type().bytes());
@@ -228,16 +244,13 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
 
   manual_seed(recipe.integer("seed"));
-  nn::BuildScope scope({.dtype = experiment.dtype, .initialize = options.initialize});
-  experiment.model =
-      recipe.has("model.name")
-          ? make_model(recipe.text("model.name"), recipe.options("model.config"), parts.shape)
-          : make_layers_model(recipe.layers(), parts.shape);
-  if (options.with_data) {
-    count_steps(experiment);
-    experiment.optimizer =
-        make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+  if (options.with_data) count_steps(experiment);
+  if (options.initialize) {  // pages that nobody writes to take no memory
+    build(experiment, false);
+    check_fits("the run does not fit: its weights and optimizer state",
+               static_cast<size_t>(experiment.model_bytes() + experiment.optimizer_bytes()));
   }
+  build(experiment, options.initialize);
   return experiment;
 }
 

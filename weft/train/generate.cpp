@@ -37,6 +37,8 @@ std::string Generator::generate(std::string_view prompt, const GenerateOptions& 
                                 const std::function<void(std::string_view)>& on_text) {
   if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
   const io::Vocabulary& vocabulary = *experiment_.vocabulary;
+  if (!options.stop.empty() && vocabulary.encode(options.stop).size() != 1)
+    throw Error(ErrorKind::usage, "text stops at one character. Got '{}'.", options.stop);
   std::vector<int32_t> tokens = vocabulary.encode(prompt);
   std::string written;
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {

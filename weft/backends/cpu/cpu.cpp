@@ -5,6 +5,7 @@
 #include <string>
 
 #include "weft/backends/cpu/kernels.h"
+#include "weft/base/log.h"
 #include "weft/base/parallel.h"
 #include "weft/codegen/codegen.h"
 
@@ -63,7 +64,10 @@ class CpuLibrary : public KernelLibrary {
   }
 
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
-    if (step.kind == Step::Kind::fused) return std::make_unique<FusedKernel>(compile_cpu(step));
+    if (step.kind == Step::Kind::fused) {
+      if (debug_level() >= 5) log::debug(5, "{}:\n{}", step.kernel, kernel_text(step));
+      return std::make_unique<FusedKernel>(compile_cpu(step));
+    }
     const Family* family = find_family(step.body.front()->op->name);
     WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", step.kernel);
     return family->compile(step);

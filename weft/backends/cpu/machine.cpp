@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "weft/base/buffer.h"
+#include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 
 // A multiply-add is one operation of the peak.
@@ -34,21 +35,6 @@ std::string cpuinfo(const std::string& key) {
     if (line.starts_with(key))
       if (size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
   return "";
-}
-
-size_t meminfo(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  for (size_t kib = 0; file >> name >> kib; file.ignore(64, '\n'))
-    if (name == key + ":") return kib << 10;
-  return 0;
-}
-
-// The control group's limit, or the largest number where there is none.
-size_t memory_limit() {
-  std::ifstream file("/sys/fs/cgroup/memory.max");
-  size_t bytes = 0;
-  return file >> bytes ? bytes : SIZE_MAX;
 }
 
 size_t cache_bytes(int name) {
@@ -217,8 +203,8 @@ Machine this_machine() {
   machine.l1_data = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
   machine.l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
   machine.l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
-  machine.memory = std::min(meminfo("MemTotal"), memory_limit());
-  machine.available = std::min(meminfo("MemAvailable"), machine.memory);
+  machine.memory = machine_memory();
+  machine.available = available_memory();
   static const std::vector<std::string> known = {
       "sse4_2",      "avx",      "avx2",     "fma",      "f16c",        "avx_vnni",
       "avx512f",     "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16",
