@@ -23,6 +23,8 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"plan"}, "weft plan needs a recipe."},
       {{"eval"}, "CHECKPOINT is required"},
       {{"generate", "x"}, "--prompt is required"},
+      {{"generate", "x", "--prompt", "a", "--top-k", "-2"},
+       "--top-k: Value -2 not in range 0 to 1099511627776."},
       {{"runs", "compare", "one"}, "weft runs compare: RUN"},
       {{"bench", "mpl"}, "no workload 'mpl'. Did you mean mlp?"},
       {{"bench", "zzzzzzz"}, "no workload 'zzzzzzz'. Known: mlp"},
@@ -52,11 +54,17 @@ TEST_CASE("a starter recipe does not overwrite a file") {
 TEST_CASE("output that cannot be written is an error") {
   Workplace place;
   // Standard output of a full device: through a shell, as the program is given its streams.
-  CHECK(std::system("\"$WEFT\" config reference >/dev/full 2>/dev/null") != 0);
+  for (const char* errors : {"/dev/null", "/dev/full"}) {
+    std::string command = std::string("\"$WEFT\" config reference >/dev/full 2>") + errors;
+    CHECK(WEXITSTATUS(std::system(command.c_str())) == 1);
+  }
 }
 
 TEST_CASE("an environment variable that is no number is named") {
   Workplace place;
   CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", "many"}}), 2,
                    "WEFT_THREADS='many' is not a whole number.") == "");
+  for (const std::string few : {"0", "-1"})
+    CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", few}}), 2,
+                     "WEFT_THREADS is at least 1. Got " + few + ".") == "");
 }

@@ -9,7 +9,8 @@
 namespace weft {
 namespace {
 constexpr EnvVariable registry[] = {
-    {"WEFT_DEBUG", "1 passes, 2 plan, 3 graph, 4 kernels, 5 kernel code, 6 every step"},
+    {"WEFT_DEBUG",
+     "1 passes, 2 plan, 3 what each pass made, 4 kernels, 5 their loops, 6 every step"},
     {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
     {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
@@ -40,6 +41,9 @@ int env_int(std::string_view name, int otherwise) {
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size())
     throw Error(ErrorKind::usage, "{}='{}' is not a whole number.", name, *text);
+  const int least = name == "WEFT_DEBUG" ? 0 : 1;  // the others count threads
+  if (value < least)
+    throw Error(ErrorKind::usage, "{} is at least {}. Got {}.", name, least, value);
   return value;
 }
 

@@ -4,6 +4,7 @@
 
 namespace weft::log {
 void write(std::string_view level, std::string_view message) {
-  fmt::print(stderr, "weft: {}: {}\n", level, message);
+  // Where standard error takes nothing there is nobody to tell.
+  std::fputs(fmt::format("weft: {}: {}\n", level, message).c_str(), stderr);
 }
 }  // namespace weft::log

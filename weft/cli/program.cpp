@@ -131,7 +131,8 @@ int report(std::string what, int code) {
   std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever it holds
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);
-  fmt::print(stderr, "{} {}\n", prefix, what);
+  // Unlike fmt::print this does not throw where standard error is full, too.
+  std::fputs(fmt::format("{} {}\n", prefix, what).c_str(), stderr);
   return code;
 }
 

@@ -26,7 +26,7 @@ using nlohmann::json;
 
 struct InitArguments {
   std::string kind, output;
-  bool overwrite = false;
+  bool overwrite = false, as_json = false;
 };
 
 std::string kinds_text() {
@@ -43,8 +43,10 @@ int init(const InitArguments& arguments) {
     if (fs::exists(path) && !arguments.overwrite)
       throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
     io::write_file_atomically(path, starter.recipe);
-    line(fmt::format("wrote {}\n  weft plan {}    what it needs\n  weft train {}   run it", path,
-                     path, path));
+    line(arguments.as_json
+             ? json{{"recipe", path}}.dump()
+             : fmt::format("wrote {0}\n  weft plan {0}    what it needs\n  weft train {0}   run it",
+                           path));
     return 0;
   }
   throw Error(ErrorKind::usage, "no starter recipe '{}'. Known: {}.", arguments.kind, kinds_text());
@@ -61,6 +63,7 @@ void add_init(Program& program) {
   verb.add_option("KIND", arguments->kind, kinds_text())->required();
   verb.add_option("--output,-o", arguments->output, "where to (KIND.yaml)")->type_name("FILE");
   verb.add_flag("--overwrite", arguments->overwrite, "replace a file that is there");
+  verb.add_flag("--json", arguments->as_json, "one JSON object");
 }
 
 // ---- list
@@ -200,33 +203,39 @@ void add_config(Program& program) {
                                .examples = "weft config print mnist --optimizer.lr 0.01"});
   config.group("Recipes");
   auto recipe = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
   CLI::App& print = add_verb(program, config,
                              {.name = "print",
                               .doc = "A recipe with every key, after flags and environment.",
                               .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
                               .run =
-                                  [&program, recipe] {
-                                    out(load_recipe(*recipe, program.flags).to_yaml());
+                                  [&program, recipe, as_json] {
+                                    train::Recipe full = load_recipe(*recipe, program.flags);
+                                    out(*as_json ? full.to_json() : full.to_yaml());
                                     return 0;
                                   },
                               .recipe_keys = true});
   print.add_option("RECIPE", *recipe, "YAML file, or the name of a recipe (weft list)");
-  add_verb(program, config,
-           {.name = "schema",
-            .doc = "JSON Schema of recipes, for editors.",
-            .examples = "weft config schema > recipe.schema.json",
-            .run = [] {
-              out(train::recipe_schema());
-              return 0;
-            }});
-  add_verb(program, config,
-           {.name = "reference",
-            .doc = "Every key: type, default, what it does (Markdown).",
-            .examples = "weft config reference",
-            .run = [] {
-              out(train::recipe_reference());
-              return 0;
-            }});
+  print.add_flag("--json", *as_json, "one JSON object");
+  CLI::App& schema = add_verb(program, config,
+                              {.name = "schema",
+                               .doc = "JSON Schema of recipes, for editors.",
+                               .examples = "weft config schema > recipe.schema.json",
+                               .run = [] {
+                                 out(train::recipe_schema());
+                                 return 0;
+                               }});
+  schema.add_flag("--json", *as_json, "what it prints anyway");
+  CLI::App& reference =
+      add_verb(program, config,
+               {.name = "reference",
+                .doc = "Every key: type, default, what it does (Markdown).",
+                .examples = "weft config reference",
+                .run = [as_json] {
+                  out(*as_json ? train::recipe_schema() : train::recipe_reference());
+                  return 0;
+                }});
+  reference.add_flag("--json", *as_json, "the same as weft config schema");
 }
 }  // namespace
 

@@ -304,10 +304,11 @@ int ckpt_inspect(const std::string& name, bool as_json) {
   return 0;
 }
 
-int ckpt_verify(const std::string& name) {
+int ckpt_verify(const std::string& name, bool as_json) {
   std::string folder = train::find_checkpoint(run_folder(name));
   train::verify_checkpoint(folder);
-  line(fmt::format("{}: every file is as its manifest says", folder));
+  line(as_json ? json{{"checkpoint", folder}, {"whole", true}}.dump()
+               : fmt::format("{}: every file is as its manifest says", folder));
   return 0;
 }
 
@@ -340,8 +341,9 @@ void add_ckpt(Program& program) {
                               {.name = "verify",
                                .doc = "Checks every file against the manifest (else exit code 5).",
                                .examples = "weft ckpt verify runs/mnist/checkpoints/best",
-                               .run = [=] { return ckpt_verify(*name); }});
+                               .run = [=] { return ckpt_verify(*name, *as_json); }});
   verify.add_option("CHECKPOINT", *name, "a checkpoint, or its run's folder or name")->required();
+  verify.add_flag("--json", *as_json, "as JSON");
 }
 }  // namespace
 

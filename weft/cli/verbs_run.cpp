@@ -8,6 +8,8 @@
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
+#include "weft/io/files.h"
+#include "weft/ir/plan.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/generate.h"
 #include "weft/train/trainer.h"
@@ -48,11 +50,29 @@ Recipe recipe_of(const Program& program, const RecipeArguments& arguments, std::
 
 struct PlanArguments : RecipeArguments {
   int depth = 2;
+  std::string dot;
   bool as_json = false;
 };
 
+// What a plan computes.
+Graph graph_of(const Plan& plan) {
+  Graph graph;
+  for (const Access& input : plan.inputs) graph.inputs.push_back(input.value);
+  for (const Access& output : plan.outputs) graph.outputs.push_back(output.value);
+  for (const Assign& assign : plan.assigns)
+    graph.assignments.push_back(
+        {plan.slots[static_cast<size_t>(assign.state_slot)].value, assign.value.value});
+  return graph;
+}
+
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
   std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine_spec());
+  if (!arguments.dot.empty()) {
+    std::string graphs;
+    for (const train::StepReport& step : planned->report.step_reports)
+      graphs += to_dot(graph_of(*step.plan));
+    io::write_file_atomically(arguments.dot, graphs);
+  }
   if (arguments.as_json) {
     out(to_json(planned->report));
     return 0;
@@ -80,6 +100,8 @@ void add_plan(Program& program) {
   verb.add_option("--depth", arguments->depth, "names of a module's path in the table")
       ->type_name("N")
       ->check(CLI::Range(1, 16));
+  verb.add_option("--dot", arguments->dot, "write the graphs of its steps, for Graphviz")
+      ->type_name("FILE");
   verb.add_flag("--json", arguments->as_json, "one JSON object");
   add_short_flags(verb, *arguments);
 }
@@ -220,12 +242,15 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& flags) {
     line(json{{"prompt", arguments.prompt}, {"text", text}}.dump());
     return 0;
   }
-  out(arguments.prompt);
-  generator.generate(arguments.prompt, arguments.options, [](std::string_view piece) {
+  bool begun = false;  // a prompt that is refused is not printed
+  auto write = [&](std::string_view piece) {
+    if (!begun) out(arguments.prompt);
+    begun = true;
     out(piece);
     std::fflush(stdout);
-  });
-  out("\n");
+  };
+  generator.generate(arguments.prompt, arguments.options, write);
+  write("\n");
   return 0;
 }
 
@@ -254,10 +279,10 @@ void add_generate(Program& program) {
       ->check(CLI::Range(0.0, 100.0));
   verb.add_option("--top-k", options.top_k, "choose among so many; 0: all (0)")
       ->type_name("K")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   verb.add_option("--seed", options.seed, "of the choices (0)")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
   verb.add_option("--stop", options.stop, "end when this character is written")
       ->type_name("CHARACTER");
   verb.add_flag("--json", arguments->as_json, "one JSON object");

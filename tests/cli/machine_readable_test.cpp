@@ -1,0 +1,71 @@
+// What other programs read: JSON of every verb that prints a result, graphs for Graphviz.
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+const std::string tiny =
+    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+    "num_attention_heads: 2}}\n"
+    "data: {dataset: addition, digits: 1}\ntrain: {steps: 1, global_batch_size: 4}\n"
+    "eval: {batch_size: 4}\n";
+
+json json_of(const Outcome& outcome) {
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  return json::parse(outcome.out);
+}
+}  // namespace
+
+TEST_CASE("a recipe in full is JSON when asked for") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  json recipe = json_of(place.weft({"config", "print", "tiny.yaml", "--json"}));
+  CHECK(recipe["model"]["config"]["hidden_size"] == 16);
+  CHECK(recipe["train"]["epochs"] == nullptr);
+  CHECK(recipe["optimizer"]["betas"] == json{0.9, 0.999});
+  place.write("layers.yaml", "model: {layers: [relu, {linear: {out_features: 3}}]}\n");
+  CHECK(json_of(place.weft({"config", "print", "layers.yaml", "--json"}))["model"]["layers"] ==
+        json{"relu", {{"linear", {{"out_features", 3}}}}});
+  for (const char* page : {"schema", "reference"})
+    CHECK(json_of(place.weft({"config", page, "--json"}))["properties"].contains("optimizer"));
+}
+
+TEST_CASE("init and ckpt verify say in JSON what they did") {
+  Workplace place;
+  CHECK(json_of(place.weft({"init", "image", "--json"}))["recipe"] == "image.yaml");
+  place.write("tiny.yaml", tiny);
+  REQUIRE(place.weft({"train", "tiny.yaml", "--json"}).code == 0);
+  json verified = json_of(place.weft({"ckpt", "verify", "tiny", "--json"}));
+  CHECK(verified["checkpoint"] == "runs/tiny/checkpoints/step-00000001");
+  CHECK(verified["whole"] == true);
+}
+
+TEST_CASE("the graphs of a plan can be drawn") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  REQUIRE(place.weft({"plan", "tiny.yaml", "--dot", "tiny.dot"}).code == 0);
+  std::string dot = place.read("tiny.dot");
+  CHECK(dot.starts_with("digraph weft {"));
+  CHECK(dot.find("digraph weft {", 1) != std::string::npos);  // training and evaluation
+  CHECK(dot.find("matmul") != std::string::npos);
+  CHECK(dot.find(" -> ") != std::string::npos);
+}
+
+TEST_CASE("each level of WEFT_DEBUG adds what the registry says") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  const std::string added[] = {"pass schedule",    "debug: plan:", "debug: after simplify:",
+                               "debug: kernel 0 ", "extent",       "debug: step 0 "};
+  for (size_t level = 0; level <= 6; ++level) {
+    CAPTURE(level);
+    Outcome outcome = place.weft({"train", "tiny.yaml", "--json", "--overwrite"},
+                                 {{"WEFT_DEBUG", std::to_string(level)}});
+    REQUIRE(outcome.code == 0);
+    for (size_t i = 0; i < 6; ++i)
+      if (i != 4) CHECK((outcome.err.find(added[i]) != std::string::npos) == (i < level));
+  }
+}
