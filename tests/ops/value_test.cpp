@@ -8,6 +8,7 @@
 #include "tests/support/op_cases.h"
 #include "tests/support/planned.h"
 #include "weft/base/buffer.h"
+#include "weft/base/hash.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -23,39 +24,115 @@ CaseSource source_of_views(Random& random) {
   return source;
 }
 
-// Reductions to nothing have no value: these ops refuse empty axes.
-bool takes_empty_axes(const OpDef& def) {
-  return def.kind == OpKind::elementwise || def.kind == OpKind::movement;
+// Every op draws shapes of its own.
+uint64_t seed_of(const OpDef& def, DType dtype, uint64_t seed) {
+  return hash_combine(hash_combine(hash_text(def.name), static_cast<uint64_t>(dtype)), seed);
 }
 
-std::string tested(const OpDef& def, DType dtype, uint64_t seed, const KernelLibrary& library) {
-  Random random(seed);
-  CaseSource source = source_of_views(random);
-  if (takes_empty_axes(def) && random.chance(0.1)) source.extents = {0, 1, 3};
+std::string tested(const Value& value, const KernelLibrary& library) {
   Graph graph;
-  graph.outputs = {draw_case(def, dtype, source)};
+  graph.outputs = {value};
   return disagreement(run_planned(graph, {}, library), interpret_with_errors(graph), library);
 }
 
 void test_all(uint64_t first_seed, uint64_t seeds) {
-  for (const auto& library : backends())
-    for (const OpDef* def : registered_ops()) {
-      if (!has_cases(*def)) continue;
-      for (DType dtype : dtypes_of(*def))
-        for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
+  for (const OpDef* def : registered_ops()) {
+    if (!has_cases(*def)) continue;
+    for (DType dtype : dtypes_of(*def))
+      for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
+        Random random(seed_of(*def, dtype, seed));
+        CaseSource source = source_of_views(random);
+        Value value = draw_case(*def, dtype, source);
+        for (const auto& library : backends()) {
           INFO(library->name() << " " << def->name << " " << name(dtype) << " seed " << seed);
-          CHECK(tested(*def, dtype, seed, *library) == "");
+          CHECK(tested(value, *library) == "");
         }
-    }
+      }
+  }
+}
+
+// Each op with axes of nothing, of one, and of each extent alone; in one dtype, or in all.
+void test_sizes(bool all_dtypes, uint64_t draws) {
+  for (const OpDef* def : registered_ops()) {
+    if (!has_cases(*def)) continue;
+    std::vector<DType> dtypes = dtypes_of(*def);
+    uint64_t chosen = hash_text(def->name) % dtypes.size();
+    for (size_t d = 0; d < dtypes.size(); ++d)
+      for (int64_t extent : {0, 1, 3, 17})
+        for (uint64_t seed = 0; seed < draws && (all_dtypes || d == chosen); ++seed) {
+          Random random(
+              seed_of(*def, dtypes[d], 1000 * (1 + static_cast<uint64_t>(extent)) + seed));
+          CaseSource source = source_of_views(random);
+          source.extents = {extent};
+          INFO(def->name << " " << name(dtypes[d]) << " extent " << extent << " draw " << seed);
+          Value value = extent == 0 ? draw_empty_case(*def, dtypes[d], source)
+                                    : draw_case(*def, dtypes[d], source);
+          bool made = static_cast<bool>(value);
+          CHECK(made == !(extent == 0 && def->name == "scalar"));
+          if (!value) continue;
+          for (const auto& library : backends()) {
+            INFO(library->name() << " " << to_text(Graph{.outputs = {value}}));
+            CHECK(tested(value, *library) == "");
+          }
+        }
+  }
 }
 }  // namespace
 
 TEST_CASE("every op on every backend computes what the interpreter computes") { test_all(0, 2); }
 
+TEST_CASE("every op takes axes of extent 0, 1, 3 and 17") { test_sizes(false, 1); }
+
 TEST_SUITE("slow ops") {
   TEST_CASE("every op on every backend computes what the interpreter computes, many shapes") {
     test_all(100, 40);
   }
+  TEST_CASE("every op takes axes of extent 0, 1, 3 and 17 in every type") { test_sizes(true, 4); }
+}
+
+// An op on a type that it does not take is the user's mistake, found before any backend is asked.
+TEST_CASE("what the reference runs of any type, every backend runs, and refuses alike") {
+  for (const OpDef* def : registered_ops()) {
+    if (!has_cases(*def)) continue;
+    for (int d = 0; d < dtype_count; ++d) {
+      auto dtype = static_cast<DType>(d);
+      // Their functions refuse bool or cast it, so that no such node is made.
+      bool cast_before = def->name == "sum" || def->name == "reciprocal" || def->name == "relu";
+      if (dtype == DType::boolean && cast_before) continue;
+      INFO(def->name << " " << name(dtype));
+      std::vector<std::string> said;
+      for (const auto& library : backends()) try {
+          Random random(seed_of(*def, dtype, 7));
+          CaseSource source = source_of_views(random);
+          said.push_back(tested(draw_case(*def, dtype, source), *library));
+        } catch (const Error& error) {
+          said.emplace_back(error.kind() == ErrorKind::usage ? "refused" : error.what());
+        } catch (const InternalError& error) {
+          said.emplace_back(error.what());
+        }
+      bool fine = said.front().empty() || said.front() == "refused";
+      CHECK_MESSAGE(fine, said.front());
+      for (const std::string& other : said) CHECK(other == said.front());
+    }
+  }
+}
+
+// As PyTorch has it.
+TEST_CASE("a softmax over nothing is empty, a log of a sum over nothing is -inf") {
+  Value none = zeros({5, 0});
+  for (const auto& library : backends()) {
+    INFO(library->name());
+    auto run = [&](const Value& y) {
+      Graph graph;
+      graph.outputs = {y};
+      return run_planned(graph, {}, *library).front();
+    };
+    CHECK(run(softmax(none)).shape() == Shape{5, 0});
+    CHECK(run(log_softmax(none)).shape() == Shape{5, 0});
+    CHECK(elements(run(logsumexp(none, {.axes = {1}}))) == std::vector<double>(5, -INFINITY));
+    CHECK(elements(run(logsumexp(none, {.axes = {0}}))).empty());
+  }
+  CHECK_THROWS_AS(max(none, {.axes = {1}}), Error);
 }
 
 TEST_CASE("the expression of an elementwise composite agrees with its oracle") {

@@ -31,6 +31,12 @@ struct Draw {
   }
   Shape shape(int least_rank = 0) const { return source.shape(least_rank, source.max_rank); }
   int64_t extent() const { return random.pick(source.extents); }
+  // Channels: the extents of the case, but few where it is small.
+  int64_t few() const { return std::clamp<int64_t>(extent(), 1, 2 + source.most_elements / 100); }
+  // Images, queries: ops take none of them.
+  int64_t many(int64_t low, int64_t high) const {
+    return source.empty && random.chance(0.5) ? 0 : random.between(low, high);
+  }
   int axis(const Shape& shape) const { return static_cast<int>(random.below(shape.size())); }
   Dims some_axes(const Shape& shape) const {
     Dims axes;
@@ -155,15 +161,15 @@ struct Convolution {
   Shape x, weight, y;
   Dims stride, padding, dilation;
   int64_t groups;
-  explicit Convolution(Random& random) {
+  explicit Convolution(const Draw& draw) {
+    Random& random = draw.random;
     auto few = [&](int64_t low, int64_t high) {
       return Dims{random.between(low, high), random.between(low, high)};
     };
     groups = random.pick<int64_t>({1, 1, 2, 3});
     stride = few(1, 3), padding = few(0, 2), dilation = few(1, 2);
-    x = {random.between(1, 2), groups * random.between(1, 3), 0, 0};
-    weight = {groups * random.between(1, 3), x[1] / groups, random.between(1, 3),
-              random.between(1, 3)};
+    x = {draw.many(1, 2), groups * draw.few(), 0, 0};
+    weight = {groups * draw.few(), x[1] / groups, random.between(1, 3), random.between(1, 3)};
     y = {x[0], weight[0], 0, 0};
     for (int i = 0; i < 2; ++i) {
       int64_t reach = dilation[i] * (weight[2 + i] - 1) + 1;
@@ -173,14 +179,14 @@ struct Convolution {
   }
 };
 Value conv_case(const Draw& draw) {
-  Convolution c(draw.random);
+  Convolution c(draw);
   return draw.make({draw.operand(c.x), draw.operand(c.weight)}, {{"stride", c.stride},
                                                                  {"padding", c.padding},
                                                                  {"dilation", c.dilation},
                                                                  {"groups", c.groups}});
 }
 Value conv_input_gradient_case(const Draw& draw) {
-  Convolution c(draw.random);
+  Convolution c(draw);
   return draw.make({draw.operand(c.y), draw.operand(c.weight)}, {{"input_shape", c.x},
                                                                  {"stride", c.stride},
                                                                  {"padding", c.padding},
@@ -188,7 +194,7 @@ Value conv_input_gradient_case(const Draw& draw) {
                                                                  {"groups", c.groups}});
 }
 Value conv_weight_gradient_case(const Draw& draw) {
-  Convolution c(draw.random);
+  Convolution c(draw);
   return draw.make({draw.operand(c.x), draw.operand(c.y)}, {{"weight_shape", c.weight},
                                                             {"stride", c.stride},
                                                             {"padding", c.padding},
@@ -199,7 +205,8 @@ Value conv_weight_gradient_case(const Draw& draw) {
 struct Windows {
   Dims kernel, stride, padding;
   Shape x, y;
-  explicit Windows(Random& random) : x{random.between(1, 2), random.between(1, 3)}, y(x) {
+  explicit Windows(const Draw& draw) : x{draw.many(1, 2), draw.few()}, y(x) {
+    Random& random = draw.random;
     for (int i = 0; i < 2; ++i) {
       kernel.push_back(random.between(1, 3));
       stride.push_back(random.between(1, 3));
@@ -210,24 +217,24 @@ struct Windows {
   }
 };
 Value max_pool_case(const Draw& draw) {
-  Windows w(draw.random);
+  Windows w(draw);
   return draw.make({draw.operand(w.x)},
                    {{"kernel", w.kernel}, {"stride", w.stride}, {"padding", w.padding}});
 }
 Value max_pool_gradient_case(const Draw& draw) {
-  Windows w(draw.random);
+  Windows w(draw);
   return draw.make({draw.operand(w.x), draw.operand(w.y)},
                    {{"kernel", w.kernel}, {"stride", w.stride}, {"padding", w.padding}});
 }
 Value avg_pool_case(const Draw& draw) {
-  Windows w(draw.random);
+  Windows w(draw);
   return draw.make({draw.operand(w.x)}, {{"kernel", w.kernel},
                                          {"stride", w.stride},
                                          {"padding", w.padding},
                                          {"count_include_pad", draw.random.below(2)}});
 }
 Value avg_pool_gradient_case(const Draw& draw) {
-  Windows w(draw.random);
+  Windows w(draw);
   return draw.make({draw.operand(w.y)}, {{"kernel", w.kernel},
                                          {"stride", w.stride},
                                          {"padding", w.padding},
@@ -273,6 +280,7 @@ Value batch_normalize_case(const Draw& draw) {
 Value cross_entropy_rows_case(const Draw& draw) {
   Shape logits = draw.source.shape(1, 3), labels = logits;
   int last = logits.size() - 1;
+  logits[last] = std::max<int64_t>(1, logits[last]);
   labels[last] = 1;
   Value label = draw.source.operand({DType::i32, labels}, 0, static_cast<double>(logits[last] - 1));
   return draw.make({draw.operand(logits), label},
@@ -280,9 +288,8 @@ Value cross_entropy_rows_case(const Draw& draw) {
 }
 Value attention_case(const Draw& draw) {
   Random& random = draw.random;
-  int64_t batch = random.between(1, 2), key_heads = random.between(1, 2),
-          each = random.between(1, 2);
-  int64_t queries = random.between(1, 5), keys = random.between(1, 5), width = random.between(1, 4);
+  int64_t batch = draw.many(1, 2), key_heads = random.between(1, 2), each = random.between(1, 2);
+  int64_t queries = draw.many(1, 5), keys = draw.many(1, 5), width = draw.many(1, 4);
   std::vector<Value> inputs{draw.operand(Shape{batch, key_heads * each, queries, width}),
                             draw.operand(Shape{batch, key_heads, keys, width}),
                             draw.operand(Shape{batch, key_heads, keys, random.between(1, 4)})};
@@ -361,5 +368,28 @@ Value draw_case(const OpDef& def, DType dtype, CaseSource& source) {
   if (def.kind == OpKind::elementwise || def.oracle != nullptr) return elementwise(draw);
   if (def.kind == OpKind::reduce) return reduce(draw);
   WEFT_ASSERT(false, "tests/support/op_cases.cpp has no case for the op {}", def.name);
+}
+
+namespace {
+// Extremes of nothing have no value.
+bool has_meaning(const Value& value) {
+  if (value->op->kind != OpKind::reduce || value->is("sum") || value->is("prod")) return true;
+  const Dims& axes = value->attrs.dims("axes");
+  return std::none_of(axes.begin(), axes.end(), [&](int64_t axis) {
+    return value->inputs[0].dim(static_cast<int>(axis)) == 0;
+  });
+}
+}  // namespace
+
+Value draw_empty_case(const OpDef& def, DType dtype, CaseSource& source) {
+  source.empty = true;
+  source.extents = {0, 1, 3};
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    Value value = draw_case(def, dtype, source);
+    bool empty = value.elements() == 0;
+    for (const Value& input : value->inputs) empty |= input.elements() == 0;
+    if (empty && has_meaning(value)) return value;
+  }
+  return {};
 }
 }  // namespace weft::testing

@@ -33,7 +33,10 @@ Expr sign(Expr x) {
   Expr negative = x.type() == DType::u8 ? zero : select(x < 0.0, constant_like(x, -1), zero);
   return select(x > 0.0, one, negative);
 }
-Expr is_finite(Expr x) { return abs(x) < std::numeric_limits<double>::infinity(); }
+Expr is_finite(Expr x) {
+  if (!is_float(x.type())) return constant(*x.code, DType::boolean, 1);
+  return abs(x) < std::numeric_limits<double>::infinity();
+}
 
 // A function of floats; of integers by way of f64.
 template <class F>

@@ -12,12 +12,15 @@ int64_t out_extent(int64_t in, const Attrs& attrs, int spatial) {
              attrs.dims("kernel")[spatial], in + 2 * attrs.dims("padding")[spatial]);
   return room / attrs.dims("stride")[spatial] + 1;
 }
-Shape pooled_shape(const Shape& x, const Attrs& attrs) {
+Shape pooled_shape(const Type& type, const Attrs& attrs) {
+  const Shape& x = type.shape;
+  WEFT_CHECK(is_float(type.dtype), "[pool] needs a floating point tensor. Got {}.",
+             to_string(type));
   WEFT_CHECK(x.size() == 4, "[pool] needs x[N, C, H, W]. Got {}.", to_string(x));
   return {x[0], x[1], out_extent(x[2], attrs, 0), out_extent(x[3], attrs, 1)};
 }
 Type pool_type(std::span<const Value> inputs, const Attrs& attrs) {
-  return {inputs[0].dtype(), pooled_shape(inputs[0].shape(), attrs)};
+  return {inputs[0].dtype(), pooled_shape(inputs[0].type(), attrs)};
 }
 
 // Operations: one per element of each window.
@@ -29,7 +32,7 @@ double window_flops(const Shape& pooled, const Node& node) {
 Value at_maxima(const Value& x, const Value& z, const Attrs& attrs) {
   const Dims &kernel = attrs.dims("kernel"), &stride = attrs.dims("stride");
   const Dims& padding = attrs.dims("padding");
-  Shape pooled = pooled_shape(x.shape(), attrs);
+  Shape pooled = pooled_shape(x.type(), attrs);
   Dims margin{0, 0, padding[0], padding[1]};
   Value padded_x = pad(x, margin, margin, -std::numeric_limits<double>::infinity());
   Value padded_z = pad(z, margin, margin);
@@ -54,7 +57,7 @@ const OpDef& max_pool_gradient_def = define({
     .arity = 2,
     .doc = "adds each gradient to the first maximum of its window in x, row by row",
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
-      Shape pooled = pooled_shape(inputs[0].shape(), attrs);
+      Shape pooled = pooled_shape(inputs[0].type(), attrs);
       WEFT_CHECK(inputs[1].type() == (Type{inputs[0].dtype(), pooled}),
                  "[max_pool] the gradient must have shape {}. Got {}.", to_string(pooled),
                  to_string(inputs[1].type()));
@@ -100,7 +103,7 @@ const OpDef& avg_pool_gradient_def = define({
     .kind = OpKind::window,
     .doc = "spreads each gradient evenly over its window",
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
-      Shape pooled = pooled_shape(attrs.dims("input_shape"), attrs);
+      Shape pooled = pooled_shape({inputs[0].dtype(), attrs.dims("input_shape")}, attrs);
       WEFT_CHECK(inputs[0].shape() == pooled, "[avg_pool] the gradient must have shape {}. Got {}.",
                  to_string(pooled), to_string(inputs[0].shape()));
       return {inputs[0].dtype(), attrs.dims("input_shape")};
