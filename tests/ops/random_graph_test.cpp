@@ -21,18 +21,29 @@ TEST_CASE("random graphs give the interpreter's results, whatever passes are ski
   check_range(0, 100);
 }
 
-TEST_CASE("a bug seeded in any pass shows in some random graph") {
-  for (const std::string fault :
-       {"decompose-negates", "cse-ignores-attrs", "fold-wrong", "alias-ignores-readers",
-        "order-ignores-dependency", "memory-overlap"}) {
-    INFO(fault);
-    bool caught = false;
-    for (uint64_t seed = 0; seed < 200 && !caught; ++seed) try {
-        caught = check_random_graph(seed, *backends().front(), {.skip = {}, .fault = fault}) != "";
+// How often a bug in each pass shows, of `graphs` random graphs on the CPU backend; what is less
+// than the least here is a tester that went blind.
+TEST_CASE("a bug seeded in any pass shows in random graphs") {
+  constexpr int graphs = 40;
+  struct Fault {
+    const char* name;
+    int least;
+  };
+  for (auto [name, least] :
+       {Fault{"decompose-negates", 5}, Fault{"cse-ignores-attrs", 25}, Fault{"fold-wrong", 10},
+        Fault{"arithmetic-wrong", 2}, Fault{"movement-forgets-flips", 1},
+        Fault{"fuse-ignores-cycles", 2}, Fault{"schedule-forgets-copies", 12},
+        Fault{"alias-ignores-readers", 3}, Fault{"order-ignores-dependency", 20},
+        Fault{"memory-overlap", 15}, Fault{"lower-forgets-offsets", 5}}) {
+    int caught = 0;
+    for (uint64_t seed = 0; seed < graphs; ++seed) try {
+        caught +=
+            !check_random_graph(seed, *backends().back(), {.skip = {}, .fault = name}).empty();
       } catch (const InternalError&) {  // the verifier was faster
-        caught = true;
+        ++caught;
       }
-    CHECK(caught);
+    INFO(std::string(name) << ": " << caught << " of " << graphs);
+    CHECK(caught >= least);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tests/support/planned.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/support/values.h"
@@ -18,6 +19,32 @@ Value copy_of(const void* bytes, const Type& type) {
   std::memcpy(buffer->data, bytes, type.bytes());
   return from_buffer(std::move(buffer), type);
 }
+
+// A code generator with a bug: fused kernels read their operands from the start of the slot.
+class ForgetsOffsets : public KernelLibrary {
+ public:
+  explicit ForgetsOffsets(const KernelLibrary& right) : right_(right) {}
+  std::string name() const override { return right_.name(); }
+  bool generates() const override { return right_.generates(); }
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    return right_.choose(node, operands);
+  }
+  size_t workspace(const Step& fused) const override { return right_.workspace(fused); }
+  std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
+    Step wrong = step;
+    for (Access& operand : wrong.operands)
+      if (step.kind == Step::Kind::fused && operand.at.offset > 0 && forward(operand.at))
+        operand.at.offset = 0;
+    return right_.compile(plan, wrong);
+  }
+
+ private:
+  static bool forward(const Placement& at) {  // else it would read before the slot
+    return std::all_of(at.strides.begin(), at.strides.end(), [](int64_t s) { return s >= 0; });
+  }
+  const KernelLibrary& right_;
+};
 }  // namespace
 
 std::span<const std::unique_ptr<KernelLibrary>> backends() {
@@ -37,8 +64,12 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
                                 .skip = settings.skip,
                                 .verify = true,
                                 .fault = settings.fault});
-  Executable executable(std::move(plan), library, std::make_shared<Workspace>());
+  ForgetsOffsets wrong(library);
+  bool lowers_wrongly = settings.fault == "lower-forgets-offsets";
+  const KernelLibrary& compiler = lowers_wrongly ? wrong : library;
+  Executable executable(std::move(plan), compiler, std::make_shared<Workspace>());
   std::vector<Value> before;
+  before.reserve(graph.assignments.size());
   for (const auto& [variable, value] : graph.assignments)
     before.push_back(copy_of(variable->variable->buffer->data, variable.type()));
 

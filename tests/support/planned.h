@@ -17,7 +17,8 @@ std::span<const std::unique_ptr<KernelLibrary>> backends();
 
 struct PlanSettings {
   std::vector<std::string> skip;  // optional passes
-  std::string fault;              // a seeded bug (weft/passes/passes.h)
+  // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
+  std::string fault;
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.

@@ -144,6 +144,7 @@ class Rule {
 
   Errors movement() const {
     std::vector<Value> moved;
+    moved.reserve(operands_.size());
     for (size_t i = 0; i < operands_.size(); ++i) moved.push_back(part(i, errors_[i]));
     if (!node_.is("pad")) return elements(apply(moved));
     return elements(interpret(pad(moved[0], node_.attrs.dims("low"), node_.attrs.dims("high"))));

@@ -72,6 +72,7 @@ std::string difference(const Value& got, const Value& want, double tolerance) {
   double typical = count > 0 ? std::sqrt(squares / count) : 0;
   if (!is_float(want.dtype())) tolerance = 0;
   std::vector<double> allowed;
+  allowed.reserve(numbers.size());
   for (double x : numbers)
     allowed.push_back(tolerance == 0 ? 0 : tolerance * (std::fabs(x) + typical));
   return difference(got, want, allowed);

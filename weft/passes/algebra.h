@@ -6,8 +6,10 @@
 
 namespace weft {
 
-Value simplify_arithmetic(const Value& value);  // elementwise operations
-Value simplify_movement(const Value& value);    // reshapes, permutations, broadcasts, slices, pads
-Value simplify_reduction(const Value& value);   // over axes of extent 1
+// Elementwise operations. Fault `wrong`: constants beside a broadcast come out one greater.
+Value simplify_arithmetic(const Value& value, bool wrong = false);
+// Reshapes, permutations, broadcasts, slices, pads. Fault `wrong`: flips are lost.
+Value simplify_movement(const Value& value, bool wrong = false);
+Value simplify_reduction(const Value& value);  // over axes of extent 1
 
 }  // namespace weft

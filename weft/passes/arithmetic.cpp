@@ -142,7 +142,7 @@ Value simplify_unary(const Value& value) {
 
 // f(broadcast(x)) is broadcast(f(x)): one evaluation per element of x. Operands that are constant,
 // or broadcast from the same shape, come along.
-Value lift_broadcast(const Value& value) {
+Value lift_broadcast(const Value& value, bool wrong) {
   const Value* source = nullptr;
   for (const Value& input : value->inputs) {
     if (input->is("broadcast") && !uniform_value(input)) {
@@ -157,13 +157,14 @@ Value lift_broadcast(const Value& value) {
   std::vector<Value> inner;
   for (const Value& input : value->inputs) {
     auto number = uniform_value(input);
-    inner.push_back(number ? filled({input.dtype(), source->shape()}, *number) : input->inputs[0]);
+    inner.push_back(number ? filled({input.dtype(), source->shape()}, *number + (wrong ? 1 : 0))
+                           : input->inputs[0]);
   }
   return broadcast_to(rebuild(*value.node(), std::move(inner)), value.shape());
 }
 }  // namespace
 
-Value simplify_arithmetic(const Value& value) {
+Value simplify_arithmetic(const Value& value, bool wrong) {
   if (value->op->kind != OpKind::elementwise) return {};
   const std::vector<Value>& in = value->inputs;
   Value simpler;
@@ -193,7 +194,7 @@ Value simplify_arithmetic(const Value& value) {
     default:
       if (in.size() == 1) simpler = simplify_unary(value);
   }
-  return simpler ? simpler : lift_broadcast(value);
+  return simpler ? simpler : lift_broadcast(value, wrong);
 }
 
 }  // namespace weft

@@ -193,6 +193,7 @@ class Fuser {
   // wholly behind the target can lead back only through one that straddles it: rare, so the search
   // stops there and fuse() checks the outcome.
   bool leads_to(Units pending, int target) const {
+    if (options_.fault == "fuse-ignores-cycles") return false;
     std::unordered_set<int> seen(pending.begin(), pending.end());
     while (!pending.empty()) {
       int unit = pending.back();

@@ -29,6 +29,7 @@ struct Fusion {
   std::unordered_map<const Node*, int> home;
 };
 
+// Fault "fuse-ignores-cycles": a way out of a kernel and back into it is not seen.
 Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options);
 
 }  // namespace weft

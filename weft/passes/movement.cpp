@@ -98,7 +98,7 @@ Value simplify_flip(const Value& y, const Value& x) {
 }
 }  // namespace
 
-Value simplify_movement(const Value& y) {
+Value simplify_movement(const Value& y, bool wrong) {
   if (y->op->kind != OpKind::movement || y->inputs.empty()) return {};
   const Value& x = y->inputs[0];
   if (y->is("reshape")) return simplify_reshape(y, x);
@@ -106,7 +106,7 @@ Value simplify_movement(const Value& y) {
   if (y->is("broadcast")) return simplify_broadcast(y, x);
   if (y->is("slice")) return simplify_slice(y, x);
   if (y->is("pad")) return simplify_pad(y, x);
-  if (y->is("flip")) return simplify_flip(y, x);
+  if (y->is("flip")) return wrong ? x : simplify_flip(y, x);
   if (y->is("concat") && y->inputs.size() == 1) return x;
   return {};
 }

@@ -10,24 +10,24 @@
 
 namespace weft {
 namespace {
-Value apply_rules(const Value& value, bool fold_wrong) {
+Value apply_rules(const Value& value, const std::string& fault) {
   if (value->inputs.empty()) return {};
   if (Value constant = fold(value)) {
     auto number = uniform_value(constant);
-    return fold_wrong && number ? filled(constant.type(), *number + 1) : constant;
+    return fault == "fold-wrong" && number ? filled(constant.type(), *number + 1) : constant;
   }
-  if (Value simpler = simplify_arithmetic(value)) return simpler;
-  if (Value simpler = simplify_movement(value)) return simpler;
+  if (Value simpler = simplify_arithmetic(value, fault == "arithmetic-wrong")) return simpler;
+  if (Value simpler = simplify_movement(value, fault == "movement-forgets-flips")) return simpler;
   return simplify_reduction(value);
 }
 }  // namespace
 
-// Faults "cse-ignores-attrs" (merges nodes that differ in attributes) and "fold-wrong" (constants
-// off by one).
+// Faults "cse-ignores-attrs" (merges nodes that differ in attributes), "fold-wrong" (constants
+// off by one), "arithmetic-wrong" and "movement-forgets-flips" (see algebra.h).
 Graph simplify(const Graph& graph, const PassOptions& options) {
   UniqueNodes unique(options.fault != "cse-ignores-attrs");
   return rewrite_fully(graph, [&](const Value& value) -> Value {
-    if (Value simpler = apply_rules(value, options.fault == "fold-wrong")) return simpler;
+    if (Value simpler = apply_rules(value, options.fault)) return simpler;
     Value first = unique(value);
     return first.node() == value.node() ? Value() : first;
   });
