@@ -14,7 +14,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-constexpr double step = 1e-4, allowed = 1e-5;
+constexpr double step = 5e-4, allowed = 1e-7, floor_of_slopes = 0.01;
 
 // A random scalar function: the sum of an op's result times fixed weights.
 struct Function {
@@ -40,31 +40,44 @@ Value weighted_sum(const Value& value, Random& random) {
   return sum(value * random_values(value.type(), -1, 1, random));
 }
 
-// d(loss) / d(element) by central differences.
+// d(loss) / d(element) by central differences of fourth order.
 double slope(const Value& loss, const Value& variable, int64_t element) {
   auto* data = reinterpret_cast<double*>(variable->data->data);
   double saved = data[element];
-  data[element] = saved + step;
-  double above = elements(interpret(loss)).front();
-  data[element] = saved - step;
-  double below = elements(interpret(loss)).front();
+  auto at = [&](double offset) {
+    data[element] = saved + offset;
+    return elements(interpret(loss)).front();
+  };
+  double near = at(step) - at(-step), far = at(2 * step) - at(-2 * step);
   data[element] = saved;
-  return (above - below) / (2 * step);
+  return (8 * near - far) / (12 * step);
 }
 
-void check_gradients(const Value& loss, const std::vector<Value>& variables) {
+// "" where the gradients of `loss` agree with its slopes, else the first that does not.
+std::string wrong_gradient(const Value& loss, const std::vector<Value>& variables) {
   std::vector<Value> wanted = gradients(loss, variables);
   std::vector<Value> computed = interpret(wanted);
   for (size_t v = 0; v < variables.size(); ++v) {
     std::vector<double> values = elements(computed[v]);
     for (int64_t i = 0; i < variables[v].elements(); ++i) {
       double expected = slope(loss, variables[v], i), got = values[static_cast<size_t>(i)];
-      INFO("variable " << v << " " << to_string(variables[v].type()) << " element " << i);
-      CHECK(std::fabs(got - expected) <= allowed * std::max(1.0, std::fabs(expected)));
+      if (!(std::fabs(got - expected) <= allowed * std::max(floor_of_slopes, std::fabs(expected))))
+        return fmt::format("variable {} {} element {}: {:.17g}, not {:.17g}", v,
+                           to_string(variables[v].type()), i, got, expected);
     }
   }
+  return "";
+}
+void check_gradients(const Value& loss, const std::vector<Value>& variables) {
+  CHECK(wrong_gradient(loss, variables) == "");
 }
 
+// Piecewise constant: every gradient is zero, and so is a wrong one.
+bool constant_gradient(const OpDef& def) {
+  for (std::string_view name : {"sign", "floor", "ceil", "round", "trunc", "stop_gradient"})
+    if (def.name == name) return true;
+  return false;
+}
 bool has_gradient(const OpDef& def) {
   return def.test.floats && def.test.no_gradient.empty() && def.kind != OpKind::leaf;
 }
@@ -104,6 +117,34 @@ TEST_CASE("second order gradients agree with finite differences") {
       for (const Value& gradient : gradients(loss, function.variables))
         check_gradients(weighted_sum(gradient, random), function.variables);
     }
+  }
+}
+
+// Rules that are off by one part in a million, in the first operand that has a gradient.
+TEST_CASE("a wrong gradient rule of any op is caught") {
+  for (const OpDef* def : registered_ops()) {
+    if (!has_gradient(*def) || def->gradient == nullptr) continue;
+    OpDef wrong = *def;
+    wrong.gradient = [](const Value& y, const Value& dy) {
+      Gradients right = op(y->op->name).gradient(y, dy);
+      for (Value& gradient : right)
+        if (gradient && is_float(gradient.dtype())) {
+          gradient = gradient * (1 + 1e-6);
+          break;
+        }
+      return right;
+    };
+    INFO(def->name);
+    int caught = 0, drawn = 0;
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      Random random(seed);
+      Function function = draw_function(wrong, random);
+      if (function.result.dtype() != DType::f64) continue;  // a cast that rounds
+      ++drawn;
+      caught += !wrong_gradient(weighted_sum(function.result, random), function.variables).empty();
+    }
+    bool flat = def->test.no_gradient.empty() && constant_gradient(*def);
+    CHECK((flat || 2 * caught >= drawn));
   }
 }
 

@@ -1,0 +1,55 @@
+// Rows that are reduced and read again stay in one kernel, whoever wrote the expression.
+#include <doctest/doctest.h>
+
+#include "tests/support/planned.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+struct Subject {
+  const char* name;
+  Value (*make)(const Value& x);
+};
+Value mean_of_rows(const Value& x) { return mean(x, {.axes = {-1}, .keepdim = true}); }
+const Subject subjects[] = {
+    {"softmax", [](const Value& x) { return softmax(x); }},
+    {"log_softmax", [](const Value& x) { return log_softmax(x); }},
+    {"layer_norm", [](const Value& x) { return layer_norm(x); }},
+    {"rms_norm", [](const Value& x) { return rms_norm(x); }},
+    {"a user's layer norm",
+     [](const Value& x) {
+       Value centred = x - mean_of_rows(x);
+       return centred * rsqrt(mean_of_rows(centred * centred) + 1e-5);
+     }},
+};
+
+// The kernels of a step on `library`, separated by spaces.
+std::pair<size_t, std::string> kernels(const Graph& graph) {
+  Plan plan = make_plan(graph, {.library = backends().back().get(), .threads = 2, .verify = true});
+  std::string names;
+  for (const Step& step : plan.steps) names += step.kernel + " ";
+  return {plan.steps.size(), names};
+}
+}  // namespace
+
+TEST_CASE("softmax and norms over the last axis are one kernel, with their gradient two") {
+  for (const Subject& subject : subjects) {
+    Value x = input({DType::f32, {512, 768}}, 0), dy = input({DType::f32, {512, 768}}, 1);
+    Value y = subject.make(x);
+    auto [forward, forward_names] = kernels({.inputs = {x, dy}, .outputs = {y}});
+    INFO(subject.name << ": " << forward_names);
+    CHECK(forward == 1);
+    Value dx = gradients(sum(y * dy), std::span(&x, 1)).front();
+    auto [backward, backward_names] = kernels({.inputs = {x, dy}, .outputs = {dx}});
+    INFO(backward_names);
+    CHECK(backward <= 2);
+    auto [both, both_names] = kernels({.inputs = {x, dy}, .outputs = {y, dx}});
+    INFO(both_names);
+    CHECK(both <= 2);
+  }
+}
