@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Runs every benchmark program, one after another.
+# Runs every workload of `weft bench`, one after another.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for program in build/release/bench/*; do
-  if [ -f "$program" ] && [ -x "$program" ]; then
-    printf '\n== %s\n' "$(basename "$program")"
-    "$program"
-  fi
+build/release/weft list workloads | awk 'NR > 1 {print $1}' | while read -r workload; do
+  printf '\n== %s\n' "$workload"
+  build/release/weft bench "$workload" "$@"
 done

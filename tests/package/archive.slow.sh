@@ -20,4 +20,14 @@ program=$(cd "$root" && find "some where" -path '*/bin/weft')
 version=$(LD_ORIGIN_PATH="/$(dirname "$program")" chroot "$root" "/$program" --version)
 echo "$version"
 [ "$version" = "$("$WEFT" --version)" ]
+recipe=/$(cd "$root" && find "some where" -name addition.yaml)
+in_root() {
+  LD_ORIGIN_PATH="/$(dirname "$program")" chroot "$root" "/$program" "$@"
+}
+in_root plan "$recipe" | grep -i arena
+mount_proc
+mkdir -p "$root/tmp"
+in_root train "$recipe" --runs /tmp/runs "${few_steps[@]}" | tail -5
+[ -s "$root/tmp/runs/addition/log.jsonl" ]
+umount "$root/proc"
 echo "brings: $(cd "$root" && find "some where" -name '*.so*' -printf '%f ')"

@@ -29,6 +29,12 @@ version=$(chroot "$root" weft --version)
 echo "$version"
 [ "$version" = "$("$WEFT" --version)" ]
 chroot "$root" sh -c 'ls /usr/share/weft/recipes/*.yaml' | head -3
+chroot "$root" weft plan /usr/share/weft/recipes/addition.yaml | grep -i arena
+mount_proc
+chroot "$root" sh -c 'cd /tmp && weft train /usr/share/weft/recipes/addition.yaml "$@"' sh \
+  "${few_steps[@]}" | tail -5
+[ -s "$root/tmp/runs/addition/log.jsonl" ]
+umount "$root/proc"
 chroot "$root" dpkg -s weft | grep '^Depends:'
 chroot "$root" apt-get purge -y -q weft </dev/null >"$work/purge.log" 2>&1
 [ ! -e "$root/usr/bin/weft" ]

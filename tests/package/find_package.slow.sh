@@ -15,3 +15,33 @@ echo "$version"
 [ "$version" = "$("$work/prefix/bin/weft" --version)" ]
 models=$("$work/build/mine" list models)
 grep -qw mine <<<"$models" || { echo "the registered model is not listed"; exit 1; }
+
+# Every verb of a run, with the model that weft does not know: eight images of four classes.
+cd "$work"
+python3 - <<'DATA'
+import struct
+for split, count in (("train", 32), ("t10k", 16)):
+    with open(f"{split}-images-idx3-ubyte", "wb") as file:
+        file.write(struct.pack(">4i", 0x803, count, 8, 8) + bytes(i * 37 % 251 for i in range(count * 64)))
+    with open(f"{split}-labels-idx1-ubyte", "wb") as file:
+        file.write(struct.pack(">2i", 0x801, count) + bytes(i % 4 for i in range(count)))
+DATA
+cat >recipe.yaml <<RECIPE
+name: own
+model: {name: mine}
+data: {format: idx, path: $work}
+optimizer: {name: sgd, lr: 0.01}
+train: {steps: 2, global_batch_size: 8}
+eval: {every: 2}
+log: {every: 1}
+RECIPE
+mine=$work/build/mine
+"$mine" plan recipe.yaml | grep -i arena
+"$mine" train recipe.yaml >train.log || { cat train.log; exit 1; }
+"$mine" eval runs/own
+"$mine" train recipe.yaml --resume --train.steps 4 >resume.log || { cat resume.log; exit 1; }
+grep -q "resumed from" resume.log
+"$mine" ckpt ls runs/own
+"$mine" ckpt verify runs/own
+listed=$("$mine" runs ls)
+grep -w own <<<"$listed"

@@ -7,6 +7,16 @@ skip() { echo "skipped: $*"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
+# Arguments of a training of a few steps that ends within seconds, without a download.
+few_steps=(--train.steps 3 --scheduler.warmup_steps 1 --train.global_batch_size 8 --eval.every 3 --log.every 1)
+
+# Mounts /proc in $root, from which a run reads how much memory there is.
+mount_proc() {
+  mkdir -p "$root/proc"
+  mount -t proc proc "$root/proc" || skip "/proc cannot be mounted"
+  trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
+}
+
 # Makes the packages from the build at hand, unless they are newer; sets $packages.
 make_packages() {
   packages=$BUILD/packages
