@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "weft/ops/ops.h"
 
@@ -54,6 +55,7 @@ using Builder = Value (*)(const Draw& draw);
 Value elementwise(const Draw& draw) {
   Shape shape = draw.shape();
   std::vector<Value> inputs;
+  inputs.reserve(static_cast<size_t>(draw.def.arity));
   for (int i = 0; i < draw.def.arity; ++i) inputs.push_back(draw.operand(shape, i));
   if (draw.def.name == "select") inputs[0] = draw.operand({DType::boolean, shape});
   if (draw.def.name != "cast") return draw.make(inputs);
@@ -83,8 +85,8 @@ Value reshape_case(const Draw& draw) {
 }
 Value permute_case(const Draw& draw) {
   Shape shape = draw.shape(1);
-  std::vector<int64_t> order;
-  for (int i = 0; i < shape.size(); ++i) order.push_back(i);
+  std::vector<int64_t> order(static_cast<size_t>(shape.size()));
+  std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), draw.random.bits);
   return draw.make({draw.operand(shape)}, {{"order", Dims(order)}});
 }
