@@ -12,12 +12,14 @@ namespace weft {
 namespace {
 constexpr const char* control_group = "/sys/fs/cgroup/memory.";
 
+constexpr size_t unknown = SIZE_MAX / 2;  // no limit, and room to add to
+
 size_t meminfo(const std::string& key) {
   std::ifstream file("/proc/meminfo");
   std::string name;
   for (size_t kib = 0; file >> name >> kib; file.ignore(64, '\n'))
     if (name == key + ":") return kib << 10;
-  return 0;
+  return unknown;
 }
 
 // The first number of a file of the control group; `otherwise` where there is none.

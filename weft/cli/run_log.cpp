@@ -45,7 +45,7 @@ void read_plan(const std::string& path, RunLog& run) {
   run.model = plan.value("model", std::string());
   run.steps = plan.value("steps", int64_t{0});
   run.parameters = plan.value("parameters", 0.0);
-  run.planned_bytes = plan.value("total_bytes", 0.0);
+  run.planned_bytes = plan.value("process_bytes", 0.0);
 }
 }  // namespace
 
