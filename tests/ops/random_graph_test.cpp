@@ -22,19 +22,19 @@ TEST_CASE("random graphs give the interpreter's results, whatever passes are ski
 }
 
 // How often a bug in each pass shows, of `graphs` random graphs on the CPU backend; what is less
-// than the least here is a tester that went blind.
+// than the least here, about half of the rate over 400 graphs, is a tester that went blind.
 TEST_CASE("a bug seeded in any pass shows in random graphs") {
-  constexpr int graphs = 40;
+  constexpr int graphs = 80;
   struct Fault {
     const char* name;
     int least;
   };
   for (auto [name, least] :
-       {Fault{"decompose-negates", 5}, Fault{"cse-ignores-attrs", 25}, Fault{"fold-wrong", 10},
-        Fault{"arithmetic-wrong", 2}, Fault{"movement-forgets-flips", 1},
-        Fault{"fuse-ignores-cycles", 2}, Fault{"schedule-forgets-copies", 12},
-        Fault{"alias-ignores-readers", 3}, Fault{"order-ignores-dependency", 20},
-        Fault{"memory-overlap", 15}, Fault{"lower-forgets-offsets", 5}}) {
+       {Fault{"decompose-negates", 12}, Fault{"cse-ignores-attrs", 40}, Fault{"fold-wrong", 17},
+        Fault{"arithmetic-wrong", 4}, Fault{"movement-forgets-flips", 2},
+        Fault{"fuse-ignores-cycles", 5}, Fault{"schedule-forgets-copies", 25},
+        Fault{"alias-ignores-readers", 1}, Fault{"order-ignores-dependency", 40},
+        Fault{"memory-overlap", 30}, Fault{"lower-forgets-offsets", 10}}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < graphs; ++seed) try {
         caught +=

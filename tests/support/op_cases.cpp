@@ -301,6 +301,13 @@ Value attention_case(const Draw& draw) {
   return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
 }
 
+Value attention_gradient_case(const Draw& draw) {
+  const Shape shape{draw.many(1, 2), draw.random.between(1, 2), draw.many(1, 5), draw.many(1, 4)};
+  std::vector<Value> inputs;
+  for (int i = 0; i < 4; ++i) inputs.push_back(draw.operand(shape));
+  return draw.make(inputs, {{"causal", draw.random.below(2)}, {"scale", 0.5}});
+}
+
 const std::map<std::string_view, Builder>& builders() {
   static const std::map<std::string_view, Builder> table = {
       {"scalar", scalar_case},
@@ -330,6 +337,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"batch_normalize", batch_normalize_case},
       {"cross_entropy_rows", cross_entropy_rows_case},
       {"attention", attention_case},
+      {"attention_gradient", attention_gradient_case},
   };
   return table;
 }

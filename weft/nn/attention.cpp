@@ -20,9 +20,9 @@ Tensor MultiHeadAttention::forward(const Tensor& x) const {
              "[attention] \"{}\" takes [batch, length, {}]. Got {}.", path(), width,
              to_string(x.type()));
   int64_t batch = x.dim(0), length = x.dim(1);
-  std::vector<Tensor> parts = split(qkv(x), width, 2);
-  for (Tensor& part : parts)  // -> [batch, heads, length, width / heads]
-    part = permute(reshape(part, {batch, length, heads_, width / heads_}), {0, 2, 1, 3});
+  Tensor all = reshape(qkv(x), {batch, length, 3, heads_, width / heads_});
+  std::vector<Tensor> parts = split(permute(all, {2, 0, 3, 1, 4}), 1, 0);
+  for (Tensor& part : parts) part = squeeze(part, 0);  // [batch, heads, length, width / heads]
   Tensor y = attention(parts[0], parts[1], parts[2], {.causal = causal_});
   return dropout_(out(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width})));
 }

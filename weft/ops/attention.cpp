@@ -15,11 +15,11 @@ struct Parts {
   Value q, k, v, mask;  // mask may be empty
   double scale;
   bool causal;
-  explicit Parts(const Node& node)
+  explicit Parts(const Node& node, const Value& mask = {})
       : q(node.inputs[0]),
         k(node.inputs[1]),
         v(node.inputs[2]),
-        mask(node.inputs.size() > 3 ? node.inputs[3] : Value()),
+        mask(mask),
         scale(node.attrs.number("scale")),
         causal(node.attrs.integer("causal") != 0) {}
 
@@ -52,15 +52,19 @@ struct Parts {
   }
 };
 
+Value mask_of(const Node& attention) {
+  return attention.inputs.size() > 3 ? attention.inputs[3] : Value();
+}
+
 Value attend(const Node& node) {
-  Parts parts(node);
+  Parts parts(node, mask_of(node));
   Value p = parts.fold(narrow_to(parts.probabilities(), parts.q.dtype()));
   return parts.unfold(matmul(p, parts.v));
 }
 
-Gradients attention_gradient(const Value& y, const Value& dy) {
-  Parts parts(*y.node());
-  DType dtype = y.dtype();
+// Of q, k, v and a floating point mask, from their nodes and the gradient of the result.
+Gradients gradients_of(const Parts& parts, const Value& dy) {
+  DType dtype = dy.dtype();
   Value p = parts.probabilities(), rows = parts.fold(dy);
   Value dv = matmul(transpose(parts.fold(narrow_to(p, dtype))), rows);
   Value dp = widen(parts.unfold(matmul(rows, transpose(parts.v))));
@@ -71,6 +75,43 @@ Gradients attention_gradient(const Value& y, const Value& dy) {
   if (!parts.mask) return {dq, dk, dv};
   if (parts.boolean_mask()) return {dq, dk, dv, {}};
   return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
+}
+
+double product_flops(const Node& node, double of_depth, double of_width) {
+  const Shape &q = node.inputs[0].shape(), &v = node.inputs[2].shape();
+  double scores = static_cast<double>(q[0] * q[1] * q[2] * v[2]);
+  return scores *
+         (2 * of_depth * static_cast<double>(q[3]) + 2 * of_width * static_cast<double>(v[3]) + 5);
+}
+
+// One value that a backend may compute at once, where q, k and v have one shape and no mask.
+const OpDef& attention_gradient_def = define({
+    .name = "attention_gradient",
+    .arity = 4,
+    .doc = "gradients of attention by q, k and v, stacked; of q, k, v and the gradient of y",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      Shape shape{3};
+      for (int64_t extent : inputs[0].shape()) shape.push_back(extent);
+      return {inputs[0].dtype(), shape};
+    },
+    .decompose = [](const Node& node) -> Value {
+      return stack(gradients_of(Parts(node), node.inputs[3]), 0);
+    },
+    .flops = [](const Node& node) { return product_flops(node, 3, 2); },
+    .axes = AxisRule::none,
+});
+
+Gradients attention_gradient(const Value& y, const Value& dy) {
+  const std::vector<Value>& inputs = y->inputs;
+  const Shape& shape = inputs[0].shape();
+  if (inputs.size() > 3 || inputs[1].shape() != shape || inputs[2].shape() != shape)
+    return gradients_of(Parts(*y.node(), mask_of(*y.node())), dy);
+  Value all =
+      make_node(attention_gradient_def, {inputs[0], inputs[1], inputs[2], dy},
+                {{"causal", y->attrs.integer("causal")}, {"scale", y->attrs.number("scale")}});
+  Gradients gradients;
+  for (int64_t i = 0; i < 3; ++i) gradients.push_back(reshape(slice(all, 0, i, i + 1), shape));
+  return gradients;
 }
 
 const OpDef& attention_def = define({
@@ -84,12 +125,7 @@ const OpDef& attention_def = define({
     },
     .gradient = attention_gradient,
     .decompose = attend,
-    .flops =
-        [](const Node& node) {  // two products and a softmax
-          const Shape &q = node.inputs[0].shape(), &v = node.inputs[2].shape();
-          double scores = static_cast<double>(q[0] * q[1] * q[2] * v[2]);
-          return scores * (2.0 * static_cast<double>(q[3] + v[3]) + 5);
-        },
+    .flops = [](const Node& node) { return product_flops(node, 1, 1); },  // and a softmax
     .axes = AxisRule::none,
 });
 

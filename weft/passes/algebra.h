@@ -8,7 +8,7 @@ namespace weft {
 
 // Elementwise operations. Fault `wrong`: constants beside a broadcast come out one greater.
 Value simplify_arithmetic(const Value& value, bool wrong = false);
-// Reshapes, permutations, broadcasts, slices, pads. Fault `wrong`: flips are lost.
+// Reshapes, permutations, broadcasts, slices, pads, concatenations. Fault `wrong`: flips are lost.
 Value simplify_movement(const Value& value, bool wrong = false);
 Value simplify_reduction(const Value& value);  // over axes of extent 1
 

@@ -88,6 +88,63 @@ Value simplify_pad(const Value& y, const Value& x) {
   return pad(x->inputs[0], low, high, y->attrs.number("value"));
 }
 
+// A value between zeros along one axis.
+struct Padded {
+  Value value;
+  int axis = -1;
+  int64_t low = 0, high = 0;
+
+  explicit Padded(const Value& x) {
+    if (!x->is("pad") || x->attrs.number("value") != 0) return;
+    const Dims &lows = x->attrs.dims("low"), &highs = x->attrs.dims("high");
+    int axes = 0;
+    for (int i = 0; i < lows.size(); ++i)
+      if (lows[i] != 0 || highs[i] != 0) ++axes, axis = i;
+    if (axes != 1 || lows[axis] < 0 || highs[axis] < 0) return;
+    value = x->inputs[0], low = lows[axis], high = highs[axis];
+  }
+};
+
+// The gradients of neighbouring slices, each between zeros, lie side by side.
+Value simplify_sum_of_pads(const Value& a, const Value& b) {
+  Padded left(a), right(b);
+  if (!left.value || !right.value || left.axis != right.axis) return {};
+  if (left.low > right.low) std::swap(left, right);
+  if (left.low + left.value.dim(left.axis) != right.low) return {};
+  Dims low = Dims::filled(a.rank(), 0), high = low;
+  low[left.axis] = left.low, high[left.axis] = right.high;
+  const Value parts[] = {left.value, right.value};
+  return pad(concat(parts, left.axis), low, high);
+}
+
+// Parts that are concatenations themselves, or neighbouring slices of one value, are one part.
+Value simplify_concat(const Value& y) {
+  const int64_t axis = y->attrs.integer("axis");
+  std::vector<Value> parts;
+  bool simpler = y->inputs.size() == 1;
+  for (const Value& part : y->inputs) {
+    const bool nested = part->is("concat") && part->attrs.integer("axis") == axis;
+    simpler |= nested;
+    for (const Value& each : nested ? part->inputs : std::vector<Value>{part}) {
+      const bool slices = !parts.empty() && each->is("slice") && parts.back()->is("slice") &&
+                          each->attrs.integer("axis") == axis &&
+                          parts.back()->attrs.integer("axis") == axis &&
+                          each->inputs[0].node() == parts.back()->inputs[0].node();
+      if (slices) {
+        const Range before(parts.back()), range(each);
+        if (before.step == 1 && range.step == 1 && before.stop == range.start) {
+          parts.back() = slice(each->inputs[0], range.axis, before.start, range.stop);
+          simpler = true;
+          continue;
+        }
+      }
+      parts.push_back(each);
+    }
+  }
+  if (!simpler) return {};
+  return parts.size() == 1 ? parts[0] : concat(parts, static_cast<int>(axis));
+}
+
 Value simplify_flip(const Value& y, const Value& x) {
   const Dims& axes = y->attrs.dims("axes");
   Dims left;  // axes that hold more than one element
@@ -99,6 +156,7 @@ Value simplify_flip(const Value& y, const Value& x) {
 }  // namespace
 
 Value simplify_movement(const Value& y, bool wrong) {
+  if (y->is("add")) return simplify_sum_of_pads(y->inputs[0], y->inputs[1]);
   if (y->op->kind != OpKind::movement || y->inputs.empty()) return {};
   const Value& x = y->inputs[0];
   if (y->is("reshape")) return simplify_reshape(y, x);
@@ -107,7 +165,7 @@ Value simplify_movement(const Value& y, bool wrong) {
   if (y->is("slice")) return simplify_slice(y, x);
   if (y->is("pad")) return simplify_pad(y, x);
   if (y->is("flip")) return wrong ? x : simplify_flip(y, x);
-  if (y->is("concat") && y->inputs.size() == 1) return x;
+  if (y->is("concat")) return simplify_concat(y);
   return {};
 }
 

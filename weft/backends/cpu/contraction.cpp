@@ -15,6 +15,7 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #endif
+#include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa.h"
 
 namespace weft::cpu {
@@ -167,68 +168,6 @@ template <class Lane, int vector_bytes, int tile_rows>
 
 // ---- packing
 // ---------------------------------------------------------------------------------------
-
-template <class Lane, int bytes>
-using VectorOf [[gnu::vector_size(bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
-
-template <class Low, int... lane>
-[[gnu::always_inline]] inline auto joined(Low low, Low high, std::integer_sequence<int, lane...>) {
-  return __builtin_shufflevector(low, high, lane...);
-}
-// One vector of the 16 bytes at `from`, those a stride later, and so on.
-template <class Lane, int bytes>
-[[gnu::always_inline]] inline VectorOf<Lane, bytes> gather_rows(const Lane* from, int64_t stride) {
-  if constexpr (bytes == 16) {
-    return *reinterpret_cast<const VectorOf<Lane, 16>*>(from);
-  } else {
-    constexpr int lanes = bytes / static_cast<int>(sizeof(Lane));
-    return joined(gather_rows<Lane, bytes / 2>(from, stride),
-                  gather_rows<Lane, bytes / 2>(from + bytes / 32 * stride, stride),
-                  std::make_integer_sequence<int, lanes>());
-  }
-}
-
-// Of each 16 bytes of a and b the low or high halves, `group` lanes of a and of b in turn.
-template <int group, bool high, class Vector, int... lane>
-[[gnu::always_inline]] inline Vector interleaved(Vector a, Vector b,
-                                                 std::integer_sequence<int, lane...>) {
-  constexpr int lanes = sizeof...(lane), side = lanes * 16 / static_cast<int>(sizeof(Vector));
-  return __builtin_shufflevector(
-      a, b,
-      (lane / side * side + lane % side / group / 2 * group + lane % group + (high ? side / 2 : 0) +
-       lane % side / group % 2 * lanes)...);
-}
-
-// 16 bytes of each of as many rows as a vector has lanes, transposed:
-// to[k * to_stride + i] = from[i * from_stride + k].
-template <class Lane, int bytes>
-[[gnu::always_inline]] inline void transpose_block(const Lane* from, int64_t from_stride, Lane* to,
-                                                   int64_t to_stride) {
-  using Vector = VectorOf<Lane, bytes>;
-  constexpr int side = 16 / static_cast<int>(sizeof(Lane));
-  constexpr std::make_integer_sequence<int, bytes / static_cast<int>(sizeof(Lane))> all;
-  Vector row[side];
-#pragma GCC unroll 4
-  for (int i = 0; i < side; ++i)
-    row[i] = gather_rows<Lane, bytes>(from + i * from_stride, side * from_stride);
-  auto* out = reinterpret_cast<Lane*>(to);
-  auto at = [&](int k) __attribute__((always_inline)) -> Vector& {
-    return *reinterpret_cast<Vector*>(out + k * to_stride);
-  };
-  if constexpr (side == 2) {
-    at(0) = interleaved<1, false>(row[0], row[1], all);
-    at(1) = interleaved<1, true>(row[0], row[1], all);
-  } else {
-    const Vector low = interleaved<1, false>(row[0], row[1], all);
-    const Vector high = interleaved<1, true>(row[0], row[1], all);
-    const Vector next_low = interleaved<1, false>(row[2], row[3], all);
-    const Vector next_high = interleaved<1, true>(row[2], row[3], all);
-    at(0) = interleaved<2, false>(low, next_low, all);
-    at(1) = interleaved<2, true>(low, next_low, all);
-    at(2) = interleaved<2, false>(high, next_high, all);
-    at(3) = interleaved<2, true>(high, next_high, all);
-  }
-}
 
 // One panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from `present`
 // on.

@@ -14,6 +14,8 @@ const Family* find_family(std::string_view op) {
       {"max_pool_gradient", choose_pool, compile_pool},
       {"avg_pool", choose_pool, compile_pool},
       {"avg_pool_gradient", choose_pool, compile_pool},
+      {"attention", choose_attention, compile_attention},
+      {"attention_gradient", choose_attention, compile_attention},
       {"scatter_add", choose_scatter_add, compile_scatter_add},
   };
   for (const Family& family : families)

@@ -26,6 +26,8 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
 std::unique_ptr<Kernel> compile_conv(const Step& step);
 std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_pool(const Step& step);
+std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_attention(const Step& step);
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
                                                std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_scatter_add(const Step& step);

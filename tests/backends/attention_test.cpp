@@ -1,0 +1,83 @@
+// Attention and its gradient as one kernel each, against the interpreter's expression of them.
+#include <cmath>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/base/parallel.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft::testing {
+namespace {
+struct Geometry {
+  int64_t batch, heads, key_heads, queries, keys, depth, width;
+};
+const std::vector<Geometry> geometries = {
+    {2, 3, 3, 64, 64, 32, 32}, {1, 2, 2, 1, 1, 1, 1},    {2, 1, 1, 3, 3, 5, 5},
+    {1, 4, 2, 17, 33, 16, 40}, {2, 2, 1, 40, 7, 3, 17},  {1, 1, 1, 100, 100, 64, 64},
+    {1, 2, 2, 33, 33, 80, 80}, {1, 1, 1, 5, 1200, 4, 4}, {3, 6, 2, 31, 64, 33, 1},
+    {1, 1, 1, 70, 70, 8, 8},   {2, 2, 2, 0, 0, 4, 4},
+};
+
+std::string kernels_of(const Graph& graph) {
+  PassOptions options;
+  options.library = backends().back().get();
+  std::string names;
+  for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+  return names;
+}
+
+void check(const Value& value, const char* kernel) {
+  Graph graph;
+  graph.outputs = {value};
+  const KernelLibrary& cpu = *backends().back();
+  INFO(to_text(graph));
+  if (value.elements() > 0) CHECK(kernels_of(graph).find(kernel) != std::string::npos);
+  CHECK(disagreement(run_planned(graph, {}, cpu), interpret_with_errors(graph), cpu) == "");
+}
+
+TEST_CASE("attention agrees with its expression: causal or not, grouped heads, any sizes, views") {
+  Random random(1);
+  for (const Geometry& g : geometries)
+    for (bool causal : {false, true}) {
+      auto draw = [&](int64_t heads, int64_t rows, int64_t columns) {
+        return random_view({DType::f32, {g.batch, heads, rows, columns}}, -2, 2, random);
+      };
+      check(attention(draw(g.heads, g.queries, g.depth), draw(g.key_heads, g.keys, g.depth),
+                      draw(g.key_heads, g.keys, g.width), {.causal = causal}),
+            "weft:attention");
+    }
+}
+
+TEST_CASE("the gradient of attention agrees with its expression") {
+  Random random(2);
+  for (const Geometry& g : geometries) {
+    if (g.heads != g.key_heads || g.queries != g.keys || g.depth != g.width) continue;
+    for (int64_t causal : {0, 1}) {
+      std::vector<Value> inputs;
+      for (int i = 0; i < 4; ++i)
+        inputs.push_back(
+            random_view({DType::f32, {g.batch, g.heads, g.queries, g.depth}}, -2, 2, random));
+      check(make_node(op("attention_gradient"), inputs,
+                      {{"causal", causal}, {"scale", 1 / std::sqrt(static_cast<double>(g.depth))}}),
+            "weft:attention_gradient");
+    }
+  }
+}
+
+TEST_CASE("attention to scores of -infinity, infinity and NaN is what the expression gives") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (double odd : {-infinity, infinity, std::nan("")}) {
+    auto rows = [&](double first) {
+      return constant(std::vector<double>{first, 1, 2, -1, 0.5, 1}, {1, 1, 3, 2}, DType::f32);
+    };
+    check(attention(rows(odd), rows(1), rows(2), {.causal = true}), "weft:attention");
+  }
+}
+}  // namespace
+}  // namespace weft::testing

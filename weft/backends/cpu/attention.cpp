@@ -1,0 +1,427 @@
+// Attention and its gradient without the matrix of scores, in float32. A thread holds a few rows of
+// scores at a time, and the gradient computes them again (Dao et al. 2022); the rows are whole, so
+// softmax needs no running maximum. Causal scores that nobody sees are not computed.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "weft/backends/cpu/kernels.h"
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+
+// One multiply-add is one operation of a product, so it may be one instruction.
+#if defined(__clang__)
+#pragma clang fp contract(fast)
+#else
+#pragma GCC optimize("O3", "fp-contract=fast")
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#endif
+#include "weft/backends/cpu/transpose.h"
+#include "weft/base/isa.h"
+
+namespace weft::cpu {
+namespace {
+constexpr int64_t column_unit = 32, row_unit = 8;  // multiples of the tiles of any instruction set
+constexpr int64_t most_rows = 32, most_scores = 32 << 10;
+
+int64_t rounded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+// q[B, H, T, D], k[B, G, S, D], v[B, G, S, E], y[B, H, T, E]
+struct Heads {
+  int64_t batch, heads, key_heads, queries, keys, depth, width;
+  float scale;
+  bool causal;
+
+  explicit Heads(const Node& node)
+      : batch(node.inputs[0].dim(0)),
+        heads(node.inputs[0].dim(1)),
+        key_heads(node.inputs[1].dim(1)),
+        queries(node.inputs[0].dim(2)),
+        keys(node.inputs[1].dim(2)),
+        depth(node.inputs[0].dim(3)),
+        width(node.inputs[2].dim(3)),
+        scale(static_cast<float>(node.attrs.number("scale"))),
+        causal(node.attrs.integer("causal") != 0) {}
+
+  // Rows of scores that are held at a time.
+  int64_t rows() const {
+    const int64_t fitting = most_scores / rounded(keys, column_unit) / row_unit * row_unit;
+    return std::clamp(fitting, row_unit, std::min(most_rows, rounded(queries, row_unit)));
+  }
+  int64_t blocks() const { return (queries + rows() - 1) / rows(); }
+  // How many keys the query sees.
+  int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
+};
+
+// A matrix whose rows are dense, of scratch or of one head of a tensor.
+struct Matrix {
+  float* data;
+  int64_t stride;
+  float* row(int64_t i) const { return data + i * stride; }
+};
+
+// The matrices of one thread's scratch. Rows and columns are padded to whole tiles, with zeros.
+struct Scratch {
+  Matrix keys_across, values, values_across, keys;
+  Matrix queries, dy, scores, dscores, y, dqueries, dkeys, dvalues;
+  size_t bytes = 0;
+
+  Scratch(const Heads& heads, bool gradient, std::byte* at = nullptr) {
+    const int64_t keys_padded = rounded(heads.keys, column_unit);
+    const int64_t depth = rounded(heads.depth, column_unit), rows = heads.rows();
+    const int64_t width = rounded(heads.width, column_unit);
+    auto take = [&](Matrix& matrix, int64_t count, int64_t stride) {
+      matrix = {reinterpret_cast<float*>(at + bytes), stride};
+      bytes += static_cast<size_t>(count * stride) * sizeof(float);
+    };
+    take(queries, rows, depth), take(scores, rows, keys_padded);
+    take(keys_across, depth, keys_padded);
+    if (!gradient) {
+      take(values, keys_padded, width), take(y, rows, width);
+      return;
+    }
+    take(dy, rows, width), take(dscores, rows, keys_padded), take(dqueries, rows, depth);
+    take(keys, keys_padded, depth), take(values_across, width, keys_padded);
+    take(dkeys, keys_padded, depth), take(dvalues, keys_padded, width);
+  }
+};
+
+// A tensor [batch, heads, rows, columns] whose rows are dense.
+struct Placed {
+  float* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;
+
+  Placed() = default;
+  Placed(const void* base, const Dims& strides, int64_t offset = 0)
+      : data(static_cast<float*>(const_cast<void*>(base)) + offset),
+        batch(strides[0]),
+        head(strides[1]),
+        row(strides[2]) {}
+  Matrix of(int64_t b, int64_t h) const { return {data + b * batch + h * head, row}; }
+};
+struct Tensors {
+  Placed q, k, v, y, dy, dq, dk, dv;
+};
+
+// ---- copies between tensors and scratch
+void copy_in(const Matrix& from, int64_t rows, int64_t columns, const Matrix& to,
+             int64_t padded_rows) {
+  for (int64_t i = 0; i < padded_rows; ++i) {
+    const int64_t present = i < rows ? columns : 0;
+    if (present > 0) std::memcpy(to.row(i), from.row(i), static_cast<size_t>(present) * 4);
+    std::fill(to.row(i) + present, to.row(i) + to.stride, 0.0f);
+  }
+}
+void copy_out(const Matrix& from, int64_t rows, int64_t columns, const Matrix& to) {
+  for (int64_t i = 0; i < rows; ++i)
+    std::memcpy(to.row(i), from.row(i), static_cast<size_t>(columns) * 4);
+}
+void zero(const Matrix& matrix, int64_t rows) { std::fill(matrix.data, matrix.row(rows), 0.0f); }
+
+template <int vector_bytes, int tile_rows>
+struct Machine {
+  using Vector = VectorOf<float, vector_bytes>;
+  using Bits = VectorOf<int32_t, vector_bytes>;
+  static constexpr int lanes = vector_bytes / 4;
+  static_assert(column_unit % (2 * lanes) == 0 && row_unit % tile_rows == 0);
+
+  [[gnu::always_inline]] static Vector& at(float* p) { return *reinterpret_cast<Vector*>(p); }
+  [[gnu::always_inline]] static Vector of(float x) { return Vector{} + x; }
+  [[gnu::always_inline]] static Bits lane_numbers() {
+    Bits numbers{};
+    for (int i = 0; i < lanes; ++i) numbers[i] = i;
+    return numbers;
+  }
+
+  // to[j, i] = from[i, j], zeros from row `rows` on.
+  [[gnu::always_inline]] static void copy_across(const Matrix& from, int64_t rows, int64_t columns,
+                                                 const Matrix& to) {
+    const int64_t whole_rows = rows / lanes * lanes, whole_columns = columns / 4 * 4;
+    for (int64_t i = 0; i < whole_rows; i += lanes)
+      for (int64_t j = 0; j < whole_columns; j += 4)
+        transpose_block<float, vector_bytes>(from.row(i) + j, from.stride, to.row(j) + i,
+                                             to.stride);
+    for (int64_t j = 0; j < columns; ++j) {
+      for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i)
+        to.row(j)[i] = from.row(i)[j];
+      std::fill(to.row(j) + rows, to.row(j) + to.stride, 0.0f);
+    }
+  }
+
+  // c[i, j] (+)= sum of a[i * a_row + k * a_step] b[k, j] over `depth` k; whole tiles.
+  [[gnu::always_inline]] static void product(const float* a, int64_t a_row, int64_t a_step,
+                                             const Matrix& b, const Matrix& c, int64_t rows,
+                                             int64_t columns, int64_t depth, bool accumulate) {
+    for (int64_t j = 0; j < columns; j += 2 * lanes)
+      for (int64_t i = 0; i < rows; i += tile_rows) {
+        Vector sums[tile_rows][2];
+        float* out = c.row(i) + j;
+#pragma GCC unroll 8
+        for (int r = 0; r < tile_rows; ++r)
+          for (int half = 0; half < 2; ++half)
+            sums[r][half] = accumulate ? at(out + r * c.stride + half * lanes) : Vector{};
+        const float* left = a + i * a_row;
+        float* right = b.data + j;
+        for (int64_t k = 0; k < depth; ++k, left += a_step, right += b.stride) {
+          const Vector low = at(right), high = at(right + lanes);
+#pragma GCC unroll 8
+          for (int r = 0; r < tile_rows; ++r) {
+            sums[r][0] += left[r * a_row] * low;
+            sums[r][1] += left[r * a_row] * high;
+          }
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < tile_rows; ++r)
+          for (int half = 0; half < 2; ++half)
+            at(out + r * c.stride + half * lanes) = sums[r][half];
+      }
+  }
+
+  // e^x of x <= 0, 0 where that is below the least normal number; the polynomial is that of
+  // codegen/vector_math.cpp.
+  [[gnu::always_inline]] static Vector exp(Vector x) {
+    const Vector magic = of(0x1.8p23f);
+    x = x < -104.0f ? of(-104) : x;
+    const Vector shifted = x * 1.44269504f + magic, whole = shifted - magic;
+    const Vector r = (x - whole * 0.693145752f) - whole * 1.42860677e-06f;
+    Vector p = r * 0.0013942214f + 0.008368849f;
+    p = p * r + 0.041666385f;
+    p = p * r + 0.1666652f;
+    p = p * r + 0.5f;
+    p = (r * r) * p + r + 1.0f;
+    const Vector scaled = reinterpret_cast<Vector>(reinterpret_cast<Bits>(p) +
+                                                   (reinterpret_cast<Bits>(shifted) << 23));
+    return x < -87.0f ? Vector{} : scaled;
+  }
+  // `combine` of all lanes, by halves.
+  template <class Part, class Combine, int... lane>
+  [[gnu::always_inline]] static float halved(Part x, Combine combine,
+                                             std::integer_sequence<int, lane...>) {
+    constexpr int half = sizeof...(lane);
+    const auto rest = combine(__builtin_shufflevector(x, x, lane...),
+                              __builtin_shufflevector(x, x, (lane + half)...));
+    if constexpr (half == 1)
+      return rest[0];
+    else
+      return halved(rest, combine, std::make_integer_sequence<int, half / 2>());
+  }
+  static constexpr std::make_integer_sequence<int, lanes / 2> half_lanes{};
+  [[gnu::always_inline]] static float sum(Vector x) {
+    return halved(
+        x, [](auto a, auto b) __attribute__((always_inline)) { return a + b; }, half_lanes);
+  }
+  [[gnu::always_inline]] static float most_of(Vector x) {
+    return halved(
+        x, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; }, half_lanes);
+  }
+
+  // Of one row of products the exponentials, 0 from `seen` up to `columns`; returns 1 / their sum.
+  [[gnu::always_inline]] static float exponentials(float* row, int64_t seen, int64_t columns,
+                                                   float scale) {
+    const Vector hidden = of(-std::numeric_limits<float>::infinity());
+    Vector most = hidden, total{};
+    for (int64_t j = 0; j < columns; j += lanes) {
+      const Bits visible = lane_numbers() < static_cast<int32_t>(seen - j);
+      const Vector product = visible ? at(row + j) : hidden;
+      at(row + j) = product;
+      most = product > most ? product : most;
+    }
+    const float top = most_of(most);
+    for (int64_t j = 0; j < columns; j += lanes) {
+      at(row + j) = exp((at(row + j) - top) * scale);
+      total += at(row + j);
+    }
+    return 1 / sum(total);
+  }
+
+  // Exponentials of the scores of the rows from `first` on, and 1 / the sum of each row.
+  struct Rows {
+    int64_t first, count, seen, columns;  // `seen` is of the last row; `columns` padded
+  };
+  [[gnu::always_inline]] static Rows score(const Heads& heads, const Matrix& q, const Scratch& own,
+                                           int64_t block, float* inverse) {
+    Rows rows;
+    rows.first = block * heads.rows();
+    rows.count = std::min(heads.rows(), heads.queries - rows.first);
+    rows.seen = heads.seen(rows.first + rows.count - 1);
+    rows.columns = rounded(rows.seen, column_unit);
+    copy_in({q.row(rows.first), q.stride}, rows.count, heads.depth, own.queries, heads.rows());
+    product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores,
+            rounded(rows.count, row_unit), rows.columns, heads.depth, false);
+    for (int64_t i = 0; i < rows.count; ++i)
+      inverse[i] =
+          exponentials(own.scores.row(i), heads.seen(rows.first + i), rows.columns, heads.scale);
+    return rows;
+  }
+
+  struct Head {
+    Matrix q, k, v, y, dy, dq, dk, dv;
+    Head(const Heads& heads, const Tensors& all, int64_t b, int64_t h)
+        : q(all.q.of(b, h)), y(all.y.of(b, h)), dy(all.dy.of(b, h)), dq(all.dq.of(b, h)) {
+      const int64_t shared = h / (heads.heads / heads.key_heads);
+      k = all.k.of(b, shared), v = all.v.of(b, shared);
+      dk = all.dk.of(b, shared), dv = all.dv.of(b, shared);
+    }
+  };
+
+  [[gnu::always_inline]] static void forward(const Heads& heads, const Head& head,
+                                             const Scratch& own, int64_t block) {
+    float inverse[most_rows];
+    const Rows rows = score(heads, head.q, own, block, inverse);
+    product(own.scores.data, own.scores.stride, 1, own.values, own.y, rounded(rows.count, row_unit),
+            own.y.stride, rows.seen, false);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      const float *from = own.y.row(i), factor = inverse[i];
+      float* to = head.y.row(rows.first + i);
+      for (int64_t j = 0; j < heads.width; ++j) to[j] = from[j] * factor;
+    }
+  }
+
+  [[gnu::always_inline]] static void backward(const Heads& heads, const Head& head,
+                                              const Scratch& own, int64_t block) {
+    float inverse[most_rows];
+    const Rows rows = score(heads, head.q, own, block, inverse);
+    const int64_t padded_rows = rounded(rows.count, row_unit);
+    copy_in({head.dy.row(rows.first), head.dy.stride}, rows.count, heads.width, own.dy,
+            heads.rows());
+    product(own.dy.data, own.dy.stride, 1, own.values_across, own.dscores, padded_rows,
+            rows.columns, heads.width, false);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      float *p = own.scores.row(i), *dp = own.dscores.row(i);
+      Vector dots{};
+      for (int64_t j = 0; j < rows.columns; j += lanes) {
+        at(p + j) *= inverse[i];
+        dots += at(p + j) * at(dp + j);
+      }
+      const float dot = sum(dots);
+      for (int64_t j = 0; j < rows.columns; j += lanes)
+        at(dp + j) = at(p + j) * (at(dp + j) - dot) * heads.scale;
+    }
+    product(own.scores.data, 1, own.scores.stride, own.dy, own.dvalues, rows.columns,
+            own.dvalues.stride, rows.count, true);
+    product(own.dscores.data, 1, own.dscores.stride, own.queries, own.dkeys, rows.columns,
+            own.dkeys.stride, rows.count, true);
+    product(own.dscores.data, own.dscores.stride, 1, own.keys, own.dqueries, padded_rows,
+            own.dqueries.stride, rows.seen, false);
+    copy_out(own.dqueries, rows.count, heads.depth, {head.dq.row(rows.first), head.dq.stride});
+  }
+
+  [[gnu::always_inline]] static void enter(const Heads& heads, const Head& head, const Scratch& own,
+                                           bool gradient) {
+    copy_across(head.k, heads.keys, heads.depth, own.keys_across);
+    if (!gradient) return copy_in(head.v, heads.keys, heads.width, own.values, heads.keys);
+    copy_across(head.v, heads.keys, heads.width, own.values_across);
+    copy_in(head.k, heads.keys, heads.depth, own.keys, heads.keys);
+    zero(own.dkeys, rounded(heads.keys, column_unit));
+    zero(own.dvalues, rounded(heads.keys, column_unit));
+  }
+
+  // Items are blocks of query rows, head after head.
+  [[gnu::always_inline]] static void run(const Heads* heads, const Tensors* all, bool gradient,
+                                         std::byte* scratch, int64_t begin, int64_t end) {
+    const Scratch own(*heads, gradient, scratch);
+    const int64_t blocks = heads->blocks();
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t index = item / blocks, block = item % blocks;
+      const Head head(*heads, *all, index / heads->heads, index % heads->heads);
+      if (item == begin || block == 0) enter(*heads, head, own, gradient);
+      if (!gradient) {
+        forward(*heads, head, own, block);
+        continue;
+      }
+      backward(*heads, head, own, block);
+      if (block + 1 < blocks) continue;
+      copy_out(own.dkeys, heads->keys, heads->depth, head.dk);
+      copy_out(own.dvalues, heads->keys, heads->width, head.dv);
+    }
+  }
+};
+
+using Runner = void (*)(const Heads*, const Tensors*, bool, std::byte*, int64_t, int64_t);
+Runner best_runner() {
+  switch (best_isa()) {
+    case Isa::avx512:
+      return run_avx512<Machine<64, 8>>;
+    case Isa::avx2:
+      return run_avx2<Machine<32, 4>>;
+    case Isa::any:
+      break;
+  }
+  return run_any<Machine<16, 4>>;
+}
+
+class Attention : public Kernel {
+ public:
+  explicit Attention(const Step& step)
+      : heads_(*step.body.front().node()),
+        gradient_(step.body.front()->is("attention_gradient")),
+        inputs_(bind_inputs(step)),
+        result_(bind_result(step)),
+        run_(best_runner()),
+        threads_(thread_count()) {
+    const size_t needed = static_cast<size_t>(threads_) * Scratch(heads_, gradient_).bytes;
+    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
+                step.workspace, needed);
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    Tensors all;
+    all.q = {inputs_[0].in(operands), inputs_[0].strides};
+    all.k = {inputs_[1].in(operands), inputs_[1].strides};
+    all.v = {inputs_[2].in(operands), inputs_[2].strides};
+    if (gradient_) {
+      all.dy = {inputs_[3].in(operands), inputs_[3].strides};
+      const Dims& strides = result_.strides;  // of [3, B, H, T, D]
+      const Dims each{strides[1], strides[2], strides[3], strides[4]};
+      all.dq = {result_.out(results), each};
+      all.dk = {result_.out(results), each, strides[0]};
+      all.dv = {result_.out(results), each, 2 * strides[0]};
+    } else {
+      all.y = {result_.out(results), result_.strides};
+    }
+    // A head's keys and values gather the gradients of all its queries: it has one thread.
+    const int64_t each = gradient_ ? heads_.blocks() : 1;
+    const int64_t items = heads_.batch * heads_.heads * heads_.blocks() / each;
+    const int64_t parts = std::min<int64_t>(threads_, items);
+    const size_t scratch = Scratch(heads_, gradient_).bytes;
+    parallel_for(parts, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part)
+        run_(&heads_, &all, gradient_,
+             static_cast<std::byte*>(workspace) + static_cast<size_t>(part) * scratch,
+             items * part / parts * each, items * (part + 1) / parts * each);
+    });
+  }
+
+ private:
+  Heads heads_;
+  bool gradient_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  Runner run_;
+  int threads_;
+};
+}  // namespace
+
+std::optional<KernelChoice> choose_attention(const Node& node,
+                                             std::span<const Placement> operands) {
+  const bool gradient = node.is("attention_gradient");
+  const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
+  const bool falling = node.attrs.number("scale") <= 0;  // the greatest product must score highest
+  if (node.type.dtype != DType::f32 || masked || falling) return std::nullopt;
+  if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
+    return std::nullopt;
+  KernelChoice choice;
+  choice.kernel = gradient ? "weft:attention_gradient" : "weft:attention";
+  // Heads side by side within a token, as the projections around attention want them.
+  choice.result_order = gradient ? Dims{1, 3, 0, 2, 4} : Dims{0, 2, 1, 3};
+  choice.operand_order.resize(operands.size());
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (operands[i].strides[3] != 1) choice.operand_order[i] = Dims{0, 2, 1, 3};
+  choice.workspace = static_cast<size_t>(thread_count()) * Scratch(Heads(node), gradient).bytes;
+  return choice;
+}
+
+std::unique_ptr<Kernel> compile_attention(const Step& step) {
+  return std::make_unique<Attention>(step);
+}
+}  // namespace weft::cpu
