@@ -172,6 +172,7 @@ class Emitter {
   llvm::Value* all_lanes() { return llvm::ConstantInt::getTrue(vector_of(b_.getInt1Ty())); }
   // Loads `lanes` vectors along the tile axis, one for each lane, and transposes them: one for each
   // copy.
+  void ask_ahead(llvm::Value* pointer, bool to_write);
   llvm::Value* load_transposed(int i, const Instruction& in);
   llvm::Value* load(int i, const Instruction& in, bool vector);
   // A result that does not span an axis is written at position 0 of it.

@@ -106,10 +106,11 @@ struct Lines {
     per_row = ceil_div((deep ? depth : width) * size, line_bytes);
     left = per_row * (deep ? width : depth);
   }
+  template <bool to_write = false>
   [[gnu::always_inline]] void ask() {
     if (left == 0) return;
     --left;
-    __builtin_prefetch(at, 0, 2);  // into the second-level cache
+    __builtin_prefetch(at, to_write, to_write ? 3 : 2);  // level 1 of the caches, else level 2
     at += line_bytes;
     if (++in_row < per_row) return;
     in_row = 0;
@@ -124,7 +125,7 @@ struct Ahead {
   [[gnu::always_inline]] void ask() {
     rows.ask();
     panel.ask();
-    tile.ask();
+    tile.ask<true>();
   }
 };
 
