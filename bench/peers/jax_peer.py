@@ -8,6 +8,7 @@ import functools
 import os
 import time
 
+import start
 from workloads import WORKLOADS, measure, print_line
 
 before_import = time.perf_counter()
@@ -20,17 +21,26 @@ import_seconds = time.perf_counter() - before_import
 
 
 class Init:
-    """Random weights with one generator, so that a run can be repeated."""
+    """Weights by weft's names: of a safetensors file, or random where there is none."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, path=None):
+        begin = time.perf_counter()
         self.random = np.random.default_rng(seed)
+        self.file = start.read_weights(path) if path else None
+        self.untimed = time.perf_counter() - begin if path else 0.0
 
-    def normal(self, *shape, std=0.02):
-        return jnp.asarray(self.random.standard_normal(shape, dtype=np.float32) * std)
+    def weight(self, name, *shape, std=0.02):
+        """In PyTorch's order of axes."""
+        if self.file:
+            return self.file[name + ".weight"]
+        return self.random.standard_normal(shape, dtype=np.float32) * std
 
-    def linear(self, inputs, outputs, bias=True, std=0.02):
-        weight = {"weight": self.normal(inputs, outputs, std=std)}
-        return weight | ({"bias": jnp.zeros(outputs)} if bias else {})
+    def bias(self, name, size):
+        return jnp.asarray(self.file[name + ".bias"]) if self.file else jnp.zeros(size)
+
+    def linear(self, name, inputs, outputs, bias=True, std=0.02):
+        weight = {"weight": jnp.asarray(self.weight(name, outputs, inputs, std=std).T)}
+        return weight | ({"bias": self.bias(name, outputs)} if bias else {})
 
 
 def linear(x, p, dtype):
@@ -52,14 +62,15 @@ def gpt_parameters(init, layers, width, vocabulary, context, bias):
     def norm():
         return {"scale": jnp.ones(width)} | ({"bias": jnp.zeros(width)} if bias else {})
 
-    def block():
-        return {"ln1": norm(), "qkv": init.linear(width, 3 * width, bias),
-                "proj": init.linear(width, width, bias), "ln2": norm(),
-                "fc": init.linear(width, 4 * width, bias),
-                "out": init.linear(4 * width, width, bias)}
+    def block(name):
+        return {"ln1": norm(), "qkv": init.linear(name + "attn.c_attn", width, 3 * width, bias),
+                "proj": init.linear(name + "attn.c_proj", width, width, bias), "ln2": norm(),
+                "fc": init.linear(name + "c_fc", width, 4 * width, bias),
+                "out": init.linear(name + "c_proj", 4 * width, width, bias)}
 
-    return {"wte": init.normal(vocabulary, width), "wpe": init.normal(context, width),
-            "ln": norm(), "h": [block() for _ in range(layers)]}
+    return {"wte": jnp.asarray(init.weight("wte", vocabulary, width)),
+            "wpe": jnp.asarray(init.weight("wpe", context, width)),
+            "ln": norm(), "h": [block(f"h.{i}.") for i in range(layers)]}
 
 
 def gpt_loss(p, ids, targets, dtype, heads, exact_gelu):
@@ -78,10 +89,9 @@ def gpt_loss(p, ids, targets, dtype, heads, exact_gelu):
 def gpt_task(layers, heads, width, vocabulary, context, bias, exact_gelu):
     def make(init, args):
         parameters = gpt_parameters(init, layers, width, vocabulary, context, bias)
-        shape = (args.batch, args.length)
-        ids, targets = (jnp.asarray(init.random.integers(0, vocabulary, shape)) for _ in range(2))
+        batch = map(jnp.asarray, start.tokens(args.batch, args.length, vocabulary))
         loss = functools.partial(gpt_loss, heads=heads, exact_gelu=exact_gelu)
-        return parameters, loss, (ids, targets), optax.adamw(1e-4, weight_decay=0.1)
+        return parameters, loss, tuple(batch), optax.adamw(1e-4, weight_decay=0.1)
     return make
 
 
@@ -89,26 +99,23 @@ def sgd():
     return optax.chain(optax.add_decayed_weights(1e-4), optax.sgd(0.1, momentum=0.9))
 
 
-def image_batch(init, args, *shape):
-    images = init.normal(args.batch, *shape, std=1.0)
-    return images, jnp.asarray(init.random.integers(0, 10, args.batch))
-
-
 def mlp_task(init, args):
-    parameters = {"fc1": init.linear(784, 256, std=0.03), "fc2": init.linear(256, 10, std=0.06)}
+    parameters = {"fc1": init.linear("fc1", 784, 256, std=0.03),
+                  "fc2": init.linear("fc2", 256, 10, std=0.06)}
 
     def loss(p, images, labels, dtype):
         y = linear(jax.nn.relu(linear(images, p["fc1"], dtype)), p["fc2"], dtype)
         return cross_entropy(y.astype(jnp.float32), labels)
 
-    return parameters, loss, image_batch(init, args, 784), sgd()
+    return parameters, loss, tuple(map(jnp.asarray, start.images(args.batch, [784], 10))), sgd()
 
 
 def mnist_conv_task(init, args):
     """Channels-last, which XLA's CPU convolutions want."""
-    def conv_parameters(inputs, outputs):
-        return {"weight": init.normal(3, 3, inputs, outputs, std=(9 * inputs)**-0.5),
-                "bias": jnp.zeros(outputs)}
+    def conv_parameters(name, inputs, outputs):
+        weight = init.weight(name, outputs, inputs, 3, 3, std=(9 * inputs)**-0.5)
+        return {"weight": jnp.asarray(weight.transpose(2, 3, 1, 0)),
+                "bias": init.bias(name, outputs)}
 
     def conv_relu_pool(x, p, dtype):
         y = jax.lax.conv_general_dilated(x.astype(dtype), p["weight"].astype(dtype), (1, 1),
@@ -118,12 +125,16 @@ def mnist_conv_task(init, args):
 
     def loss(p, images, labels, dtype):
         x = conv_relu_pool(conv_relu_pool(images, p["conv1"], dtype), p["conv2"], dtype)
-        x = jax.nn.relu(linear(x.reshape(x.shape[0], -1), p["fc1"], dtype))
+        x = x.transpose(0, 3, 1, 2).reshape(x.shape[0], -1)  # fc1 reads PyTorch's order
+        x = jax.nn.relu(linear(x, p["fc1"], dtype))
         return cross_entropy(linear(x, p["fc2"], dtype).astype(jnp.float32), labels)
 
-    parameters = {"conv1": conv_parameters(1, 32), "conv2": conv_parameters(32, 64),
-                  "fc1": init.linear(3136, 128), "fc2": init.linear(128, 10, std=0.09)}
-    return parameters, loss, image_batch(init, args, 28, 28, 1), sgd()
+    parameters = {"conv1": conv_parameters("conv1", 1, 32),
+                  "conv2": conv_parameters("conv2", 32, 64),
+                  "fc1": init.linear("fc1", 3136, 128),
+                  "fc2": init.linear("fc2", 128, 10, std=0.09)}
+    images, labels = start.images(args.batch, [1, 28, 28], 10)
+    return parameters, loss, (jnp.asarray(images.transpose(0, 2, 3, 1)), jnp.asarray(labels)), sgd()
 
 
 TASKS = {
@@ -134,9 +145,9 @@ TASKS = {
 }
 
 
-def train_step(task, args):
+def train_step(task, init, args):
     """A jitted step whose state is donated; items are tokens or images."""
-    parameters, loss_of, batch, optimizer = task(Init(args.seed), args)
+    parameters, loss_of, batch, optimizer = task(init, args)
     dtype = jnp.bfloat16 if args.precision == "bf16" else jnp.float32
     state = [parameters, optimizer.init(parameters)]
 
@@ -164,13 +175,15 @@ def main():
     parser.add_argument("--steps", type=int)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1337)
+    parser.add_argument("--weights", help="initial weights, of weft bench --write-weights")
     args = parser.parse_args()
     # XLA has no switch for its threads; it starts as many as it may use cores.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
     defaults = WORKLOADS[args.workload]
     args.batch, args.length = args.batch or defaults.batch, args.length or defaults.length
-    step, items = train_step(TASKS[args.workload], args)
-    numbers = measure(step, items, args.steps or 7)
+    init = Init(args.seed, args.weights)
+    step, items = train_step(TASKS[args.workload], init, args)
+    numbers = measure(step, items, args.steps or 7, init.untimed)
     print_line({"workload": args.workload, "system": f"JAX {jax.__version__}", "mode": "jax",
                 "precision": args.precision, "threads": args.threads, "batch": args.batch,
                 "length": args.length} | numbers | {"import_s": round(import_seconds, 3)})

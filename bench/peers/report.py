@@ -1,7 +1,7 @@
 """Prints what run.py saw: a text table, and a Markdown one for the notebook of benchmarks."""
 
 HEAD = ["case", "side", "median", "spread", "items/s", "first step s", "warm", "peak GB", "loss",
-        "ratio"]
+        "off weft's", "ratio"]
 
 
 def number(value, digits=3):
@@ -25,7 +25,7 @@ def row(result, side):
     return [result["case"], name, f"{number(s['time'])} {result['unit']}",
             f"{number(s['least'])}-{number(s['most'])}", number(s.get("items_per_s"), 4),
             number(s.get("first_step_cold_s")), number(s.get("first_step_s")),
-            number(s.get("peak_rss_gb")), number(s.get("loss"), 4), ratio]
+            number(s.get("peak_rss_gb")), number(s.get("loss"), 6), number(s.get("loss_off"), 2), ratio]
 
 
 def rows_of(results):
@@ -50,9 +50,10 @@ def headline(result):
                      f"{number(side['most'])})" if "time" in side else "-")
     ratio = f"**{theirs['ratio']:.2f}** ({theirs['ratio_least']:.2f}-{theirs['ratio_most']:.2f})" \
         if "ratio" in theirs else "-"
+    off = number(theirs.get("loss_off"), 2)
     memory = " / ".join(number(side.get("peak_rss_gb")) for side in (ours, theirs))
     first = " / ".join(number(side.get("first_step_cold_s")) for side in (ours, theirs))
-    return [*cells, best or "-", ratio, memory, first]
+    return [*cells, best or "-", ratio, off, memory, first]
 
 
 def lines(head, rows):
@@ -67,8 +68,9 @@ def markdown(document):
     text = [f"{document['date']}, {document['machine']['processor']}, "
             f"{document['machine']['cores']} cores, {document['threads']} threads; {versions}; "
             f"`{document['command']}`", "",
-            "Median of visits (least-most); ratio: peer's time over weft's in the same turn.", ""]
-    text += lines(["case", "weft", "best peer", "its setting", "ratio", "peak GB weft / peer",
+            "Median of visits (least-most); ratio: peer's time over weft's in the same turn; loss "
+            "off: relative difference of the last step's losses, from equal weights and batch.", ""]
+    text += lines(["case", "weft", "best peer", "its setting", "ratio", "loss off", "peak GB weft / peer",
                    "first step s weft / peer"], map(headline, document["results"]))
     text += ["", "Every side (* best peer):", ""]
     text += lines(HEAD, rows_of(document["results"]))

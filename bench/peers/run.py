@@ -109,14 +109,23 @@ class Runner:
         command = [self.args.weft, "bench", case.workload, "--json", *self.sizes(case)]
         return self.call(command + (["--precision", "bf16"] if case.precision == "bf16" else []))
 
+    def weights(self, case):
+        """Flags that give a peer the weights from which weft starts; none where it has no such."""
+        if not self.args.weft or not WORKLOADS[case.workload].weights:
+            return []
+        path = os.path.join(self.scratch.name, "weights.safetensors")  # of the last case
+        done = self.call([self.args.weft, "bench", case.workload, "--json", "--steps", 1,
+                          *self.sizes(case, steps=False), "--write-weights", path])
+        return [] if "error" in done else ["--weights", path]
+
     def peer(self, case, command, cache, keep_pages):
         script, *flags = command
         return self.call([self.args.python, HERE / script, case.workload, *flags, "--precision",
                           case.precision, *self.sizes(case)], cache, keep_pages)
 
-    def sizes(self, case):
-        steps = max(7, self.args.steps or case.steps)
-        flags = ["--steps", steps, "--threads", self.args.threads]
+    def sizes(self, case, steps=True):
+        flags = ["--threads", self.args.threads]
+        flags += ["--steps", max(7, self.args.steps or case.steps)] if steps else []
         flags += ["--batch", case.batch] if case.batch else []
         return flags + (["--length", case.length] if case.length else [])
 
@@ -182,6 +191,10 @@ def compare(name, unit, seen):
     sides = {side: summary(visits) for side, visits in seen.items() if visits}
     peers = {k: v for k, v in sides.items() if k != "weft" and "error" not in v}
     best = min(peers, key=lambda k: peers[k]["time"]) if peers else None
+    loss = sides.get("weft", {}).get("loss")
+    for peer in peers.values():
+        if loss and peer.get("loss"):
+            peer["loss_off"] = abs(peer["loss"] - loss) / abs(loss)
     return {"case": name, "unit": unit, "best_peer": best, "sides": sides, "visits": seen}
 
 
@@ -192,7 +205,9 @@ def with_time(numbers, key, scale=1.0):
 
 
 def run_case(runner, name, case, installed, args):
-    settings = peer_settings(case, installed, args.peers)
+    weights = runner.weights(case)
+    settings = {name: [*command, *weights]
+                for name, command in peer_settings(case, installed, args.peers).items()}
     seen = visit_in_turn(
         (lambda: with_time(runner.weft(case), "median_ms")) if args.weft else None,
         lambda setting: with_time(runner.peer(case, settings[setting], name,

@@ -2,13 +2,16 @@
 """One workload in PyTorch; prints one JSON line with the keys of `weft bench --json`.
 
     python torch_peer.py gpt2 --batch 4 --length 64 --mode compile --precision bf16
+    python torch_peer.py mlp --weights FILE   (of weft bench mlp --write-weights FILE)
     python torch_peer.py train-characters --text tinyshakespeare.txt
 """
 import argparse
+import collections
 import math
 import pathlib
 import time
 
+import start
 from workloads import WORKLOADS, measure, print_line, seconds_since_start
 
 before_import = time.perf_counter()
@@ -19,33 +22,34 @@ import torch.nn.functional as F
 import_seconds = time.perf_counter() - before_import
 
 
+# The names of weft's parameters where weft has the model, so that its weights load by name.
 class Attention(nn.Module):
     def __init__(self, width, heads, causal, bias):
         super().__init__()
         self.heads, self.causal = heads, causal
-        self.qkv = nn.Linear(width, 3 * width, bias=bias)
-        self.proj = nn.Linear(width, width, bias=bias)
+        self.c_attn = nn.Linear(width, 3 * width, bias=bias)
+        self.c_proj = nn.Linear(width, width, bias=bias)
 
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2)
-                   for part in self.qkv(x).split(width, 2))
+                   for part in self.c_attn(x).split(width, 2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.proj(y.transpose(1, 2).reshape(batch, length, width))
+        return self.c_proj(y.transpose(1, 2).reshape(batch, length, width))
 
 
 class PreNormBlock(nn.Module):
     def __init__(self, width, heads, bias, gelu):
         super().__init__()
-        self.ln1, self.attn = nn.LayerNorm(width, bias=bias), Attention(width, heads, True, bias)
-        self.ln2 = nn.LayerNorm(width, bias=bias)
-        self.fc = nn.Linear(width, 4 * width, bias=bias)
-        self.out = nn.Linear(4 * width, width, bias=bias)
+        self.ln_1, self.attn = nn.LayerNorm(width, bias=bias), Attention(width, heads, True, bias)
+        self.ln_2 = nn.LayerNorm(width, bias=bias)
+        self.c_fc = nn.Linear(width, 4 * width, bias=bias)
+        self.c_proj = nn.Linear(4 * width, width, bias=bias)
         self.gelu = gelu
 
     def forward(self, x):
-        x = x + self.attn(self.ln1(x))
-        return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate=self.gelu))
+        x = x + self.attn(self.ln_1(x))
+        return x + self.c_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate=self.gelu))
 
 
 class PostNormBlock(nn.Module):
@@ -67,15 +71,15 @@ class Gpt(nn.Module):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.h = nn.Sequential(*[PreNormBlock(width, heads, bias, gelu) for _ in range(layers)])
-        self.ln = nn.LayerNorm(width, bias=bias)
+        self.ln_f = nn.LayerNorm(width, bias=bias)
         for name, p in self.named_parameters():
             if p.dim() > 1:
-                residual = name.endswith(("proj.weight", "out.weight"))
+                residual = name.endswith("c_proj.weight")
                 nn.init.normal_(p, std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
 
     def forward(self, ids):
         x = self.h(self.wte(ids) + self.wpe.weight[:ids.shape[1]])
-        return F.linear(self.ln(x), self.wte.weight).flatten(0, 1)
+        return F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1)
 
 
 def gpt2():
@@ -136,14 +140,21 @@ class Basic(nn.Module):
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
-        self.a, self.b = conv_bn(inputs, outputs, 3, stride, 1), conv_bn(outputs, outputs, 3, 1, 1)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
         self.stride, self.extra = stride, outputs - inputs
 
     def forward(self, x):
         shortcut = x
         if self.stride == 2:
             shortcut = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, self.extra))
-        return F.relu(self.b(F.relu(self.a(x))) + shortcut)
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + shortcut)
+
+
+def named(**layers):
+    return nn.Sequential(collections.OrderedDict(layers))
 
 
 def resnet50():
@@ -156,12 +167,14 @@ def resnet50():
 
 
 def resnet20():
-    layers, inputs = [conv_bn(3, 16, 3, 1, 1), nn.ReLU()], 16
-    for width, stride in ((16, 1), (32, 2), (64, 2)):
-        for k in range(3):
-            layers.append(Basic(inputs, width, stride if k == 0 else 1))
-            inputs = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    def stage(inputs, width, stride):
+        return nn.Sequential(Basic(inputs, width, stride), Basic(width, width, 1),
+                             Basic(width, width, 1))
+
+    return named(conv1=nn.Conv2d(3, 16, 3, 1, 1, bias=False), bn1=nn.BatchNorm2d(16),
+                 relu=nn.ReLU(), layer1=stage(16, 16, 1), layer2=stage(16, 32, 2),
+                 layer3=stage(32, 64, 2), pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(),
+                 fc=nn.Linear(64, 10))
 
 
 def alexnet():
@@ -176,17 +189,30 @@ def alexnet():
 
 
 def mnist_conv():
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Linear(128, 10))
+    return named(conv1=nn.Conv2d(1, 32, 3, padding=1), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2),
+                 conv2=nn.Conv2d(32, 64, 3, padding=1), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2),
+                 flatten=nn.Flatten(), fc1=nn.Linear(3136, 128), relu3=nn.ReLU(),
+                 fc2=nn.Linear(128, 10))
 
 
 def mlp():
-    return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    return named(fc1=nn.Linear(784, 256), relu=nn.ReLU(), fc2=nn.Linear(256, 10))
+
+
+def load_weights(model, path):
+    """Of a safetensors file; seconds that it took."""
+    begin = time.perf_counter()
+    weights = {k: torch.from_numpy(v) for k, v in start.read_weights(path).items()}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    if missing or unexpected:
+        raise SystemExit(f"torch_peer.py: {path} lacks {missing}, has {unexpected} too")
+    return time.perf_counter() - begin
 
 
 def train_step(model, inputs, targets, optimizer, args):
+    if args.weights:
+        args.untimed = load_weights(model, args.weights)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
         inputs = inputs.to(memory_format=torch.channels_last)
@@ -205,15 +231,14 @@ def train_step(model, inputs, targets, optimizer, args):
 
 def token_task(model, vocabulary, args):
     """AdamW on all parameters; items are tokens."""
-    shape = (args.batch, args.length)
-    ids, targets = (torch.randint(0, vocabulary, shape) for _ in range(2))
+    ids, targets = map(torch.from_numpy, start.tokens(args.batch, args.length, vocabulary))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, weight_decay=0.1, fused=True)
-    return train_step(model, ids, targets.flatten(), optimizer, args), math.prod(shape)
+    return train_step(model, ids, targets.flatten(), optimizer, args), ids.numel()
 
 
 def image_task(model, shape, classes, args):
     """SGD with momentum; items are images."""
-    images, labels = torch.randn(args.batch, *shape), torch.randint(0, classes, (args.batch,))
+    images, labels = map(torch.from_numpy, start.images(args.batch, shape, classes))
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4,
                                 fused=True)
     return train_step(model, images, labels, optimizer, args), args.batch
@@ -307,7 +332,7 @@ def train_characters(args, context=64, batch=12):
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, 1e-3, (0.9, 0.99), fused=True)
-    start = time.perf_counter()
+    began = time.perf_counter()
     for step in range(total):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, total)
@@ -321,7 +346,7 @@ def train_characters(args, context=64, batch=12):
         optimizer.zero_grad(set_to_none=True)
         if step == 0:
             first_seconds = seconds_since_start()
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     return {"steps": total, "seconds": round(seconds, 2), "first_step_done_s":
             round(first_seconds, 3), "loss": round(validation_loss(model, valid), 4)}
 
@@ -338,8 +363,10 @@ def main():
     parser.add_argument("--steps", type=int)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1337)
+    parser.add_argument("--weights", help="initial weights, of weft bench --write-weights")
     parser.add_argument("--text", help="text file of train-characters")
     args = parser.parse_args()
+    args.untimed = 0.0  # seconds to leave out: what a run of its own would not do
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     line = {"workload": args.workload, "system": f"PyTorch {torch.__version__}",
@@ -352,7 +379,7 @@ def main():
     defaults = WORKLOADS[args.workload]
     args.batch, args.length = args.batch or defaults.batch, args.length or defaults.length
     step, items = TASKS[args.workload](args)
-    numbers = measure(step, items, args.steps or 7)
+    numbers = measure(step, items, args.steps or 7, args.untimed)
     print_line(line | {"batch": args.batch, "length": args.length} | numbers
                | {"import_s": round(import_seconds, 3)})
 

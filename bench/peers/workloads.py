@@ -13,18 +13,19 @@ class Workload:
     convolutions: bool = False  # channels-last is worth a try
     jax: bool = False  # jax_peer.py has it
     half: bool = True  # bf16 makes sense
+    weights: bool = False  # weft has the model: peers start from its weights
 
 
 WORKLOADS = {
-    "gpt2": Workload(4, 64, jax=True),
-    "gpt-char": Workload(12, 64, jax=True),
+    "gpt2": Workload(4, 64, jax=True, weights=True),
+    "gpt-char": Workload(12, 64, jax=True, weights=True),
     "bert": Workload(8, 128),
     "lstm": Workload(64, 35),
     "resnet50": Workload(16, convolutions=True),
-    "resnet20": Workload(128, convolutions=True),
+    "resnet20": Workload(128, convolutions=True, weights=True),
     "alexnet": Workload(64, convolutions=True),
-    "mnist-conv": Workload(128, convolutions=True, jax=True),
-    "mlp": Workload(128, jax=True),
+    "mnist-conv": Workload(128, convolutions=True, jax=True, weights=True),
+    "mlp": Workload(128, jax=True, weights=True),
     "adamw": Workload(0, half=False),
     # rows x columns of one activation, forward and backward
     "softmax": Workload(16384, 4096, half=False),
@@ -74,10 +75,13 @@ def seconds_since_start():
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 
-def measure(step, items, steps, warmup=2):
-    """Calls `step` (which returns its loss and is done when it returns); numbers of the line."""
+def measure(step, items, steps, untimed=0.0, warmup=2):
+    """Calls `step` (which returns its loss and is done when it returns); numbers of the line.
+
+    `untimed`: seconds before the first step that do not count (weights that came from a file).
+    """
     loss = step()
-    first_seconds = seconds_since_start()
+    first_seconds = seconds_since_start() - untimed
     for _ in range(warmup):
         step()
     times = []
@@ -89,7 +93,7 @@ def measure(step, items, steps, warmup=2):
     median = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
     return {"median_ms": round(median * 1e3, 4), "best_ms": round(times[0] * 1e3, 4),
             "items_per_s": round(items / median, 1), "steps": steps,
-            "first_step_done_s": round(first_seconds, 3), "loss": round(float(loss), 5)}
+            "first_step_done_s": round(first_seconds, 3), "loss": float(loss)}
 
 
 def print_line(numbers):

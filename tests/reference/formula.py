@@ -1,8 +1,7 @@
-"""The one formula that makes weights and data here and in weft's tests (see README.md)."""
+"""The one formula of weights and data: here, in weft's tests, in bench/peers (see README.md)."""
 import math
 
 import numpy as np
-import torch
 
 MASK = (1 << 64) - 1
 
@@ -25,18 +24,18 @@ def bits(stream, count):
 
 
 def uniform(stream, shape, scale=1.0, shift=0.0):
-    """float64 tensor in [-scale, scale) + shift, row-major."""
+    """float64 array in [-scale, scale) + shift, row-major."""
     unit = (bits(stream, math.prod(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     values = (2 * unit - 1) * scale
     if shift:
         values = values + shift
-    return torch.from_numpy(values).reshape(shape)
+    return values.reshape(shape)
 
 
 def integers(stream, shape, count):
-    """int64 tensor in 0 .. count-1, row-major."""
+    """int64 array in 0 .. count-1, row-major."""
     values = bits(stream, math.prod(shape)) % np.uint64(count)
-    return torch.from_numpy(values.astype(np.int64)).reshape(shape)
+    return values.astype(np.int64).reshape(shape)
 
 
 def check():

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 import formula
-from formula import integers, uniform
+from models import integers, uniform
 
 
 class Table:

@@ -5,9 +5,17 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from formula import integers, uniform
+import formula
 
 BATCHES = 8  # step s uses batch s % BATCHES
+
+
+def uniform(stream, shape, scale=1.0, shift=0.0):
+    return torch.from_numpy(formula.uniform(stream, shape, scale, shift))
+
+
+def integers(stream, shape, count):
+    return torch.from_numpy(formula.integers(stream, shape, count))
 
 
 class Mlp(nn.Module):

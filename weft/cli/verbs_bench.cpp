@@ -17,7 +17,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/cli/workloads.h"
-#include "weft/nn/module.h"
+#include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/report.h"
 
@@ -30,7 +30,7 @@ constexpr int warm_up_steps = 3;
 constexpr size_t shown_kernels = 12;
 
 struct BenchArguments {
-  std::string workload;
+  std::string workload, weights;
   int64_t batch = 0, length = 0;
   int steps = 20, threads = 0;
   std::string precision = "f32";
@@ -195,12 +195,20 @@ WorkloadSize size_of(const WorkloadKind& kind, const BenchArguments& arguments) 
           arguments.length > 0 ? arguments.length : kind.size.length};
 }
 
+void write_weights(const Workload& workload, const WorkloadKind& kind, const std::string& path) {
+  if (workload.model() == nullptr)
+    throw Error(ErrorKind::usage, "the workload {} has no model whose weights to write.",
+                kind.name);
+  io::save(*workload.model(), path);
+}
+
 int bench(const BenchArguments& arguments) {
   const WorkloadKind& kind = find_kind(arguments.workload);
   WorkloadSize size = size_of(kind, arguments);
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.as_json) machine_peaks();  // before there are threads
   std::unique_ptr<Workload> workload = kind.make(size);
+  if (!arguments.weights.empty()) write_weights(*workload, kind, arguments.weights);
   Measurement m = measure(*workload, arguments.steps);
   if (!arguments.as_json) {
     print_table(kind, *workload, arguments, m);
@@ -221,7 +229,7 @@ int bench(const BenchArguments& arguments) {
             {"items_per_s", rounded(workload->items() / m.median, 10)},
             {"first_step_done_s", rounded(m.first_step_done, 1e3)},
             {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e3)},
-            {"loss", rounded(m.loss, 1e5)}}
+            {"loss", m.loss}}
            .dump());
   return 0;
 }
@@ -249,6 +257,8 @@ void add_bench_verb(Program& program) {
   verb.add_option("--threads", arguments->threads, "of the team (WEFT_THREADS)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  verb.add_option("--write-weights", arguments->weights, "write the initial weights (safetensors)")
+      ->type_name("FILE");
   verb.add_option("--precision", arguments->precision, "f32")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"f32"}));

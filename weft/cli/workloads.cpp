@@ -10,19 +10,30 @@
 
 namespace weft::cli {
 namespace {
-constexpr int seed = 1337;
+constexpr unsigned seed = 1337;
 
-Tensor random_numbers(const Shape& shape) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
+// The formula of tests/reference/README.md: the peers of bench/peers draw the same batches.
+uint64_t splitmix64(uint64_t x) {
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+constexpr uint64_t inputs_stream = 1000, labels_stream = 2000;
+
+// In [-1, 1).
+Tensor formula_numbers(uint64_t stream, const Shape& shape) {
   std::vector<float> elements(static_cast<size_t>(element_count(shape)));
-  for (float& element : elements) element = normal(generator);
+  uint64_t index = splitmix64(stream);
+  for (float& element : elements)
+    element = static_cast<float>(static_cast<double>(splitmix64(index++) >> 11) * 0x1p-52 - 1);
   return tensor(elements, shape);
 }
-Tensor random_ids(const Shape& shape, int64_t count) {
-  std::mt19937 generator(seed);
+Tensor formula_ids(uint64_t stream, const Shape& shape, int64_t count) {
   std::vector<int64_t> ids(static_cast<size_t>(element_count(shape)));
-  for (int64_t& id : ids) id = static_cast<int64_t>(generator() % static_cast<uint64_t>(count));
+  uint64_t index = splitmix64(stream);
+  for (int64_t& id : ids)
+    id = static_cast<int64_t>(splitmix64(index++) % static_cast<uint64_t>(count));
   return tensor(ids, shape);
 }
 
@@ -44,8 +55,9 @@ class Training : public Workload {
     optimizer_ = tokens ? adamw(model_->parameters()) : sgd(model_->parameters());
     Type type = task.batch(batch);
     Shape labels = tokens ? type.shape : Shape{batch};
-    inputs_ = {tokens ? random_ids(type.shape, task.classes) : random_numbers(type.shape),
-               random_ids(labels, task.classes)};
+    inputs_ = {tokens ? formula_ids(inputs_stream, type.shape, task.classes)
+                      : formula_numbers(inputs_stream, type.shape),
+               formula_ids(labels_stream, labels, task.classes)};
     items_ = static_cast<double>(element_count(labels));
     compiled_ = std::make_unique<CompiledStep>(
         [this](std::span<const Tensor> in) -> std::vector<Tensor> {
@@ -55,6 +67,8 @@ class Training : public Workload {
         },
         CompileOptions{});
   }
+
+  const Model* model() const override { return model_.get(); }
 
  private:
   std::unique_ptr<Model> model_;
@@ -174,7 +188,7 @@ std::unique_ptr<Workload> make_gelu(const WorkloadSize& size) {
   return std::make_unique<Rows>(size, 5, [](const Tensor& x, Weights) { return gelu(x); });
 }
 std::unique_ptr<Workload> make_cross_entropy(const WorkloadSize& size) {
-  Tensor labels = random_ids({size.batch}, size.length);
+  Tensor labels = formula_ids(labels_stream, {size.batch}, size.length);
   return std::make_unique<Rows>(
       size, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/models/model.h"
 #include "weft/optim/optimizer.h"
 #include "weft/tensor/compile.h"
 
@@ -18,13 +19,15 @@ struct WorkloadSize {
   int64_t batch = 0, length = 0;  // rows; tokens or columns of a row
 };
 
-// A step on one random batch, which is used again and again.
+// A step on one batch, which is used again and again: numbers and labels by the formula of
+// tests/reference/README.md, streams 1000 and 2000.
 class Workload {
  public:
   virtual ~Workload() = default;
   double step();  // one step; its loss, 0 where there is none
   Executable& executable();
   double items() const { return items_; }
+  virtual const Model* model() const { return nullptr; }  // null: it trains none
 
  protected:
   std::vector<Tensor> inputs_;
