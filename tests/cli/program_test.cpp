@@ -35,6 +35,7 @@ const std::vector<std::vector<std::string>> verbs = {{"plan"},
                                                      {"config", "schema"},
                                                      {"config", "reference"},
                                                      {"bench"},
+                                                     {"completion"},
                                                      {"devices"},
                                                      {"doctor"}};
 

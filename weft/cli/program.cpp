@@ -74,7 +74,9 @@ void parse(CLI::App& app, const CLI::App& verb, std::vector<std::string> argumen
     throw Error(ErrorKind::usage, "{}: {}. Hint: {} --help.", verb_path(verb), text,
                 verb_path(verb));
   }
-  if (auto extras = verb.remaining(); !extras.empty()) refuse_extras(verb, extras.front());
+  auto extras = verb.remaining();
+  std::erase(extras, "--");  // CLI11 keeps it, though what follows it was understood
+  if (!extras.empty()) refuse_extras(verb, extras.front());
 }
 
 std::string version_text() {
@@ -104,6 +106,7 @@ int run(char** argv, std::vector<std::string> arguments) {
   add_recipe_verbs(program);
   add_bench_verb(program);
   add_machine_verbs(program);
+  add_completion_verb(program);
 
   CLI::App* verb = find_verb(app, arguments);
   bool wants_help = arguments.empty();
@@ -144,6 +147,7 @@ CLI::App& add_verb(Program& program, CLI::App& parent, const Verb& verb) {
   added->formatter(make_help_formatter(verb.recipe_keys));
   added->footer(verb.examples);
   added->allow_extras();
+  if (verb.recipe_keys) program.key_verbs.insert(added);
   if (verb.run)
     added->callback([&program, run = verb.run, recipe_keys = verb.recipe_keys] {
       program.chosen = run;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "weft/cli/recipe_flags.h"
@@ -15,9 +16,10 @@ namespace weft::cli {
 
 struct Program {
   CLI::App& app;
-  RecipeFlags flags;                 // "--section.key value" of the command line
-  std::function<int()> chosen = {};  // the verb to run; returns the exit code
-  bool recipe_keys = false;          // whether it takes such flags
+  RecipeFlags flags;                         // "--section.key value" of the command line
+  std::function<int()> chosen = {};          // the verb to run; returns the exit code
+  bool recipe_keys = false;                  // whether it takes such flags
+  std::set<const CLI::App*> key_verbs = {};  // all that do
 };
 
 struct Verb {
@@ -27,10 +29,11 @@ struct Verb {
 };
 CLI::App& add_verb(Program& program, CLI::App& parent, const Verb& verb);
 
-void add_run_verbs(Program& program);      // plan, train, eval, generate   (verbs_run.cpp)
-void add_record_verbs(Program& program);   // runs, ckpt                    (verbs_record.cpp)
-void add_bench_verb(Program& program);     // bench                         (verbs_bench.cpp)
-void add_machine_verbs(Program& program);  // devices, doctor               (verbs_machine.cpp)
-void add_recipe_verbs(Program& program);   // init, list, config            (verbs_recipe.cpp)
+void add_run_verbs(Program& program);        // plan, train, eval, generate   (verbs_run.cpp)
+void add_record_verbs(Program& program);     // runs, ckpt                    (verbs_record.cpp)
+void add_bench_verb(Program& program);       // bench                         (verbs_bench.cpp)
+void add_machine_verbs(Program& program);    // devices, doctor               (verbs_machine.cpp)
+void add_completion_verb(Program& program);  // completion                  (verbs_completion.cpp)
+void add_recipe_verbs(Program& program);     // init, list, config            (verbs_recipe.cpp)
 
 }  // namespace weft::cli

@@ -1,0 +1,193 @@
+// completion: scripts for shells, which ask this program what may come next.
+#include <algorithm>
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+
+#include "weft/cli/starters.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/verbs.h"
+#include "weft/cli/workloads.h"
+#include "weft/train/recipe.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+using Words = std::vector<std::string>;
+
+// Each hands over all words of the line up to the cursor. No answer: the shell completes files.
+// zsh's runs as the function itself where it is autoloaded from fpath.
+constexpr std::string_view bash_script = R"(_weft() {
+  local IFS=$'\n' line=("${COMP_WORDS[@]:0:COMP_CWORD+1}")
+  COMPREPLY=($("${line[0]}" completion words -- "${line[@]}" 2>/dev/null))
+}
+complete -o default -F _weft weft
+)";
+constexpr std::string_view zsh_script = R"(#compdef weft
+_weft() {
+  local -a found
+  found=("${(@f)$("${words[1]}" completion words -- "${(@)words[1,CURRENT]}" 2>/dev/null)}")
+  if [[ -n "$found" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+if [[ $funcstack[1] == _weft ]]; then _weft; else compdef _weft weft; fi
+)";
+constexpr std::string_view fish_script = R"(function __weft_complete
+  set -l line (commandline -opc) (commandline -ct)
+  set -l found ($line[1] completion words -- $line 2>/dev/null)
+  if count $found >/dev/null
+    string join \n -- $found
+  else
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c weft -f -a '(__weft_complete)'
+)";
+
+Words split(std::string_view list) {
+  Words words;
+  for (size_t begin = 0; begin < list.size();) {
+    size_t end = std::min(list.find(',', begin), list.size());
+    words.emplace_back(list.substr(begin, end - begin));
+    begin = list.find_first_not_of(", ", end);
+  }
+  return words;
+}
+
+Words runs_here() {
+  Words names;
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator("runs", absent))
+    names.push_back(entry.path().filename().string());
+  return names;
+}
+
+// Values of an argument without a flag, by the name that the help gives it.
+Words argument_values(const std::string& name) {
+  Words values;
+  if (name == "RUN" || name == "CHECKPOINT") values = runs_here();
+  if (name == "RECIPE")
+    for (const std::string& path : known_recipes()) values.push_back(fs::path(path).stem());
+  if (name == "WORKLOAD")
+    for (const WorkloadKind& kind : workload_kinds()) values.emplace_back(kind.name);
+  if (name == "KIND")
+    for (const Starter& starter : starters()) values.emplace_back(starter.kind);
+  if (name == "SHELL") values = {"bash", "zsh", "fish"};
+  return values;
+}
+
+std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+const CLI::App* verb_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* verb : verbs_of(app))
+    if (verb->check_name(name)) return verb;
+  return nullptr;
+}
+
+Words names_of(const std::vector<const CLI::App*>& verbs) {
+  Words names;
+  for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+  return names;
+}
+
+Words flags_of(const Program& program, const CLI::App& verb) {
+  Words flags;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  if (program.key_verbs.contains(&verb))
+    for (const train::RecipeKey& key : train::recipe_keys())
+      flags.push_back("--" + std::string(key.path));
+  return flags;
+}
+
+std::string_view key_of(std::string_view flag) {
+  for (const ShortFlag& shortcut : short_flags())
+    if (shortcut.flag == flag) return shortcut.path;
+  return flag.substr(std::min<size_t>(2, flag.size()));
+}
+
+struct FlagValues {
+  bool expected = false;  // the flag takes a value
+  Words known;            // all of them, or none
+};
+FlagValues values_after(const Program& program, const CLI::App& verb, const std::string& flag) {
+  if (!flag.starts_with("--")) return {};
+  const train::RecipeKey* key = train::find_key(key_of(flag));
+  if (key != nullptr && program.key_verbs.contains(&verb))
+    return {true,
+            key->type == train::KeyType::boolean ? Words{"true", "false"} : split(key->choices)};
+  const CLI::Option* option = verb.get_option_no_throw(flag);
+  if (option == nullptr || option->get_items_expected_max() == 0) return {};
+  std::string type = option->get_type_name();  // "TYPE:{a,b}" where CLI11 checks the choice
+  size_t begin = type.find('{'), end = type.find('}');
+  if (begin == std::string::npos || end == std::string::npos) return {true, {}};
+  return {true, split(std::string_view(type).substr(begin + 1, end - begin - 1))};
+}
+
+Words positional_values(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options())
+    if (option->get_positional()) return argument_values(option->get_name(true));
+  return {};
+}
+
+// What may stand in the place of the last word.
+Words candidates(const Program& program, Words line) {
+  std::erase(line, "=");  // bash splits --flag=value
+  std::string typed = line.size() > 1 ? line.back() : "";
+  const CLI::App* verb = &program.app;
+  size_t at = 1;  // the first is the program
+  for (; at + 1 < line.size(); ++at) {
+    const CLI::App* next = verb_named(*verb, line[at]);
+    if (next == nullptr) break;
+    verb = next;
+  }
+  FlagValues values =
+      at + 1 < line.size() ? values_after(program, *verb, line[line.size() - 2]) : FlagValues();
+  Words found;
+  if (values.expected && !typed.starts_with("-"))
+    found = values.known;
+  else if (typed.starts_with("-"))
+    found = flags_of(program, *verb);
+  else if (Words verbs = names_of(verbs_of(*verb)); !verbs.empty())
+    found = verbs;
+  else
+    found = positional_values(*verb);
+  std::erase_if(found, [&](const std::string& word) { return !word.starts_with(typed); });
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+int completion(const Program& program, const std::string& shell, const Words& line_so_far) {
+  if (shell == "words")
+    for (const std::string& word : candidates(program, line_so_far)) line(word);
+  else
+    out(shell == "bash" ? bash_script : shell == "zsh" ? zsh_script : fish_script);
+  return 0;
+}
+}  // namespace
+
+void add_completion_verb(Program& program) {
+  struct Arguments {
+    std::string shell;
+    Words line;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& verb = add_verb(
+      program, program.app,
+      {.name = "completion",
+       .doc = "A script by which a shell completes verbs, flags, keys and names.",
+       .examples = "weft completion bash > ~/.local/share/bash-completion/completions/weft\n"
+                   "weft completion zsh > ~/.zfunc/_weft     (a folder of fpath)\n"
+                   "weft completion fish > ~/.config/fish/completions/weft.fish",
+       .run = [&program, arguments] {
+         return completion(program, arguments->shell, arguments->line);
+       }});
+  verb.group("This machine");
+  verb.add_option("SHELL", arguments->shell, "bash, zsh or fish; words: what may follow WORD...")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish", "words"}));
+  verb.add_option("WORD", arguments->line, "the line so far, the program first");
+}
+
+}  // namespace weft::cli
