@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
+#include "weft/base/energy.h"
 #include "weft/train/trainer.h"
 
 using namespace weft;
@@ -33,6 +34,28 @@ TEST_CASE("lines read as documented") {
         "eval step 1000  loss 1.7121  accuracy 0.9231");
 }
 
+TEST_CASE("a narrow line drops what matters least, and no more than it must") {
+  train::StepLine line{.step = 1200,
+                       .steps = 20000,
+                       .loss = 1.8342,
+                       .grad_norm = 0.72,
+                       .lr = 3e-4,
+                       .units_per_s = 21432,
+                       .unit = "tok/s",
+                       .mfu = 0.612,
+                       .used_bytes = size_t{812} << 20,
+                       .planned_bytes = size_t{812} << 20,
+                       .data_share = 0.003,
+                       .eta_seconds = 131};
+  CHECK(to_line(line, 200) == to_line(line));
+  CHECK(to_line(line, to_line(line).size()) == to_line(line));
+  CHECK(to_line(line, 80) ==
+        "step 1200/20000  loss 1.8342  grad_norm 0.72  lr 3.0e-4  21.4k tok/s  eta 02:11");
+  CHECK(to_line(line, 78) ==
+        "step 1200/20000  loss 1.8342  grad_norm 0.72  21.4k tok/s  eta 02:11");
+  CHECK(to_line(line, 5) == "step 1200/20000  loss 1.8342");
+}
+
 TEST_CASE("numbers are short and right at the edges") {
   CHECK(train::bytes_text(0) == "0 B");
   CHECK(train::bytes_text(1023) == "1023 B");
@@ -48,6 +71,41 @@ TEST_CASE("numbers are short and right at the edges") {
   CHECK(train::rate_text(3e-4) == "3.0e-4");
   CHECK(train::rate_text(9.99e-4) == "1.0e-3");
   CHECK(train::rate_text(0) == "0");
+}
+
+TEST_CASE("the closing table has energy, and cost where a price is known") {
+  train::ClosingReport report{
+      .planned_step_seconds = 0.5, .measured_step_seconds = 0.6, .seconds = 7200, .steps = 7200};
+  std::string table = to_table(report);
+  CHECK(table.find("energy                   -  not measured") != std::string::npos);
+  CHECK(table.find("cost") == std::string::npos);
+  report.joules = 36000;
+  report.usd_per_hour = 2.5;
+  table = to_table(report);
+  CHECK(table.find("energy                   -      10.00 Wh") != std::string::npos);
+  CHECK(table.find("cost                 $2.50         $5.00") != std::string::npos);
+  CHECK(train::energy_text(812) == "812 J");
+  CHECK(train::cost_text(0.00123) == "$0.0012");
+}
+
+TEST_CASE("energy is what all packages took, beyond where a counter begins anew") {
+  TemporaryFolder folder;
+  auto count = [&](const std::string& zone, long microjoules) {
+    std::filesystem::create_directories(folder.file(zone));
+    folder.file(zone + "/energy_uj", std::to_string(microjoules));
+    folder.file(zone + "/max_energy_range_uj", "10000000");
+  };
+  CHECK(!EnergyMeter(folder.file("absent")).joules());
+  count("intel-rapl:0", 9000000);
+  count("intel-rapl:1", 1000000);
+  count("intel-rapl:0:0", 5000000);
+  EnergyMeter meter(folder.path());
+  CHECK(meter.joules() == 0.0);
+  count("intel-rapl:0", 500000);  // 1.5 J on
+  count("intel-rapl:1", 3000000);
+  count("intel-rapl:0:0", 9000000);  // within package 0
+  meter.read();
+  CHECK(*meter.joules() == doctest::Approx(3.5));
 }
 
 TEST_CASE("tables of memory and work add up to the plan") {

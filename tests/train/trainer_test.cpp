@@ -194,13 +194,17 @@ TEST_CASE("mistakes in a recipe are one line, before anything runs") {
 
 TEST_CASE("a plan is made without touching a device, and promises what the run then uses") {
   TemporaryFolder folder;
-  auto recipe =
-      images_recipe(folder, "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n");
+  auto recipe = images_recipe(folder,
+                              "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n"
+                              "plan: {usd_per_hour: 3600}\n");
   auto planned = train::plan_run(recipe, {.flops_per_s = 1e11, .bytes_per_s = 1e10});
   CHECK(planned->report.seconds > 0);
+  CHECK(json::parse(to_json(planned->report))["usd"] ==
+        doctest::Approx(3 * planned->report.seconds));
   CHECK(planned->report.accumulator_bytes == 4 * static_cast<size_t>(planned->report.parameters));
   train::TrainResult result = train_in(folder, recipe);
   json closing = log_of(result).back();
   CHECK(closing["used_arena"] == planned->report.arena_bytes);
   CHECK(closing["state"] == planned->report.state_bytes());
+  CHECK(closing["usd"] == closing["seconds"]);  // a dollar a second
 }

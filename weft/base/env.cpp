@@ -18,6 +18,7 @@ constexpr EnvVariable registry[] = {
     {"GOMP_SPINCOUNT", "rounds that OpenMP's threads spin before they sleep (default: 5000)"},
     {"OMP_WAIT_POLICY", "active or passive: the same in words"},
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
+    {"COLUMNS", "most columns of a step's line (default: the terminal's)"},
     {"XDG_CACHE_HOME", "parent of the cache folder"},
     {"HOME", "parent of .cache where XDG_CACHE_HOME is unset"},
 };

@@ -134,6 +134,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .accumulator_bytes = accumulator_bytes,
                    .data_bytes = data_bytes(experiment),
                    .step_reports = std::move(steps)};
+  if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   size_t kernels = 0;
   for (const StepReport& step : report.step_reports) {
     kernels += step.plan->steps.size();
@@ -177,8 +178,10 @@ std::string to_table(const RunReport& report) {
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.seconds > 0)
     row("time", fmt::format("{:.2f} ms", 1000 * report.seconds),
-        fmt::format("an update at best, {} in all",
-                    duration_text(report.seconds * static_cast<double>(report.steps))));
+        fmt::format("an update at best, {} in all", duration_text(report.total_seconds())));
+  if (report.seconds > 0 && report.usd_per_hour)
+    row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
+        fmt::format("at best, at {} an hour", cost_text(*report.usd_per_hour)));
   for (const StepReport& step : report.step_reports) {
     text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
                         step.plan->steps.size(), bytes(step.plan->arena_bytes));
@@ -240,6 +243,7 @@ std::string to_json(const RunReport& report) {
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},
               {"plans", steps}};
+  if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
   return all.dump(2) + "\n";
 }
 

@@ -71,6 +71,7 @@ constexpr RecipeKey table[] = {
     {"checkpoint.keep_last", integer, "3", "", 1, many, "older ones are removed; best stays"},
     {"checkpoint.best", text, "null", "loss, accuracy", 0, 0, "what checkpoints/best is best at"},
     {"log.every", integer, "10", "", 1, many, "steps between two lines"},
+    {"plan.usd_per_hour", number, "null", "", 0, many, "price of this machine, for costs"},
 };
 
 std::string type_name(KeyType type) {

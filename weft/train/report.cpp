@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <sys/ioctl.h>
 #include <system_error>
 #include <unistd.h>
@@ -63,17 +64,42 @@ std::string rate_text(double rate) {
   return fmt::format("{}e{}", digits, exponent);
 }
 
-std::string to_line(const StepLine& line) {
-  std::string text = fmt::format("step {}/{}  loss {:.4f}  grad_norm {:.2f}  lr {}  {} {}",
-                                 line.step, line.steps, line.loss, line.grad_norm,
-                                 rate_text(line.lr), count_text(line.units_per_s), line.unit);
-  if (line.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * line.mfu);
+std::string energy_text(double joules) {
+  return joules < 3600 ? fmt::format("{:.3g} J", joules) : fmt::format("{:.2f} Wh", joules / 3600);
+}
+
+std::string cost_text(double usd) { return fmt::format("${:.{}f}", usd, usd < 0.1 ? 4 : 2); }
+
+double cost(double seconds, double usd_per_hour) { return seconds / 3600 * usd_per_hour; }
+
+std::string to_line(const StepLine& line, size_t width) {
   double used = static_cast<double>(line.used_bytes) / mebibyte;
   double planned = static_cast<double>(line.planned_bytes) / mebibyte;
   int digits = planned < 9.95 ? 1 : 0;
-  return text + fmt::format("  mem {:.{}f}/{:.{}f} MiB  data {:.1f}%  eta {}", used, digits,
-                            planned, digits, 100 * line.data_share,
-                            duration_text(line.eta_seconds));
+  struct Field {
+    std::string text;
+    int rank;  // the highest goes first; 0 stays
+  };
+  std::vector<Field> fields = {
+      {fmt::format("step {}/{}", line.step, line.steps), 0},
+      {fmt::format("loss {:.4f}", line.loss), 0},
+      {fmt::format("grad_norm {:.2f}", line.grad_norm), 3},
+      {fmt::format("lr {}", rate_text(line.lr)), 4},
+      {fmt::format("{} {}", count_text(line.units_per_s), line.unit), 1},
+      {fmt::format("mfu {:.1f}%", 100 * line.mfu), 5},
+      {fmt::format("mem {:.{}f}/{:.{}f} MiB", used, digits, planned, digits), 6},
+      {fmt::format("data {:.1f}%", 100 * line.data_share), 7},
+      {fmt::format("eta {}", duration_text(line.eta_seconds)), 2}};
+  if (line.mfu <= 0) std::erase_if(fields, [](const Field& field) { return field.rank == 5; });
+  auto joined = [&](int most) {
+    std::string text;
+    for (const Field& field : fields)
+      if (field.rank <= most) text += (text.empty() ? "" : "  ") + field.text;
+    return text;
+  };
+  int most = 7;
+  while (width > 0 && most > 0 && joined(most).size() > width) --most;
+  return joined(most);
 }
 
 std::string to_line(int64_t step, const Evaluation& evaluation) {
@@ -91,12 +117,18 @@ std::string to_table(const ClosingReport& report) {
   auto row = [](std::string_view what, std::string_view planned, std::string_view used) {
     return fmt::format("{:<12}{:>14}{:>14}\n", what, planned, used);
   };
+  auto costs = [&](double seconds) {
+    return seconds > 0 ? cost_text(cost(seconds, *report.usd_per_hour)) : std::string("-");
+  };
   return row("", "planned", "used") +
          row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
          row("state", mebibytes(report.state), mebibytes(report.state)) +
          row("process", mebibytes(report.planned_process), mebibytes(report.process_peak)) +
          row("step time", milliseconds(report.planned_step_seconds),
              milliseconds(report.measured_step_seconds)) +
+         row("energy", "-", report.joules ? energy_text(*report.joules) : "not measured") +
+         (report.usd_per_hour ? row("cost", costs(report.planned_seconds()), costs(report.seconds))
+                              : std::string()) +
          fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds));
 }
 
@@ -118,6 +150,14 @@ void Reporter::clear_live() {
   live_shown_ = false;
 }
 
+size_t Reporter::width() const {
+  auto columns = static_cast<size_t>(std::atoll(env("COLUMNS").value_or("0").c_str()));
+  if (columns > 0 && columns < 10000) return columns;
+  winsize size{};
+  bool terminal = out_ != nullptr && ioctl(fileno(out_), TIOCGWINSZ, &size) == 0;
+  return terminal ? size.ws_col : 0;
+}
+
 void Reporter::log(const std::string& line) {
   if (log_ == nullptr) return;
   fmt::print(log_.get(), "{}\n", line);
@@ -132,7 +172,7 @@ void Reporter::text(std::string_view text) {
 }
 
 void Reporter::step(const StepLine& line) {
-  last_line_ = to_line(line);
+  last_line_ = to_line(line, width());
   text(last_line_ + "\n");
   json entry = {{"step", line.step},
                 {"loss", line.loss},
@@ -153,10 +193,8 @@ void Reporter::live(int64_t step, int64_t steps) {
   size_t rest = last_line_.find("  ");
   std::string line = fmt::format("step {}/{}{}", step, steps,
                                  rest == std::string::npos ? "" : last_line_.substr(rest));
-  winsize size{};
-  if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    line.resize(
-        std::min<size_t>(line.size(), size.ws_col - 1));  // one that wraps cannot be cleared
+  if (size_t most = width(); most > 0)
+    line.resize(std::min(line.size(), most - 1));  // one that wraps cannot be cleared
   fmt::print(out_, "\r\x1b[K\x1b[2m{}\x1b[0m", line);
   std::fflush(out_);
   live_shown_ = true;
@@ -173,16 +211,18 @@ void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
 
 void Reporter::closing(const ClosingReport& report) {
   text("\n" + to_table(report));
-  log(json{{"steps", report.steps},
-           {"seconds", report.seconds},
-           {"planned_arena", report.planned_arena},
-           {"used_arena", report.used_arena},
-           {"state", report.state},
-           {"planned_process", report.planned_process},
-           {"process_peak", report.process_peak},
-           {"planned_step_seconds", report.planned_step_seconds},
-           {"measured_step_seconds", report.measured_step_seconds}}
-          .dump());
+  json entry{{"steps", report.steps},
+             {"seconds", report.seconds},
+             {"planned_arena", report.planned_arena},
+             {"used_arena", report.used_arena},
+             {"state", report.state},
+             {"planned_process", report.planned_process},
+             {"process_peak", report.process_peak},
+             {"planned_step_seconds", report.planned_step_seconds},
+             {"measured_step_seconds", report.measured_step_seconds}};
+  if (report.joules) entry["joules"] = *report.joules;
+  if (report.usd_per_hour) entry["usd"] = cost(report.seconds, *report.usd_per_hour);
+  log(entry.dump());
 }
 
 }  // namespace weft::train

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,16 +49,18 @@ struct RunReport {
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
   int64_t steps = 0, steps_per_epoch = 0;
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t arena_bytes = 0;       // of the largest step: they share it
-  size_t constant_bytes = 0;    // of all steps
-  size_t data_bytes = 0;        // samples, and the batches of loaders
-  size_t runtime_bytes = 0;     // see runtime_bytes()
-  double flops = 0, bytes = 0;  // of an update
-  double seconds = 0;           // of an update, planned; 0: unknown
+  size_t arena_bytes = 0;                   // of the largest step: they share it
+  size_t constant_bytes = 0;                // of all steps
+  size_t data_bytes = 0;                    // samples, and the batches of loaders
+  size_t runtime_bytes = 0;                 // see runtime_bytes()
+  double flops = 0, bytes = 0;              // of an update
+  double seconds = 0;                       // of an update, planned; 0: unknown
+  std::optional<double> usd_per_hour = {};  // of the machine
   std::vector<StepReport> step_reports;
 
   size_t state_bytes() const { return model_bytes + optimizer_bytes + accumulator_bytes; }
   size_t total_bytes() const { return state_bytes() + arena_bytes; }
+  double total_seconds() const { return seconds * static_cast<double>(steps); }
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
   // below, whichever is more (on up to 12 threads: see runtime_bytes()).
   size_t process_bytes() const {
@@ -83,6 +86,9 @@ std::string bytes_text(double bytes);       // "812 MiB"
 std::string count_text(double count);       // "21.4k"
 std::string duration_text(double seconds);  // "02:11", "1:02:11"
 std::string rate_text(double rate);         // "3.0e-4"
+std::string energy_text(double joules);     // "812 J", "1.20 Wh"
+std::string cost_text(double usd);          // "$0.0012", "$12.35"
+double cost(double seconds, double usd_per_hour);
 
 // ---- what a run says
 
@@ -100,7 +106,8 @@ struct Evaluation {
   double loss = 0, accuracy = 0;
   int64_t count = 0;  // samples or tokens
 };
-std::string to_line(const StepLine& line);
+// In at most `width` columns (0: any number): what matters least goes first, step and loss stay.
+std::string to_line(const StepLine& line, size_t width = 0);
 std::string to_line(int64_t step, const Evaluation& evaluation);
 
 struct ClosingReport {
@@ -109,6 +116,9 @@ struct ClosingReport {
   double planned_step_seconds = 0, measured_step_seconds = 0;  // 0: unknown
   double seconds = 0;
   int64_t steps = 0;
+  std::optional<double> joules = {};        // nullopt: nothing measures them here
+  std::optional<double> usd_per_hour = {};  // nullopt: no row of costs
+  double planned_seconds() const { return planned_step_seconds * static_cast<double>(steps); }
 };
 std::string to_table(const ClosingReport& report);
 
@@ -130,6 +140,7 @@ class Reporter {
 
  private:
   void clear_live();
+  size_t width() const;  // of a line; 0: any
   void log(const std::string& line);
 
   std::FILE* out_;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "weft/base/buffer.h"
+#include "weft/base/energy.h"
 #include "weft/base/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/runtime/executable.h"
@@ -126,6 +127,7 @@ class Trainer {
 
   void line() {
     check_finite();
+    energy_.read();
     auto steps = static_cast<double>(progress_.step - line_step_);
     double units =
         steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
@@ -225,6 +227,7 @@ class Trainer {
     }
     if (experiment_.sequence_answers)
       reporter_->text("\n" + addition_examples(experiment_, examples));
+    energy_.read();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     reporter_->closing(
@@ -237,7 +240,9 @@ class Trainer {
          .measured_step_seconds =
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
          .seconds = now() - started_,
-         .steps = progress_.step - first_step_});
+         .steps = progress_.step - first_step_,
+         .joules = energy_.joules(),
+         .usd_per_hour = plan_.usd_per_hour});
   }
 
   Signals signals_;  // first: they are caught in every phase
@@ -255,6 +260,7 @@ class Trainer {
   int64_t saved_step_ = -1;
   int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
   double started_ = 0, line_seconds_ = 0, measured_seconds_ = 0;
+  EnergyMeter energy_;
 };
 }  // namespace
 
