@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/ir/op_def.h"
 #include "weft/weft.h"
 
 using namespace weft;
@@ -73,12 +74,14 @@ TEST_CASE("a compiled step skips only passes that there are") {
         "[compile] no pass 'nosuchpass' to skip. Known: simplify, fuse, alias, order, reuse.");
 }
 
-TEST_CASE("sums of products do not take bool") {
+TEST_CASE("arithmetic that has no meaning for bool does not take it") {
   Tensor flags = ones({4, 4}, DType::boolean), image = ones({1, 1, 4, 4}, DType::boolean);
   Tensor row = ones({1, 1, 4}, DType::boolean), indices = arange(4);
   has(message_of([&] { matmul(flags, flags); }), "[matmul] needs numbers. Got bool.");
   has(message_of([&] { linear(flags, flags); }), "[matmul] needs numbers. Got bool.");
   has(message_of([&] { conv(image, image); }), "[conv] needs numbers. Got bool.");
+  has(message_of([&] { -flags; }), "[neg] needs numbers. Got bool.");
+  has(message_of([&] { argmax(flags, 0); }), "[argmax] needs numbers. Got bool.");
   has(message_of([&] { conv(row, row); }), "[conv] needs numbers. Got bool.");
   has(message_of([&] { scatter_add(flags, indices, flags); }),
       "[scatter_add] needs numbers. Got bool.");
@@ -138,4 +141,18 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
     CHECK(sum->origin.where.line == here);
     CHECK(std::string_view(sum->origin.where.file).ends_with("tensor_test.cpp"));
   }
+}
+
+TEST_CASE("a graph has no arithmetic on bool, so that no two backends can read it differently") {
+  Value flags = constant(std::vector<double>{1, 0}, {2}, DType::boolean);
+  for (const char* name : {"reciprocal", "exp", "neg", "relu", "floor"})
+    has(message_of([&] { make_node(op(name), {flags}); }),
+        fmt::format("[{}] needs numbers. Got bool.", name));
+  for (const char* name : {"sum", "prod"})
+    has(message_of([&] { make_node(op(name), {flags}, {{"axes", Dims{0}}}); }),
+        fmt::format("[{}] needs numbers. Got bool.", name));
+  // The functions lift it as PyTorch does.
+  CHECK(reciprocal(flags).dtype() == DType::f32);
+  CHECK(sum(flags).dtype() == DType::i64);
+  CHECK(prod(flags).dtype() == DType::i64);
 }

@@ -41,6 +41,8 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Origi
   node->op = &def;
   for (const Value& input : inputs)
     WEFT_CHECK(input, "[{}] this tensor is empty: it was never assigned.", def.name);
+  WEFT_CHECK(inputs.empty() || def.test.booleans || inputs[0].dtype() != DType::boolean,
+             "[{}] needs numbers. Got bool. Hint: cast(x, DType::i64).", def.name);
   node->type = def.infer != nullptr ? def.infer(inputs, attrs) : elementwise_type(def, inputs);
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);
@@ -91,7 +93,7 @@ Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs) {
 Value make_leaf(const OpDef& def, Type type, Attrs attrs) {
   auto node = std::make_shared<Node>();
   node->op = &def;
-  node->type = std::move(type);
+  node->type = type;
   node->attrs = std::move(attrs);
   return finish(std::move(node), current_origin());
 }

@@ -117,6 +117,10 @@ Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
                 {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
 }
 
+// Bool is summed and multiplied as whole numbers.
+Value counted(const Arg& x) {
+  return x.value && x.value.dtype() == DType::boolean ? cast(x, DType::i64) : x.value;
+}
 Value real(const Arg& x) { return is_float(x.value.dtype()) ? x.value : cast(x, DType::f32); }
 
 double reduced_count(const Value& x, const Dims& axes) {
@@ -129,10 +133,12 @@ double reduced_count(const Value& x, const Dims& axes) {
 // Sums of bool count; everything else keeps its dtype.
 Value sum(Arg x, ReduceOptions options) {
   CallSite here(x.where);
-  Value value = x.value.dtype() == DType::boolean ? cast(x, DType::i64) : x.value;
-  return reduce(sum_def, value, options);
+  return reduce(sum_def, counted(x), options);
 }
-Value prod(Arg x, ReduceOptions options) { return reduce(prod_def, x, options); }
+Value prod(Arg x, ReduceOptions options) {
+  CallSite here(x.where);
+  return reduce(prod_def, counted(x), options);
+}
 Value max(Arg x, ReduceOptions options) { return reduce(max_def, x, options); }
 Value min(Arg x, ReduceOptions options) { return reduce(min_def, x, options); }
 Value any(Arg x, ReduceOptions options) {
