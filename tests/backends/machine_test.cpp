@@ -1,5 +1,7 @@
 #include "weft/backends/cpu/machine.h"
 
+#include <algorithm>
+#include <sys/resource.h>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -19,7 +21,13 @@ TEST_CASE("the machine has a model, cores, memory, and the baseline's instructio
 
 // How they compare is for benchmarks: another process takes what it likes of either.
 TEST_CASE("every peak is measured") {
+  const cpu::Machine machine = cpu::this_machine();
   const cpu::Peaks peaks = cpu::measure_peaks(0.01);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  // Three arrays that each exceed the last cache, all of them real pages, where there is room.
+  const size_t arrays = 3 * std::min(machine.l3, machine.available / 8);
+  CHECK(static_cast<size_t>(usage.ru_maxrss) * 1024 > arrays);
   for (double peak : {peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth}) {
     CHECK(peak > 0.01);
     CHECK(peak < 1e6);

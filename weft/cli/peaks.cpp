@@ -33,7 +33,7 @@ bool is_busy() {
   return getloadavg(&load, 1) == 1 && load > 0.5 * cpu::this_machine().cores;
 }
 
-std::string cache_file() { return cache_directory() + "/machine-peaks"; }
+std::string cache_file() { return cache_directory() + "/machine-peaks-2"; }
 
 struct Kept {
   cpu::Peaks peaks;

@@ -10,7 +10,7 @@ namespace weft::cli {
 // program, so that this one neither grows nor starts threads. What a busy machine gave is measured
 // again after some minutes; the best that was seen holds. Zeros where there is no cache.
 cpu::Peaks machine_peaks();
-// Measures here and now, for about a second, and keeps the result.
+// Measures here and now, for one to three seconds, and keeps the result.
 cpu::Peaks measure_machine_peaks();
 
 MachineSpec machine_spec();  // float32's

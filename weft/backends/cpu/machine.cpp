@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "weft/base/buffer.h"
+#include "weft/base/log.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 
@@ -177,16 +178,24 @@ double peak(Loop loop, double seconds) {
   });
 }
 
-double triad(double seconds) {
-  constexpr int64_t count = int64_t{16} << 20;
-  const auto memory = Buffer::allocate(3 * count * sizeof(float));
+// Each array is as large as the last cache, so that none of it is there when its turn comes again.
+double triad(double seconds, const Machine& machine) {
+  const size_t wanted = std::max(size_t{64} << 20, machine.l3), most = machine.available / 6;
+  if (most < machine.l3)
+    log::warn(
+        "the bandwidth is partly that of the L3 cache: there is no memory free for arrays "
+        "that exceed it.");
+  const auto count = static_cast<int64_t>(std::min(wanted, most) / sizeof(float));
+  const auto memory = Buffer::allocate(3 * static_cast<size_t>(count) * sizeof(float));
   auto* a = reinterpret_cast<float*>(memory->data);
   const float *b = a + count, *c = b + count;
+  // Pages that nobody wrote to are all one page of zeros, which is read from the first cache.
+  parallel_for(3 * count, [&](int64_t begin, int64_t end) { std::fill(a + begin, a + end, 1.0f); });
   return best_rate(seconds, [&] {
     parallel_for(count, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) a[i] = b[i] + 3.0f * c[i];
     });
-    return 12.0 * count;
+    return 12.0 * static_cast<double>(count);
   });
 }
 }  // namespace
@@ -219,6 +228,6 @@ Machine this_machine() {
 Peaks measure_peaks(double seconds) {
   const Machine machine = this_machine();
   return {peak(best_loop<float>(machine), seconds), peak(best_loop<double>(machine), seconds),
-          peak(best_bf16_loop(machine), seconds), triad(seconds)};
+          peak(best_bf16_loop(machine), seconds), triad(seconds, machine)};
 }
 }  // namespace weft::cpu

@@ -31,7 +31,8 @@ struct Peaks {
   double f32 = 0, f64 = 0, bf16 = 0;  // GFLOP/s out of registers; bf16 without instructions: f32's
   double bandwidth = 0;  // GB/s of a[i] = b[i] + s c[i], 12 bytes each (STREAM's triad)
 };
-// Takes about four times `seconds`, and 192 MiB while it runs.
+// Takes about four times `seconds`, and while it runs three arrays of the size of the last cache
+// (64 MiB at least), or half of the memory that is free; then a warning says so.
 Peaks measure_peaks(double seconds = 0.05);
 
 }  // namespace weft::cpu
