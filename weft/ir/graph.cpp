@@ -44,8 +44,8 @@ std::vector<Value> Graph::nodes() const {
   for (const Assignment& assignment : assignments) reach(assignment.variable);
   for (const Value& input : inputs) reach(input);
   for (size_t i = 0; i < found.size(); ++i) {
-    Value value = found[i];  // a copy: `found` grows
-    for (const Value& input : value->inputs) reach(input);
+    const Node* node = found[i].node();  // `found` grows, and moves its values
+    for (const Value& input : node->inputs) reach(input);
   }
   std::sort(found.begin(), found.end(),
             [](const Value& a, const Value& b) { return a->id < b->id; });

@@ -153,8 +153,8 @@ void check_overlaps(const Plan& plan) {
     WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} lies outside the arena",
                 describe(slot));
     WEFT_ASSERT(slot.bytes >= slot.type.bytes(), "{} is cut short", describe(slot));
-    starts[static_cast<size_t>(slot.first + 1)].push_back(&slot);
-    ends[static_cast<size_t>(slot.last + 1)].push_back(&slot);
+    starts[static_cast<size_t>(slot.first) + 1].push_back(&slot);
+    ends[static_cast<size_t>(slot.last) + 1].push_back(&slot);
   }
   std::map<size_t, const Slot*> live;
   for (size_t time = 0; time < starts.size(); ++time) {

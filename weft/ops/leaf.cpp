@@ -54,7 +54,7 @@ Value constant(std::span<const double> elements, const Shape& shape, DType dtype
   return from_buffer(std::move(buffer), type);
 }
 Value input(Type type, int index) {
-  return make_leaf(input_def, std::move(type), {{"index", int64_t{index}}});
+  return make_leaf(input_def, type, {{"index", int64_t{index}}});
 }
 Value variable_leaf(std::shared_ptr<VariableState> state) {
   Value value = make_leaf(variable_def, state->type);

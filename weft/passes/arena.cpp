@@ -122,8 +122,10 @@ std::pair<int, size_t> find_peak(const std::vector<Block>& blocks) {
   }
   std::ptrdiff_t live = 0, most = 0;
   int busiest = 0;
-  for (auto [step, change] : changes)
-    if ((live += change) > most) most = live, busiest = step;
+  for (auto [step, change] : changes) {
+    live += change;
+    if (live > most) most = live, busiest = step;
+  }
   return {busiest, static_cast<size_t>(most)};
 }
 

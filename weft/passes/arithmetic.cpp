@@ -117,7 +117,7 @@ Value simplify_select(const Value& condition, const Value& a, const Value& b) {
 Value simplify_logic(ScalarOp scalar, const Value& a, const Value& b) {
   if (a.dtype() != DType::boolean) return {};
   bool conjunction = scalar == ScalarOp::logical_and;
-  for (auto [x, other] : {std::pair(a, b), std::pair(b, a)})
+  for (const auto& [x, other] : {std::pair(a, b), std::pair(b, a)})
     if (auto known = uniform_value(other)) return (*known != 0) == conjunction ? x : other;
   return a.node() == b.node() ? a : Value();
 }

@@ -31,6 +31,7 @@ class BeamSearch {
     for (size_t level = 0; level < edges_.before.size() && !beam.empty(); ++level) {
       std::vector<Next> best = candidates(beam, width);
       std::vector<Beginning> grown;
+      grown.reserve(best.size());
       for (const Next& next : best) grown.push_back(extended(beam[next.from], next));
       beam = std::move(grown);
     }

@@ -9,6 +9,7 @@ namespace {
 bool overridden(const Node& node, const KernelLibrary* library) {
   if (library == nullptr) return false;
   std::vector<Placement> operands;
+  operands.reserve(node.inputs.size());
   for (const Value& input : node.inputs)
     operands.push_back({.slot = -1, .offset = 0, .strides = row_major_strides(input.shape())});
   return library->choose(node, operands).has_value();

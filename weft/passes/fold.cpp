@@ -151,7 +151,8 @@ Value fold_reduction(const Value& value) {
   if (!number || node.type.elements() == 0 || node.inputs[0].elements() == 0) return {};
   if (node.is("max") || node.is("min")) return filled(node.type, *number);
   if (!node.is("sum") || *number != std::trunc(*number)) return {};
-  double total = *number * static_cast<double>(node.inputs[0].elements() / node.type.elements());
+  int64_t terms = node.inputs[0].elements() / node.type.elements();
+  double total = *number * static_cast<double>(terms);
   double limit = accumulator(node.type.dtype) == DType::f32 ? 0x1p24 : exact_integers;
   if (std::fabs(total) > limit) return {};
   auto sum = representable(node.type.dtype, total);

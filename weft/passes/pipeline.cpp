@@ -35,7 +35,8 @@ class Runner {
   }
   template <class Subject, class Function>
   Subject unless_skipped(std::string_view name, Function pass, Subject subject) const {
-    return options_.skips(name) ? subject : always(name, pass, std::move(subject));
+    if (options_.skips(name)) return subject;
+    return always(name, pass, std::move(subject));
   }
 
  private:

@@ -159,6 +159,6 @@ Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type) {
   buffer->data = static_cast<std::byte*>(data);
   buffer->bytes = type.bytes();
   buffer->owner = std::move(owner);
-  return from_buffer(std::move(buffer), std::move(type));
+  return from_buffer(std::move(buffer), type);
 }
 }  // namespace weft

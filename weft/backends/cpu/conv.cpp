@@ -96,8 +96,8 @@ class LibraryConv : public Kernel {
 
 class WindowsConv : public Kernel {
  public:
-  WindowsConv(Convolution conv, const Step& step)
-      : conv_(std::move(conv)),
+  WindowsConv(const Convolution& conv, const Step& step)
+      : conv_(conv),
         inputs_(bind_inputs(step)),
         result_(bind_result(step)),
         threads_(thread_count()) {
@@ -142,6 +142,6 @@ std::unique_ptr<Kernel> compile_conv(const Step& step) {
   Convolution conv = convolution_of(*step.body.front().node());
   if (auto primitive = library_primitive(conv))
     return std::make_unique<LibraryConv>(std::move(*primitive), step);
-  return std::make_unique<WindowsConv>(std::move(conv), step);
+  return std::make_unique<WindowsConv>(conv, step);
 }
 }  // namespace weft::cpu

@@ -232,8 +232,8 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
   std::byte* wide_dy = wide_weight + more.weight;
   std::byte* scratch = wide_dy + more.dy;
   with_element(conv.dtype, [&]<class T>(T) {
-    auto at = [](auto* base, int64_t index) {
-      return const_cast<T*>(static_cast<const T*>(static_cast<const void*>(base))) + index;
+    auto at = [](const void* base, int64_t index) {
+      return const_cast<T*>(static_cast<const T*>(base)) + index;
     };
     const int64_t x_each = element_count(conv.x_shape()) / std::max<int64_t>(1, conv.batch);
     const int64_t y_each = element_count(conv.y_shape()) / std::max<int64_t>(1, conv.batch);

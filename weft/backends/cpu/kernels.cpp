@@ -1,6 +1,7 @@
 #include "weft/backends/cpu/kernels.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace weft::cpu {
 
@@ -55,8 +56,8 @@ Dims dense_strides(const Shape& shape, const Dims& order) {
 }
 
 Dims order_of(const Shape& shape, const Dims& strides) {
-  std::vector<int> axes;
-  for (int axis = 0; axis < shape.size(); ++axis) axes.push_back(axis);
+  std::vector<int> axes(static_cast<size_t>(shape.size()));
+  std::iota(axes.begin(), axes.end(), 0);
   std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
     if (shape[a] == 1 || shape[b] == 1) return false;
     return std::abs(strides[a]) > std::abs(strides[b]);

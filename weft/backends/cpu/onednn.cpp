@@ -95,7 +95,8 @@ bool acceptable(std::string_view implementation) {
 
 std::string implementation_of(const_dnnl_primitive_desc_t description) {
   const char* text = nullptr;
-  check(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &text),
+  check(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0,
+                                  static_cast<void*>(&text)),
         "dnnl_primitive_desc_query");
   return text;
 }

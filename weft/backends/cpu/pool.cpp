@@ -80,7 +80,7 @@ template <class Lane, class F>
 // NaN exceeds everything, and the last one wins among them, as in PyTorch.
 template <class Lane>
 [[gnu::always_inline]] inline bool exceeds(Lane value, Lane best) {
-  return (value > best) | (value != value);
+  return (value > best) | (value != value);  // NOLINT(misc-redundant-expression): NaN
 }
 
 // Calls f(first channel, width) for each vector of `channels`.

@@ -7,7 +7,7 @@ namespace weft::reference {
 namespace {
 template <class T>
 bool is_nan(T x) {
-  return x != x;
+  return x != x;  // NOLINT(misc-redundant-expression)
 }
 
 // Calls f(index into x) for each element that is reduced into element `kept` of the result.
