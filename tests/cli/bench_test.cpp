@@ -22,8 +22,8 @@ TEST_CASE("a bench's loss follows from its weights file and the documented batch
   std::vector<float> images(8 * 784);
   for (size_t i = 0; i < images.size(); ++i)
     images[i] = static_cast<float>(testing::formula_uniform(1000, i, 1));
-  std::vector<int64_t> labels;
-  for (uint64_t i = 0; i < 8; ++i) labels.push_back(testing::formula_integer(2000, i, 10));
+  std::vector<int64_t> labels(8);
+  for (size_t i = 0; i < 8; ++i) labels[i] = testing::formula_integer(2000, i, 10);
 
   optim::SGD sgd(model->parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
   auto step = compile(

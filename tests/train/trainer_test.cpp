@@ -208,3 +208,21 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
   CHECK(closing["state"] == planned->report.state_bytes());
   CHECK(closing["usd"] == closing["seconds"]);  // a dollar a second
 }
+
+TEST_CASE("the tokenizer of a text is by characters unless the recipe names another") {
+  TemporaryFolder folder;
+  std::string text = folder.file("text", "to be or not to be, that is the question: \xc3\xa9\n");
+  auto vocabulary = [&](const std::string& tokenizer) {
+    train::Recipe recipe = train::Recipe::parse(
+        "model: {name: gpt, config: {hidden_size: 8, num_hidden_layers: 1, num_attention_heads: "
+        "1}}\n"
+        "train: {steps: 1, global_batch_size: 1}\n"
+        "data: {format: text, seq_len: 2, val_split: 0.2, path: " +
+            text + tokenizer + "}\n",
+        "test");
+    return train::plan_run(recipe)->experiment.shape.classes;
+  };
+  CHECK(vocabulary("") == 17);
+  CHECK(vocabulary(", tokenizer: auto") == vocabulary(", tokenizer: characters"));
+  CHECK(vocabulary(", tokenizer: bytes") == 256);
+}

@@ -15,6 +15,7 @@ std::string described(const std::string& path) {
 
 std::vector<Variable> variables_of(const std::vector<NamedVariable>& named) {
   std::vector<Variable> variables;
+  variables.reserve(named.size());
   for (const NamedVariable& entry : named) variables.push_back(entry.variable);
   return variables;
 }

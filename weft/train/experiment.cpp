@@ -93,9 +93,11 @@ TaskShape text_shape(const Recipe& recipe, const io::Vocabulary& vocabulary) {
 DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& vocabulary) {
   if (!recipe.has("data.val_path") && recipe.number("data.val_split") == 0)
     usage("data.val_split must leave text to evaluate on, or data.val_path bring it.");
+  std::string_view tokenizer = recipe.text("data.tokenizer");
+  if (tokenizer == "auto") tokenizer = "characters";
   data::TextDataset text =
       data::text(located(recipe.text("data.path")),
-                 {.tokenizer = recipe.text("data.tokenizer"),
+                 {.tokenizer = tokenizer,
                   .val_path = recipe.has("data.val_path") ? located(recipe.text("data.val_path"))
                                                           : std::string(),
                   .val_split = recipe.number("data.val_split"),

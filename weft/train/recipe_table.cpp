@@ -29,7 +29,7 @@ constexpr RecipeKey table[] = {
     {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
     {"data.val_split", number, "0.1", "", 0, 0.9,
      "text: last part of the file, kept for evaluation"},
-    {"data.tokenizer", text, "characters", "characters, bytes", 0, 0, "of text"},
+    {"data.tokenizer", text, "auto", "auto, characters, bytes", 0, 0, "of text; auto: characters"},
     {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
     {"data.transforms", transforms, "[]", "", 0, 0,
      "[{random_crop: {padding: 4}}, random_horizontal_flip]"},
