@@ -166,6 +166,30 @@ void check_curve(const std::string& name, size_t steps, double tolerance,
     REQUIRE(run(s)[0].item() == doctest::Approx(expected).epsilon(tolerance));
   }
 }
+// Root mean square of a - b over [from, from + count).
+double distance(const std::vector<double>& a, const std::vector<double>& b, size_t from,
+                size_t count) {
+  double squares = 0;
+  for (size_t i = from; i < from + count; ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(squares / static_cast<double>(count));
+}
+
+// In each window of 20 steps, weft's float32 losses lie at most twice as far from PyTorch's float64
+// losses as PyTorch's own float32 losses do.
+void check_float32_windows(const std::string& name, size_t steps) {
+  constexpr size_t window = 20;
+  Run run(name, DType::f32, false);
+  auto f64 = run.reference.at("loss_f64").get<std::vector<double>>();
+  auto f32 = run.reference.at("loss_f32").get<std::vector<double>>();
+  std::vector<double> losses;
+  for (size_t s = 0; s < steps; ++s) losses.push_back(run(s)[0].item());
+  for (size_t from = 0; from + window <= steps; from += window) {
+    CAPTURE(from);
+    double ours = distance(losses, f64, from, window);
+    double theirs = distance(f32, f64, from, window);
+    CHECK(ours <= 2 * theirs);
+  }
+}
 }  // namespace
 
 TEST_CASE("the formula of the reference data is the documented one") {
@@ -191,6 +215,10 @@ TEST_CASE("in float32 the first ten losses are PyTorch's") {
   check_curve("mlp", 10, 3e-6, DType::f32);
   check_curve("gpt", 10, 4e-6, DType::f32);
   check_curve("resnet20_slow", 10, 2e-5, DType::f32);
+}
+
+TEST_CASE("MLP in float32 stays as close to PyTorch's float64 as PyTorch's float32, within two") {
+  check_float32_windows("mlp", 300);
 }
 
 TEST_SUITE("slow: a hundred steps are PyTorch's to a millionth") {

@@ -9,6 +9,7 @@
 #include "tests/support/planned.h"
 #include "weft/base/buffer.h"
 #include "weft/base/hash.h"
+#include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -195,5 +196,23 @@ TEST_CASE("casts from floats truncate, saturate, and make 0 of NaN") {
     CHECK(run(DType::u8) == std::vector<double>{2, 0, 255, 0, 0, 255, 0});
     CHECK(run(DType::i32) == std::vector<double>{2, -2, 2147483647, -2147483648.0, 0, 300, -5});
     CHECK(run(DType::boolean) == std::vector<double>{1, 1, 1, 1, 1, 1, 1});
+  }
+}
+
+TEST_CASE("a small cross entropy keeps its digits under large logits") {
+  // log(1 + exp(-8)) and its gradient -p, p: as exact next to 1024 as next to 0.
+  for (const auto& library : backends()) {
+    INFO(library->name());
+    for (double peak : {0.0, 1024.0}) {
+      Graph graph;
+      Value logits = constant(std::vector<double>{peak, peak - 8}, {1, 2}, DType::f32);
+      Value loss = cross_entropy(logits, constant(std::vector<double>{0}, {1}, DType::i64));
+      graph.outputs = {loss, gradients(loss, std::vector<Value>{logits}).front()};
+      std::vector<Value> results = run_planned(graph, {}, *library);
+      double p = 1 / (1 + std::exp(8.0));
+      CHECK(std::abs(elements(results[0]).front() - std::log1p(std::exp(-8.0))) < 1.2e-7);
+      CHECK(std::abs(elements(results[1])[0] + p) < 1.2e-7);
+      CHECK(std::abs(elements(results[1])[1] - p) < 1.2e-7);
+    }
   }
 }

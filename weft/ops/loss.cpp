@@ -6,35 +6,38 @@ namespace weft {
 namespace {
 constexpr ReduceOptions no_options{};
 
-// What forward and backward of the cross entropy share: logits [.., C] in float32 at least, the
-// label of each row spread over the row, and log(sum(exp)) of each row [.., 1].
+// What forward and backward of the cross entropy share: logits [.., C] in float32 at least, less
+// the largest of their row, the label of each row spread over the row, and log(sum(exp(shifted)))
+// of each row [.., 1]. Where the label's logit is the largest, log p is -log_sum, to its last
+// digit: next to the logits themselves a small loss would lose its digits, and p its distance
+// from 1.
 struct Rows {
-  Value logits, label_hit, log_sum;
+  Value shifted, label_hit, log_sum;
   double smoothing;
   ReduceOptions row;
   explicit Rows(const Node& node)
-      : logits(widen(node.inputs[0])),
-        smoothing(node.attrs.number("label_smoothing")),
-        row{.axes = {logits.rank() - 1}, .keepdim = true} {
+      : smoothing(node.attrs.number("label_smoothing")),
+        row{.axes = {node.inputs[0].rank() - 1}, .keepdim = true} {
+    Value logits = widen(node.inputs[0]);
     label_hit = node.inputs[1] == iota(logits.shape(), -1, DType::i32);
-    Value peak = max(logits, row);
-    log_sum = log(sum(exp(logits - peak), row)) + peak;
+    shifted = logits - max(logits, row);
+    log_sum = log(sum(exp(shifted), row));
   }
-  double per_class() const { return smoothing / static_cast<double>(logits.dim(-1)); }
+  double per_class() const { return smoothing / static_cast<double>(shifted.dim(-1)); }
 };
 
 // -(1 - s) log p[label] - s / C sum log p, per row. The logits are read once; p is never stored.
 Value row_loss(const Node& node) {
   Rows rows(node);
-  Value at_label = sum(select(rows.label_hit, rows.logits, 0), rows.row);
+  Value at_label = sum(select(rows.label_hit, rows.shifted, 0), rows.row);
   Value loss = rows.log_sum - (1 - rows.smoothing) * at_label;
-  if (rows.smoothing != 0) loss = loss - rows.per_class() * sum(rows.logits, rows.row);
+  if (rows.smoothing != 0) loss = loss - rows.per_class() * sum(rows.shifted, rows.row);
   return loss;
 }
 
 Gradients row_loss_gradient(const Value& y, const Value& dy) {
   Rows rows(*y.node());
-  Value p = exp(rows.logits - rows.log_sum);
+  Value p = exp(rows.shifted - rows.log_sum);
   Value target = select(rows.label_hit, scalar(1 - rows.smoothing, p.dtype()), 0);
   if (rows.smoothing != 0) target = target + rows.per_class();
   return {narrow_to(dy * (p - target), y->inputs[0].dtype()), {}};
