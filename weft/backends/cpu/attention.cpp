@@ -2,7 +2,6 @@
 // scores at a time, and the gradient computes them again (Dao et al. 2022); the rows are whole, so
 // softmax needs no running maximum. Causal scores that nobody sees are not computed.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "weft/backends/cpu/kernels.h"
@@ -103,21 +102,6 @@ struct Tensors {
   Placed q, k, v, y, dy, dq, dk, dv;
 };
 
-// ---- copies between tensors and scratch
-void copy_in(const Matrix& from, int64_t rows, int64_t columns, const Matrix& to,
-             int64_t padded_rows) {
-  for (int64_t i = 0; i < padded_rows; ++i) {
-    const int64_t present = i < rows ? columns : 0;
-    if (present > 0) std::memcpy(to.row(i), from.row(i), static_cast<size_t>(present) * 4);
-    std::fill(to.row(i) + present, to.row(i) + to.stride, 0.0f);
-  }
-}
-void copy_out(const Matrix& from, int64_t rows, int64_t columns, const Matrix& to) {
-  for (int64_t i = 0; i < rows; ++i)
-    std::memcpy(to.row(i), from.row(i), static_cast<size_t>(columns) * 4);
-}
-void zero(const Matrix& matrix, int64_t rows) { std::fill(matrix.data, matrix.row(rows), 0.0f); }
-
 template <int vector_bytes, int tile_rows>
 struct Machine {
   using Vector = VectorOf<float, vector_bytes>;
@@ -133,6 +117,28 @@ struct Machine {
     return numbers;
   }
 
+  // ---- copies between tensors and scratch
+  [[gnu::always_inline]] static void copy_row(float* from, int64_t columns, float* to) {
+    int64_t j = 0;
+    for (; j + lanes <= columns; j += lanes) at(to + j) = at(from + j);
+    for (; j < columns; ++j) to[j] = from[j];
+  }
+  // With zeros from column `columns` on, and from row `rows` on.
+  [[gnu::always_inline]] static void copy_in(const Matrix& from, int64_t rows, int64_t columns,
+                                             const Matrix& to, int64_t padded_rows) {
+    for (int64_t i = 0; i < rows; ++i) {
+      copy_row(from.row(i), columns, to.row(i));
+      for (int64_t j = columns; j < to.stride; ++j) to.row(i)[j] = 0;
+    }
+    zero(to, rows, padded_rows);
+  }
+  [[gnu::always_inline]] static void copy_out(const Matrix& from, int64_t rows, int64_t columns,
+                                              const Matrix& to) {
+    for (int64_t i = 0; i < rows; ++i) copy_row(from.row(i), columns, to.row(i));
+  }
+  [[gnu::always_inline]] static void zero(const Matrix& matrix, int64_t from, int64_t to) {
+    for (float* p = matrix.row(from); p < matrix.row(to); p += lanes) at(p) = Vector{};
+  }
   // to[j, i] = from[i, j], zeros from row `rows` on.
   [[gnu::always_inline]] static void copy_across(const Matrix& from, int64_t rows, int64_t columns,
                                                  const Matrix& to) {
@@ -144,7 +150,7 @@ struct Machine {
     for (int64_t j = 0; j < columns; ++j) {
       for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i)
         to.row(j)[i] = from.row(i)[j];
-      std::fill(to.row(j) + rows, to.row(j) + to.stride, 0.0f);
+      for (int64_t i = rows; i < to.stride; ++i) to.row(j)[i] = 0;
     }
   }
 
@@ -312,8 +318,8 @@ struct Machine {
     if (!gradient) return copy_in(head.v, heads.keys, heads.width, own.values, heads.keys);
     copy_across(head.v, heads.keys, heads.width, own.values_across);
     copy_in(head.k, heads.keys, heads.depth, own.keys, heads.keys);
-    zero(own.dkeys, rounded(heads.keys, column_unit));
-    zero(own.dvalues, rounded(heads.keys, column_unit));
+    zero(own.dkeys, 0, rounded(heads.keys, column_unit));
+    zero(own.dvalues, 0, rounded(heads.keys, column_unit));
   }
 
   // Items are blocks of query rows, head after head.
