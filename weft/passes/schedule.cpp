@@ -170,18 +170,44 @@ class Scheduler {
     finish(step);
   }
 
-  // Axes as the largest operand that spans the whole space lies, so that a chain keeps the layout
-  // of the convolution that began it.
+  // Axes as most bytes of the operands that span the whole space lie, so that a chain keeps the
+  // layout of the convolution that began it; where none does (pads), as the largest of them.
   Dims natural_order(const Unit& unit, const Step& step) const {
-    const Access* model = nullptr;
+    std::vector<std::pair<Dims, size_t>> votes;
+    const Access* largest = nullptr;
     for (const Access& operand : step.operands) {
+      if (operand.value.rank() != unit.space.size()) continue;
+      if (largest == nullptr || operand.value.elements() > largest->value.elements())
+        largest = &operand;
       if (operand.value.shape() != unit.space) continue;
       Dims order = physical_order(unit.space, operand.at.strides);
       if (!same_strides(unit.space, operand.at.strides, dense_strides(unit.space, order))) continue;
-      if (model == nullptr || size_of(operand.value.dtype()) > size_of(model->value.dtype()))
-        model = &operand;
+      auto found = std::ranges::find(votes, order, &std::pair<Dims, size_t>::first);
+      if (found == votes.end()) found = votes.insert(found, {order, 0});
+      found->second += operand.value.type().bytes();
     }
-    return model == nullptr ? Dims() : physical_order(unit.space, model->at.strides);
+    if (!votes.empty())
+      return std::ranges::max_element(votes, {}, &std::pair<Dims, size_t>::second)->first;
+    return largest == nullptr ? Dims() : order_of_part(*largest);
+  }
+  // An axis of extent 1 or stride 0 says nothing: it stays behind its neighbour.
+  static Dims order_of_part(const Access& operand) {
+    const Shape& shape = operand.value.shape();
+    auto silent = [&](int64_t axis) {
+      const int i = static_cast<int>(axis);
+      return shape[i] == 1 || operand.at.strides[i] == 0;
+    };
+    Dims order;
+    auto follow = [&](int64_t axis) {
+      for (; axis < shape.size() && silent(axis); ++axis) order.push_back(axis);
+    };
+    follow(0);
+    for (int64_t axis : physical_order(shape, operand.at.strides)) {
+      if (silent(axis)) continue;
+      order.push_back(axis);
+      follow(axis + 1);
+    }
+    return order;
   }
 
   // A constant in memory is one element, read with stride 0.
