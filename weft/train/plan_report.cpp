@@ -115,7 +115,7 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
 size_t runtime_bytes(int threads, size_t kernels) {
   constexpr size_t kibibyte = 1024;
   return 51 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
-         kernels * 10 * kibibyte;
+         kernels * 12 * kibibyte;
 }
 
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
