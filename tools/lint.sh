@@ -20,9 +20,9 @@ if [ "${1:-}" = --all ] || [ -z "$base" ]; then
 else
   changed=$({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } | existing)
 fi
-# A fuzzer is not among the commands of build/release.
+# Fuzzers and the exact curve's program are not among the commands of build/release.
 changed=$(grep -E '^(weft|tests|examples|bench)/.*\.cpp$' <<<"$changed" |
-  grep -vE '^tests/(fuzz|package)/' | sort -u || true)
+  grep -vE '^tests/(fuzz|package|reference)/' | sort -u || true)
 
 [ -f build/release/compile_commands.json ] || cmake --preset release >/dev/null
 count=$(grep -c . <<<"$changed" || true)
