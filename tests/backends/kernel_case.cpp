@@ -1,13 +1,14 @@
 #include "tests/backends/kernel_case.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "tests/support/rounding.h"
 #include "tests/support/values.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/reference/reference.h"
 #include "weft/base/buffer.h"
+#include "weft/ops/ops.h"
 
 namespace weft::testing {
 
@@ -15,6 +16,7 @@ struct KernelCase::Memory {
   std::vector<std::shared_ptr<Buffer>> operands;
   std::shared_ptr<Buffer> result, expected, workspace;
   std::vector<void*> pointers;  // to the operands
+  std::vector<Value> inputs;    // the operands as they were before the first run
   std::unique_ptr<Kernel> kernel, reference;
 };
 
@@ -42,6 +44,21 @@ int64_t extent(const Shape& shape, const Placement& at) {
   for (int i = 0; i < shape.size(); ++i)
     last += std::max<int64_t>(0, shape[i] - 1) * std::max<int64_t>(0, at.strides[i]);
   return last + 1;
+}
+
+// What lies there, as a row-major data leaf.
+Value dense(const Buffer& buffer, const Type& type, const Placement& at) {
+  auto result = Buffer::allocate(type.bytes());
+  Dims index = Dims::filled(type.shape.size(), 0);
+  for (int64_t i = 0; i < type.elements(); ++i) {
+    int64_t from = at.offset;
+    for (int axis = 0; axis < index.size(); ++axis) from += index[axis] * at.strides[axis];
+    std::memcpy(result->data + static_cast<size_t>(i) * size_of(type.dtype),
+                buffer.data + static_cast<size_t>(from) * size_of(type.dtype), size_of(type.dtype));
+    for (int axis = index.size() - 1; axis >= 0 && ++index[axis] == type.shape[axis]; --axis)
+      index[axis] = 0;
+  }
+  return from_buffer(std::move(result), type);
 }
 
 std::shared_ptr<Buffer> filled(const Type& type, int64_t count, bool whole, int64_t rows,
@@ -83,6 +100,7 @@ KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uin
     const bool is_index = node->op->name == "scatter_add" && i == 1;
     memory_->operands.push_back(filled(input.type(), extent(input.shape(), at[i]), whole,
                                        is_index ? node.shape()[0] : 0, random));
+    memory_->inputs.push_back(dense(*memory_->operands.back(), input.type(), at[i]));
   }
   for (const auto& buffer : memory_->operands) memory_->pointers.push_back(buffer->data);
   const Placement to = placement(node.shape(), {choice_.result_order});
@@ -108,7 +126,7 @@ void KernelCase::run() {
   memory_->kernel->run(memory_->pointers.data(), &result, memory_->workspace->data);
 }
 
-std::string KernelCase::disagreement(double tolerance) {
+std::string KernelCase::disagreement() {
   const Access& result = step_.results[0];
   if (memory_->result != memory_->operands[0]) {
     void* expected = memory_->expected->data;
@@ -116,22 +134,15 @@ std::string KernelCase::disagreement(double tolerance) {
   }
   for (size_t i = choice_.workspace; i < memory_->workspace->bytes; ++i)
     if (memory_->workspace->data[i] != std::byte{0x7b}) return "wrote beyond its workspace";
-  const DType dtype = result.value.dtype();
-  const Value& node = step_.body[0];
-  double largest = 1, worst = 0;
-  int64_t where = -1;
-  for (int64_t i = 0; i < extent(node.shape(), result.at) && node.elements() > 0; ++i) {
-    const double want = load(memory_->expected->data, dtype, i),
-                 got = load(memory_->result->data, dtype, i);
-    largest = std::max(largest, std::abs(want));
-    const double off =
-        want == got || (std::isnan(want) && std::isnan(got)) ? 0 : std::abs(want - got);
-    if (!(off <= worst)) worst = off, where = i;
-  }
-  if (worst <= tolerance * largest) return "";
-  return fmt::format("{}: element {} is {}, not {}", step_.kernel, where,
-                     load(memory_->result->data, dtype, where),
-                     load(memory_->expected->data, dtype, where));
+  const Type& type = result.value.type();
+  const Value want = dense(*memory_->expected, type, result.at),
+              got = dense(*memory_->result, type, result.at);
+  std::vector<Errors> exact;
+  for (const Value& input : memory_->inputs)
+    exact.emplace_back(static_cast<size_t>(input.elements()), 0.0);
+  const Errors allowed = allowed_errors(*step_.body[0].node(), want, memory_->inputs, exact);
+  const std::string text = difference(got, want, allowed);
+  return text.empty() ? "" : fmt::format("{}: {}", step_.kernel, text);
 }
 
 std::vector<std::byte> KernelCase::result_bytes() const {

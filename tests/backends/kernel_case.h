@@ -34,8 +34,8 @@ class KernelCase {
   // Overwrites operand 0's memory with the result, as a plan with in_place does.
   void in_place();
   void run();
-  // "" or where the result differs most from the reference, relative to the largest element.
-  std::string disagreement(double tolerance);
+  // "" or where the result differs from the reference's by more than rounding allows (rounding.h).
+  std::string disagreement();
   std::vector<std::byte> result_bytes() const;
 
  private:

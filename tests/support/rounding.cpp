@@ -159,6 +159,7 @@ class Rule {
     Errors all = rounded(elements(apply(sizes)), flops(node_) / count);
     bool sums_up = node_.is("scatter_add");  // linear in all of them together
     for (size_t place : places) {
+      if (std::ranges::all_of(errors_[place], [](double error) { return error == 0; })) continue;
       std::vector<Value> moved = sizes;
       if (sums_up)
         for (size_t other : places) moved[other] = part(other, Errors(errors_[other].size(), 0.0));
