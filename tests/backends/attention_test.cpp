@@ -60,6 +60,7 @@ TEST_CASE("the gradient of attention agrees with its expression") {
     if (g.heads != g.key_heads || g.queries != g.keys || g.depth != g.width) continue;
     for (int64_t causal : {0, 1}) {
       std::vector<Value> inputs;
+      inputs.reserve(4);
       for (int i = 0; i < 4; ++i)
         inputs.push_back(
             random_view({DType::f32, {g.batch, g.heads, g.queries, g.depth}}, -2, 2, random));

@@ -206,8 +206,7 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
   json closing = log_of(result).back();
   CHECK(closing["used_arena"] == planned->report.arena_bytes);
   CHECK(closing["state"] == planned->report.state_bytes());
-  CHECK(closing["usd"].get<double>() ==
-        doctest::Approx(closing["seconds"].get<double>()));
+  CHECK(closing["usd"].get<double>() == doctest::Approx(closing["seconds"].get<double>()));
 }
 
 TEST_CASE("the tokenizer of a text is by characters unless the recipe names another") {

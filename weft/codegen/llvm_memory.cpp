@@ -52,6 +52,7 @@ Value* Emitter::load_transposed(int i, const Instruction& in) {
   copy_ = saved;
   int64_t step = in.at.strides[s_.vector_axis] * static_cast<int64_t>(size_of(in.storage));
   std::vector<Value*> rows;
+  rows.reserve(static_cast<size_t>(s_.lanes));
   for (int lane = 0; lane < s_.lanes; ++lane)
     rows.push_back(b_.CreateAlignedLoad(
         vector_of(memory_type(context_, in.storage)),

@@ -65,12 +65,13 @@ struct Scratch {
   Matrix queries, dy, scores, dscores, y, dqueries, dkeys, dvalues;
   size_t bytes = 0;
 
+  // Without memory to lie in: its size alone.
   Scratch(const Heads& heads, bool gradient, std::byte* at = nullptr) {
     const int64_t keys_padded = rounded(heads.keys, column_unit);
     const int64_t depth = rounded(heads.depth, column_unit), rows = heads.rows();
     const int64_t width = rounded(heads.width, column_unit);
     auto take = [&](Matrix& matrix, int64_t count, int64_t stride) {
-      matrix = {reinterpret_cast<float*>(at + bytes), stride};
+      matrix = {at == nullptr ? nullptr : reinterpret_cast<float*>(at + bytes), stride};
       bytes += static_cast<size_t>(count * stride) * sizeof(float);
     };
     take(queries, rows, depth), take(scores, rows, keys_padded);
