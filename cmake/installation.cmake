@@ -1,5 +1,5 @@
 # `cmake --install`, and the .deb of `make package`. Two components:
-#   program      the program and its recipes (package weft)
+#   program      the program, its recipes and completion for shells (package weft)
 #   development  libweft.so, headers, find_package(weft) (package weft-dev)
 
 # The program finds what lies beside it (the relocatable archive of tools/package.sh), then what the
@@ -10,6 +10,25 @@ if(TARGET weft_program)
   set_target_properties(weft_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH
     "$ORIGIN/../lib/weft;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;$ORIGIN/../lib/weft/fallback")
   install(TARGETS weft_program RUNTIME COMPONENT program)
+endif()
+# Where each shell looks by itself. The program writes its own scripts; nobody installs a sanitized
+# build, nor one whose program this machine cannot run.
+if(TARGET weft_program AND NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  set(completions "")
+  foreach(place IN ITEMS bash:bash-completion/completions/weft zsh:zsh/site-functions/_weft
+                         fish:fish/vendor_completions.d/weft.fish)
+    string(REGEX MATCH "^([a-z]+):(.+)/([^/]+)$" matched "${place}")
+    set(shell "${CMAKE_MATCH_1}")
+    set(folder "${CMAKE_MATCH_2}")
+    set(script "${PROJECT_BINARY_DIR}/completion/${CMAKE_MATCH_3}")
+    add_custom_command(OUTPUT "${script}"
+      COMMAND weft_program completion ${shell} >"${script}"
+      DEPENDS weft_program COMMENT "Writing the completion of ${shell}" VERBATIM)
+    list(APPEND completions "${script}")
+    install(FILES "${script}" DESTINATION "${CMAKE_INSTALL_DATADIR}/${folder}" COMPONENT program)
+  endforeach()
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/completion")
+  add_custom_target(weft_completions ALL DEPENDS ${completions})
 endif()
 if(EXISTS "${PROJECT_SOURCE_DIR}/recipes")
   install(DIRECTORY recipes/ DESTINATION "${CMAKE_INSTALL_DATADIR}/weft/recipes" COMPONENT program

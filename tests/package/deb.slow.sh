@@ -29,6 +29,10 @@ version=$(chroot "$root" weft --version)
 echo "$version"
 [ "$version" = "$("$WEFT" --version)" ]
 chroot "$root" sh -c 'ls /usr/share/weft/recipes/*.yaml' | head -3
+completed=$(chroot "$root" bash -c '. /usr/share/bash-completion/completions/weft
+  COMP_WORDS=(weft tr) COMP_CWORD=1; _weft; echo "${COMPREPLY[@]}"')
+[ "$completed" = train ]
+chroot "$root" sh -c 'cd /usr/share && ls zsh/site-functions/_weft fish/vendor_completions.d/weft.fish'
 chroot "$root" weft plan /usr/share/weft/recipes/addition.yaml | grep -i arena
 mount_proc
 chroot "$root" sh -c 'cd /tmp && weft train /usr/share/weft/recipes/addition.yaml "$@"' sh \

@@ -13,6 +13,10 @@ cmake --build "$work/build" -j2
 version=$("$work/build/mine" --version)
 echo "$version"
 [ "$version" = "$("$work/prefix/bin/weft" --version)" ]
+for place in bash:bash-completion/completions/weft zsh:zsh/site-functions/_weft \
+  fish:fish/vendor_completions.d/weft.fish; do
+  cmp "$work/prefix/share/${place#*:}" <("$work/prefix/bin/weft" completion "${place%%:*}")
+done
 models=$("$work/build/mine" list models)
 grep -qw mine <<<"$models" || { echo "the registered model is not listed"; exit 1; }
 
