@@ -130,6 +130,13 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return add(weight, a); }},
       {__LINE__, [&] { return concat(std::vector{a, ones({1, 1})}, 0); }},
       {__LINE__, [&] { return b.item(); }},
+      {__LINE__, [&] { return b.to_vector<double>(); }},
+      {__LINE__, [&] { return zeros({-1}); }},
+      {__LINE__, [&] { return ones({-1}); }},
+      {__LINE__, [&] { return full({-1}, 2); }},
+      {__LINE__, [&] { return arange(-1); }},
+      {__LINE__, [&] { return constant(std::vector<double>{1}, {2}, DType::f32); }},
+      {__LINE__, [&] { return tensor(std::vector<float>{1}, {2}); }},
       {__LINE__, [&] { return grad(b, std::vector{a}); }},
       {__LINE__, [&] { return weight.assign(a); }},
   };

@@ -85,9 +85,11 @@ class Value {
   const Value& eval() const;
   // Of a value with one element.
   double item(std::source_location where = std::source_location::current()) const;
-  std::vector<double> to_doubles() const;  // row-major
-  template <class T>
-  std::vector<T> to_vector() const;  // T of the value's dtype, row-major
+  // Row-major.
+  std::vector<double> to_doubles(
+      std::source_location where = std::source_location::current()) const;
+  template <class T>  // the value's dtype
+  std::vector<T> to_vector(std::source_location where = std::source_location::current()) const;
 
  private:
   std::shared_ptr<Node> node_;

@@ -18,16 +18,35 @@ const OpDef& input_def = leaf("input", "bound when the graph runs (attr index)")
 const OpDef& variable_def = leaf("variable", "state, read at the start of a step");
 }  // namespace
 
-Value scalar(double value, DType dtype) { return full({}, value, dtype); }
-Value full(const Shape& shape, double value, DType dtype) {
+Value scalar(double value, DType dtype, std::source_location where) {
+  return full({}, value, dtype, where);
+}
+Value full(const Shape& shape, double value, DType dtype, std::source_location where) {
+  CallSite here(where);
   return make_leaf(scalar_def, {dtype, shape}, {{"value", value}});
 }
-Value zeros(const Shape& shape, DType dtype) { return full(shape, 0, dtype); }
-Value ones(const Shape& shape, DType dtype) { return full(shape, 1, dtype); }
-Value zeros_like(Arg x) { return zeros(x.value.shape(), x.value.dtype()); }
-Value ones_like(Arg x) { return ones(x.value.shape(), x.value.dtype()); }
-Value arange(int64_t count, DType dtype) { return iota({count}, 0, dtype); }
-Value iota(const Shape& shape, int axis, DType dtype) {
+Value zeros(const Shape& shape, DType dtype, std::source_location where) {
+  CallSite here(where);
+  return full(shape, 0, dtype);
+}
+Value ones(const Shape& shape, DType dtype, std::source_location where) {
+  CallSite here(where);
+  return full(shape, 1, dtype);
+}
+Value zeros_like(Arg x) {
+  CallSite here(x.where);
+  return zeros(x.value.shape(), x.value.dtype());
+}
+Value ones_like(Arg x) {
+  CallSite here(x.where);
+  return ones(x.value.shape(), x.value.dtype());
+}
+Value arange(int64_t count, DType dtype, std::source_location where) {
+  CallSite here(where);
+  return iota({count}, 0, dtype);
+}
+Value iota(const Shape& shape, int axis, DType dtype, std::source_location where) {
+  CallSite here(where);
   return make_leaf(iota_def, {dtype, shape},
                    {{"axis", int64_t{normalize_axis(axis, shape.size(), "iota")}}});
 }
@@ -39,11 +58,13 @@ Value from_buffer(std::shared_ptr<Buffer> buffer, Type type) {
   value->data = std::move(buffer);
   return value;
 }
-Value constant(std::span<const float> elements, const Shape& shape) {
+Value constant(std::span<const float> elements, const Shape& shape, std::source_location where) {
   std::vector<double> wide(elements.begin(), elements.end());
-  return constant(wide, shape, DType::f32);
+  return constant(wide, shape, DType::f32, where);
 }
-Value constant(std::span<const double> elements, const Shape& shape, DType dtype) {
+Value constant(std::span<const double> elements, const Shape& shape, DType dtype,
+               std::source_location where) {
+  CallSite here(where);
   Type type{dtype, shape};
   WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(),
              "[constant] {} has {} elements. Got {}.", to_string(type), type.elements(),

@@ -13,18 +13,28 @@
 
 namespace weft {
 
-// ---- leaves (leaf.cpp)
-Value scalar(double value, DType dtype = DType::f32);  // shape []
-Value full(const Shape& shape, double value, DType dtype = DType::f32);
-Value zeros(const Shape& shape, DType dtype = DType::f32);
-Value ones(const Shape& shape, DType dtype = DType::f32);
+// ---- leaves (leaf.cpp); their nodes and errors name the line `where`
+Value scalar(double value, DType dtype = DType::f32,
+             std::source_location where = std::source_location::current());  // shape []
+Value full(const Shape& shape, double value, DType dtype = DType::f32,
+           std::source_location where = std::source_location::current());
+Value zeros(const Shape& shape, DType dtype = DType::f32,
+            std::source_location where = std::source_location::current());
+Value ones(const Shape& shape, DType dtype = DType::f32,
+           std::source_location where = std::source_location::current());
 Value zeros_like(Arg x);
 Value ones_like(Arg x);
-Value arange(int64_t count, DType dtype = DType::i64);               // 0 .. count-1, shape [count]
-Value iota(const Shape& shape, int axis, DType dtype = DType::i64);  // the index along `axis`
-Value constant(std::span<const float> elements, const Shape& shape);
-Value constant(std::span<const double> elements, const Shape& shape,
-               DType dtype);                                   // rounded to dtype
+// 0 .. count-1, shape [count]
+Value arange(int64_t count, DType dtype = DType::i64,
+             std::source_location where = std::source_location::current());
+// The index along `axis`.
+Value iota(const Shape& shape, int axis, DType dtype = DType::i64,
+           std::source_location where = std::source_location::current());
+Value constant(std::span<const float> elements, const Shape& shape,
+               std::source_location where = std::source_location::current());
+// Rounded to dtype.
+Value constant(std::span<const double> elements, const Shape& shape, DType dtype,
+               std::source_location where = std::source_location::current());
 Value from_buffer(std::shared_ptr<Buffer> buffer, Type type);  // row-major elements, shared
 Value input(Type type, int index);                             // bound when the graph runs
 Value variable_leaf(std::shared_ptr<VariableState> state);

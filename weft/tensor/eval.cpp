@@ -57,7 +57,8 @@ double Value::item(std::source_location where) const {
   return load(eval()->data->data, dtype(), 0);
 }
 
-std::vector<double> Value::to_doubles() const {
+std::vector<double> Value::to_doubles(std::source_location where) const {
+  CallSite here(where, "to_doubles");
   eval();
   std::vector<double> all(static_cast<size_t>(elements()));
   for (size_t i = 0; i < all.size(); ++i)
@@ -66,7 +67,8 @@ std::vector<double> Value::to_doubles() const {
 }
 
 template <class T>
-std::vector<T> Value::to_vector() const {
+std::vector<T> Value::to_vector(std::source_location where) const {
+  CallSite here(where, "to_vector");
   WEFT_CHECK(dtype() == dtype_of<T>, "[to_vector] the tensor holds {}, not {}.", name(dtype()),
              name(dtype_of<T>));
   eval();
@@ -79,14 +81,14 @@ std::vector<T> Value::to_vector() const {
   }
   return all;
 }
-template std::vector<float> Value::to_vector() const;
-template std::vector<double> Value::to_vector() const;
-template std::vector<int64_t> Value::to_vector() const;
-template std::vector<int32_t> Value::to_vector() const;
-template std::vector<int16_t> Value::to_vector() const;
-template std::vector<int8_t> Value::to_vector() const;
-template std::vector<uint8_t> Value::to_vector() const;
-template std::vector<bool> Value::to_vector() const;
+template std::vector<float> Value::to_vector(std::source_location) const;
+template std::vector<double> Value::to_vector(std::source_location) const;
+template std::vector<int64_t> Value::to_vector(std::source_location) const;
+template std::vector<int32_t> Value::to_vector(std::source_location) const;
+template std::vector<int16_t> Value::to_vector(std::source_location) const;
+template std::vector<int8_t> Value::to_vector(std::source_location) const;
+template std::vector<uint8_t> Value::to_vector(std::source_location) const;
+template std::vector<bool> Value::to_vector(std::source_location) const;
 
 // ---- compiled steps
 

@@ -142,10 +142,12 @@ RandomKey next_random_key() {
   return {.step = scalar(0, DType::i64), .seed = seed, .stream = outside_stream++};
 }
 
-Tensor tensor(const std::vector<float>& elements, const Shape& shape) {
-  return constant(elements, shape);
+Tensor tensor(const std::vector<float>& elements, const Shape& shape, std::source_location where) {
+  return constant(elements, shape, where);
 }
-Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape) {
+Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
+              std::source_location where) {
+  CallSite here(where);
   Type type{DType::i64, shape};
   WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(),
              "[tensor] {} has {} elements. Got {}.", to_string(type), type.elements(),

@@ -53,8 +53,10 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
 void eval(std::span<const Tensor> values);
 
 // A tensor that owns a copy of host elements.
-Tensor tensor(const std::vector<float>& elements, const Shape& shape);
-Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape);
+Tensor tensor(const std::vector<float>& elements, const Shape& shape,
+              std::source_location where = std::source_location::current());
+Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
+              std::source_location where = std::source_location::current());
 // A tensor over bytes that the caller keeps alive through `owner`.
 Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
 
