@@ -96,8 +96,7 @@ enum class AxisRule : uint8_t {
 struct TestRow {
   double low = -2, high = 2;
   double second_low = 0, second_high = 0;  // used where they differ
-  double tolerance = 0;  // relative, on top of the dtype's own; 0: the default of the kind
-  bool floats = true;    // accepts floating point types
+  bool floats = true;                      // accepts floating point types
   bool integers = false;
   bool booleans = false;
   bool differentiable = true;
