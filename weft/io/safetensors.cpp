@@ -130,6 +130,8 @@ std::span<const std::byte> Safetensors::bytes(const Entry& entry) const {
   return {file_->data + entry.offset, entry.type.bytes()};
 }
 
+std::span<const std::byte> Safetensors::bytes() const { return {file_->data, file_->bytes}; }
+
 Tensor Safetensors::tensor(std::string_view name) const {
   const Entry* entry = find(name);
   if (entry == nullptr)
@@ -217,7 +219,8 @@ void load_into(const std::string& path, const NamedVariables& variables) {
   report(different, "of another type");
   if (!differences.empty())
     throw Error(ErrorKind::checkpoint, "[load] {} does not fit: {}.", path, differences);
-  // What is copied leaves the process, or for a moment the weights would take twice their memory.
+  // What is copied leaves the process, or for a moment the weights would take twice their memory;
+  // with all around it that the system mapped too: up to 2 MiB since Linux 6.18.
   constexpr size_t chunk = size_t{16} << 20;
   for (const auto& [name, variable] : variables) {
     std::span<std::byte> to = variable.bytes();
@@ -225,7 +228,7 @@ void load_into(const std::string& path, const NamedVariables& variables) {
     for (size_t at = 0; at < to.size(); at += chunk) {
       size_t bytes = std::min(chunk, to.size() - at);
       copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
-      release_pages(from.subspan(at, bytes));
+      release_pages(file.bytes());
     }
   }
 }

@@ -40,6 +40,7 @@ class Safetensors {
   const Metadata& metadata() const { return metadata_; }
   const Entry* find(std::string_view name) const;  // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
+  std::span<const std::byte> bytes() const;  // of the whole file
   // Zero-copy where the file aligns the elements (ours always does), else a copy. Throws if absent.
   Tensor tensor(std::string_view name) const;
 
