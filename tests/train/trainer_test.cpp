@@ -209,6 +209,29 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
   CHECK(closing["usd"].get<double>() == doctest::Approx(closing["seconds"].get<double>()));
 }
 
+TEST_CASE("a text of which nothing is kept for evaluation is trained on without one") {
+  TemporaryFolder folder;
+  std::string text = folder.file("text", "to be or not to be, that is the question\n");
+  auto recipe = [&](const std::string& more) {
+    return train::Recipe::parse(
+        "model: {name: gpt, config: {hidden_size: 8, num_hidden_layers: 1, num_attention_heads: "
+        "1}}\n"
+        "train: {steps: 3, global_batch_size: 2}\n"
+        "data: {format: text, seq_len: 4, path: " +
+            text + "}\n" + more,
+        "test");
+  };
+  train::TrainResult result = train_in(folder, recipe(""));
+  CHECK(result.step == 3);
+  CHECK(result.evaluation.count == 0);
+  for (const json& entry : log_of(result)) CHECK(!entry.contains("eval_step"));
+  for (const char* more :
+       {"eval: {target: 0.5}\n", "eval: {early_stopping: 2}\n", "checkpoint: {best: loss}\n"}) {
+    const train::Recipe needs = recipe(more);
+    CHECK_THROWS_WITH(train::plan_run(needs), doctest::Contains("needs data to evaluate on."));
+  }
+}
+
 TEST_CASE("the tokenizer of a text is by characters unless the recipe names another") {
   TemporaryFolder folder;
   std::string text = folder.file("text", "to be or not to be, that is the question: \xc3\xa9\n");

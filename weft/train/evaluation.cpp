@@ -24,6 +24,9 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
 }
 
 Evaluation evaluate(const Experiment& experiment) {
+  if (experiment.validation == nullptr)
+    throw Error(ErrorKind::usage,
+                "recipe: nothing to evaluate on. Hint: --data.val_split 0.1, or --data.val_path.");
   Steps steps(experiment, experiment.recipe.text("train.device"));
   return *evaluate(experiment, steps, [] { return false; });
 }

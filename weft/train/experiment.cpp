@@ -91,8 +91,13 @@ TaskShape text_shape(const Recipe& recipe, const io::Vocabulary& vocabulary) {
 }
 
 DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& vocabulary) {
-  if (!recipe.has("data.val_path") && recipe.number("data.val_split") == 0)
-    usage("data.val_split must leave text to evaluate on, or data.val_path bring it.");
+  const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
+  for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
+    if (!evaluated && recipe.has(key))
+      usage(
+          fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
+                      "data.val_path.",
+                      key));
   std::string_view tokenizer = recipe.text("data.tokenizer");
   if (tokenizer == "auto") tokenizer = "characters";
   data::TextDataset text =
@@ -104,7 +109,8 @@ DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& v
                   .vocabulary = vocabulary});
   int64_t seq_len = recipe.integer("data.seq_len");
   return {Task::causal_lm, text_shape(recipe, text.vocabulary), text.vocabulary,
-          text.train.random_windows(seq_len), text.validation.windows(seq_len)};
+          text.train.random_windows(seq_len),
+          evaluated ? text.validation.windows(seq_len) : nullptr};
 }
 
 bool is_addition(const Recipe& recipe) {

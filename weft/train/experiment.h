@@ -28,9 +28,10 @@ struct ExperimentOptions {
 struct Experiment {
   Recipe recipe;
   Task task = Task::classification;
-  TaskShape shape;                                        // of one sample
-  std::optional<io::Vocabulary> vocabulary;               // of text and addition
-  std::shared_ptr<const data::Source> train, validation;  // null without data
+  TaskShape shape;                           // of one sample
+  std::optional<io::Vocabulary> vocabulary;  // of text and addition
+  // Null without data, and the second where a text keeps nothing to evaluate on.
+  std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
   std::unique_ptr<optim::Optimizer> optimizer =
       {};                         // null without data: a schedule needs its length

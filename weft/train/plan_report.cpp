@@ -60,10 +60,13 @@ json memory_json(const Plan& plan) {
 
 // A run has a loader for training, and another while it evaluates.
 size_t data_bytes(const Experiment& experiment) {
-  return experiment.train->bytes() + experiment.validation->bytes() +
-         data::loader_bytes(*experiment.train,
-                            {.batch_size = experiment.global_batch, .shuffle = true}) +
-         data::loader_bytes(*experiment.validation, {.batch_size = experiment.eval_batch});
+  size_t bytes = experiment.train->bytes() +
+                 data::loader_bytes(*experiment.train,
+                                    {.batch_size = experiment.global_batch, .shuffle = true});
+  if (experiment.validation != nullptr)
+    bytes += experiment.validation->bytes() +
+             data::loader_bytes(*experiment.validation, {.batch_size = experiment.eval_batch});
+  return bytes;
 }
 
 double sum_bytes(const Plan& plan) {

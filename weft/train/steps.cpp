@@ -54,7 +54,8 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
     all.emplace_back("accumulate", &pass_.prepare(types(experiment_.micro_batch)));
     all.emplace_back("update", &update_.prepare({}));
   }
-  all.emplace_back("evaluate", &evaluate_.prepare(types(experiment_.eval_batch)));
+  if (experiment_.validation != nullptr)
+    all.emplace_back("evaluate", &evaluate_.prepare(types(experiment_.eval_batch)));
   return all;
 }
 

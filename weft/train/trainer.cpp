@@ -158,6 +158,7 @@ class Trainer {
   }
 
   bool evaluation_due() const {
+    if (experiment_.validation == nullptr) return false;
     if (progress_.step == 0 || progress_.evaluated_step == progress_.step) return false;
     const std::string& every = recipe().text("eval.every");
     int64_t steps = every == "epoch" ? experiment_.steps_per_epoch : parse_count(every).value();
