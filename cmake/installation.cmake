@@ -22,7 +22,7 @@ if(TARGET weft_program AND NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     set(folder "${CMAKE_MATCH_2}")
     set(script "${PROJECT_BINARY_DIR}/completion/${CMAKE_MATCH_3}")
     add_custom_command(OUTPUT "${script}"
-      COMMAND weft_program completion ${shell} >"${script}"
+      COMMAND weft_program completion ${shell} > "${script}"
       DEPENDS weft_program COMMENT "Writing the completion of ${shell}" VERBATIM)
     list(APPEND completions "${script}")
     install(FILES "${script}" DESTINATION "${CMAKE_INSTALL_DATADIR}/${folder}" COMPONENT program)

@@ -111,4 +111,5 @@ TEST_CASE("a shell that has no script is a usage error") {
   Workplace place;
   CHECK(fails_with(place.weft({"completion", "tcsh"}), 2, "SHELL") == "");
   CHECK(fails_with(place.weft({"completion"}), 2, "SHELL") == "");
+  CHECK(fails_with(place.weft({"completion", "zsh", "more"}), 2, "Got more.") == "");
 }

@@ -161,6 +161,9 @@ Words candidates(const Program& program, Words line) {
 int completion(const Program& program, const std::string& shell, const Words& line_so_far) {
   if (shell == "words")
     for (const std::string& word : candidates(program, line_so_far)) line(word);
+  else if (!line_so_far.empty())
+    throw Error(ErrorKind::usage, "completion: only \"words\" takes a line, not {}. Got {}.", shell,
+                line_so_far.front());
   else
     out(shell == "bash" ? bash_script : shell == "zsh" ? zsh_script : fish_script);
   return 0;
