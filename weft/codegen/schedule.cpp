@@ -1,6 +1,7 @@
 #include "weft/codegen/schedule.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -179,7 +180,9 @@ class Scheduler {
   void choose_split() {
     if (reduced_ == 0) return;
     auto elements = static_cast<double>(kernel_.extent(~0u >> (32 - kernel_.axes.size())));
-    auto wanted = static_cast<int64_t>(std::min<double>(elements / split_grain, most_items));
+    // A power of two, which teams of 2, 4 or 8 share evenly.
+    const auto wanted = static_cast<int64_t>(
+        std::bit_ceil(static_cast<uint64_t>(std::min<double>(elements / split_grain, most_items))));
     if (s_.items == 0 || s_.items * 2 >= wanted) return;
     int64_t pieces = ceil_div(wanted, s_.items);
     s_.split_axis = s_.inner.empty() ? s_.vector_axis : s_.inner.front();
