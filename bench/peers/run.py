@@ -226,8 +226,8 @@ def run_train_characters(runner, installed, args):
 
     def weft():
         return runner.call([args.weft, "train", args.recipe.resolve(), "--data.path", text,
-                            "--steps", steps, "--name", "train-characters", "--overwrite",
-                            "--json"])
+                            "--steps", steps, "--eval.every", steps, "--name",
+                            "train-characters", "--overwrite", "--json"])
 
     def peer(setting):
         mode, _, pages = setting.partition("+")
