@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <queue>
 #include <unordered_set>
 
 #include "weft/ir/op_def.h"
@@ -381,33 +382,50 @@ class Fuser {
 }  // namespace
 
 namespace {
-// Whether the units can run in some order: none waits for itself.
-bool can_run(const Fusion& fusion) {
-  size_t count = fusion.units.size();
+// Kahn's algorithm; among those that are ready, the one whose last node was written first.
+std::vector<int> order_of(const Fusion& fusion) {
+  const size_t count = fusion.units.size();
   std::vector<std::vector<int>> readers(count);
   std::vector<int> waiting(count, 0);
-  for (size_t u = 0; u < count; ++u) {
-    std::unordered_set<const Node*> inside;
-    for (const Value& value : fusion.units[u].nodes) inside.insert(value.node());
+  for (size_t u = 0; u < count; ++u)
     for (const Value& value : fusion.units[u].nodes)
       for (const Value& input : value->inputs) {
-        if (inside.contains(input.node())) continue;
+        if (fusion.units[u].contains(input)) continue;
         readers[static_cast<size_t>(fusion.home.at(input.node()))].push_back(static_cast<int>(u));
         ++waiting[u];
       }
-  }
-  std::vector<int> ready;
+  using Ready = std::pair<uint64_t, int>;
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
+  auto enqueue = [&](int u) {
+    ready.emplace(fusion.units[static_cast<size_t>(u)].nodes.back()->id, u);
+  };
   for (size_t u = 0; u < count; ++u)
-    if (waiting[u] == 0) ready.push_back(static_cast<int>(u));
-  for (size_t i = 0; i < ready.size(); ++i)
-    for (int reader : readers[static_cast<size_t>(ready[i])])
-      if (--waiting[static_cast<size_t>(reader)] == 0) ready.push_back(reader);
-  return ready.size() == count;
+    if (waiting[u] == 0) enqueue(static_cast<int>(u));
+  std::vector<int> order;
+  while (!ready.empty()) {
+    const int unit = ready.top().second;
+    ready.pop();
+    order.push_back(unit);
+    for (int reader : readers[static_cast<size_t>(unit)])
+      if (--waiting[static_cast<size_t>(reader)] == 0) enqueue(reader);
+  }
+  return order;
 }
 }  // namespace
 
+bool Unit::contains(const Value& value) const {
+  auto at = std::lower_bound(nodes.begin(), nodes.end(), value,
+                             [](const Value& a, const Value& b) { return a->id < b->id; });
+  return at != nodes.end() && at->node() == value.node();
+}
+
 Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options) {
-  Fusion fusion = Fuser(graph, uses, options, false).run();
-  return can_run(fusion) ? fusion : Fuser(graph, uses, options, true).run();
+  Fusion fusion;
+  for (const bool exact : {false, true}) {
+    fusion = Fuser(graph, uses, options, exact).run();
+    fusion.order = order_of(fusion);
+    if (fusion.order.size() == fusion.units.size()) break;
+  }
+  return fusion;
 }
 }  // namespace weft

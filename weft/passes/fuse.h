@@ -21,10 +21,13 @@ struct Unit {
   Shape space;               // fused: the iteration space
   Dims reduced;              // fused: the axes that its reductions run over; empty without any
   std::vector<Value> nodes;  // ascending ids once fuse() returns; leaf, view, library: one
+
+  bool contains(const Value& value) const;
 };
 
 struct Fusion {
   std::vector<Unit> units;
+  std::vector<int> order;  // each unit after those it reads
   // The unit that stores (or views) each value; nodes that live only inside kernels have none.
   std::unordered_map<const Node*, int> home;
 };

@@ -3,7 +3,6 @@
 // where a kernel needs its operand otherwise than it lies.
 #include <algorithm>
 #include <map>
-#include <queue>
 
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
@@ -18,7 +17,10 @@ class Scheduler {
       : graph_(graph), options_(options), uses_(graph), fusion_(fuse(graph, uses_, options)) {}
 
   Plan run() {
-    for (int unit : unit_order()) emit(fusion_.units[static_cast<size_t>(unit)], unit);
+    WEFT_ASSERT(fusion_.order.size() == fusion_.units.size(),
+                "fusion made a cycle: {} of {} kernels can run", fusion_.order.size(),
+                fusion_.units.size());
+    for (int unit : fusion_.order) emit(fusion_.units[static_cast<size_t>(unit)], unit);
     for (const Value& input : graph_.inputs)
       plan_.inputs.push_back({input, placed_.at(input.node())});
     for (const Value& output : graph_.outputs) plan_.outputs.push_back(row_major(output));
@@ -28,43 +30,6 @@ class Scheduler {
   }
 
  private:
-  // Kahn's algorithm; among those that are ready, the one whose last node was written first.
-  std::vector<int> unit_order() const {
-    size_t count = fusion_.units.size();
-    std::vector<std::vector<int>> next(count);
-    std::vector<int> waiting(count, 0);
-    for (size_t u = 0; u < count; ++u)
-      for (const Value& value : fusion_.units[u].nodes)
-        for (const Value& input : value->inputs) {
-          if (in_unit(fusion_.units[u], input)) continue;
-          next[static_cast<size_t>(fusion_.home.at(input.node()))].push_back(static_cast<int>(u));
-          ++waiting[u];
-        }
-    using Ready = std::pair<uint64_t, int>;
-    std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
-    auto enqueue = [&](int u) {
-      ready.emplace(fusion_.units[static_cast<size_t>(u)].nodes.back()->id, u);
-    };
-    for (size_t u = 0; u < count; ++u)
-      if (waiting[u] == 0) enqueue(static_cast<int>(u));
-    std::vector<int> order;
-    while (!ready.empty()) {
-      int unit = ready.top().second;
-      ready.pop();
-      order.push_back(unit);
-      for (int user : next[static_cast<size_t>(unit)])
-        if (--waiting[static_cast<size_t>(user)] == 0) enqueue(user);
-    }
-    WEFT_ASSERT(order.size() == count, "fusion made a cycle: {} of {} kernels can run",
-                order.size(), count);
-    return order;
-  }
-  static bool in_unit(const Unit& unit, const Value& value) {
-    auto at = std::lower_bound(unit.nodes.begin(), unit.nodes.end(), value,
-                               [](const Value& a, const Value& b) { return a->id < b->id; });
-    return at != unit.nodes.end() && at->node() == value.node();
-  }
-
   void emit(const Unit& unit, int index) {
     switch (unit.kind) {
       case Unit::Kind::leaf:
@@ -228,7 +193,7 @@ class Scheduler {
     for (const Value& value : unit.nodes)
       for (const Value& input : value->inputs) {
         bool known =
-            in_unit(unit, input) ||
+            unit.contains(input) ||
             std::any_of(step.operands.begin(), step.operands.end(), [&](const Access& operand) {
               return operand.value.node() == input.node();
             });
