@@ -17,15 +17,14 @@ std::string_view name(Category category) {
 }
 
 void detach_readers(VariableState& state) {
-  if (!state.leaf) return;
-  if (state.leaf.shared().use_count() > 1) {
-    auto copy = Buffer::allocate(state.type.bytes());
-    std::memcpy(copy->data, state.buffer->data, state.type.bytes());
-    state.leaf->data = std::move(copy);
-    state.leaf->op = &op("data");
-    state.leaf->variable = nullptr;
-  }
-  state.leaf = Value();
+  const std::shared_ptr<Node> leaf = state.leaf.lock();
+  if (leaf == nullptr) return;
+  auto copy = Buffer::allocate(state.type.bytes());
+  std::memcpy(copy->data, state.buffer->data, state.type.bytes());
+  leaf->data = std::move(copy);
+  leaf->op = &op("data");
+  state.leaf.reset();
+  leaf->variable = nullptr;
 }
 
 std::vector<Value> Graph::roots() const {

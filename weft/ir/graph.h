@@ -38,7 +38,7 @@ struct VariableState {
   Type type;
   Category category = Category::parameter;
   std::shared_ptr<Buffer> buffer;  // row-major elements; may be re-pointed into a state arena
-  Value leaf;                      // the "variable" node by which handles outside of steps read it
+  std::weak_ptr<Node> leaf;        // by which handles outside of steps read it; owned by them
 };
 // Gives handles that read the present value bytes of their own, before it changes.
 void detach_readers(VariableState& state);

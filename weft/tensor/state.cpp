@@ -68,8 +68,10 @@ Variable::Variable(std::string name, Type type, Category category)
 Tensor Variable::value() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
   if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
-  if (!state_->leaf) state_->leaf = variable_leaf(state_);
-  return state_->leaf;
+  if (std::shared_ptr<Node> known = state_->leaf.lock()) return Value(std::move(known));
+  Value leaf = variable_leaf(state_);
+  state_->leaf = leaf.shared();
+  return leaf;
 }
 
 void Variable::assign(const Tensor& value, std::source_location where) const {
