@@ -78,7 +78,7 @@ class Scheduler {
     const Placement& at = placed_.at(value.node());
     Dims strides = dense_strides(value.shape(), order);
     if (same_strides(value.shape(), at.strides, strides)) return at;
-    if (options_.fault == "schedule-forgets-copies") return {at.slot, 0, strides};
+    if (forgets_copy(value, at.slot)) return {at.slot, 0, strides};
     std::vector<int64_t> key(strides.begin(), strides.end());
     auto [made, is_new] = copies_[value.node()].try_emplace(key);
     if (!is_new) return made->second;
@@ -96,6 +96,15 @@ class Scheduler {
     step.results = {{copy, made->second}};
     finish(step);
     return made->second;
+  }
+
+  // The fault reads what else its slot holds, never beside it: where a view repeats elements, the
+  // slot grows, and one that cannot keeps the copy.
+  bool forgets_copy(const Value& value, int at) {
+    if (options_.fault != "schedule-forgets-copies") return false;
+    Slot& slot = plan_.slots[static_cast<size_t>(at)];
+    if (slot.space == Space::arena) slot.bytes = std::max(slot.bytes, value.type().bytes());
+    return value.type().bytes() <= slot.bytes;
   }
 
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
