@@ -13,8 +13,8 @@
 #pragma clang fp contract(fast)
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #endif
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa.h"
 
