@@ -81,6 +81,7 @@ KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uin
     : memory_(std::make_unique<Memory>()) {
   lies.resize(node->inputs.size());
   std::vector<Placement> at;
+  at.reserve(lies.size());
   for (size_t i = 0; i < lies.size(); ++i)
     at.push_back(placement(node->inputs[i].shape(), lies[i]));
   const cpu::Family* family = cpu::find_family(node->op->name);

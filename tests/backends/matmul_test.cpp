@@ -126,7 +126,7 @@ TEST_CASE("the contraction sums in one order whatever the number of threads") {
 TEST_CASE("matmul allocates less than 1 KiB while it runs, and keeps none of it") {
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16, DType::f64, DType::f16})
-    for (auto [a, b] : {std::pair<Lie, Lie>{}, {Lie{{1, 0}}, Lie{}}, {Lie{}, Lie{{1, 0}}}}) {
+    for (const auto& [a, b] : {std::pair<Lie, Lie>{}, {Lie{{1, 0}}, Lie{}}, {Lie{}, Lie{{1, 0}}}}) {
       KernelCase product_case(product(dtype, {256, 768}, {768, 512}), {a, b});
       product_case.run();
       const Allocations used = allocations_of([&] { product_case.run(); });

@@ -90,10 +90,12 @@ TEST_SUITE("codegen cache") {
   }
   TEST_CASE("threads compile at the same time") {
     std::vector<test::FusedStep> steps;
+    steps.reserve(8);
     for (int64_t i = 0; i < 8; ++i)
       steps.emplace_back(std::vector<Value>{tanh(input({DType::f32, {100 + i}}, 0))});
     std::vector<CompiledKernel> kernels(steps.size());
     std::vector<std::thread> threads;
+    threads.reserve(steps.size());
     for (size_t i = 0; i < steps.size(); ++i)
       threads.emplace_back([&, i] { kernels[i] = compile_cpu(steps[i].step); });
     for (auto& thread : threads) thread.join();

@@ -72,8 +72,9 @@ struct Memory {
 };
 
 std::vector<double> doubles(const std::byte* data, const Type& type) {
-  std::vector<double> values;
-  for (int64_t i = 0; i < type.elements(); ++i) values.push_back(load(data, type.dtype, i));
+  std::vector<double> values(static_cast<size_t>(type.elements()));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = load(data, type.dtype, static_cast<int64_t>(i));
   return values;
 }
 

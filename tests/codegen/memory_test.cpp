@@ -18,7 +18,7 @@ Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index)
 
 // Runs the step with results[result] in the memory of operand `operand`, and compares with a run
 // apart.
-void check_in_place(std::vector<Value> outputs, int result, const Value& leaf) {
+void check_in_place(const std::vector<Value>& outputs, int result, const Value& leaf) {
   test::FusedStep apart(outputs), joined(outputs);
   test::Run expected = test::run(apart);
   std::vector<std::vector<std::byte>> memory;
@@ -36,6 +36,7 @@ void check_in_place(std::vector<Value> outputs, int result, const Value& leaf) {
   REQUIRE(operand >= 0);
   joined.step.in_place.emplace_back(result, operand);
   std::vector<std::vector<std::byte>> outputs_memory;
+  outputs_memory.reserve(joined.step.results.size());
   for (const Access& access : joined.step.results)
     outputs_memory.emplace_back(access.value.type().bytes());
   for (auto& bytes : outputs_memory) results.push_back(bytes.data());

@@ -112,6 +112,7 @@ TEST_SUITE("codegen maths") {
     CompiledKernel kernel = compile_cpu(fused.step);
     std::vector<float> z(x.size());
     std::vector<void*> operands;
+    operands.reserve(fused.operand_leaf.size());
     for (const Value& leaf : fused.operand_leaf)
       operands.push_back(leaf->attrs.integer("index") == 0 ? x.data() : y.data());
     void* results[] = {z.data()};

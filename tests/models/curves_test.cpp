@@ -42,6 +42,7 @@ Batch token_batch(uint64_t b) {
 
 std::vector<Batch> batches(const std::string& name, DType dtype) {
   std::vector<Batch> all;
+  all.reserve(8);
   for (uint64_t b = 0; b < 8; ++b)
     all.push_back(name == "gpt"   ? token_batch(b)
                   : name == "mlp" ? image_batch(b, {64, 784}, dtype)
@@ -178,8 +179,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b, size
 // Losses of steps 0 .. steps - 1.
 std::vector<double> losses_of(const std::string& name, size_t steps, DType dtype) {
   Run run(name, dtype, false);
-  std::vector<double> losses;
-  for (size_t s = 0; s < steps; ++s) losses.push_back(run(s)[0].item());
+  std::vector<double> losses(steps);
+  for (size_t s = 0; s < steps; ++s) losses[s] = run(s)[0].item();
   return losses;
 }
 

@@ -67,23 +67,22 @@ TEST_CASE("multi-head attention is attention per head between two linear layers"
   // The same by loops over plain arrays.
   std::vector<double> qkv =
       linear(x, layer.qkv.weight.value(), layer.qkv.bias.value()).to_doubles();
-  auto part = [&](int which, int b, int t, int head, int d) {
-    return qkv[static_cast<size_t>((b * 4 + t) * 18 + which * 6 + head * 2 + d)];
+  auto part = [&](size_t which, size_t b, size_t t, size_t head, size_t d) {
+    return qkv[(b * 4 + t) * 18 + which * 6 + head * 2 + d];
   };
   std::vector<double> mixed(elements.size());
-  for (int b = 0; b < 2; ++b)
-    for (int head = 0; head < 3; ++head)
-      for (int t = 0; t < 4; ++t) {
+  for (size_t b = 0; b < 2; ++b)
+    for (size_t head = 0; head < 3; ++head)
+      for (size_t t = 0; t < 4; ++t) {
         double total = 0, weights[4];
-        for (int s = 0; s <= t; ++s) {
+        for (size_t s = 0; s <= t; ++s) {
           double score = 0;
-          for (int d = 0; d < 2; ++d) score += part(0, b, t, head, d) * part(1, b, s, head, d);
+          for (size_t d = 0; d < 2; ++d) score += part(0, b, t, head, d) * part(1, b, s, head, d);
           total += weights[s] = std::exp(score / std::sqrt(2.0));
         }
-        for (int s = 0; s <= t; ++s)
-          for (int d = 0; d < 2; ++d)
-            mixed[static_cast<size_t>((b * 4 + t) * 6 + head * 2 + d)] +=
-                weights[s] / total * part(2, b, s, head, d);
+        for (size_t s = 0; s <= t; ++s)
+          for (size_t d = 0; d < 2; ++d)
+            mixed[(b * 4 + t) * 6 + head * 2 + d] += weights[s] / total * part(2, b, s, head, d);
       }
   Tensor expected = linear(constant(mixed, {2, 4, 6}, DType::f64), layer.out.weight.value(),
                            layer.out.bias.value());

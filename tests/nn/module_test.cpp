@@ -38,6 +38,7 @@ struct Tied : nn::Module {
 
 std::vector<std::string> names(const std::vector<nn::NamedVariable>& variables) {
   std::vector<std::string> all;
+  all.reserve(variables.size());
   for (const auto& entry : variables) all.push_back(entry.name);
   return all;
 }

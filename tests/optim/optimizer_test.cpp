@@ -113,6 +113,7 @@ TEST_CASE("moments of bf16 parameters are f32") {
 
 TEST_CASE("an update is one kernel per parameter, with every moment written in place") {
   std::vector<Variable> parameters;
+  parameters.reserve(6);
   for (int i = 0; i < 6; ++i)
     parameters.emplace_back("w" + std::to_string(i), Type{DType::f32, {64, 32 + i}});
   optim::AdamW adamw(parameters, {.lr = optim::cosine(1e-3, {.warmup = 2, .total = 9})});
@@ -123,6 +124,7 @@ TEST_CASE("an update is one kernel per parameter, with every moment written in p
       },
       {});
   std::vector<Type> types;
+  types.reserve(parameters.size());
   for (const Variable& parameter : parameters) types.push_back(parameter.type());
   const Plan& plan = step.prepare(types).plan();
   int64_t large = 0;

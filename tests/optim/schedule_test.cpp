@@ -56,6 +56,7 @@ TEST_CASE("wsd stays until its last steps, then falls in a straight line") {
 TEST_CASE("in the graph a schedule has the values of the host") {
   for (const Schedule& schedule : schedules) {
     std::vector<Tensor> rates;
+    rates.reserve(45);
     for (int64_t step = 0; step < 45; ++step)
       rates.push_back(schedule.at(scalar(static_cast<double>(step), DType::i64)));
     eval(rates);

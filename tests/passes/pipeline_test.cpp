@@ -28,7 +28,7 @@ std::string disagreement(const Graph& graph, const PassOptions& options, uint64_
     Value now = found != got.assigned.end() ? found->second : interpret(variable);
     if (std::string text = difference(now, want[graph.outputs.size() + i], tolerance);
         !text.empty())
-      return name + ": " + text;
+      return fmt::format("{}: {}", name, text);
   }
   return "";
 }
@@ -60,7 +60,7 @@ TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers
       PassOptions options{.library = &library, .threads = 2, .skip = {"fuse"}, .fault = fault};
       try {
         options.verify = seed % 2 == 0;
-        caught += disagreement(graph, options, seed, 1e-5) != "";
+        caught += !disagreement(graph, options, seed, 1e-5).empty();
       } catch (const std::exception&) {
         ++caught;
       }

@@ -304,6 +304,7 @@ Value attention_case(const Draw& draw) {
 Value attention_gradient_case(const Draw& draw) {
   const Shape shape{draw.many(1, 2), draw.random.between(1, 2), draw.many(1, 5), draw.many(1, 4)};
   std::vector<Value> inputs;
+  inputs.reserve(4);
   for (int i = 0; i < 4; ++i) inputs.push_back(draw.operand(shape));
   return draw.make(inputs, {{"causal", draw.random.below(2)}, {"scale", 0.5}});
 }
