@@ -46,6 +46,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(weft_flags INTERFACE
     -Wno-error=maybe-uninitialized -Wno-error=array-bounds -Wno-error=stringop-overflow
     -Wno-error=stringop-overread -Wno-error=restrict -Wno-error=dangling-pointer)
+else()
+  # Clang warns of what stable_sort of libstdc++ 12 calls; GCC tells of deprecated calls of ours.
+  target_compile_options(weft_flags INTERFACE -Wno-deprecated-declarations)
 endif()
 if(WEFT_WERROR)
   target_compile_options(weft_flags INTERFACE -Werror)

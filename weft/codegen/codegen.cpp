@@ -45,6 +45,7 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
   context.setDiscardValueNames(true);
   loop::EmittedKernel emitted = loop::emit_llvm(kernel, schedule, context, "kernel");
   std::vector<std::string> names;
+  names.reserve(emitted.stages.size());
   for (const auto& stage : emitted.stages) names.push_back(stage.function);
   loop::LoadedCode code = loop::load_object(object_of(*emitted.module), names);
   CompiledKernel result{.shared_scratch = align(schedule.shared_scratch),

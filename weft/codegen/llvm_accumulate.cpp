@@ -73,6 +73,7 @@ Value* Emitter::accumulator_pointer(const CpuSchedule::Array& reduction, int par
 std::vector<Value*> Emitter::load_accumulators(const CpuSchedule::Array& reduction) {
   const Instruction& reduce = reduce_of(reduction);
   std::vector<Value*> parts;
+  parts.reserve(static_cast<size_t>(accumulator_parts(reduce.reduction)));
   for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
     parts.push_back(
         load_scratch(accumulator_pointer(reduction, part), scratch_type(reduce, part), s_.columns));
@@ -102,6 +103,7 @@ void Emitter::begin_accumulators(int loop) {
         if (reduction.loop != loop + 1) continue;
         const Instruction& reduce = reduce_of(reduction);
         std::vector<Value*> parts;
+        parts.reserve(static_cast<size_t>(accumulator_parts(reduce.reduction)));
         for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
           parts.push_back(initial(reduce, part, vector_of(part_type(reduce, part))));
         store_accumulators(reduction, parts);
@@ -127,6 +129,7 @@ void Emitter::begin_accumulators(int loop) {
 void Emitter::accumulate(const CpuSchedule::Array& reduction, std::vector<Value*>& acc) {
   const Instruction& reduce = reduce_of(reduction);
   std::vector<Value*> next;
+  next.reserve(static_cast<size_t>(accumulator_parts(reduce.reduction)));
   for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
     next.push_back(to_vector(b_, get(reduce.args[static_cast<size_t>(part)]), s_.lanes));
   if (s_.columns) {
@@ -203,6 +206,7 @@ void Emitter::combine_chunks(int loop) {
     }
     auto registers = [&] {
       std::vector<Value*> values;
+      values.reserve(places.size());
       for (Value* place : places)
         values.push_back(
             b_.CreateLoad(llvm::cast<llvm::AllocaInst>(place)->getAllocatedType(), place));
@@ -232,6 +236,7 @@ void Emitter::emit_columns_before(int loop) {
   if (due.empty()) return;
   for_vectors(1, [&](int) {
     std::vector<Value*> values;
+    values.reserve(due.size());
     for (const auto* array : due)
       values.push_back(to_vector(b_, get(array->instruction), s_.lanes));
     for (size_t i = 0; i < due.size(); ++i)

@@ -142,6 +142,7 @@ Value* call_libm(LlvmBuilder& b, Function function, std::span<Value* const> args
   Value* result = llvm::PoisonValue::get(vector);
   for (unsigned lane = 0; lane < vector->getNumElements(); ++lane) {
     std::vector<Value*> scalars;
+    scalars.reserve(count);
     for (size_t i = 0; i < count; ++i) scalars.push_back(b.CreateExtractElement(args[i], lane));
     result = b.CreateInsertElement(result, b.CreateCall(callee, scalars), lane);
   }

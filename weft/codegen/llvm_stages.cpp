@@ -220,6 +220,7 @@ void Emitter::emit_vectors(int loop, int along, int across) {
 
 Value* Emitter::lane_numbers(llvm::Type* element) {
   std::vector<llvm::Constant*> numbers;
+  numbers.reserve(static_cast<size_t>(s_.lanes));
   for (int lane = 0; lane < s_.lanes; ++lane)
     numbers.push_back(llvm::ConstantInt::get(element, static_cast<uint64_t>(lane)));
   return llvm::ConstantVector::get(numbers);
@@ -233,6 +234,7 @@ Value* Emitter::lane_mask() {
 void Emitter::emit_body(int loop, int copies) {
   transposes_ = s_.tile_axis >= 0 && copies == s_.lanes && mask_ == nullptr;
   std::vector<std::vector<Value*>> accumulators;
+  accumulators.reserve(s_.reductions.size());
   for (const auto& reduction : s_.reductions)
     accumulators.push_back(s_.columns && reduction.loop == loop + 1 ? load_accumulators(reduction)
                                                                     : std::vector<Value*>());

@@ -107,6 +107,7 @@ Value* Emitter::index(int, const Instruction& in, bool vector) {
 
 Value* Emitter::lane_offsets(int64_t stride) {
   std::vector<llvm::Constant*> offsets;
+  offsets.reserve(static_cast<size_t>(s_.lanes));
   for (int lane = 0; lane < s_.lanes; ++lane) offsets.push_back(word(lane * stride));
   return llvm::ConstantVector::get(offsets);
 }

@@ -156,6 +156,7 @@ class Lowering {
 
   Expr elementwise(const Node& node, const View& view, int guard) {
     std::vector<Expr> args;
+    args.reserve(node.inputs.size());
     for (const Value& input : node.inputs) args.push_back(lower(input, view, guard));
     return scalar_op(node.op->scalar, args, node.inputs[0].dtype(), node.type.dtype);
   }

@@ -103,6 +103,7 @@ class Merger {
       return result;
     };
     std::vector<Axis> axes;
+    axes.reserve(order.size());
     for (int axis : order) axes.push_back(kernel_.axes[static_cast<size_t>(axis)]);
     kernel_.axes = axes;
     for (Affine* at : affines_) at->strides = permute(at->strides);

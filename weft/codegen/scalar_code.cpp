@@ -59,7 +59,7 @@ Expr Code::add(Instruction in) {
     ++in.phase;
   }
   auto [it, fresh] = known_.try_emplace(key_of(in), static_cast<int>(kernel_.code.size()));
-  if (fresh) kernel_.code.push_back(std::move(in));
+  if (fresh) kernel_.code.push_back(in);
   return {this, it->second};
 }
 

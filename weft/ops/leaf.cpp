@@ -54,7 +54,7 @@ Value iota(const Shape& shape, int axis, DType dtype, std::source_location where
 Value from_buffer(std::shared_ptr<Buffer> buffer, Type type) {
   WEFT_CHECK(buffer->bytes >= type.bytes(), "[from_buffer] {} needs {} bytes. Got {}.",
              to_string(type), type.bytes(), buffer->bytes);
-  Value value = make_leaf(data_def, std::move(type));
+  Value value = make_leaf(data_def, type);
   value->data = std::move(buffer);
   return value;
 }

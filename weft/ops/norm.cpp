@@ -138,7 +138,8 @@ const OpDef& batch_normalize_def = define({
     .infer = same_type,
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       BatchStatistics at(*y.node());
-      double share = 1 / static_cast<double>(y.elements() / y->inputs[1].elements());
+      const int64_t count = y.elements() / y->inputs[1].elements();  // of one statistic
+      double share = 1 / static_cast<double>(count);
       Value dbias = sum(dy, at.batch);
       Value dweight = sum(dy * at.centred, at.batch) * at.inverse_deviation;
       Value slope = dweight * at.inverse_deviation * share;

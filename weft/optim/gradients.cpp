@@ -39,6 +39,7 @@ void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const
 
 std::vector<Tensor> Accumulator::mean() const {
   std::vector<Tensor> means;
+  means.reserve(sums_.size());
   Tensor scale = reciprocal(count_.value());
   for (const Variable& total : sums_)
     means.push_back(total.value() * cast(scale, total.type().dtype));

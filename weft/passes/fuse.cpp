@@ -60,6 +60,7 @@ class Fuser {
     bool constant = node.is("scalar") || node.is("iota");
     if (node.op->kind == OpKind::leaf && !constant) return Unit::Kind::leaf;
     std::vector<Placement> dense;
+    dense.reserve(node.inputs.size());
     for (const Value& input : node.inputs)
       dense.push_back({-1, 0, row_major_strides(input.shape())});
     bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
