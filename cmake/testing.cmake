@@ -11,7 +11,8 @@ if(WEFT_SANITIZE MATCHES "address")
     "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1")
 elseif(WEFT_SANITIZE MATCHES "thread")
+  set(options "history_size=4:ignore_noninstrumented_modules=1")  # the latter as Archer wants it
   list(APPEND weft_test_environment
-    "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:history_size=4"
+    "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:${options}"
     "OMP_TOOL_LIBRARIES=${LLVM_LIBRARY_DIR}/libarcher.so")
 endif()

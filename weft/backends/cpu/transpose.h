@@ -7,8 +7,14 @@
 
 namespace weft::cpu {
 
+// A vector wherever lanes may lie. Clang forgets the alignment of an alias that is a template.
 template <class Lane, int bytes>
-using VectorOf [[gnu::vector_size(bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
+struct VectorAnywhere {
+  using Type [[gnu::vector_size(bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
+};
+template <class Lane, int bytes>
+using VectorOf = typename VectorAnywhere<Lane, bytes>::Type;
+static_assert(alignof(VectorOf<float, 64>) == alignof(float));
 
 template <class Low, int... lane>
 [[gnu::always_inline]] inline auto joined(Low low, Low high, std::integer_sequence<int, lane...>) {
