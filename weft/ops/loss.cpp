@@ -50,6 +50,8 @@ const OpDef& cross_entropy_rows_def = define({
         "cross entropy of each row of logits [.., C] at an i32 label [.., 1], in float32 at least",
     .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
       const Value& logits = inputs[0];
+      WEFT_CHECK(is_float(logits.dtype()), "[cross_entropy] logits must be floating point. Got {}.",
+                 to_string(logits.type()));
       Shape rows = logits.shape();
       rows[rows.size() - 1] = 1;
       WEFT_CHECK(inputs[1].type() == (Type{DType::i32, rows}),
