@@ -16,11 +16,16 @@ std::string_view name(Category category) {
   return names[static_cast<int>(category)];
 }
 
+Buffer& VariableState::elements() {
+  if (buffer == nullptr) buffer = Buffer::allocate(type.bytes());
+  return *buffer;
+}
+
 void detach_readers(VariableState& state) {
   const std::shared_ptr<Node> leaf = state.leaf.lock();
   if (leaf == nullptr) return;
   auto copy = Buffer::allocate(state.type.bytes());
-  std::memcpy(copy->data, state.buffer->data, state.type.bytes());
+  std::memcpy(copy->data, state.elements().data, state.type.bytes());
   leaf->data = std::move(copy);
   leaf->op = &op("data");
   state.leaf.reset();

@@ -37,8 +37,10 @@ struct VariableState {
   std::string name;  // "blocks.0.attn.qkv.weight"; unique among what is saved together
   Type type;
   Category category = Category::parameter;
-  std::shared_ptr<Buffer> buffer;  // row-major elements; may be re-pointed into a state arena
+  std::shared_ptr<Buffer> buffer;  // row-major elements; null until they are first touched
   std::weak_ptr<Node> leaf;        // by which handles outside of steps read it; owned by them
+
+  Buffer& elements();  // zeros at first, which take no memory while nobody asks for them
 };
 // Gives handles that read the present value bytes of their own, before it changes.
 void detach_readers(VariableState& state);

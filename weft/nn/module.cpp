@@ -39,15 +39,16 @@ Module::Module(Module& parent, std::string name)
 }
 
 Module::~Module() {
-  if (parent_ != nullptr) std::erase(parent_->children_, this);
+  if (parent_ == nullptr) return;
+  parent_->names_.erase(name_);
+  std::vector<Module*>& siblings = parent_->children_;  // the last made goes first
+  auto self = std::find(siblings.rbegin(), siblings.rend(), this);
+  if (self != siblings.rend()) siblings.erase(std::next(self).base());
 }
 
-void Module::check_new(const std::string& name) const {
-  bool taken = std::any_of(children_.begin(), children_.end(),
-                           [&](const Module* child) { return child->name_ == name; }) ||
-               std::any_of(variables_.begin(), variables_.end(),
-                           [&](const NamedVariable& entry) { return entry.name == name; });
-  WEFT_CHECK(!taken, "[module] {} has two members named \"{}\".", described(path_), name);
+void Module::check_new(const std::string& name) {
+  WEFT_CHECK(names_.insert(name).second, "[module] {} has two members named \"{}\".",
+             described(path_), name);
 }
 
 Variable Module::add(const std::string& name, const Shape& shape, const Init& init,
@@ -74,28 +75,24 @@ void Module::share(const std::string& name, const Variable& variable) {
   variables_.push_back({name, variable});
 }
 
-void Module::collect(const std::string& prefix, bool parameters,
-                     std::vector<NamedVariable>& into) const {
-  for (const auto& [name, variable] : variables_) {
-    if ((variable.category() == Category::parameter) != parameters) continue;
-    bool known = std::any_of(into.begin(), into.end(), [&](const NamedVariable& entry) {
-      return entry.variable.state() == variable.state();
-    });
-    if (!known) into.push_back({join_path(prefix, name), variable});
-  }
+void Module::collect(const std::string& prefix, bool parameters, Collected& into) const {
+  for (const auto& [name, variable] : variables_)
+    if ((variable.category() == Category::parameter) == parameters &&
+        into.known.insert(variable.state().get()).second)
+      into.named.push_back({join_path(prefix, name), variable});
   for (const Module* child : children_)
     child->collect(join_path(prefix, child->name_), parameters, into);
 }
 
 std::vector<NamedVariable> Module::named_parameters() const {
-  std::vector<NamedVariable> named;
-  collect("", true, named);
-  return named;
+  Collected all;
+  collect("", true, all);
+  return std::move(all.named);
 }
 std::vector<NamedVariable> Module::named_buffers() const {
-  std::vector<NamedVariable> named;
-  collect("", false, named);
-  return named;
+  Collected all;
+  collect("", false, all);
+  return std::move(all.named);
 }
 std::vector<NamedVariable> Module::state() const {
   std::vector<NamedVariable> named = named_parameters();

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "weft/nn/init.h"
@@ -73,14 +74,19 @@ class Module {
 
  private:
   Variable add(const std::string& name, const Shape& shape, const Init& init, Category category);
-  void check_new(const std::string& name) const;
-  void collect(const std::string& prefix, bool parameters, std::vector<NamedVariable>& into) const;
+  struct Collected {
+    std::vector<NamedVariable> named;
+    std::unordered_set<const VariableState*> known;  // one that is shared is listed once
+  };
+  void check_new(const std::string& name);
+  void collect(const std::string& prefix, bool parameters, Collected& into) const;
 
   std::string name_, path_;
   Module* parent_ = nullptr;
   Module* root_ = this;
   std::vector<Module*> children_;
   std::vector<NamedVariable> variables_;
+  std::unordered_set<std::string> names_;  // of children and variables
   int64_t made_ = 0;  // variables in the whole tree; counted at the root
 };
 

@@ -57,7 +57,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes);
   for (const Assign& assign : plan_.assigns)
-    plan_.slots[static_cast<size_t>(assign.state_slot)].value->variable->buffer->populate();
+    plan_.slots[static_cast<size_t>(assign.state_slot)].value->variable->elements().populate();
 }
 
 // Generated kernels on threads of their own; library kernels on the caller, outside of any parallel
@@ -101,7 +101,7 @@ std::byte* Executable::address(int slot) const {
     case Space::arena:
       return workspace_->buffer->data + at.offset;
     case Space::state:
-      return at.value->variable->buffer->data;
+      return at.value->variable->elements().data;
     case Space::constant:
       return at.value->data->data;
   }

@@ -62,7 +62,6 @@ Variable::Variable(std::string name, Type type, Category category)
   state_->name = std::move(name);
   state_->type = type;
   state_->category = category;
-  state_->buffer = Buffer::allocate(type.bytes());
 }
 
 Tensor Variable::value() const {
@@ -83,13 +82,13 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
   } else {
     value.eval();
     detach_readers(*state_);
-    std::memcpy(state_->buffer->data, value->data->data, type().bytes());
+    std::memcpy(state_->elements().data, value->data->data, type().bytes());
   }
 }
 
 std::span<std::byte> Variable::bytes() const {
   detach_readers(*state_);  // the caller may write
-  return {state_->buffer->data, type().bytes()};
+  return {state_->elements().data, type().bytes()};
 }
 std::span<float> Variable::floats() const {
   WEFT_CHECK(type().dtype == DType::f32, "[variable] {} is {}, not f32.", name(),
