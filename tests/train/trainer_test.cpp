@@ -45,7 +45,9 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
   auto steps = std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("step"); });
   auto evaluations =
       std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("eval_step"); });
+  auto epochs = std::count_if(log.begin(), log.end(), [](auto& e) { return e.contains("epoch"); });
   CHECK(steps == 96);
+  CHECK(epochs == 12);
   CHECK(evaluations == 12);
   for (const char* name : {"loss", "grad_norm", "lr", "img/s", "mem", "data", "eta"})
     CHECK(log[0].contains(name));

@@ -200,6 +200,11 @@ void Reporter::live(int64_t step, int64_t steps) {
   live_shown_ = true;
 }
 
+void Reporter::epoch(int64_t step, int64_t epoch, double seconds) {
+  text(fmt::format("epoch {}  {:.{}f} s\n", epoch, seconds, seconds < 9.95 ? 2 : 1));
+  log(json{{"epoch", epoch}, {"epoch_step", step}, {"seconds", seconds}}.dump());
+}
+
 void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
   text(to_line(step, evaluation) + "\n");
   log(json{{"eval_step", step},

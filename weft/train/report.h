@@ -135,6 +135,8 @@ class Reporter {
   void step(const StepLine& line);
   // Between two lines; shown on a terminal only, at most ten times a second.
   void live(int64_t step, int64_t steps);
+  // `epoch` counts from 1; `seconds` without evaluations and checkpoints.
+  void epoch(int64_t step, int64_t epoch, double seconds);
   void evaluation(int64_t step, const Evaluation& evaluation);
   void closing(const ClosingReport& report);
 

@@ -104,10 +104,12 @@ class Trainer {
     }
     steps_.update();
     ++progress_.step;
-    line_seconds_ += now() - before;
+    const double seconds = now() - before;
+    line_seconds_ += seconds;
+    epoch_seconds_ += seconds;
     // The first step finds cold caches: it says nothing of the others.
     if (progress_.step > first_step_ + 1) {
-      measured_seconds_ += now() - before;
+      measured_seconds_ += seconds;
       ++measured_steps_;
     }
     bool last = progress_.step == experiment_.total_steps;
@@ -115,7 +117,15 @@ class Trainer {
       line();
     else
       reporter_->live(progress_.step, experiment_.total_steps);
+    if (progress_.step % experiment_.steps_per_epoch == 0) epoch();
     if (options_.after_step) options_.after_step(progress_.step);
+  }
+
+  void epoch() {
+    if (progress_.step - first_step_ >= experiment_.steps_per_epoch)  // all of it in this process
+      reporter_->epoch(progress_.step, progress_.step / experiment_.steps_per_epoch,
+                       epoch_seconds_);
+    epoch_seconds_ = 0;
   }
 
   size_t used_arena() {
@@ -260,7 +270,7 @@ class Trainer {
   TrainResult result_;
   int64_t saved_step_ = -1;
   int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
-  double started_ = 0, line_seconds_ = 0, measured_seconds_ = 0;
+  double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
   EnergyMeter energy_;
 };
 }  // namespace
