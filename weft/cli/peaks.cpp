@@ -33,7 +33,9 @@ bool is_busy() {
   return getloadavg(&load, 1) == 1 && load > 0.5 * cpu::this_machine().cores;
 }
 
-std::string cache_file() { return cache_directory() + "/machine-peaks-2"; }
+std::string cache_file() {
+  return fmt::format("{}/machine-peaks-{}-threads", cache_directory(), thread_count());
+}
 
 struct Kept {
   cpu::Peaks peaks;
