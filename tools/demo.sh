@@ -10,3 +10,18 @@ say plan recipes/addition.yaml
 say train recipes/addition.yaml --overwrite
 say runs show addition
 say eval addition
+
+accuracy=$("$weft" eval addition --json | sed -E 's/.*"accuracy":([0-9.e-]+).*/\1/')
+awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy >= 0.99) }' || {
+  echo "demo: $accuracy of the sums are right; 0.99 were expected." >&2
+  exit 1
+}
+cat <<EOF
+
+What to try next
+  $weft generate addition --prompt '12+34='       the answer's last digit comes first: 64 is 46
+  $weft plan recipes/shakespeare.yaml --batch 64  does it fit, how long would it take?
+  $weft init text && $weft train text.yaml --data.path BOOK.txt    a model of your own text
+  $weft list                                      models, recipes, data sets
+  docs/recipe.md, examples/01_tensors             every key; the same from C++
+EOF
