@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/images.h"
 #include "tests/support/program.h"
 
 using namespace weft::test;
@@ -110,6 +111,34 @@ TEST_CASE("a run that is larger than the machine is refused before it takes memo
                                "8, num_attention_heads: 8}}\n");
   CHECK(fails_with(place.weft({"train", "long.yaml"}), does_not_fit,
                    "the plan does not fit: its arena of ") == "");
+}
+
+TEST_CASE("a workload that is larger than the machine is refused before it takes memory") {
+  Workplace place;
+  auto bench = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    return place.weft(arguments);
+  };
+  CHECK(fails_with(bench({"mlp", "--batch", "4000000000"}), does_not_fit,
+                   "the workload does not fit: the elements of its batch take") == "");
+  CHECK(fails_with(bench({"gpt-char", "--length", "4000000000", "--batch", "1"}), does_not_fit,
+                   "the workload does not fit: ") == "");
+  CHECK(fails_with(bench({"softmax", "--batch", "4000000", "--length", "1000000"}), does_not_fit,
+                   "the workload does not fit: the elements of its rows take") == "");
+  CHECK(fails_with(bench({"cross-entropy", "--batch", "4000000000"}), does_not_fit,
+                   "the workload does not fit: its labels take") == "");
+  CHECK(fails_with(bench({"gelu", "--batch", "4000000000", "--length", "4000000000"}), usage,
+                   "more elements than can be counted") == "");
+}
+
+TEST_CASE("layers beyond all memory say what they need and what there is") {
+  Workplace place;
+  place.write("wide.yaml",
+              "model: {name: mlp, config: {hidden_sizes: [1000000000000]}}\n"
+              "data: {format: idx, path: images}\ntrain: {steps: 1}\n");
+  write_images(place, "images", 64, 28, 10);
+  Outcome outcome = place.weft({"train", "wide.yaml"});
+  CHECK(fails_with(outcome, does_not_fit, "GiB of memory. This process can have ") == "");
 }
 
 TEST_CASE("a loss that is not finite ends the run with its own exit code") {

@@ -6,19 +6,24 @@
 #include <sys/mman.h>
 
 #include "weft/base/error.h"
+#include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 
 namespace weft {
 namespace {
 constexpr size_t huge_page = size_t{2} << 20;
 
+[[noreturn]] void refuse(size_t bytes) {
+  check_fits("out of memory: the elements of a tensor", bytes);
+  throw Error(ErrorKind::does_not_fit, "out of memory: the system refuses {} bytes.", bytes);
+}
+
 std::shared_ptr<void> map(size_t bytes) {
   // Over-reserve by one huge page so that the start can be aligned to it.
   size_t reserved = bytes + huge_page;
   void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED)
-    throw Error(ErrorKind::failed, "out of memory: could not map {} bytes.", bytes);
+  if (base == MAP_FAILED) refuse(bytes);
   auto address = reinterpret_cast<uintptr_t>(base);
   void* aligned = reinterpret_cast<void*>((address + huge_page - 1) / huge_page * huge_page);
   madvise(aligned, bytes, MADV_HUGEPAGE);
@@ -34,8 +39,7 @@ std::shared_ptr<Buffer> Buffer::allocate(size_t bytes) {
   } else {
     size_t rounded = (bytes + buffer_alignment) / buffer_alignment * buffer_alignment;
     buffer->owner = std::shared_ptr<void>(std::aligned_alloc(buffer_alignment, rounded), std::free);
-    if (buffer->owner == nullptr)
-      throw Error(ErrorKind::failed, "out of memory: could not allocate {} bytes.", bytes);
+    if (buffer->owner == nullptr) refuse(bytes);
     std::memset(buffer->owner.get(), 0, rounded);
   }
   buffer->data = static_cast<std::byte*>(buffer->owner.get());

@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return cli::report(error.what(), static_cast<int>(error.kind()));
   } catch (const std::bad_alloc&) {
-    return cli::report("out of memory.", static_cast<int>(ErrorKind::failed));
+    return cli::report("out of memory.", static_cast<int>(ErrorKind::does_not_fit));
   } catch (const std::exception& error) {
     return cli::report(error.what(), static_cast<int>(ErrorKind::failed));
   }

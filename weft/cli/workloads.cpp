@@ -1,9 +1,12 @@
 #include "weft/cli/workloads.h"
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
+#include "weft/base/memory.h"
 #include "weft/models/model.h"
+#include "weft/nn/module.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
 #include "weft/runtime/executable.h"
@@ -46,15 +49,32 @@ std::unique_ptr<optim::Optimizer> adamw(std::vector<Variable> parameters) {
                                         optim::AdamOptions{.lr = 1e-4, .weight_decay = 0.1});
 }
 
+// Before anything is filled; what the plan takes is checked where it is made.
+void check_workload_fits(std::string_view what, std::initializer_list<Type> types) {
+  double bytes = 0;
+  for (const Type& type : types) bytes += static_cast<double>(type.bytes());
+  check_fits(fmt::format("the workload does not fit: {}", what),
+             static_cast<size_t>(std::min(bytes, 0x1p62)));
+}
+
 // Forward, backward and update of a model.
 class Training : public Workload {
  public:
-  Training(std::string_view model, const nn::Options& config, const TaskShape& task, int64_t batch)
-      : model_(make_model(model, config, task)) {
+  Training(std::string_view model, const nn::Options& config, const TaskShape& task,
+           int64_t batch) {
     bool tokens = task.kind == InputKind::tokens;
-    optimizer_ = tokens ? adamw(model_->parameters()) : sgd(model_->parameters());
     Type type = task.batch(batch);
     Shape labels = tokens ? type.shape : Shape{batch};
+    check_workload_fits("the elements of its batch", {type, {DType::i64, labels}});
+    {
+      nn::BuildScope scope({.initialize = false});  // pages that nobody writes to take no memory
+      size_t bytes = 0;
+      for (const Variable& parameter : make_model(model, config, task)->parameters())
+        bytes += parameter.type().bytes();
+      check_fits("the workload does not fit: its weights", bytes);
+    }
+    model_ = make_model(model, config, task);
+    optimizer_ = tokens ? adamw(model_->parameters()) : sgd(model_->parameters());
     inputs_ = {tokens ? formula_ids(inputs_stream, type.shape, task.classes)
                       : formula_numbers(inputs_stream, type.shape),
                formula_ids(labels_stream, labels, task.classes)};
@@ -117,6 +137,8 @@ class Rows : public Workload {
   using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
   Rows(const WorkloadSize& size, int passes, const Operation& operation, unsigned weights = 0) {
     Shape shape{size.batch, size.length};
+    Type type{DType::f32, shape};  // of the rows, of what flows back, and of the results
+    check_workload_fits("the elements of its rows", {type, type, type, type});
     upstream_ = filled("upstream", shape, 1);
     inputs_of_gradient_ = {filled("x", shape, 2)};
     for (unsigned i = 0; i < weights; ++i)
@@ -188,6 +210,7 @@ std::unique_ptr<Workload> make_gelu(const WorkloadSize& size) {
   return std::make_unique<Rows>(size, 5, [](const Tensor& x, Weights) { return gelu(x); });
 }
 std::unique_ptr<Workload> make_cross_entropy(const WorkloadSize& size) {
+  check_workload_fits("its labels", {{DType::i64, {size.batch}}});
   Tensor labels = formula_ids(labels_stream, {size.batch}, size.length);
   return std::make_unique<Rows>(
       size, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
