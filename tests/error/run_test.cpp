@@ -95,6 +95,23 @@ TEST_CASE("what generate refuses leaves nothing on standard output") {
   CHECK(outcome.out.empty());
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
                    "text stops at one character. Got '12'.") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
+                   usage, "temperature is at least 0. Got nan.") == "");
+}
+
+TEST_CASE("generate says what the text does not: a prompt that is cut, digits in reverse") {
+  TinyRun place;
+  auto said = [&](const std::string& run, const std::string& prompt) {
+    return place.weft({"generate", run, "--prompt", prompt, "--max-new-tokens", "2"}).err;
+  };
+  CHECK(said("tiny", "1+1=") == "");
+  CHECK(said("tiny", "1234567+1=") ==
+        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\n");
+  REQUIRE(place.weft({"train", "tiny.yaml", "--name", "back", "--data.reversed", "--json"}).code ==
+          0);
+  CHECK(said("back", "1+1=") ==
+        "weft: note: this model writes sums from the last digit to the first: 12+34=64 "
+        "(data.reversed).\n");
 }
 
 TEST_CASE("a run that is larger than the machine is refused before it takes memory") {

@@ -36,5 +36,6 @@ std::string shortened(const std::string& text, size_t most);  // "..." for what 
 
 void out(std::string_view text);  // to standard output, as it is
 void line(std::string_view text);
+void remark(std::string_view level, std::string_view text);  // "weft: warning: ..." on stderr
 
 }  // namespace weft::cli

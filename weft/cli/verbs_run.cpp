@@ -233,10 +233,23 @@ struct GenerateArguments {
   bool as_json = false;
 };
 
+// What a reader of the text should know that the text does not say.
+void explain(const Experiment& experiment, const std::string& prompt) {
+  auto tokens = static_cast<int64_t>(experiment.vocabulary->encode(prompt).size());
+  int64_t window = experiment.shape.input[0];
+  if (tokens > window)
+    remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",
+                                  tokens, window));
+  if (experiment.sequence_answers && experiment.recipe.flag("data.reversed"))
+    remark("note",
+           "this model writes sums from the last digit to the first: 12+34=64 (data.reversed).");
+}
+
 int run_generate(GenerateArguments arguments, const RecipeFlags& flags) {
   if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // as shells pass it
   Experiment experiment = load_experiment(checkpoint_of(arguments.checkpoint), flags, false);
   train::Generator generator(experiment, experiment.recipe.text("train.device"));
+  explain(experiment, arguments.prompt);
   if (arguments.as_json) {
     std::string text = generator.generate(arguments.prompt, arguments.options);
     line(json{{"prompt", arguments.prompt}, {"text", text}}.dump());

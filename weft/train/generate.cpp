@@ -36,6 +36,8 @@ std::vector<double> Generator::next_logits(std::span<const int32_t> tokens) {
 std::string Generator::generate(std::string_view prompt, const GenerateOptions& options,
                                 const std::function<void(std::string_view)>& on_text) {
   if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
+  if (!(options.temperature >= 0))  // nan, too
+    throw Error(ErrorKind::usage, "temperature is at least 0. Got {}.", options.temperature);
   const io::Vocabulary& vocabulary = *experiment_.vocabulary;
   if (!options.stop.empty() && vocabulary.encode(options.stop).size() != 1)
     throw Error(ErrorKind::usage, "text stops at one character. Got '{}'.", options.stop);

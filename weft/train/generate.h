@@ -29,7 +29,8 @@ class Generator {
   // Logits of the token that follows; a longer text is cut to its last seq_len tokens.
   std::vector<double> next_logits(std::span<const int32_t> tokens);
   // What follows `prompt`. `on_text` sees each piece as it is written. Throws Error(data) if the
-  // prompt has characters that the vocabulary lacks, Error(usage) if it is empty.
+  // prompt has characters that the vocabulary lacks, Error(usage) if it is empty,
+  // or the temperature is negative or no number.
   std::string generate(std::string_view prompt, const GenerateOptions& options,
                        const std::function<void(std::string_view)>& on_text = {});
 
