@@ -77,8 +77,23 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}), checkpoint,
                    "is missing") == "");
   place.write(folder + "model.safetensors", model);
+  std::string recipe = place.read(folder + "recipe.yaml");
+  for (const char* text : {"model: {nam: gpt}\n", "model: {name: gp"}) {
+    place.write(folder + "recipe.yaml", text);
+    CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml:") == "");
+  }
+  fs::remove(place.path(folder + "recipe.yaml"));
+  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml") == "");
+  place.write(folder + "recipe.yaml", recipe);
   place.write(folder + "MANIFEST.json", "{}");
   CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "MANIFEST.json") == "");
+  for (const char* text : {"[]", R"({"format": 1, "files": [1]})", "{\"format\": \"x\"}", "{"}) {
+    place.write(folder + "MANIFEST.json", text);
+    Outcome outcome = place.weft({"eval", "tiny"});
+    CHECK(fails_with(outcome, checkpoint, "MANIFEST.json: ") == "");
+    CHECK(outcome.err.find("exception") == std::string::npos);
+    CHECK(outcome.err.find("()") == std::string::npos);
+  }
 }
 
 TEST_CASE(

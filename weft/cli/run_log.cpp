@@ -72,7 +72,7 @@ RunLog read_run(const std::string& folder) {
     try {
       read_line(entry, run);
     } catch (const json::exception& error) {
-      throw Error(ErrorKind::data, "{}: {}.", log, io::printable(error.what()));
+      throw Error(ErrorKind::data, "{}: {}.", log, io::json_reason(error.what()));
     }
   }
   return run;

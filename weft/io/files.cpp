@@ -245,4 +245,12 @@ std::string printable(std::string_view text) {
   return text.size() > longest ? result + "..." : result;
 }
 
+std::string json_reason(std::string_view what) {
+  size_t origin = what.find("] ");  // "[json.exception.type_error.302] type must be ..."
+  if (what.starts_with("[json.") && origin != std::string_view::npos)
+    what.remove_prefix(origin + 2);
+  if (what.starts_with("cannot use")) return "an object is expected where there is none";
+  return printable(what);
+}
+
 }  // namespace weft::io

@@ -85,4 +85,7 @@ void replace_link(const std::string& path, const std::string& target);
 // Names from files, as they may stand in a message: control characters escaped, long ones cut.
 std::string printable(std::string_view text);
 
+// What an exception of the JSON library says, less the names of its own; printable.
+std::string json_reason(std::string_view what);
+
 }  // namespace weft::io

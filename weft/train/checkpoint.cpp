@@ -31,7 +31,7 @@ json read_json(const std::string& path) {
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
-    throw Error(ErrorKind::checkpoint, "{}: not JSON: {}.", path, io::printable(error.what()));
+    throw Error(ErrorKind::checkpoint, "{}: not JSON: {}.", path, io::json_reason(error.what()));
   }
 }
 
@@ -42,7 +42,7 @@ auto fields_of(const std::string& path, Read read) {
   try {
     return read(contents);
   } catch (const json::exception& error) {
-    throw Error(ErrorKind::checkpoint, "{}: {}.", path, io::printable(error.what()));
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, io::json_reason(error.what()));
   }
 }
 
@@ -294,7 +294,11 @@ void verify_checkpoint(const std::string& folder) {
 }
 
 Recipe checkpoint_recipe(const std::string& folder) {
-  return Recipe::load(join(folder, "recipe.yaml"));
+  try {
+    return Recipe::load(join(folder, "recipe.yaml"));
+  } catch (const Error& error) {  // the checkpoint is at fault, not who named it
+    throw Error(ErrorKind::checkpoint, error.what());
+  }
 }
 
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {

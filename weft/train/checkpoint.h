@@ -52,7 +52,8 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 // Checks every file against the manifest.
 void verify_checkpoint(const std::string& folder);
 
-// The recipe and the vocabulary that a checkpoint was made with.
+// The recipe and the vocabulary that a checkpoint was made with. Throws Error(checkpoint) for a
+// recipe that cannot be read.
 Recipe checkpoint_recipe(const std::string& folder);
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder);
 
