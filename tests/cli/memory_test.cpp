@@ -34,7 +34,8 @@ void check_process(const Workplace& place, const std::string& name, const std::s
     CAPTURE(steps);
     Outcome planned = place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"});
     REQUIRE_MESSAGE(planned.code == 0, planned.err);
-    Outcome outcome = place.weft({"train", name + ".yaml", "--train.steps", steps, "--resume"},
+    Outcome outcome = place.weft({"train", name + ".yaml", "--train.steps", steps,
+                                  steps == "3" ? "--no-resume" : "--resume"},
                                  {{"WEFT_CACHE_DIR", place.path("cache." + name)}});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     json closing = last_line(place.read("runs/" + name + "/log.jsonl"));

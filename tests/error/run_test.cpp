@@ -36,6 +36,39 @@ TEST_CASE("a run does not overwrite another") {
                    "--overwrite") == "");
 }
 
+TEST_CASE("a run that is not there is not resumed") {
+  TinyRun place;
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "tyni"}), usage,
+                   "no run runs/tyni to go on with. Did you mean --name tiny?") == "");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "elsewhere"}), usage,
+                   "no run runs/elsewhere to go on with. Hint: without --resume it begins.") == "");
+  CHECK(!fs::exists(place.path("runs/tyni")));
+  fs::remove_all(place.path("runs/tiny/checkpoints"));
+  Outcome outcome = place.weft({"train", "tiny.yaml", "--resume"});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.out.find("no checkpoint yet: the run begins at its start") != std::string::npos);
+}
+
+TEST_CASE("names that no folder should have are refused") {
+  TinyRun place;
+  const std::string rule =
+      "name is a folder's name: at most 200 bytes, no '/', no '.' first, no control characters.";
+  for (const std::string& name : {std::string("\x1b[31mred"), std::string("two\nlines"),
+                                  std::string("a/b"), std::string(300, 'a'), std::string(".x")})
+    for (const char* flag : {"--dry-run", "--resume", "--json"}) {
+      Outcome outcome = place.weft({"train", "tiny.yaml", "--name", name, flag});
+      CHECK(fails_with(outcome, usage, rule) == "");
+      CHECK(outcome.err.find('\x1b') == std::string::npos);
+    }
+}
+
+TEST_CASE("what a folder's name holds of control characters does not reach the terminal") {
+  TinyRun place;
+  fs::rename(place.path("runs/tiny"), place.path("runs/\x1b[31mred"));
+  CHECK(place.weft({"runs", "ls"}).out.find("\\x1b[31mred") != std::string::npos);
+  CHECK(place.weft({"runs", "show", "\x1b[31mre"}).err.find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("a folder for runs that cannot be written is named") {
   TinyRun place;
   place.write("file", "not a folder");

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -41,7 +42,8 @@ TEST_SUITE("slow kill") {
     train::Recipe recipe = killed_recipe();
     recipe.set("checkpoint.every", "1", "test");
     recipe.set("checkpoint.keep_last", "2", "test");
-    train::train(recipe, {.runs = runs, .resume = true, .quiet = true});
+    bool resume = std::filesystem::exists(std::filesystem::path(runs) / "killed");
+    train::train(recipe, {.runs = runs, .resume = resume, .quiet = true});
   }
 
   TEST_CASE(

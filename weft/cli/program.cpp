@@ -131,7 +131,8 @@ int run(char** argv, std::vector<std::string> arguments) {
 }
 
 int report(std::string what, int code) {
-  std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever it holds
+  auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  std::ranges::replace_if(what, control, ' ');  // one line, whatever it holds
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);
   // Unlike fmt::print this does not throw where standard error is full, too.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
 
@@ -36,7 +38,10 @@ std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') result += '\\';
-    result += c == '\n' ? ' ' : c;
+    if (static_cast<unsigned char>(c) < 0x20)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      result += c;
   }
   return result + '"';
 }

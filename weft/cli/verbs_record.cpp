@@ -11,6 +11,7 @@
 #include "weft/cli/run_log.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
+#include "weft/io/files.h"
 #include "weft/io/safetensors.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/report.h"
@@ -124,7 +125,8 @@ int runs_ls(const RunsArguments& arguments) {
   for (const RunLog& run : all) {
     const LoggedEvaluation* last = run.last();
     table.row(
-        {run.name, run.model, progress(run), run.losses.empty() ? "-" : number(run.losses.back()),
+        {io::printable(run.name), run.model, progress(run),
+         run.losses.empty() ? "-" : number(run.losses.back()),
          last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
          unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
   }

@@ -22,6 +22,7 @@ namespace {
 using nlohmann::json;
 constexpr size_t max_bytes = 1 << 20;
 constexpr int max_depth = 32;
+constexpr size_t longest_name = 200;  // bytes; folders take 255, partial ones a suffix
 
 // Where a value came from, for messages: "mnist.yaml:12" or "--optimizer.lr".
 struct Origin {
@@ -369,8 +370,12 @@ void Recipe::check() const {
     usage(
         fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.", every));
   const std::string& name = text("name");
-  if (name.find('/') != std::string::npos || name.starts_with('.'))
-    usage(fmt::format("name is a folder's name: no '/', no '.' first. Got '{}'.", name));
+  auto unfit = [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; };
+  if (name.size() > longest_name || name.starts_with('.') || std::ranges::any_of(name, unfit))
+    usage(
+        fmt::format("name is a folder's name: at most {} bytes, no '/', no '.' first, no control "
+                    "characters. Got '{}'.",
+                    longest_name, io::printable(name)));
 }
 
 const Recipe::Value& Recipe::get(std::string_view path) const {

@@ -5,9 +5,12 @@
 #include <sstream>
 #include <sys/file.h>
 #include <unistd.h>
+#include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/train/checkpoint.h"
 
@@ -15,10 +18,23 @@ namespace weft::train {
 namespace {
 namespace fs = std::filesystem;
 constexpr size_t log_limit = size_t{1} << 30;  // bytes
+
+[[noreturn]] void refuse_to_resume(const std::string& runs, const std::string& name) {
+  std::vector<std::string> others;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(runs, absent))
+    others.push_back(entry.path().filename().string());
+  std::string_view similar =
+      nearest(name, std::vector<std::string_view>(others.begin(), others.end()));
+  throw Error(ErrorKind::usage, "no run {} to go on with. {}", (fs::path(runs) / name).string(),
+              similar.empty() ? "Hint: without --resume it begins."
+                              : fmt::format("Did you mean --name {}?", similar));
+}
 }  // namespace
 
 RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite)
     : path_((fs::path(runs) / name).string()), resume_(resume) {
+  if (!fs::exists(path_) && resume) refuse_to_resume(runs, name);
   if (fs::exists(path_) && !resume && !overwrite)
     throw Error(ErrorKind::usage,
                 "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "

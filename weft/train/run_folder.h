@@ -11,8 +11,8 @@ namespace weft::train {
 
 class RunFolder {
  public:
-  // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set. Changes
-  // nothing.
+  // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set, or it does
+  // not and `resume` is. Changes nothing.
   RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite);
 
   const std::string& path() const { return path_; }

@@ -87,7 +87,9 @@ class Trainer {
     if (!checkpoint.empty()) folder_.cut_log(progress_.step);
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
     reporter_->text(to_table(plan_) + "\n");
-    if (!checkpoint.empty()) reporter_->text(fmt::format("resumed from {}\n", checkpoint));
+    if (options_.resume)
+      reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run begins at its start\n"
+                                         : fmt::format("resumed from {}\n", checkpoint));
     result_.run_folder = folder_.path();
     first_step_ = progress_.step;
     line_step_ = progress_.step;
@@ -276,6 +278,7 @@ class Trainer {
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
+  recipe.check();  // the name of its folder, too
   return Trainer(recipe, options).run();
 }
 

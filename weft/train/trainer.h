@@ -18,7 +18,7 @@ inline constexpr int exit_saved = 75;  // stopped by a signal after a good save
 
 struct TrainOptions {
   std::string runs = "runs";  // the folder of all runs
-  bool resume = false;        // go on from checkpoints/latest; without one, from the start
+  bool resume = false;        // go on with a run: from checkpoints/latest, else from its start
   bool overwrite = false;     // replace a run of this name
   MachineSpec machine = {};   // for planned times and mfu
   bool quiet = false;         // no lines on the screen
@@ -33,8 +33,8 @@ struct TrainResult {
 };
 
 // Runs a recipe to its end. Throws Error(usage) if the run exists and neither resume nor overwrite
-// is set, Error(non_finite) naming the step when a loss is not finite, Error(checkpoint),
-// Error(data). Signals: see signals.h.
+// is set, or it does not and resume is, Error(non_finite) naming the step when a loss is not
+// finite, Error(checkpoint), Error(data). Signals: see signals.h.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
 // What `weft plan` shows: compiled as train() does, for a device that runs nothing.
