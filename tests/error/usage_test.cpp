@@ -64,7 +64,23 @@ TEST_CASE("an environment variable that is no number is named") {
   Workplace place;
   CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", "many"}}), 2,
                    "WEFT_THREADS='many' is not a whole number.") == "");
-  for (const std::string few : {"0", "-1"})
-    CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", few}}), 2,
-                     "WEFT_THREADS is at least 1. Got " + few + ".") == "");
+  for (const std::string count : {"0", "-1", "100000"})
+    for (const char* verb : {"doctor", "list"})
+      CHECK(fails_with(place.weft({verb}, {{"WEFT_THREADS", count}}), 2,
+                       "WEFT_THREADS is 1 to 1024. Got " + count + ".") == "");
+  CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "xx"}}), 2,
+                   "WEFT_DEBUG='xx' is not a whole number.") == "");
+  CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "7"}}), 2,
+                   "WEFT_DEBUG is 0 to 6. Got 7.") == "");
+}
+
+TEST_CASE("an environment variable that means nothing is one line of warning") {
+  Workplace place;
+  Outcome outcome = place.weft({"list"}, {{"WEFT_THREDS", "3"}, {"WEFT__SEED", "1"}});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err ==
+        "weft: warning: WEFT_THREDS means nothing to weft. Did you mean WEFT_THREADS?\n");
+  CHECK(place.weft({"list"}, {{"WEFT_COLOUR_OF_ALL", "red"}}).err ==
+        "weft: warning: WEFT_COLOUR_OF_ALL means nothing to weft. Hint: weft doctor --env lists "
+        "what does.\n");
 }

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <unistd.h>
+#include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/suggest.h"
 
 namespace weft {
 namespace {
@@ -35,22 +39,44 @@ std::optional<std::string> env(std::string_view name) {
   return value;
 }
 
-int env_int(std::string_view name, int otherwise) {
+namespace {
+int env_int(std::string_view name, int otherwise, int low, int high) {
   auto text = env(name);
   if (!text) return otherwise;
   int value = 0;
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size())
     throw Error(ErrorKind::usage, "{}='{}' is not a whole number.", name, *text);
-  const int least = name == "WEFT_DEBUG" ? 0 : 1;  // the others count threads
-  if (value < least)
-    throw Error(ErrorKind::usage, "{} is at least {}. Got {}.", name, least, value);
+  if (value < low || value > high)
+    throw Error(ErrorKind::usage, "{} is {} to {}. Got {}.", name, low, high, value);
   return value;
+}
+}  // namespace
+
+int env_threads(int cores) {
+  if (env("WEFT_THREADS")) return env_int("WEFT_THREADS", cores, 1, most_threads);
+  return env_int("OMP_NUM_THREADS", std::min(cores, most_threads), 1, most_threads);
 }
 
 int debug_level() {
-  static const int level = env_int("WEFT_DEBUG", 0);
+  static const int level = env_int("WEFT_DEBUG", 0, 0, 6);
   return level;
+}
+
+void check_environment() {
+  debug_level();
+  env_int("WEFT_THREADS", 1, 1, most_threads);
+  std::vector<std::string_view> known;
+  for (const EnvVariable& variable : registry) known.push_back(variable.name);
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text = *entry, name = text.substr(0, text.find('='));
+    if (!name.starts_with("WEFT_") || name.starts_with("WEFT__")) continue;  // those set keys
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string_view similar = nearest(name, known);
+    log::warn("{} means nothing to weft. {}", name,
+              similar.empty() ? "Hint: weft doctor --env lists what does."
+                              : fmt::format("Did you mean {}?", similar));
+  }
 }
 
 std::string cache_directory() {

@@ -16,7 +16,13 @@ std::span<const EnvVariable> env_registry();
 
 // The value, or nullopt when unset or empty. Asserts that `name` is in the registry.
 std::optional<std::string> env(std::string_view name);
-int env_int(std::string_view name, int otherwise);  // throws Error(usage) if it is not a number
+constexpr int most_threads = 1024;
+// Of the team: WEFT_THREADS, else OMP_NUM_THREADS, else `cores`. Throws Error(usage) for what is no
+// number from 1 to most_threads.
+int env_threads(int cores);
+
+// Throws Error(usage) for a value of WEFT_* that cannot be; warns of those that mean nothing.
+void check_environment();
 
 int debug_level();              // WEFT_DEBUG, 0 to 6
 std::string cache_directory();  // WEFT_CACHE_DIR, else $XDG_CACHE_HOME/weft, else ~/.cache/weft

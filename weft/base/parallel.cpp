@@ -9,15 +9,11 @@
 
 namespace weft {
 namespace {
-int default_threads() {
-  int cores = omp_get_num_procs();
-  return std::max(1, env_int("WEFT_THREADS", env_int("OMP_NUM_THREADS", cores)));
-}
 std::atomic<int> threads{0};
 }  // namespace
 
 int thread_count() {
-  if (threads == 0) set_thread_count(default_threads());
+  if (threads == 0) set_thread_count(env_threads(omp_get_num_procs()));
   return threads;
 }
 

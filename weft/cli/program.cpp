@@ -127,6 +127,7 @@ int run(char** argv, std::vector<std::string> arguments) {
     throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb_path(*verb),
                 program.flags.front().flag, verb_path(*verb));
   limit_spinning(argv);
+  check_environment();
   return program.chosen();
 }
 

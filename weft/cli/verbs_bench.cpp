@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
 #include "weft/base/suggest.h"
@@ -256,7 +257,7 @@ void add_bench_verb(Program& program) {
       ->check(positive);
   verb.add_option("--threads", arguments->threads, "of the team (WEFT_THREADS)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, most_threads));
   verb.add_option("--write-weights", arguments->weights, "write the initial weights (safetensors)")
       ->type_name("FILE");
   verb.add_option("--precision", arguments->precision, "f32")
