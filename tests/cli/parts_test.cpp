@@ -1,4 +1,6 @@
 // Parts of the program on their own: recipe flags, tables, suggestions.
+#include <array>
+
 #include <doctest/doctest.h>
 
 #include "weft/base/error.h"
@@ -76,6 +78,7 @@ TEST_CASE("a suggestion is near, or none") {
   constexpr std::string_view known[] = {"train", "plan", "runs"};
   CHECK(nearest("trian", known) == "train");
   CHECK(nearest("pln", known) == "plan");
+  CHECK(nearest("mpl", std::array<std::string_view, 2>{"gpt", "mlp"}) == "mlp");
   CHECK(nearest("quux", known).empty());
   CHECK(nearest("", known).empty());
 }

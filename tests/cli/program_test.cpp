@@ -86,8 +86,16 @@ TEST_CASE("every verb has help with an example, in plain text where there is no 
 
 TEST_CASE("help without a verb names every verb") {
   Workplace place;
-  std::string help = place.weft({}).out;
-  CHECK(help == place.weft({"--help"}).out);
+  std::string help = place.weft({"--help"}).out;
+  CHECK(help == place.weft({"help"}).out);
+  for (const std::vector<std::string>& none : {std::vector<std::string>{}, {"runs"}}) {
+    Outcome outcome = place.weft(none);  // says what is missing
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out.find("Usage\n") != std::string::npos);
+  }
+  CHECK(help == place.weft({}).out);
+  CHECK(place.weft({"help", "runs", "ls"}).out == place.weft({"runs", "ls", "--help"}).out);
+  CHECK(place.weft({"version"}).out == place.weft({"--version"}).out);
   for (const auto& verb : verbs) CHECK(help.find("  " + verb[0] + " ") != std::string::npos);
 }
 

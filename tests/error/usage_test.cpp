@@ -37,6 +37,10 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"runs", "show", "nothing"}, "no run runs/nothing."},
       {{"ckpt", "ls", "nothing"}, "no run nothing."},
       {{"plan", "mnits"}, "mnits: no such recipe."},
+      {{"train", "x", "--resume=maybe"}, "weft train: --resume does not take 'maybe'."},
+      {{"train", "x", "--steps"}, "weft train: --steps needs a value."},
+      {{"plan", "x", "--depth", "deep"}, "weft plan: --depth"},
+      {{"help", "trian"}, "no verb 'trian'. Did you mean train?"},
   };
   Workplace place;
   for (const Mistake& mistake : mistakes)

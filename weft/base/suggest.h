@@ -6,7 +6,8 @@
 
 namespace weft {
 
-// By Levenshtein's distance; empty where none is within `most` edits, or half of the word is wrong.
+// By the distance of Damerau and Levenshtein (neighbours that changed places are one edit); empty
+// where none is within `most` edits, or half of the word is wrong.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known,
                          size_t most = 3);
 

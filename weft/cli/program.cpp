@@ -62,6 +62,20 @@ CLI::App* find_verb(CLI::App& app, const std::vector<std::string>& arguments) {
                               : fmt::format("Did you mean --{}?", similar));
 }
 
+// In our words where the parser's name its own types.
+std::string reason(const CLI::ParseError& error) {
+  constexpr std::string_view conversion = "Could not convert: ";  // "--resume = maybe"
+  std::string text = error.what();
+  text = text.substr(0, text.find('\n'));
+  if (size_t equals = text.find(" = "); text.starts_with(conversion) && equals != text.npos)
+    return fmt::format("{} does not take '{}'",
+                       text.substr(conversion.size(), equals - conversion.size()),
+                       text.substr(equals + 3));
+  if (text.ends_with(" missing"))  // "--steps: 1 required VALUE missing"
+    return text.substr(0, text.find(':')) + " needs a value";
+  return text;
+}
+
 void parse(CLI::App& app, const CLI::App& verb, std::vector<std::string> arguments) {
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
@@ -69,14 +83,21 @@ void parse(CLI::App& app, const CLI::App& verb, std::vector<std::string> argumen
   } catch (const CLI::CallForHelp&) {
     throw;
   } catch (const CLI::ParseError& error) {
-    std::string text = error.what();
-    text = text.substr(0, text.find('\n'));
-    throw Error(ErrorKind::usage, "{}: {}. Hint: {} --help.", verb_path(verb), text,
+    throw Error(ErrorKind::usage, "{}: {}. Hint: {} --help.", verb_path(verb), reason(error),
                 verb_path(verb));
   }
   auto extras = verb.remaining();
   std::erase(extras, "--");  // CLI11 keeps it, though what follows it was understood
   if (!extras.empty()) refuse_extras(verb, extras.front());
+}
+
+// "weft help train" is "weft train --help", "weft version" is "weft --version".
+void take_words_for_flags(std::vector<std::string>& arguments) {
+  if (arguments.empty()) return;
+  if (arguments.front() == "version") arguments.front() = "--version";
+  if (arguments.front() != "help") return;
+  arguments.erase(arguments.begin());
+  arguments.emplace_back("--help");
 }
 
 std::string version_text() {
@@ -108,8 +129,9 @@ int run(char** argv, std::vector<std::string> arguments) {
   add_machine_verbs(program);
   add_completion_verb(program);
 
+  take_words_for_flags(arguments);
   CLI::App* verb = find_verb(app, arguments);
-  bool wants_help = arguments.empty();
+  bool wants_help = false;
   try {
     parse(app, *verb, std::move(arguments));
   } catch (const CLI::CallForHelp&) {
@@ -121,7 +143,7 @@ int run(char** argv, std::vector<std::string> arguments) {
   }
   if (wants_help || !program.chosen) {
     out(verb->help(verb_path(*verb)));
-    return 0;
+    return wants_help ? 0 : static_cast<int>(ErrorKind::usage);  // a verb is missing
   }
   if (!program.flags.empty() && !program.recipe_keys)
     throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb_path(*verb),
