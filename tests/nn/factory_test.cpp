@@ -77,6 +77,8 @@ TEST_CASE("building a net leaves running statistics as they were") {
 TEST_CASE("errors name the layer's place, the option and the limit") {
   CHECK(message_of({{"relu"}, {"conv2d", {{"kernel_size", int64_t{3}}}}}, image) ==
         "[layers[1].conv2d] out_channels is required.");
+  CHECK(message_of({{"linear", {{"out_feature", int64_t{3}}}}}, image) ==
+        "[layers[0].linear] unknown option \"out_feature\". Did you mean out_features?");
   CHECK(message_of({{"conv2d", {{"out_channels", int64_t{0}}, {"kernel_size", int64_t{3}}}}},
                    image) == "[layers[0].conv2d] out_channels must be at least 1. Got 0.");
   CHECK(message_of({{"linear", {{"out_features", 2.5}}}}, image) ==

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "weft/base/error.h"
+#include "weft/base/suggest.h"
 
 namespace weft::nn {
 
@@ -42,6 +43,12 @@ void OptionReader::wrong_kind(std::string_view key, const Option& got,
 }
 
 void OptionReader::missing(std::string_view key) const {
+  std::vector<std::string_view> unread;
+  for (const auto& [given, value] : options_.entries())
+    if (std::find(asked_.begin(), asked_.end(), given) == asked_.end()) unread.push_back(given);
+  if (std::string_view mistyped = nearest(key, unread); !mistyped.empty())
+    throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Did you mean {}?", owner_, mistyped,
+                key);
   throw Error(ErrorKind::usage, "[{}] {} is required.", owner_, key);
 }
 
