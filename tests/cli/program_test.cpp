@@ -145,6 +145,7 @@ TEST_CASE("a starter recipe of each kind is a whole recipe") {
     CHECK_NOTHROW(weft::train::Recipe::parse(yaml, kind).check());
     CHECK(yaml.starts_with("# "));
   }
+  CHECK(place.weft({"plan", "addition.yaml", "--steps", "3"}).code == 0);  // less than a warm-up
   CHECK(place.weft({"init", "text", "--output", "mine.yaml"}).code == 0);
   CHECK(place.weft({"init", "text", "--output", "mine.yaml", "--overwrite"}).code == 0);
 }

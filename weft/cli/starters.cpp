@@ -29,7 +29,7 @@ optimizer:
 
 scheduler:
   name: cosine             # from lr down to min_lr
-  warmup_steps: 100
+  warmup_ratio: 0.05       # of all steps; or warmup_steps: 100
 
 train:
   epochs: 5
@@ -75,7 +75,7 @@ optimizer:
 
 scheduler:
   name: cosine
-  warmup_steps: 100
+  warmup_ratio: 0.05       # of all steps; or warmup_steps: 100
   min_lr: 1.0e-4
 
 train:
@@ -119,7 +119,7 @@ optimizer:
 
 scheduler:
   name: cosine
-  warmup_steps: 50
+  warmup_ratio: 0.05       # of all steps; or warmup_steps: 75
 
 train:
   steps: 1500
