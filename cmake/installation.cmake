@@ -44,15 +44,17 @@ install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT devel
 install(FILES "${WEFT_GENERATED_DIR}/weft/base/version.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/weft/base" COMPONENT development)
 
+# Not in the build folder itself: find_package looks there, where no weft-targets.cmake is.
 include(CMakePackageConfigHelpers)
+set(weft_config_dir "${PROJECT_BINARY_DIR}/installation")
 set(weft_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/weft")
-configure_package_config_file(cmake/weft-config.cmake.in "${PROJECT_BINARY_DIR}/weft-config.cmake"
+configure_package_config_file(cmake/weft-config.cmake.in "${weft_config_dir}/weft-config.cmake"
   INSTALL_DESTINATION "${weft_cmake_dir}")
-write_basic_package_version_file("${PROJECT_BINARY_DIR}/weft-config-version.cmake"
+write_basic_package_version_file("${weft_config_dir}/weft-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(EXPORT weft-targets NAMESPACE weft:: DESTINATION "${weft_cmake_dir}" COMPONENT development)
-install(FILES "${PROJECT_BINARY_DIR}/weft-config.cmake"
-              "${PROJECT_BINARY_DIR}/weft-config-version.cmake"
+install(FILES "${weft_config_dir}/weft-config.cmake"
+              "${weft_config_dir}/weft-config-version.cmake"
         DESTINATION "${weft_cmake_dir}" COMPONENT development)
 
 # ---- .deb ----------------------------------------------------------------------------------------
