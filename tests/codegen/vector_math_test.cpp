@@ -24,8 +24,11 @@ struct Function {
 };
 constexpr Function functions[] = {
     {"exp", exp, std::exp, 2},
+    {"exp2", exp2, std::exp2, 0.51},
     {"expm1", expm1, std::expm1, 2},
     {"log", log, std::log, 2},
+    {"log2", log2, std::log2, 0.51},
+    {"log10", log10, std::log10, 0.51},
     {"log1p", log1p, std::log1p, 2},
     {"tanh", tanh, std::tanh, 2},
     {"erf", erf, std::erf, 2},

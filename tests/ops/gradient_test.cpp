@@ -166,6 +166,9 @@ TEST_CASE("gradients of activations that are plain expressions agree with finite
         +[](const Value& v) { return leaky_relu(v, 0.2); }, +[](const Value& v) { return selu(v); },
         +[](const Value& v) { return mish(v); }, +[](const Value& v) { return log_sigmoid(v); },
         +[](const Value& v) { return hardsigmoid(v); },
-        +[](const Value& v) { return hardswish(v); }})
+        +[](const Value& v) { return hardswish(v); }, +[](const Value& v) { return celu(v, 0.7); },
+        +[](const Value& v) { return hardtanh(v, -2, 3); },
+        +[](const Value& v) { return softsign(v); }, +[](const Value& v) { return glu(v); },
+        +[](const Value& v) { return glu(reshape(v, {3, 4, 2}), 1); }})
     check_gradients(weighted_sum(activation(x), random), {x});
 }

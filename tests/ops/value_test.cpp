@@ -150,6 +150,91 @@ TEST_CASE("the expression of an elementwise composite agrees with its oracle") {
   }
 }
 
+TEST_CASE("plain expressions of activations are what their papers say") {
+  struct Activation {
+    std::string name;
+    Value (*make)(const Value&);
+    double (*exact)(double);
+  };
+  const std::vector<Activation> activations = {
+      {"celu", [](const Value& x) { return celu(x, 0.7); },
+       [](double x) { return std::fmax(0, x) + std::fmin(0, 0.7 * (std::exp(x / 0.7) - 1)); }},
+      {"celu of a negative alpha", [](const Value& x) { return celu(x, -1.5); },
+       [](double x) { return x > 0 ? x : -1.5 * std::expm1(x / -1.5); }},
+      {"hardtanh", [](const Value& x) { return hardtanh(x); },
+       [](double x) { return x < -1  ? -1.0
+                             : x > 1 ? 1.0
+                                     : x; }},
+      {"softsign", [](const Value& x) { return softsign(x); },
+       [](double x) { return x / (1 + std::fabs(x)); }},
+  };
+  for (const auto& library : backends())
+    for (DType dtype : {DType::bf16, DType::f16, DType::f32, DType::f64})
+      for (const Activation& activation : activations) {
+        INFO(library->name() << " " << activation.name << " " << name(dtype));
+        double allowed = dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 0.005;
+        Random random(6);
+        Value x = random_values({dtype, {100}}, -6, 6, random);
+        Graph graph;
+        graph.outputs = {activation.make(x)};
+        std::vector<double> got = elements(run_planned(graph, {}, *library).front());
+        std::vector<double> in = elements(x);
+        CHECK(graph.outputs[0].dtype() == dtype);
+        for (size_t i = 0; i < in.size(); ++i) {
+          double want = activation.exact(in[i]);
+          CHECK(std::fabs(got[i] - want) <= allowed * std::max(1.0, std::fabs(want)));
+        }
+      }
+}
+
+TEST_CASE("glu halves an axis: the first half passes as far as the second opens") {
+  Random random(7);
+  Value x = random_values({DType::f64, {2, 6, 3}}, -4, 4, random);
+  std::vector<double> in = elements(x);
+  for (const auto& library : backends()) {
+    INFO(library->name());
+    Graph graph;
+    graph.outputs = {glu(x, 1)};
+    Value y = run_planned(graph, {}, *library).front();
+    REQUIRE(y.shape() == Shape{2, 3, 3});
+    std::vector<double> got = elements(y);
+    for (size_t i = 0; i < got.size(); ++i) {
+      size_t at = i / 9 * 18 + i % 9;
+      CHECK(std::fabs(got[i] - in[at] / (1 + std::exp(-in[at + 9]))) <= 1e-14);
+    }
+  }
+  CHECK_THROWS_WITH_AS(glu(x), doctest::Contains("must be even. Got 3"), Error);
+}
+
+TEST_CASE("logarithms of powers and powers of whole numbers are exact") {
+  for (const auto& library : backends())
+    for (DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+      INFO(library->name() << " " << name(dtype));
+      auto run = [&](const Value& y) {
+        Graph graph;
+        graph.outputs = {y};
+        return elements(run_planned(graph, {}, *library).front());
+      };
+      std::vector<double> whole, twos;
+      for (int i = -14; i <= 15; ++i) whole.push_back(i), twos.push_back(std::ldexp(1.0, i));
+      CHECK(run(log2(constant(twos, {30}, dtype))) == whole);
+      CHECK(run(exp2(constant(whole, {30}, dtype))) == twos);
+      CHECK(run(log10(constant(std::vector<double>{1, 10, 100}, {3}, dtype))) ==
+            std::vector<double>{0, 1, 2});
+    }
+  Value far = constant(std::vector<double>{0x1p-149, 1e10, INFINITY, 0}, {4}, DType::f32);
+  for (const auto& library : backends()) {
+    INFO(library->name());
+    Graph graph;
+    graph.outputs = {log2(far), log10(far)};
+    std::vector<Value> got = run_planned(graph, {}, *library);
+    CHECK(elements(got[0])[0] == -149);
+    CHECK(elements(got[0])[2] == INFINITY);
+    CHECK(elements(got[0])[3] == -INFINITY);
+    CHECK(elements(got[1])[1] == 10);
+  }
+}
+
 TEST_CASE("integers keep all their bits") {
   int64_t big = (int64_t{1} << 60) + 1;
   auto values = [](std::vector<int64_t> list) {

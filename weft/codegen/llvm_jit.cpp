@@ -108,10 +108,14 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   };
   add("exp", static_cast<Unary>(std::exp)), add("expm1", static_cast<Unary>(std::expm1));
   add("log", static_cast<Unary>(std::log)), add("log1p", static_cast<Unary>(std::log1p));
+  add("exp2", static_cast<Unary>(std::exp2)), add("log2", static_cast<Unary>(std::log2));
+  add("log10", static_cast<Unary>(std::log10)), add("erfc", static_cast<Unary>(std::erfc));
   add("sin", static_cast<Unary>(std::sin)), add("cos", static_cast<Unary>(std::cos));
   add("tan", static_cast<Unary>(std::tan)), add("asin", static_cast<Unary>(std::asin));
   add("acos", static_cast<Unary>(std::acos)), add("atan", static_cast<Unary>(std::atan));
   add("sinh", static_cast<Unary>(std::sinh)), add("cosh", static_cast<Unary>(std::cosh));
+  add("asinh", static_cast<Unary>(std::asinh)), add("acosh", static_cast<Unary>(std::acosh));
+  add("atanh", static_cast<Unary>(std::atanh));
   add("tanh", static_cast<Unary>(std::tanh)), add("erf", static_cast<Unary>(std::erf));
   add("pow", static_cast<Binary>(std::pow)), add("atan2", static_cast<Binary>(std::atan2));
   // What LLVM lowers to a call where the processor lacks the instruction.

@@ -14,9 +14,10 @@ constexpr const char* op_names[] = {
     "shift_left", "shift_right", "select",    "convert",       "bitcast", "round_f16", "round_bf16",
     "philox",     "call"};
 constexpr const char* reduction_names[] = {"sum", "prod", "max", "min", "argmax", "argmin"};
-constexpr const char* function_names[] = {"",     "exp",  "expm1", "log",  "log1p", "sin",
-                                          "cos",  "tan",  "asin",  "acos", "atan",  "sinh",
-                                          "cosh", "tanh", "erf",   "pow",  "atan2"};
+constexpr const char* function_names[] = {"",      "exp",   "exp2", "expm1", "log",  "log2",
+                                          "log10", "log1p", "sin",  "cos",   "tan",  "asin",
+                                          "acos",  "atan",  "sinh", "cosh",  "tanh", "asinh",
+                                          "acosh", "atanh", "erf",  "erfc",  "pow",  "atan2"};
 
 std::string text(const Affine& at) {
   return fmt::format("{}+{}", at.offset, to_string(at.strides));

@@ -83,8 +83,11 @@ enum class Reduction : uint8_t { sum, prod, max, min, argmax, argmin };
 enum class Function : uint8_t {
   none,
   exp,
+  exp2,
   expm1,
   log,
+  log2,
+  log10,
   log1p,
   sin,
   cos,
@@ -95,7 +98,11 @@ enum class Function : uint8_t {
   sinh,
   cosh,
   tanh,
+  asinh,
+  acosh,
+  atanh,
   erf,
+  erfc,
   pow,
   atan2,
 };

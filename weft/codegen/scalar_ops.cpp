@@ -65,10 +65,16 @@ Expr unary(ScalarOp op, Expr x) {
       return is_finite(x);
     case ScalarOp::exp:
       return through_float(exp, x);
+    case ScalarOp::exp2:
+      return through_float(exp2, x);
     case ScalarOp::expm1:
       return through_float(expm1, x);
     case ScalarOp::log:
       return through_float(log, x);
+    case ScalarOp::log2:
+      return through_float(log2, x);
+    case ScalarOp::log10:
+      return through_float(log10, x);
     case ScalarOp::log1p:
       return through_float(log1p, x);
     case ScalarOp::sqrt:
@@ -93,8 +99,16 @@ Expr unary(ScalarOp op, Expr x) {
       return through_float(cosh, x);
     case ScalarOp::tanh:
       return through_float(tanh, x);
+    case ScalarOp::asinh:
+      return through_float(asinh, x);
+    case ScalarOp::acosh:
+      return through_float(acosh, x);
+    case ScalarOp::atanh:
+      return through_float(atanh, x);
     case ScalarOp::erf:
       return through_float(erf, x);
+    case ScalarOp::erfc:
+      return through_float(erfc, x);
     case ScalarOp::floor:
       return is_float(x.type()) ? floor(x) : x;
     case ScalarOp::ceil:

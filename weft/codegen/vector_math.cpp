@@ -12,6 +12,7 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double round_magic = 0x1.8p23;  // x + this rounds x to a whole number, in the low bits
 constexpr double round_magic_f64 = 0x1.8p52;
 constexpr double log2_e = 1.4426950408889634;
+constexpr double log10_2 = 0.3010299956639812;
 constexpr double ln2_high = 0.693145751953125, ln2_low = 1.4286068203094172e-06;
 constexpr int64_t sign_bit = -0x80000000ll;
 
@@ -194,12 +195,24 @@ Expr exp2_f64(Expr x) {
           0.0013333429762637803, 0.00015467365398030443, 1.531519636072551e-05});
   return bitcast(bitcast(p, DType::i64) + (bitcast(shifted, DType::i64) << 52), DType::f64);
 }
+// log2 of |x|, f64, of any x of f32 but nan.
+Expr log2_of_magnitude(Expr x) {
+  Expr magnitude = convert(abs(x), DType::f64);
+  return select(magnitude == 0.0, -infinity,
+                select(magnitude < infinity, log2_f64(magnitude), infinity));
+}
+// By way of f64, so that logarithms of powers of 2 and 10 are whole numbers.
+Expr log2_f32(Expr x, double scale) {
+  Expr result = convert(log2_of_magnitude(x) * scale, DType::f32);
+  return select((x < 0.0) | is_nan(x), not_a_number, result);
+}
+Expr exp2_f32(Expr x) {
+  return convert(exp2_f64(clamp(convert(x, DType::f64), -300, 300)), DType::f32);
+}
 
 Expr pow_f32(Expr x, Expr y) {
   Expr magnitude = convert(abs(x), DType::f64), power = convert(y, DType::f64);
-  Expr logarithm = log2_f64(magnitude);
-  logarithm =
-      select(magnitude == 0.0, -infinity, select(magnitude < infinity, logarithm, infinity));
+  Expr logarithm = log2_of_magnitude(x);
   Expr product = select(magnitude == 1.0, 0.0, power * logarithm);
   Expr result = convert(exp2_f64(clamp(product, -300, 300)), DType::f32);
   Expr whole = rint(y) == y;
@@ -213,10 +226,17 @@ Expr pow_f32(Expr x, Expr y) {
 }  // namespace
 
 Expr exp(Expr x) { return x.type() == DType::f32 ? exp_f32(x) : through_libm(Function::exp, x); }
+Expr exp2(Expr x) { return x.type() == DType::f32 ? exp2_f32(x) : through_libm(Function::exp2, x); }
 Expr expm1(Expr x) {
   return x.type() == DType::f32 ? expm1_f32(x) : through_libm(Function::expm1, x);
 }
 Expr log(Expr x) { return x.type() == DType::f32 ? log_f32(x) : through_libm(Function::log, x); }
+Expr log2(Expr x) {
+  return x.type() == DType::f32 ? log2_f32(x, 1) : through_libm(Function::log2, x);
+}
+Expr log10(Expr x) {
+  return x.type() == DType::f32 ? log2_f32(x, log10_2) : through_libm(Function::log10, x);
+}
 Expr log1p(Expr x) {
   return x.type() == DType::f32 ? log1p_f32(x) : through_libm(Function::log1p, x);
 }
@@ -237,6 +257,10 @@ Expr atan(Expr x) { return through_libm(Function::atan, x); }
 Expr sinh(Expr x) { return through_libm(Function::sinh, x); }
 Expr cosh(Expr x) { return through_libm(Function::cosh, x); }
 Expr tanh(Expr x) { return x.type() == DType::f32 ? tanh_f32(x) : through_libm(Function::tanh, x); }
+Expr asinh(Expr x) { return through_libm(Function::asinh, x); }
+Expr acosh(Expr x) { return through_libm(Function::acosh, x); }
+Expr atanh(Expr x) { return through_libm(Function::atanh, x); }
+Expr erfc(Expr x) { return through_libm(Function::erfc, x); }
 Expr erf(Expr x) { return x.type() == DType::f32 ? erf_f32(x) : through_libm(Function::erf, x); }
 Expr pow(Expr x, Expr y) {
   return x.type() == DType::f32 ? pow_f32(x, y) : call(Function::pow, x, y);

@@ -9,8 +9,11 @@ namespace weft::loop {
 
 // x is f32 or f64.
 Expr exp(Expr x);
+Expr exp2(Expr x);
 Expr expm1(Expr x);
 Expr log(Expr x);
+Expr log2(Expr x);
+Expr log10(Expr x);
 Expr log1p(Expr x);
 Expr rsqrt(Expr x);
 Expr sin(Expr x);
@@ -22,7 +25,11 @@ Expr atan(Expr x);
 Expr sinh(Expr x);
 Expr cosh(Expr x);
 Expr tanh(Expr x);
+Expr asinh(Expr x);
+Expr acosh(Expr x);
+Expr atanh(Expr x);
 Expr erf(Expr x);
+Expr erfc(Expr x);
 Expr pow(Expr x, Expr y);
 Expr atan2(Expr y, Expr x);
 

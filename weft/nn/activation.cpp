@@ -15,6 +15,7 @@ constexpr NamedActivation activations[] = {
     {"leaky_relu", [](const Tensor& x) { return leaky_relu(x); }},
     {"elu", [](const Tensor& x) { return elu(x); }},
     {"selu", [](const Tensor& x) { return selu(x); }},
+    {"celu", [](const Tensor& x) { return celu(x); }},
     {"gelu", [](const Tensor& x) { return gelu(x); }},
     {"gelu_tanh", [](const Tensor& x) { return gelu_tanh(x); }},
     {"gelu_new", [](const Tensor& x) { return gelu_tanh(x); }},
@@ -26,6 +27,8 @@ constexpr NamedActivation activations[] = {
     {"softplus", [](const Tensor& x) { return softplus(x); }},
     {"hardswish", [](const Tensor& x) { return hardswish(x); }},
     {"hardsigmoid", [](const Tensor& x) { return hardsigmoid(x); }},
+    {"hardtanh", [](const Tensor& x) { return hardtanh(x); }},
+    {"softsign", [](const Tensor& x) { return softsign(x); }},
     {"softmax", [](const Tensor& x) { return softmax(x); }},
 };
 }  // namespace

@@ -208,6 +208,13 @@ Value selu(Arg x) {  // Klambauer et al. 2017
                    scale = 1.0507009873554804934193349852946;
   return expression(x, "selu", [&](const Value& v) { return scale * elu(v, alpha); });
 }
+Value celu(Arg x, double alpha) {  // Barron 2017
+  CallSite here(x.where);
+  WEFT_CHECK(alpha != 0, "[celu] alpha must not be 0.");
+  return expression(x, "celu", [&](const Value& v) {
+    return select(v > 0, v, alpha * expm1(minimum(v, 0) / alpha));
+  });
+}
 Value log_sigmoid(Arg x) {
   return expression(x, "log_sigmoid", [](const Value& v) { return -softplus(-v); });
 }
@@ -221,5 +228,22 @@ Value hardsigmoid(Arg x) {
 Value hardswish(Arg x) {
   return expression(x, "hardswish",
                     [](const Value& v) { return v * (clamp(v + 3, 0, 6) * (1.0 / 6)); });
+}
+Value hardtanh(Arg x, double low, double high) {
+  return expression(x, "hardtanh", [&](const Value& v) { return clamp(v, low, high); });
+}
+Value softsign(Arg x) {
+  return expression(x, "softsign", [](const Value& v) { return v / (1.0 + abs(v)); });
+}
+Value glu(Arg x, int axis) {  // Dauphin et al. 2016
+  CallSite here(x.where);
+  Value value = to_value(x, {});
+  check_float(value, "glu");
+  int at = normalize_axis(axis, value.rank(), "glu");
+  int64_t extent = value.dim(at);
+  WEFT_CHECK(extent % 2 == 0, "[glu] halves axis {}, whose extent must be even. Got {}.", at,
+             extent);
+  Value gate = slice(value, at, extent / 2, extent);
+  return narrow_to(widen(slice(value, at, 0, extent / 2)) * sigmoid_of(widen(gate)), value.dtype());
 }
 }  // namespace weft

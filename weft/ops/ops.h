@@ -44,8 +44,11 @@ Value neg(Arg x);
 Value abs(Arg x);
 Value sign(Arg x);
 Value exp(Arg x);
+Value exp2(Arg x);
 Value expm1(Arg x);
 Value log(Arg x);
+Value log2(Arg x);
+Value log10(Arg x);
 Value log1p(Arg x);
 Value sqrt(Arg x);
 Value rsqrt(Arg x);
@@ -58,7 +61,11 @@ Value atan(Arg x);
 Value sinh(Arg x);
 Value cosh(Arg x);
 Value tanh(Arg x);
+Value asinh(Arg x);
+Value acosh(Arg x);
+Value atanh(Arg x);
 Value erf(Arg x);
+Value erfc(Arg x);
 Value floor(Arg x);
 Value ceil(Arg x);
 Value round(Arg x);
@@ -115,6 +122,7 @@ Value relu6(Arg x);
 Value leaky_relu(Arg x, double slope = 0.01);
 Value elu(Arg x, double alpha = 1);
 Value selu(Arg x);
+Value celu(Arg x, double alpha = 1);
 Value sigmoid(Arg x);
 Value log_sigmoid(Arg x);
 Value softplus(Arg x);
@@ -122,8 +130,11 @@ Value silu(Arg x);
 Value mish(Arg x);
 Value hardswish(Arg x);
 Value hardsigmoid(Arg x);
-Value gelu(Arg x);       // x * Phi(x), with erf
-Value gelu_tanh(Arg x);  // the tanh form of GPT-2
+Value hardtanh(Arg x, double low = -1, double high = 1);
+Value softsign(Arg x);
+Value gelu(Arg x);                // x * Phi(x), with erf
+Value gelu_tanh(Arg x);           // the tanh form of GPT-2
+Value glu(Arg x, int axis = -1);  // the first half along axis, times the sigmoid of the second
 
 // ---- reductions (reduce.cpp). No axes: all. keepdim keeps them with extent 1.
 struct ReduceOptions {

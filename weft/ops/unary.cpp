@@ -7,6 +7,8 @@
 namespace weft {
 namespace {
 constexpr double two_over_sqrt_pi = 2 * std::numbers::inv_sqrtpi;
+constexpr double ln2 = std::numbers::ln2, log2_e = std::numbers::log2e;
+constexpr double log10_e = std::numbers::log10e;
 constexpr std::string_view flat = "piecewise constant: the gradient is zero";
 
 const OpDef& neg_def = define({
@@ -50,6 +52,15 @@ const OpDef& exp_def = define({
     .axes = AxisRule::elementwise,
 });
 
+const OpDef& exp2_def = define({
+    .name = "exp2",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y * ln2}; },
+    .scalar = ScalarOp::exp2,
+    .oracle = [](double x, double, double) { return std::exp2(x); },
+    .axes = AxisRule::elementwise,
+});
+
 const OpDef& expm1_def = define({
     .name = "expm1",
     .kind = OpKind::elementwise,
@@ -68,6 +79,32 @@ const OpDef& log_def = define({
     },
     .scalar = ScalarOp::log,
     .oracle = [](double x, double, double) { return std::log(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.1, .high = 4},
+});
+
+const OpDef& log2_def = define({
+    .name = "log2",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * log2_e / x};
+    },
+    .scalar = ScalarOp::log2,
+    .oracle = [](double x, double, double) { return std::log2(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 0.1, .high = 4},
+});
+
+const OpDef& log10_def = define({
+    .name = "log10",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * log10_e / x};
+    },
+    .scalar = ScalarOp::log10,
+    .oracle = [](double x, double, double) { return std::log10(x); },
     .axes = AxisRule::elementwise,
     .test = {.low = 0.1, .high = 4},
 });
@@ -213,6 +250,44 @@ const OpDef& tanh_def = define({
     .axes = AxisRule::elementwise,
 });
 
+const OpDef& asinh_def = define({
+    .name = "asinh",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * rsqrt(x * x + 1)};
+    },
+    .scalar = ScalarOp::asinh,
+    .oracle = [](double x, double, double) { return std::asinh(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& acosh_def = define({
+    .name = "acosh",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * rsqrt((x - 1) * (x + 1))};
+    },
+    .scalar = ScalarOp::acosh,
+    .oracle = [](double x, double, double) { return std::acosh(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = 1.2, .high = 4},
+});
+
+const OpDef& atanh_def = define({
+    .name = "atanh",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy / ((1 - x) * (1 + x))};
+    },
+    .scalar = ScalarOp::atanh,
+    .oracle = [](double x, double, double) { return std::atanh(x); },
+    .axes = AxisRule::elementwise,
+    .test = {.low = -0.9, .high = 0.9},
+});
+
 const OpDef& erf_def = define({
     .name = "erf",
     .kind = OpKind::elementwise,
@@ -222,6 +297,18 @@ const OpDef& erf_def = define({
     },
     .scalar = ScalarOp::erf,
     .oracle = [](double x, double, double) { return std::erf(x); },
+    .axes = AxisRule::elementwise,
+});
+
+const OpDef& erfc_def = define({
+    .name = "erfc",
+    .kind = OpKind::elementwise,
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value& x = y->inputs[0];
+      return {dy * exp(-(x * x)) * -two_over_sqrt_pi};
+    },
+    .scalar = ScalarOp::erfc,
+    .oracle = [](double x, double, double) { return std::erfc(x); },
     .axes = AxisRule::elementwise,
 });
 
@@ -345,8 +432,11 @@ Value neg(Arg x) { return apply_unary(neg_def, x); }
 Value abs(Arg x) { return apply_unary(abs_def, x); }
 Value sign(Arg x) { return apply_unary(sign_def, x); }
 Value exp(Arg x) { return apply_unary(exp_def, x); }
+Value exp2(Arg x) { return apply_unary(exp2_def, x); }
 Value expm1(Arg x) { return apply_unary(expm1_def, x); }
 Value log(Arg x) { return apply_unary(log_def, x); }
+Value log2(Arg x) { return apply_unary(log2_def, x); }
+Value log10(Arg x) { return apply_unary(log10_def, x); }
 Value log1p(Arg x) { return apply_unary(log1p_def, x); }
 Value sqrt(Arg x) { return apply_unary(sqrt_def, x); }
 Value rsqrt(Arg x) { return apply_unary(rsqrt_def, x); }
@@ -359,7 +449,11 @@ Value atan(Arg x) { return apply_unary(atan_def, x); }
 Value sinh(Arg x) { return apply_unary(sinh_def, x); }
 Value cosh(Arg x) { return apply_unary(cosh_def, x); }
 Value tanh(Arg x) { return apply_unary(tanh_def, x); }
+Value asinh(Arg x) { return apply_unary(asinh_def, x); }
+Value acosh(Arg x) { return apply_unary(acosh_def, x); }
+Value atanh(Arg x) { return apply_unary(atanh_def, x); }
 Value erf(Arg x) { return apply_unary(erf_def, x); }
+Value erfc(Arg x) { return apply_unary(erfc_def, x); }
 Value floor(Arg x) { return apply_unary(floor_def, x); }
 Value ceil(Arg x) { return apply_unary(ceil_def, x); }
 Value round(Arg x) { return apply_unary(round_def, x); }
