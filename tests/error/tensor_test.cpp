@@ -129,6 +129,8 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return a + weight; }},
       {__LINE__, [&] { return add(weight, a); }},
       {__LINE__, [&] { return concat(std::vector{a, ones({1, 1})}, 0); }},
+      {__LINE__, [&] { return concat({a, ones({1, 1})}, 0); }},
+      {__LINE__, [&] { return stack({a, b}, 0); }},
       {__LINE__, [&] { return glu(b); }},
       {__LINE__, [&] { return celu(b, 0); }},
       {__LINE__, [&] { return b.item(); }},

@@ -125,14 +125,21 @@ TEST_CASE("results known by hand") {
   CHECK(values(slice(x, 1, 0, 3, 2)) == std::vector<double>{1, 3, 4, 6});
   CHECK(values(flip(x, {1})) == std::vector<double>{3, 2, 1, 6, 5, 4});
   CHECK(values(pad(numbers({1, 2}, {2}), {1}, {2}, 9)) == std::vector<double>{9, 1, 2, 9, 9});
-  CHECK(values(concat(std::vector<Value>{x, x}, 0)) ==
-        std::vector<double>{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
+  CHECK(values(concat({x, x}, 0)) == std::vector<double>{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
   Value image = numbers({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3});
   CHECK(values(conv(image, numbers({1, 0, 0, 1}, {1, 1, 2, 2}))) ==
         std::vector<double>{6, 8, 12, 14});
   CHECK(values(max_pool(image, {.kernel = {2, 2}, .stride = {1, 1}})) ==
         std::vector<double>{5, 6, 8, 9});
   CHECK(values(avg_pool(image, {.kernel = {3, 3}})) == std::vector<double>{5});
+}
+
+TEST_CASE("lists in braces join") {
+  Value a = numbers({1, 2}, {2}), b = numbers({3}, {1});
+  CHECK(values(concat({a, b, a}, 0)) == std::vector<double>{1, 2, 3, 1, 2});
+  Value both = stack({a, a * 10}, -1);
+  CHECK(both.shape() == Shape{2, 2});
+  CHECK(values(both) == std::vector<double>{1, 10, 2, 20});
 }
 
 TEST_CASE("an index outside of the axis reads zero and adds nowhere") {

@@ -4,6 +4,7 @@
 // name.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -165,6 +166,14 @@ Value concat(std::span<const Value> parts, int axis,
              std::source_location where = std::source_location::current());
 Value stack(std::span<const Value> parts, int axis,
             std::source_location where = std::source_location::current());
+inline Value concat(std::initializer_list<Value> parts, int axis,
+                    std::source_location where = std::source_location::current()) {
+  return concat(std::span(parts.begin(), parts.size()), axis, where);
+}
+inline Value stack(std::initializer_list<Value> parts, int axis,
+                   std::source_location where = std::source_location::current()) {
+  return stack(std::span(parts.begin(), parts.size()), axis, where);
+}
 std::vector<Value> split(Arg x, int64_t size, int axis);
 Value squeeze(Arg x, int axis);
 Value unsqueeze(Arg x, int axis);
