@@ -108,6 +108,12 @@ TEST_CASE("what reduces integers does so in float32, and errors name the operati
       "[stack] parts differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }
 
+TEST_CASE("split says which sizes it takes") {
+  has(message_of([] { split(ones({2, 5}), {2, 2}, 1); }),
+      "[split] sizes must be at least 0 and sum to 5, the extent of axis 1. Got [2, 2].");
+  has(message_of([] { split(ones({5}), {6, -1}, 0); }), "Got [6, -1].");
+}
+
 TEST_CASE("errors and nodes name the line of the user's operator") {
   Tensor a = ones({2}), b = ones({3});
   Variable weight("w", {DType::f32, {3}});
@@ -131,6 +137,7 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return concat(std::vector{a, ones({1, 1})}, 0); }},
       {__LINE__, [&] { return concat({a, ones({1, 1})}, 0); }},
       {__LINE__, [&] { return stack({a, b}, 0); }},
+      {__LINE__, [&] { return split(b, {1, 1}, 0)[0]; }},
       {__LINE__, [&] { return glu(b); }},
       {__LINE__, [&] { return celu(b, 0); }},
       {__LINE__, [&] { return b.item(); }},

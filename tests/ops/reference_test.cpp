@@ -134,12 +134,22 @@ TEST_CASE("results known by hand") {
   CHECK(values(avg_pool(image, {.kernel = {3, 3}})) == std::vector<double>{5});
 }
 
-TEST_CASE("lists in braces join") {
+TEST_CASE("lists in braces join and split") {
   Value a = numbers({1, 2}, {2}), b = numbers({3}, {1});
   CHECK(values(concat({a, b, a}, 0)) == std::vector<double>{1, 2, 3, 1, 2});
   Value both = stack({a, a * 10}, -1);
   CHECK(both.shape() == Shape{2, 2});
   CHECK(values(both) == std::vector<double>{1, 10, 2, 20});
+  Value x = numbers({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {2, 5});
+  std::vector<Value> parts = split(x, {1, 3, 0, 1}, -1);
+  REQUIRE(parts.size() == 4);
+  CHECK(values(parts[0]) == std::vector<double>{0, 5});
+  CHECK(values(parts[1]) == std::vector<double>{1, 2, 3, 6, 7, 8});
+  CHECK(parts[2].shape() == Shape{2, 0});
+  CHECK(values(parts[3]) == std::vector<double>{4, 9});
+  CHECK(split(x, {2}, 0).size() == 1);
+  CHECK(split(x, 2, 1).size() == 3);
+  CHECK(split(x, std::vector<int64_t>{1, 1}, 0).size() == 2);
 }
 
 TEST_CASE("an index outside of the axis reads zero and adds nowhere") {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "weft/ops/apply.h"
 
 namespace weft {
@@ -284,6 +286,21 @@ std::vector<Value> split(Arg x, int64_t size, int axis) {
   int64_t extent = x.value.dim(axis);
   for (int64_t start = 0; start < extent; start += size)
     parts.push_back(slice(x, axis, start, std::min(extent, start + size)));
+  return parts;
+}
+
+std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis) {
+  CallSite here(x.where);
+  int64_t extent = x.value.dim(axis), start = 0;
+  bool positive = std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; });
+  WEFT_CHECK(positive && std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == extent,
+             "[split] sizes must be at least 0 and sum to {}, the extent of axis {}. Got [{}].",
+             extent, axis, fmt::join(sizes, ", "));
+  std::vector<Value> parts;
+  for (int64_t size : sizes) {
+    parts.push_back(slice(x, axis, start, start + size));
+    start += size;
+  }
   return parts;
 }
 

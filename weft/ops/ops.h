@@ -174,7 +174,11 @@ inline Value stack(std::initializer_list<Value> parts, int axis,
                    std::source_location where = std::source_location::current()) {
   return stack(std::span(parts.begin(), parts.size()), axis, where);
 }
-std::vector<Value> split(Arg x, int64_t size, int axis);
+std::vector<Value> split(Arg x, int64_t size, int axis);  // the last part may be smaller
+std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
+inline std::vector<Value> split(Arg x, std::initializer_list<int64_t> sizes, int axis) {
+  return split(x, std::span(sizes.begin(), sizes.size()), axis);
+}
 Value squeeze(Arg x, int axis);
 Value unsqueeze(Arg x, int axis);
 Value flatten(Arg x, int first = 0, int last = -1);
