@@ -148,6 +148,9 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return arange(-1); }},
       {__LINE__, [&] { return constant(std::vector<double>{1}, {2}, DType::f32); }},
       {__LINE__, [&] { return tensor(std::vector<float>{1}, {2}); }},
+      {__LINE__, [&] { return tensor({1.0}, {2}); }},
+      {__LINE__, [&] { return tensor({1}, {2}); }},
+      {__LINE__, [&] { return tensor({1.0}, {2}, DType::f64); }},
       {__LINE__, [&] { return grad(b, std::vector{a}); }},
       {__LINE__, [&] { return weight.assign(a); }},
   };

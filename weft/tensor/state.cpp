@@ -146,6 +146,10 @@ RandomKey next_random_key() {
 Tensor tensor(const std::vector<float>& elements, const Shape& shape, std::source_location where) {
   return constant(elements, shape, where);
 }
+Tensor tensor(const std::vector<double>& elements, const Shape& shape, DType dtype,
+              std::source_location where) {
+  return constant(elements, shape, dtype, where);
+}
 Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
               std::source_location where) {
   CallSite here(where);

@@ -1,9 +1,12 @@
 // Tensors as users see them: lazy values, state, gradients, evaluation.
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "weft/ir/graph.h"
@@ -57,6 +60,17 @@ Tensor tensor(const std::vector<float>& elements, const Shape& shape,
               std::source_location where = std::source_location::current());
 Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
               std::source_location where = std::source_location::current());
+// Rounded to dtype.
+Tensor tensor(const std::vector<double>& elements, const Shape& shape, DType dtype = DType::f64,
+              std::source_location where = std::source_location::current());
+// tensor({1, 2}, {2}) is i64, tensor({1.0, 2.0}, {2}) f32, as in PyTorch.
+template <class T>
+  requires((std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>)
+Tensor tensor(std::initializer_list<T> elements, const Shape& shape,
+              std::source_location where = std::source_location::current()) {
+  using Element = std::conditional_t<std::integral<T>, int64_t, float>;
+  return tensor(std::vector<Element>(elements.begin(), elements.end()), shape, where);
+}
 // A tensor over bytes that the caller keeps alive through `owner`.
 Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
 

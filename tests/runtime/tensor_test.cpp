@@ -1,0 +1,29 @@
+// Tensors from elements of the program.
+#include "weft/tensor/tensor.h"
+
+#include <doctest/doctest.h>
+
+using namespace weft;
+
+TEST_CASE("lists in braces make the tensors that they make in PyTorch") {
+  Tensor whole = tensor({1, -2, 3}, {3}), fractions = tensor({1.5, 0.1}, {2, 1});
+  CHECK(whole.dtype() == DType::i64);
+  CHECK(whole.to_doubles() == std::vector<double>{1, -2, 3});
+  CHECK(fractions.dtype() == DType::f32);
+  CHECK(fractions.shape() == Shape{2, 1});
+  CHECK(fractions.to_doubles() == std::vector<double>{1.5, static_cast<double>(0.1f)});
+  CHECK(tensor({1.0f}, {}).dtype() == DType::f32);
+  CHECK(tensor({int64_t{1} << 60, int64_t{1}}, {2}).dtype() == DType::i64);
+}
+
+TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dtype asked for") {
+  std::vector<double> digits = {0.1, 1e300, -1.0 / 3};
+  Tensor all = tensor(digits, {3});
+  CHECK(all.dtype() == DType::f64);
+  CHECK(all.to_doubles() == digits);
+  Tensor listed = tensor({0.1, 1e300, -1.0 / 3}, {3}, DType::f64);
+  CHECK(listed.dtype() == DType::f64);
+  CHECK(listed.to_doubles() == digits);
+  CHECK(tensor({0.1, 2}, {2}, DType::bf16).dtype() == DType::bf16);
+  CHECK((all * 3.0).dtype() == DType::f64);
+}
