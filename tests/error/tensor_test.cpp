@@ -108,10 +108,14 @@ TEST_CASE("what reduces integers does so in float32, and errors name the operati
       "[stack] parts differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }
 
-TEST_CASE("split says which sizes it takes") {
+TEST_CASE("what names a rank or sizes says which it takes") {
   has(message_of([] { split(ones({2, 5}), {2, 2}, 1); }),
       "[split] sizes must be at least 0 and sum to 5, the extent of axis 1. Got [2, 2].");
   has(message_of([] { split(ones({5}), {6, -1}, 0); }), "Got [6, -1].");
+  has(message_of([] { conv1d(ones({1, 1, 3, 3}), ones({1, 1, 2, 2})); }),
+      "[conv1d] needs x[N, C, L]. Got [1, 1, 3, 3].");
+  has(message_of([] { conv2d(ones({1, 1, 3}), ones({1, 1, 2})); }),
+      "[conv2d] needs x[N, C, H, W]. Got [1, 1, 3].");
 }
 
 TEST_CASE("errors and nodes name the line of the user's operator") {
@@ -140,6 +144,7 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return split(b, {1, 1}, 0)[0]; }},
       {__LINE__, [&] { return glu(b); }},
       {__LINE__, [&] { return celu(b, 0); }},
+      {__LINE__, [&] { return conv2d(ones({1, 1, 3}), ones({1, 1, 2})); }},
       {__LINE__, [&] { return b.item(); }},
       {__LINE__, [&] { return b.to_vector<double>(); }},
       {__LINE__, [&] { return zeros({-1}); }},

@@ -32,12 +32,12 @@ Value optional(const Named& in, const std::string& key) {
   return found == in.end() ? Value() : found->second;
 }
 
-Value conv2d(const Named& in, const json& a) {
-  return conv(in.at("input"), in.at("weight"), optional(in, "bias"),
-              {.stride = pair(a["stride"]),
-               .padding = pair(a["padding"]),
-               .dilation = pair(a["dilation"]),
-               .groups = a["groups"]});
+Value convolve(const Named& in, const json& a) {
+  return conv2d(in.at("input"), in.at("weight"), optional(in, "bias"),
+                {.stride = pair(a["stride"]),
+                 .padding = pair(a["padding"]),
+                 .dilation = pair(a["dilation"]),
+                 .groups = a["groups"]});
 }
 // The input gradient of a convolution that maps the result's shape to the input's.
 Value conv_transpose2d(const Named& in, const json& a) {
@@ -62,11 +62,11 @@ PoolOptions pool_options(const json& a) {
           .padding = pair(a["padding"]),
           .count_include_pad = a.value("count_include_pad", true)};
 }
-Value max_pool2d(const Named& in, const json& a) {
-  return max_pool(in.at("input"), pool_options(a));
+Value pool_max(const Named& in, const json& a) {
+  return max_pool2d(in.at("input"), pool_options(a));
 }
-Value avg_pool2d(const Named& in, const json& a) {
-  return avg_pool(in.at("input"), pool_options(a));
+Value pool_avg(const Named& in, const json& a) {
+  return avg_pool2d(in.at("input"), pool_options(a));
 }
 
 Value cross_entropy_of(const Named& in, const json& a) {
@@ -102,15 +102,15 @@ ReduceOptions along(const json& a) {
 }
 
 const std::map<std::string, Function> functions = {
-    {"conv2d", conv2d},
-    {"conv2d_stride_dilation", conv2d},
-    {"conv2d_groups", conv2d},
-    {"conv2d_depthwise", conv2d},
-    {"conv2d_unread_edge", conv2d},
+    {"conv2d", convolve},
+    {"conv2d_stride_dilation", convolve},
+    {"conv2d_groups", convolve},
+    {"conv2d_depthwise", convolve},
+    {"conv2d_unread_edge", convolve},
     {"conv_transpose2d", conv_transpose2d},
-    {"max_pool2d", max_pool2d},
-    {"avg_pool2d_count_pad", avg_pool2d},
-    {"avg_pool2d_skip_pad", avg_pool2d},
+    {"max_pool2d", pool_max},
+    {"avg_pool2d_count_pad", pool_avg},
+    {"avg_pool2d_skip_pad", pool_avg},
     {"batch_norm_train", batch_norm},
     {"batch_norm_eval", batch_norm},
     {"group_norm",

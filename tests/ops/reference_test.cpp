@@ -129,6 +129,10 @@ TEST_CASE("results known by hand") {
   Value image = numbers({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 3, 3});
   CHECK(values(conv(image, numbers({1, 0, 0, 1}, {1, 1, 2, 2}))) ==
         std::vector<double>{6, 8, 12, 14});
+  CHECK(values(conv2d(image, numbers({1, 0, 0, 1}, {1, 1, 2, 2}))) ==
+        std::vector<double>{6, 8, 12, 14});
+  CHECK(values(conv1d(numbers({1, 2, 4}, {1, 1, 3}), numbers({-1, 1}, {1, 1, 2}))) ==
+        std::vector<double>{1, 2});
   CHECK(values(max_pool(image, {.kernel = {2, 2}, .stride = {1, 1}})) ==
         std::vector<double>{5, 6, 8, 9});
   CHECK(values(avg_pool(image, {.kernel = {3, 3}})) == std::vector<double>{5});

@@ -178,4 +178,16 @@ Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   }
   return spatial == 1 ? squeeze(y, first_spatial) : y;
 }
+Value conv1d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+  CallSite here(x.where);
+  WEFT_CHECK(to_value(x, {}).rank() == 3, "[conv1d] needs x[N, C, L]. Got {}.",
+             to_string(to_value(x, {}).shape()));
+  return conv(x, weight, bias, options);
+}
+Value conv2d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+  CallSite here(x.where);
+  WEFT_CHECK(to_value(x, {}).rank() == 4, "[conv2d] needs x[N, C, H, W]. Got {}.",
+             to_string(to_value(x, {}).shape()));
+  return conv(x, weight, bias, options);
+}
 }  // namespace weft

@@ -198,8 +198,11 @@ struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
   int64_t groups = 1;
 };
-// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one or two spatial axes.
+// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one or two spatial axes. conv1d and
+// conv2d insist on their number of axes.
 Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 
 // ---- pooling (pool.cpp), x[N, C, H, W]
 struct PoolOptions {
@@ -208,6 +211,8 @@ struct PoolOptions {
 };
 Value max_pool(Arg x, const PoolOptions& options);
 Value avg_pool(Arg x, const PoolOptions& options);
+inline Value max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
+inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
 Value global_avg_pool(Arg x);  // [N, C, 1, 1]
 
 // ---- normalisation and softmax (norm.cpp)
