@@ -1,5 +1,6 @@
 // Tutorial 4: a model of your own gets every verb of the command line: train, plan, eval, ckpt, ...
 //
+//   04_own_program list models
 //   04_own_program train recipe.yaml --model.name wide
 #include <weft/weft.h>
 

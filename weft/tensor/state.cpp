@@ -62,6 +62,7 @@ Variable::Variable(std::string name, Type type, Category category)
   state_->name = std::move(name);
   state_->type = type;
   state_->category = category;
+  type.bytes();  // refuses extents that cannot be, here and not where they are first read
 }
 
 Tensor Variable::value() const {
