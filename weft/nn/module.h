@@ -87,7 +87,7 @@ class Module {
   std::vector<Module*> children_;
   std::vector<NamedVariable> variables_;
   std::unordered_set<std::string> names_;  // of children and variables
-  int64_t made_ = 0;  // variables in the whole tree; counted at the root
+  int64_t made_ = 0;                       // variables in the whole tree; counted at the root
 };
 
 }  // namespace weft::nn
