@@ -107,7 +107,7 @@ class Runner:
 
     def weft(self, case):
         command = [self.args.weft, "bench", case.workload, "--json", *self.sizes(case)]
-        return self.call(command + (["--precision", "bf16"] if case.precision == "bf16" else []))
+        return self.call(command + (["--precision", "bf16-mixed"] if case.precision == "bf16" else []))
 
     def weights(self, case):
         """Flags that give a peer the weights from which weft starts; none where it has no such."""

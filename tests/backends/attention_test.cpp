@@ -43,32 +43,34 @@ void check(const Value& value, const char* kernel) {
 
 TEST_CASE("attention agrees with its expression: causal or not, grouped heads, any sizes, views") {
   Random random(1);
-  for (const Geometry& g : geometries)
-    for (bool causal : {false, true}) {
-      auto draw = [&](int64_t heads, int64_t rows, int64_t columns) {
-        return random_view({DType::f32, {g.batch, heads, rows, columns}}, -2, 2, random);
-      };
-      check(attention(draw(g.heads, g.queries, g.depth), draw(g.key_heads, g.keys, g.depth),
-                      draw(g.key_heads, g.keys, g.width), {.causal = causal}),
-            "weft:attention");
-    }
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Geometry& g : geometries)
+      for (bool causal : {false, true}) {
+        auto draw = [&](int64_t heads, int64_t rows, int64_t columns) {
+          return random_view({dtype, {g.batch, heads, rows, columns}}, -2, 2, random);
+        };
+        check(attention(draw(g.heads, g.queries, g.depth), draw(g.key_heads, g.keys, g.depth),
+                        draw(g.key_heads, g.keys, g.width), {.causal = causal}),
+              "weft:attention");
+      }
 }
 
 TEST_CASE("the gradient of attention agrees with its expression") {
   Random random(2);
-  for (const Geometry& g : geometries) {
-    if (g.heads != g.key_heads || g.queries != g.keys || g.depth != g.width) continue;
-    for (int64_t causal : {0, 1}) {
-      std::vector<Value> inputs;
-      inputs.reserve(4);
-      for (int i = 0; i < 4; ++i)
-        inputs.push_back(
-            random_view({DType::f32, {g.batch, g.heads, g.queries, g.depth}}, -2, 2, random));
-      check(make_node(op("attention_gradient"), inputs,
-                      {{"causal", causal}, {"scale", 1 / std::sqrt(static_cast<double>(g.depth))}}),
-            "weft:attention_gradient");
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Geometry& g : geometries) {
+      if (g.heads != g.key_heads || g.queries != g.keys || g.depth != g.width) continue;
+      for (int64_t causal : {0, 1}) {
+        std::vector<Value> inputs;
+        inputs.reserve(4);
+        for (int i = 0; i < 4; ++i)
+          inputs.push_back(
+              random_view({dtype, {g.batch, g.heads, g.queries, g.depth}}, -2, 2, random));
+        const double scale = 1 / std::sqrt(static_cast<double>(g.depth));
+        check(make_node(op("attention_gradient"), inputs, {{"causal", causal}, {"scale", scale}}),
+              "weft:attention_gradient");
+      }
     }
-  }
 }
 
 TEST_CASE("attention to scores of -infinity, infinity and NaN is what the expression gives") {

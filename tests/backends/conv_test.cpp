@@ -66,6 +66,19 @@ TEST_CASE("convolutions and their gradients agree with the reference in every ge
       }
 }
 
+TEST_CASE("convolutions of 16-bit floats yield their float32 sums where they are wanted") {
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (const Geometry& geometry : geometries)
+      for (const Value& node : nodes_of(geometry, dtype)) {
+        Value sums = make_node(*node->op, node->inputs, node->attrs.with({"wide", int64_t{1}}));
+        REQUIRE(sums.dtype() == DType::f32);
+        KernelCase conv_case(sums);
+        conv_case.run();
+        const std::string wrong = conv_case.disagreement();
+        CHECK_MESSAGE(wrong.empty(), geometry.what, " ", name(dtype), " ", wrong);
+      }
+}
+
 TEST_CASE("a convolution run twice on other data forgets the first run") {
   for (const Value& node : nodes_of(geometries[0], DType::f32)) {
     KernelCase conv_case(node);

@@ -8,6 +8,7 @@
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/base/parallel.h"
+#include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
 namespace weft::testing {
@@ -29,6 +30,21 @@ TEST_CASE("matmul agrees with the reference on odd extents in every number type"
         CHECK_MESSAGE(product_case.disagreement().empty(), name(dtype), " ", to_string(a), " ", n,
                       " ", product_case.disagreement());
       }
+}
+
+TEST_CASE("matmul of 16-bit floats yields its float32 sums where they are wanted") {
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (Shape a : {Shape{1, 1}, Shape{3, 17}, Shape{65, 1}, Shape{31, 300}, Shape{0, 3}})
+      for (int64_t n : {1, 17, 70})
+        for (const Lie& lie : {Lie{}, Lie{{1, 0}}, Lie{.flipped = {0}}}) {
+          Value sums = make_node(op("matmul"), {input({dtype, a}, 0), input({dtype, {a[1], n}}, 1)},
+                                 {{"wide", int64_t{1}}});
+          REQUIRE(sums.dtype() == DType::f32);
+          KernelCase product_case(sums, {lie, lie});
+          product_case.run();
+          CHECK_MESSAGE(product_case.disagreement().empty(), name(dtype), " ", to_string(a), " ", n,
+                        " ", product_case.disagreement());
+        }
 }
 
 TEST_CASE("matmul of empty operands is empty, or zeros where there is nothing to sum") {
@@ -105,7 +121,7 @@ TEST_CASE("f32 matmul agrees with the reference on every route: in place, packed
 TEST_CASE("the contraction sums in one order whatever the number of threads") {
   const int before = thread_count();
   const int64_t m = 70, n = 130, k = 600;
-  cpu::Contraction task{DType::f32, {}, m, n, k, {{}, k, 1}, {{}, n, 1}, {{}, n, 1}};
+  cpu::Contraction task{DType::f32, false, {}, m, n, k, {{}, k, 1}, {{}, n, 1}, {{}, n, 1}};
   std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
   for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(static_cast<float>(i));
   for (size_t i = 0; i < b.size(); ++i) b[i] = std::cos(static_cast<float>(i));

@@ -60,9 +60,11 @@ TEST_CASE("completion knows verbs, flags, keys, their values, and names") {
   CHECK(after(place, {"fit", "--optimizer.l"}) == Words{"--optimizer.lr"});
   CHECK(after(place, {"bench", "--optimizer.l"}).empty());
   CHECK(after(place, {"train", "--train.precision", "fp3"}) == Words{"fp32"});
-  CHECK(after(place, {"train", "--precision", ""}) == Words{"fp32", "fp64"});
+  CHECK(after(place, {"train", "--precision", ""}) ==
+        Words{"bf16", "bf16-mixed", "fp16-mixed", "fp32", "fp64"});
   CHECK(after(place, {"train", "--precision", "=", "fp6"}) == Words{"fp64"});
-  CHECK(after(place, {"bench", "--precision", ""}) == Words{"f32"});
+  CHECK(after(place, {"bench", "--precision", ""}) ==
+        Words{"bf16-mixed", "fp16-mixed", "fp32"});
   CHECK(after(place, {"bench", "--steps", ""}).empty());  // a number: nothing to offer
   CHECK(after(place, {"bench", "mnist"}) == Words{"mnist-conv"});
   CHECK(after(place, {"completion", ""}) == Words{"bash", "fish", "zsh"});
@@ -78,9 +80,9 @@ TEST_CASE("bash completes a verb and an option after it sourced the script") {
 complete -p weft
 COMP_WORDS=(weft tr) COMP_CWORD=1; _weft; echo "${COMPREPLY[*]}"
 COMP_WORDS=(weft train mnist --resu) COMP_CWORD=3; _weft; echo "${COMPREPLY[*]}"
-COMP_WORDS=(weft plan --precision "") COMP_CWORD=3; _weft; echo "${COMPREPLY[@]}"
+COMP_WORDS=(weft plan --precision fp3) COMP_CWORD=3; _weft; echo "${COMPREPLY[@]}"
 )");
-  CHECK(answer == Words{"complete -o default -F _weft weft", "train", "--resume", "fp32 fp64"});
+  CHECK(answer == Words{"complete -o default -F _weft weft", "train", "--resume", "fp32"});
 }
 
 TEST_CASE("zsh completes a verb and an option after it sourced the script") {
@@ -91,9 +93,9 @@ source <(weft completion zsh)
 compadd() { shift; print -- "$@" }
 words=(weft tr) CURRENT=2; _weft
 words=(weft train mnist --resu) CURRENT=4; _weft
-words=(weft plan --precision "") CURRENT=4; _weft
+words=(weft plan --precision fp3) CURRENT=4; _weft
 )");
-  CHECK(answer == Words{"train", "--resume", "fp32 fp64"});
+  CHECK(answer == Words{"train", "--resume", "fp32"});
 }
 
 TEST_CASE("fish completes a verb and an option after it sourced the script") {
@@ -102,9 +104,9 @@ TEST_CASE("fish completes a verb and an option after it sourced the script") {
   Words answer = run_shell(place, "fish --no-config", R"(weft completion fish | source
 complete -C "weft tr"
 complete -C "weft train mnist --resu"
-complete -C "weft plan --precision "
+complete -C "weft plan --precision fp3"
 )");
-  CHECK(answer == Words{"train", "--resume", "fp32", "fp64"});
+  CHECK(answer == Words{"train", "--resume", "fp32"});
 }
 
 TEST_CASE("a shell that has no script is a usage error") {

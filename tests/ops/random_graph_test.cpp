@@ -11,8 +11,12 @@ void check_range(uint64_t first, uint64_t count) {
   for (const auto& library : backends())
     for (uint64_t seed = first; seed < first + count; ++seed) {
       INFO(library->name() << " seed " << seed);
+      const std::vector<std::string> skip = random_skips(seed);
       CHECK(check_random_graph(seed, *library, {.skip = {}, .fault = ""}) == "");
-      CHECK(check_random_graph(seed, *library, {.skip = random_skips(seed), .fault = ""}) == "");
+      CHECK(check_random_graph(seed, *library, {.skip = skip, .fault = ""}) == "");
+      for (DType narrow : {DType::bf16, DType::f16})
+        CHECK(check_random_graph(seed, *library, {.skip = skip, .fault = "", .narrow = narrow}) ==
+              "");
     }
 }
 }  // namespace

@@ -61,6 +61,7 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
                                const KernelLibrary& library, const PlanSettings& settings) {
   Plan plan = make_plan(graph, {.library = &library,
                                 .threads = thread_count(),
+                                .narrow = settings.narrow,
                                 .skip = settings.skip,
                                 .verify = true,
                                 .fault = settings.fault});

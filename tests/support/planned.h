@@ -19,6 +19,7 @@ struct PlanSettings {
   std::vector<std::string> skip;  // optional passes
   // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
   std::string fault;
+  DType narrow = DType::f32;  // of products (PassOptions)
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.

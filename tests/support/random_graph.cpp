@@ -7,6 +7,7 @@
 #include "tests/support/op_cases.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
 
 namespace weft::testing {
 namespace {
@@ -224,7 +225,8 @@ std::vector<std::string> random_skips(uint64_t seed) {
 std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
                                const PlanSettings& settings) {
   RandomGraph drawn = random_graph(seed);
-  std::vector<Interpreted> want = interpret_with_errors(drawn.graph, drawn.inputs);
+  Graph meant = precision(drawn.graph, {.narrow = settings.narrow});
+  std::vector<Interpreted> want = interpret_with_errors(meant, drawn.inputs);
   std::vector<Value> got = run_planned(drawn.graph, drawn.inputs, library, settings);
   std::string text = disagreement(got, want, library);
   return text.empty() ? "" : text + "\n" + to_text(drawn.graph);

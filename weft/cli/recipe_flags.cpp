@@ -19,7 +19,7 @@ constexpr ShortFlag shorts[] = {
     {"--epochs", "train.epochs", "passes over the data (instead of steps)"},
     {"--batch", "train.global_batch_size", "samples of one update"},
     {"--lr", "optimizer.lr", "peak learning rate"},
-    {"--precision", "train.precision", "fp32 or fp64"},
+    {"--precision", "train.precision", "fp32, fp64, bf16-mixed, fp16-mixed or bf16"},
     {"--device", "train.device", "auto, cpu or reference"},
 };
 

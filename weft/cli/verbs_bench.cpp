@@ -20,6 +20,7 @@
 #include "weft/cli/workloads.h"
 #include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
+#include "weft/train/precision.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -34,7 +35,7 @@ struct BenchArguments {
   std::string workload, weights;
   int64_t batch = 0, length = 0;
   int steps = 20, threads = 0;
-  std::string precision = "f32";
+  std::string precision = "fp32";
   bool as_json = false;
 };
 
@@ -187,13 +188,14 @@ const WorkloadKind& find_kind(const std::string& name) {
                               : fmt::format("Did you mean {}?", similar));
 }
 
-WorkloadSize size_of(const WorkloadKind& kind, const BenchArguments& arguments) {
-  if (arguments.batch > 0 && kind.size.batch == 0)
+WorkloadOptions options_of(const WorkloadKind& kind, const BenchArguments& arguments) {
+  if (arguments.batch > 0 && kind.initial.batch == 0)
     throw Error(ErrorKind::usage, "the workload {} has no batch.", kind.name);
-  if (arguments.length > 0 && kind.size.length == 0)
+  if (arguments.length > 0 && kind.initial.length == 0)
     throw Error(ErrorKind::usage, "the workload {} has no length.", kind.name);
-  return {arguments.batch > 0 ? arguments.batch : kind.size.batch,
-          arguments.length > 0 ? arguments.length : kind.size.length};
+  return {arguments.batch > 0 ? arguments.batch : kind.initial.batch,
+          arguments.length > 0 ? arguments.length : kind.initial.length,
+          train::find_precision(arguments.precision)->products};
 }
 
 void write_weights(const Workload& workload, const WorkloadKind& kind, const std::string& path) {
@@ -205,10 +207,12 @@ void write_weights(const Workload& workload, const WorkloadKind& kind, const std
 
 int bench(const BenchArguments& arguments) {
   const WorkloadKind& kind = find_kind(arguments.workload);
-  WorkloadSize size = size_of(kind, arguments);
+  WorkloadOptions options = options_of(kind, arguments);
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.as_json) machine_peaks();  // before there are threads
-  std::unique_ptr<Workload> workload = kind.make(size);
+  std::unique_ptr<Workload> workload = kind.make(options);
+  if (options.precision != Precision::as_written && workload->model() == nullptr)
+    throw Error(ErrorKind::usage, "the workload {} has no model: it runs in fp32.", kind.name);
   if (!arguments.weights.empty()) write_weights(*workload, kind, arguments.weights);
   Measurement m = measure(*workload, arguments.steps);
   if (!arguments.as_json) {
@@ -222,8 +226,8 @@ int bench(const BenchArguments& arguments) {
             {"system", "weft"},
             {"precision", arguments.precision},
             {"threads", thread_count()},
-            {"batch", size.batch},
-            {"length", size.length},
+            {"batch", options.batch},
+            {"length", options.length},
             {"steps", arguments.steps},
             {"median_ms", rounded(1e3 * m.median, 1e4)},
             {"best_ms", rounded(1e3 * m.best, 1e4)},
@@ -260,9 +264,9 @@ void add_bench_verb(Program& program) {
       ->check(CLI::Range(1, most_threads));
   verb.add_option("--write-weights", arguments->weights, "write the initial weights (safetensors)")
       ->type_name("FILE");
-  verb.add_option("--precision", arguments->precision, "f32")
+  verb.add_option("--precision", arguments->precision, "fp32, bf16-mixed or fp16-mixed")
       ->type_name("TYPE")
-      ->check(CLI::IsMember({"f32"}));
+      ->check(CLI::IsMember({"fp32", "bf16-mixed", "fp16-mixed"}));
   verb.add_flag("--json", arguments->as_json, "one JSON line");
 }
 

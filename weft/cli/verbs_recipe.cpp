@@ -138,8 +138,8 @@ std::vector<Topic> topics() {
   for (const std::string& path : known_recipes())
     all[5].rows.push_back({fs::path(path).stem().string(), first_comment(path)});
   for (const WorkloadKind& kind : workload_kinds()) {
-    std::string size = kind.size.batch > 0 ? std::to_string(kind.size.batch) : "-";
-    if (kind.size.length > 0) size += fmt::format(" x {}", kind.size.length);
+    std::string size = kind.initial.batch > 0 ? std::to_string(kind.initial.batch) : "-";
+    if (kind.initial.length > 0) size += fmt::format(" x {}", kind.initial.length);
     all[6].rows.push_back({std::string(kind.name), std::string(kind.doc), size});
   }
   return all;

@@ -61,7 +61,8 @@ void check_workload_fits(std::string_view what, std::initializer_list<Type> type
 class Training : public Workload {
  public:
   Training(std::string_view model, const nn::Options& config, const TaskShape& task,
-           int64_t batch) {
+           const WorkloadOptions& options) {
+    const int64_t batch = options.batch;
     bool tokens = task.kind == InputKind::tokens;
     Type type = task.batch(batch);
     Shape labels = tokens ? type.shape : Shape{batch};
@@ -85,7 +86,7 @@ class Training : public Workload {
           optimizer_->step(grad(loss, optimizer_->parameters()));
           return {loss};
         },
-        CompileOptions{});
+        CompileOptions{.precision = options.precision});
   }
 
   const Model* model() const override { return model_.get(); }
@@ -135,14 +136,15 @@ class Rows : public Workload {
  public:
   // `weights`: parameters with an element for each column, differentiated too.
   using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
-  Rows(const WorkloadSize& size, int passes, const Operation& operation, unsigned weights = 0) {
-    Shape shape{size.batch, size.length};
+  Rows(const WorkloadOptions& options, int passes, const Operation& operation,
+       unsigned weights = 0) {
+    Shape shape{options.batch, options.length};
     Type type{DType::f32, shape};  // of the rows, of what flows back, and of the results
     check_workload_fits("the elements of its rows", {type, type, type, type});
     upstream_ = filled("upstream", shape, 1);
     inputs_of_gradient_ = {filled("x", shape, 2)};
     for (unsigned i = 0; i < weights; ++i)
-      inputs_of_gradient_.push_back(filled("weight", {size.length}, 3 + i));
+      inputs_of_gradient_.push_back(filled("weight", {options.length}, 3 + i));
     items_ = passes * 4.0 * static_cast<double>(element_count(shape));
     has_loss_ = false;
     compiled_ = std::make_unique<CompiledStep>(
@@ -168,52 +170,52 @@ class Rows : public Workload {
   Variable upstream_;
 };
 
-std::unique_ptr<Workload> make_mlp(const WorkloadSize& size) {
+std::unique_ptr<Workload> make_mlp(const WorkloadOptions& options) {
   return std::make_unique<Training>("mlp", nn::Options{}, TaskShape{InputKind::features, {784}, 10},
-                                    size.batch);
+                                    options);
 }
-std::unique_ptr<Workload> make_mnist_conv(const WorkloadSize& size) {
+std::unique_ptr<Workload> make_mnist_conv(const WorkloadOptions& options) {
   return std::make_unique<Training>("cnn", nn::Options{},
-                                    TaskShape{InputKind::images, {1, 28, 28}, 10}, size.batch);
+                                    TaskShape{InputKind::images, {1, 28, 28}, 10}, options);
 }
-std::unique_ptr<Workload> make_resnet20(const WorkloadSize& size) {
+std::unique_ptr<Workload> make_resnet20(const WorkloadOptions& options) {
   return std::make_unique<Training>("resnet20", nn::Options{},
-                                    TaskShape{InputKind::images, {3, 32, 32}, 10}, size.batch);
+                                    TaskShape{InputKind::images, {3, 32, 32}, 10}, options);
 }
-std::unique_ptr<Workload> make_gpt_char(const WorkloadSize& size) {
+std::unique_ptr<Workload> make_gpt_char(const WorkloadOptions& options) {
   nn::Options config = {{"hidden_size", 128},
                         {"num_hidden_layers", 4},
                         {"num_attention_heads", 4},
                         {"bias", false},
                         {"hidden_act", "gelu"}};
-  return std::make_unique<Training>("gpt", config, TaskShape{InputKind::tokens, {size.length}, 65},
-                                    size.batch);
+  return std::make_unique<Training>("gpt", config,
+                                    TaskShape{InputKind::tokens, {options.length}, 65}, options);
 }
-std::unique_ptr<Workload> make_gpt2(const WorkloadSize& size) {
+std::unique_ptr<Workload> make_gpt2(const WorkloadOptions& options) {
   nn::Options config = {{"max_position_embeddings", 1024}};
   return std::make_unique<Training>("gpt", config,
-                                    TaskShape{InputKind::tokens, {size.length}, 50257}, size.batch);
+                                    TaskShape{InputKind::tokens, {options.length}, 50257}, options);
 }
-std::unique_ptr<Workload> make_adamw(const WorkloadSize&) { return std::make_unique<Update>(); }
+std::unique_ptr<Workload> make_adamw(const WorkloadOptions&) { return std::make_unique<Update>(); }
 
 using Weights = std::span<const Variable>;
-std::unique_ptr<Workload> make_softmax(const WorkloadSize& size) {
-  return std::make_unique<Rows>(size, 5, [](const Tensor& x, Weights) { return softmax(x); });
+std::unique_ptr<Workload> make_softmax(const WorkloadOptions& options) {
+  return std::make_unique<Rows>(options, 5, [](const Tensor& x, Weights) { return softmax(x); });
 }
-std::unique_ptr<Workload> make_layer_norm(const WorkloadSize& size) {
+std::unique_ptr<Workload> make_layer_norm(const WorkloadOptions& options) {
   auto norm = [](const Tensor& x, Weights weights) {
     return layer_norm(x, weights[0].value(), weights[1].value());
   };
-  return std::make_unique<Rows>(size, 5, norm, 2);
+  return std::make_unique<Rows>(options, 5, norm, 2);
 }
-std::unique_ptr<Workload> make_gelu(const WorkloadSize& size) {
-  return std::make_unique<Rows>(size, 5, [](const Tensor& x, Weights) { return gelu(x); });
+std::unique_ptr<Workload> make_gelu(const WorkloadOptions& options) {
+  return std::make_unique<Rows>(options, 5, [](const Tensor& x, Weights) { return gelu(x); });
 }
-std::unique_ptr<Workload> make_cross_entropy(const WorkloadSize& size) {
-  check_workload_fits("its labels", {{DType::i64, {size.batch}}});
-  Tensor labels = formula_ids(labels_stream, {size.batch}, size.length);
+std::unique_ptr<Workload> make_cross_entropy(const WorkloadOptions& options) {
+  check_workload_fits("its labels", {{DType::i64, {options.batch}}});
+  Tensor labels = formula_ids(labels_stream, {options.batch}, options.length);
   return std::make_unique<Rows>(
-      size, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
+      options, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
 }
 
 constexpr WorkloadKind kinds[] = {

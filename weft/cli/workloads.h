@@ -15,8 +15,9 @@
 
 namespace weft::cli {
 
-struct WorkloadSize {
+struct WorkloadOptions {
   int64_t batch = 0, length = 0;  // rows; tokens or columns of a row
+  Precision precision = Precision::as_written;
 };
 
 // A step on one batch, which is used again and again: numbers and labels by the formula of
@@ -38,8 +39,8 @@ class Workload {
 
 struct WorkloadKind {
   std::string_view name, doc, item;
-  WorkloadSize size;  // the default; a length of 0 means that there is none
-  std::unique_ptr<Workload> (*make)(const WorkloadSize& size);
+  WorkloadOptions initial;  // what is not asked for; a length of 0 means that there is none
+  std::unique_ptr<Workload> (*make)(const WorkloadOptions& options);
 };
 std::span<const WorkloadKind> workload_kinds();
 

@@ -130,6 +130,9 @@ struct OpDef {
 
   double (*flops)(const Node& node) = nullptr;  // null: one per element of the output (movement: 0)
   AxisRule axes = AxisRule::none;
+  // Under mixed precision operands and result are of the narrow type; sums stay float32. A
+  // contraction with attr "wide" yields those sums.
+  bool narrows = false;
   TestRow test = {};
 };
 

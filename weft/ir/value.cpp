@@ -45,6 +45,11 @@ const std::string& Attrs::text(std::string_view key) const {
   return std::get<std::string>(get(key));
 }
 const Dims& Attrs::dims(std::string_view key) const { return std::get<Dims>(get(key)); }
+Attrs Attrs::with(Entry more) const {
+  Attrs all = *this;
+  all.entries_.push_back(std::move(more));
+  return all;
+}
 
 const Type& Value::type() const {
   if (node_ == nullptr) {

@@ -57,6 +57,7 @@ class Attrs {
   const std::string& text(std::string_view key) const;
   const Dims& dims(std::string_view key) const;
   const std::vector<Entry>& entries() const { return entries_; }
+  Attrs with(Entry more) const;
 
  private:
   const Attr* find(std::string_view key) const;

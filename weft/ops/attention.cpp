@@ -43,7 +43,7 @@ struct Parts {
   }
   // [B, H, T, S] in float32 at least; rows sum to one, or are zero where a query sees nothing.
   Value probabilities() const {
-    Value scores = scale * widen(unfold(matmul(fold(q), transpose(k))));
+    Value scores = scale * unfold(wide_matmul(fold(q), transpose(k)));
     if (mask && !boolean_mask()) scores = scores + widen(mask);
     Value seen = visible();
     if (!seen) return softmax(scores);
@@ -67,7 +67,7 @@ Gradients gradients_of(const Parts& parts, const Value& dy) {
   DType dtype = dy.dtype();
   Value p = parts.probabilities(), rows = parts.fold(dy);
   Value dv = matmul(transpose(parts.fold(narrow_to(p, dtype))), rows);
-  Value dp = widen(parts.unfold(matmul(rows, transpose(parts.v))));
+  Value dp = parts.unfold(wide_matmul(rows, transpose(parts.v)));
   Value dscores = p * (dp - sum(dp * p, {.axes = {3}, .keepdim = true}));
   Value dproducts = parts.fold(narrow_to(parts.scale * dscores, dtype));
   Value dq = parts.unfold(matmul(dproducts, parts.k));
@@ -99,6 +99,7 @@ const OpDef& attention_gradient_def = define({
     },
     .flops = [](const Node& node) { return product_flops(node, 3, 2); },
     .axes = AxisRule::none,
+    .narrows = true,
 });
 
 Gradients attention_gradient(const Value& y, const Value& dy) {
@@ -127,6 +128,7 @@ const OpDef& attention_def = define({
     .decompose = attend,
     .flops = [](const Node& node) { return product_flops(node, 1, 1); },  // and a softmax
     .axes = AxisRule::none,
+    .narrows = true,
 });
 
 void check_shapes(const Value& q, const Value& k, const Value& v) {

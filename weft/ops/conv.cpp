@@ -1,6 +1,7 @@
 // Convolution (cross-correlation, as deep learning has it) over two spatial axes, and its two
 // transposes. Each is linear in both of its operands, and the gradient of any one is the other two.
 #include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
@@ -49,7 +50,8 @@ double conv_flops(const Shape& y, const Shape& weight) {
 
 Type conv_type(std::span<const Value> inputs, const Attrs& attrs) {
   check_dtypes(inputs);
-  return {inputs[0].dtype(), conv_shape(inputs[0].shape(), inputs[1].shape(), attrs)};
+  return {product_dtype(inputs[0].dtype(), attrs),
+          conv_shape(inputs[0].shape(), inputs[1].shape(), attrs)};
 }
 Type input_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
   check_dtypes(inputs);
@@ -57,7 +59,7 @@ Type input_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
   Shape y = conv_shape(x, inputs[1].shape(), attrs);
   WEFT_CHECK(inputs[0].shape() == y, "[conv] the gradient must have shape {}. Got {}.",
              to_string(y), to_string(inputs[0].shape()));
-  return {inputs[0].dtype(), x};
+  return {product_dtype(inputs[0].dtype(), attrs), x};
 }
 Type weight_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
   check_dtypes(inputs);
@@ -65,7 +67,7 @@ Type weight_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
   Shape y = conv_shape(inputs[0].shape(), weight, attrs);
   WEFT_CHECK(inputs[1].shape() == y, "[conv] the gradient must have shape {}. Got {}.",
              to_string(y), to_string(inputs[1].shape()));
-  return {inputs[0].dtype(), weight};
+  return {product_dtype(inputs[0].dtype(), attrs), weight};
 }
 
 Value convolve(const Value& x, const Value& weight, const Attrs& like);
@@ -85,6 +87,7 @@ const OpDef& conv_def = define({
     },
     .flops = [](const Node& n) { return conv_flops(n.type.shape, n.inputs[1].shape()); },
     .axes = AxisRule::contraction,
+    .narrows = true,
 });
 const OpDef& conv_input_gradient_def = define({
     .name = "conv_input_gradient",
@@ -100,6 +103,7 @@ const OpDef& conv_input_gradient_def = define({
     },
     .flops = [](const Node& n) { return conv_flops(n.inputs[0].shape(), n.inputs[1].shape()); },
     .axes = AxisRule::contraction,
+    .narrows = true,
 });
 const OpDef& conv_weight_gradient_def = define({
     .name = "conv_weight_gradient",
@@ -113,6 +117,7 @@ const OpDef& conv_weight_gradient_def = define({
     },
     .flops = [](const Node& n) { return conv_flops(n.inputs[1].shape(), n.type.shape); },
     .axes = AxisRule::contraction,
+    .narrows = true,
 });
 
 Value convolve(const Value& x, const Value& weight, const Attrs& like) {

@@ -1,5 +1,6 @@
 // Matrix products. In the graph both operands have equal rank; batch axes of extent 1 broadcast.
 #include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
@@ -8,13 +9,13 @@ Value last_two_swapped(const Value& x) { return transpose(x, -2, -1); }
 bool is_transposed(const Value& x) { return (x->is("reshape") ? x->inputs[0] : x)->is("permute"); }
 
 // [B.., M, K] x [B.., K, N]: batch extents equal or 1.
-Type matmul_type(std::span<const Value> inputs, const Attrs&) {
+Type matmul_type(std::span<const Value> inputs, const Attrs& attrs) {
   check_numeric(inputs[0].dtype(), "matmul");
   const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
   Shape shape = a;
   for (int i = 0; i < a.size() - 2; ++i) shape[i] = a[i] == 1 ? b[i] : a[i];
   shape[a.size() - 1] = b[b.size() - 1];
-  return {inputs[0].dtype(), shape};
+  return {product_dtype(inputs[0].dtype(), attrs), shape};
 }
 
 const OpDef& matmul_def = define({
@@ -23,8 +24,8 @@ const OpDef& matmul_def = define({
     .arity = 2,
     .doc = "[.., M, K] x [.., K, N] -> [.., M, N]",
     .infer = matmul_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value &a = y->inputs[0], &b = y->inputs[1];
+    .gradient = [](const Value& y, const Value& upstream) -> Gradients {
+      const Value &a = y->inputs[0], &b = y->inputs[1], dy = narrow_to(upstream, a.dtype());
       int rank = a.rank();
       bool shared_b = true;  // one matrix for the whole batch: a weight
       for (int i = 0; i < rank - 2; ++i) shared_b &= b.shape()[i] == 1;
@@ -53,6 +54,7 @@ const OpDef& matmul_def = define({
                  static_cast<double>(node.inputs[0].dim(-1));
         },
     .axes = AxisRule::contraction,
+    .narrows = true,
     .test = {.integers = true},
 });
 
@@ -89,6 +91,12 @@ Value matmul(Arg left, Arg right) {
   if (vector_a) y = squeeze(y, -2);
   if (vector_b) y = squeeze(y, -1);
   return y;
+}
+
+Value wide_matmul(const Value& a, const Value& b) {
+  Value y = matmul(a, b);
+  bool narrow = widen(y).node() != y.node();
+  return narrow ? make_node(matmul_def, y->inputs, {{"wide", int64_t{1}}}) : y;
 }
 
 Value linear(Arg x, Arg weight, const Value& bias) {

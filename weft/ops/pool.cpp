@@ -68,6 +68,7 @@ const OpDef& max_pool_gradient_def = define({
     },
     .flops = [](const Node& node) { return window_flops(node.inputs[1].shape(), node); },
     .axes = AxisRule::none,
+    .narrows = true,
 });
 
 const OpDef& max_pool_def = define({
@@ -81,6 +82,7 @@ const OpDef& max_pool_def = define({
     },
     .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
     .axes = AxisRule::none,
+    .narrows = true,
 });
 
 Value average(const Value& x, const Attrs& like);
@@ -96,6 +98,7 @@ const OpDef& avg_pool_def = define({
     },
     .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
     .axes = AxisRule::none,
+    .narrows = true,
 });
 
 const OpDef& avg_pool_gradient_def = define({
@@ -113,6 +116,7 @@ const OpDef& avg_pool_gradient_def = define({
     },
     .flops = [](const Node& node) { return window_flops(node.inputs[0].shape(), node); },
     .axes = AxisRule::none,
+    .narrows = true,
 });
 
 Value average(const Value& x, const Attrs& like) {

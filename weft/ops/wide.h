@@ -16,4 +16,11 @@ inline Value narrow_to(const Value& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
 }
 
+// widen(matmul(a, b)) for operands of one rank, with no rounding between.
+Value wide_matmul(const Value& a, const Value& b);
+// Of a contraction of such operands: their type, or its float32 sums (attr "wide").
+inline DType product_dtype(DType operands, const Attrs& attrs) {
+  return attrs.has("wide") ? DType::f32 : operands;
+}
+
 }  // namespace weft

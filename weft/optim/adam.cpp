@@ -30,8 +30,8 @@ Tensor Adam::update(size_t i, const Tensor& value, const Tensor& gradient,
   Tensor m = exp_avg_[i].value(), v = exp_avg_sq_[i].value();
   m = m + (1 - beta1) * (g - m);
   v = beta2 * v + (1 - beta2) * (g * g);
-  exp_avg_[i].assign(m);
-  exp_avg_sq_[i].assign(v);
+  set(exp_avg_[i], m);
+  set(exp_avg_sq_[i], v);
   Tensor kept = weight_decay != 0 && decoupled_ ? value * scalars[2] : value;
   return kept - scalars[0] * (m / (sqrt(v) * scalars[1] + options_.eps));
 }

@@ -57,9 +57,15 @@ void Optimizer::check(std::span<const Tensor> gradients) const {
                to_string(gradients[i].type()));
 }
 
-void Optimizer::step(std::span<const Tensor> gradients, std::source_location where) {
+void Optimizer::set(const Variable& variable, const Tensor& value) const {
+  variable.assign(only_if_ ? select(only_if_, value, variable.value()) : value);
+}
+
+void Optimizer::step(std::span<const Tensor> gradients, const Tensor& only_if,
+                     std::source_location where) {
   OriginScope scope("optimizer", {where.file_name(), where.line()});
   check(gradients);
+  only_if_ = only_if;
   Tensor done = step_count().value();
   Tensor rate = lr_.at(done), number = cast(done, DType::f64) + 1.0;
   std::map<std::pair<size_t, DType>, std::vector<Tensor>> shared;  // by group and type
@@ -79,7 +85,8 @@ void Optimizer::step(std::span<const Tensor> gradients, std::source_location whe
                           shared_scalars(group_of_[i], dtype), *groups_[group_of_[i]].weight_decay);
     next.push_back(cast(value, parameter.type().dtype));
   }
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].assign(next[i]);
+  for (size_t i = 0; i < parameters_.size(); ++i) set(parameters_[i], next[i]);
+  only_if_ = {};
   step_count().assign(done + 1);
 }
 

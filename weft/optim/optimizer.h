@@ -29,8 +29,9 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Assigns the next value of every parameter. Gradients in the order of the parameters.
-  void step(std::span<const Tensor> gradients,
+  // Assigns the next value of every parameter. Gradients in the order of the parameters. Where
+  // `only_if` (a bool) is given and false, nothing but the step counter changes.
+  void step(std::span<const Tensor> gradients, const Tensor& only_if = {},
             std::source_location where = std::source_location::current());
 
   const std::vector<Variable>& parameters() const { return parameters_; }
@@ -54,6 +55,8 @@ class Optimizer {
   // the accumulator's type. Assigns the parameter's state.
   virtual Tensor update(size_t i, const Tensor& value, const Tensor& gradient,
                         std::span<const Tensor> scalars, double weight_decay) const = 0;
+  // How `update` assigns state.
+  void set(const Variable& variable, const Tensor& value) const;
 
  private:
   void check(std::span<const Tensor> gradients) const;
@@ -64,6 +67,7 @@ class Optimizer {
   Schedule lr_;
   std::vector<Group> groups_;     // the last one matches everything
   std::vector<size_t> group_of_;  // per parameter
+  Tensor only_if_;                // of the step in progress
 };
 
 }  // namespace weft::optim

@@ -27,7 +27,7 @@ Tensor SGD::update(size_t i, const Tensor& value, const Tensor& gradient,
   if (options_.momentum > 0) {
     Tensor entering = options_.dampening == 0 ? direction : direction * scalars[1];
     Tensor velocity = options_.momentum * velocity_[i].value() + entering;
-    velocity_[i].assign(velocity);
+    set(velocity_[i], velocity);
     direction = options_.nesterov ? direction + options_.momentum * velocity : velocity;
   }
   return value - scalars[0] * direction;

@@ -1,5 +1,6 @@
 // The passes, in the order of the pipeline (pipeline.cpp is the table of contents).
 //
+//   precision   products on a narrower type, where that is asked for
 //   decompose   composites that no backend kernel overrides become their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
@@ -22,6 +23,7 @@ namespace weft {
 struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
+  DType narrow = DType::f32;  // of products under mixed precision; f32: as written
   // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
@@ -29,6 +31,7 @@ struct PassOptions {
   bool skips(std::string_view pass) const;
 };
 
+Graph precision(const Graph& graph, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node

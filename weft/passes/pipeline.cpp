@@ -54,7 +54,8 @@ Plan make_plan(const Graph& graph, const PassOptions& options) {
                "[compile] no pass '{}' to skip. Known: {}.", name,
                fmt::join(optional_passes, ", "));
   Runner run(options);
-  Graph step = run.always("decompose", decompose, graph);
+  Graph step = run.always("precision", precision, graph);
+  step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
   Plan plan = run.always("schedule", schedule, step);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped

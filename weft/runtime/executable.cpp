@@ -207,8 +207,10 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
 
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
                                           std::shared_ptr<Workspace> workspace,
-                                          const std::vector<std::string>& skip) {
-  Plan plan = make_plan(graph, {.library = &library, .threads = thread_count(), .skip = skip});
+                                          PassOptions options) {
+  options.library = &library;
+  options.threads = thread_count();
+  Plan plan = make_plan(graph, options);
   if (library.name() == "null") workspace = nullptr;
   return std::make_unique<Executable>(std::move(plan), library, std::move(workspace));
 }

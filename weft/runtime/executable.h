@@ -9,6 +9,7 @@
 
 #include "weft/device/device.h"
 #include "weft/ir/plan.h"
+#include "weft/passes/passes.h"
 
 namespace weft {
 
@@ -68,10 +69,10 @@ class Executable {
   std::unique_ptr<Poison> poison_;  // null: off
 };
 
-// Plans `graph` for the library and compiles it; optional passes named in `skip` are left out. On
-// the null library, and with a null workspace, the plan is all.
+// Plans `graph` for the library on this thread count and compiles it. On the null library, and with
+// a null workspace, the plan is all.
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
                                           std::shared_ptr<Workspace> workspace,
-                                          const std::vector<std::string>& skip = {});
+                                          PassOptions options = {});
 
 }  // namespace weft

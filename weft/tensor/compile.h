@@ -27,9 +27,14 @@ class ModeScope {  // for building outside compile
   Mode saved_;
 };
 
+// What a step of float32 computes its products in: as written, or on a narrower type with sums and
+// all else in float32 (Micikevicius et al. 2018). Float16 needs a loss scale (optim/loss_scale.h).
+enum class Precision { as_written, bf16_mixed, fp16_mixed };
+
 struct CompileOptions {
   Mode mode = Mode::train;
-  std::string device = "auto";         // auto | cpu | reference | null (plans, runs nothing)
+  std::string device = "auto";  // auto | cpu | reference | null (plans, runs nothing)
+  Precision precision = Precision::as_written;
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };
 

@@ -107,6 +107,10 @@ std::shared_ptr<Workspace> shared_workspace() {
   static const auto workspace = std::make_shared<Workspace>();
   return workspace;
 }
+DType narrow_type(Precision precision) {
+  if (precision == Precision::bf16_mixed) return DType::bf16;
+  return precision == Precision::fp16_mixed ? DType::f16 : DType::f32;
+}
 }  // namespace
 
 CompiledStep::CompiledStep(Function function, CompileOptions options)
@@ -122,7 +126,8 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   Graph graph = detail::capture(state_->function, types, options.mode);
   state_->cache.push_back(
       {{types.begin(), types.end()},
-       compile_graph(graph, library(options.device), shared_workspace(), options.skip)});
+       compile_graph(graph, library(options.device), shared_workspace(),
+                     {.narrow = narrow_type(options.precision), .skip = options.skip})});
   return *state_->cache.back().executable;
 }
 

@@ -109,7 +109,7 @@ void write_files(const std::string& folder, const Experiment& experiment,
   writer.tensors("model.safetensors", io::state_of(*experiment.model));
   writer.text("config.json", to_json(experiment.model->config()).dump(2) + "\n");
   if (experiment.vocabulary) writer.text("vocabulary.json", experiment.vocabulary->to_json());
-  writer.tensors("state-optimizer.safetensors", io::by_name(experiment.optimizer->state()));
+  writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
   writer.text("data.json", to_json(progress).dump(2) + "\n");
   json random = {{"seed", experiment.recipe.integer("seed")},
                  {"step", static_cast<int64_t>(random_step().value().item())}};
@@ -322,7 +322,7 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
   load_model(folder, experiment);
   check_same_run(folder, experiment.recipe);
   io::load_into(join(folder, "state-optimizer.safetensors"),
-                io::by_name(experiment.optimizer->state()));
+                io::by_name(experiment.update_state()));
   int64_t random = fields_of(join(folder, "rng.json"),
                              [](const json& fields) { return fields.at("step").get<int64_t>(); });
   random_step().assign(tensor(std::vector<int64_t>{random}, {}));

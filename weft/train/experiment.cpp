@@ -202,7 +202,7 @@ void count_steps(Experiment& experiment) {
 // The model, and the optimizer where there is something to train on.
 void build(Experiment& experiment, bool initialize) {
   const Recipe& recipe = experiment.recipe;
-  nn::BuildScope scope({.dtype = experiment.dtype, .initialize = initialize});
+  nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   experiment.model =
@@ -212,6 +212,8 @@ void build(Experiment& experiment, bool initialize) {
   if (experiment.train != nullptr)
     experiment.optimizer =
         make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+  if (experiment.precision.products == Precision::fp16_mixed)
+    experiment.loss_scale = std::make_unique<optim::LossScale>();
 }
 
 int64_t bytes_of(const std::vector<Variable>& variables) {
@@ -225,12 +227,17 @@ std::string_view name(Task task) {
   return task == Task::classification ? "classification" : "causal_lm";
 }
 
+std::vector<Variable> Experiment::update_state() const {
+  if (optimizer == nullptr) return {};
+  std::vector<Variable> state = optimizer->state();
+  if (loss_scale != nullptr)
+    for (const Variable& variable : loss_scale->state()) state.push_back(variable);
+  return state;
+}
 int64_t Experiment::model_bytes() const {
   return bytes_of(model->parameters()) + bytes_of(model->buffers());
 }
-int64_t Experiment::optimizer_bytes() const {
-  return optimizer != nullptr ? bytes_of(optimizer->state()) : 0;
-}
+int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
 
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
   recipe.check();
@@ -241,7 +248,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .vocabulary = parts.vocabulary,
                         .train = parts.train,
                         .validation = parts.validation,
-                        .dtype = recipe.text("train.precision") == "fp64" ? DType::f64 : DType::f32,
+                        .precision = *find_precision(recipe.text("train.precision")),
                         .global_batch = recipe.integer("train.global_batch_size")};
   experiment.sequence_answers = is_addition(recipe);
   experiment.micro_batch = recipe.has("train.micro_batch_size")

@@ -10,7 +10,9 @@
 #include "weft/data/loader.h"
 #include "weft/io/text.h"
 #include "weft/models/model.h"
+#include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
+#include "weft/train/precision.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -34,8 +36,9 @@ struct Experiment {
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
   std::unique_ptr<optim::Optimizer> optimizer =
-      {};                         // null without data: a schedule needs its length
-  DType dtype = DType::f32;       // of parameters and activations
+      {};  // null without data: a schedule needs its length
+  PrecisionKind precision;
+  std::unique_ptr<optim::LossScale> loss_scale = {};  // null but for products in float16
   bool sequence_answers = false;  // a sample is right only if all of its labels are (addition)
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
@@ -43,7 +46,9 @@ struct Experiment {
   // What a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return task == Task::causal_lm ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
-  // Of parameters and buffers, and of the optimiser's state.
+  // What an update needs besides the model: the optimiser's state and the loss scale.
+  std::vector<Variable> update_state() const;
+  // Of parameters and buffers, and of the update's state.
   int64_t model_bytes() const, optimizer_bytes() const;
 };
 

@@ -35,10 +35,12 @@ Steps::Steps(const Experiment& experiment, const std::string& device)
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
-          {.device = device}),
-      update_([this](std::span<const Tensor>) { return update_step(); }, {.device = device}),
-      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                {.mode = Mode::eval, .device = device}) {}
+          {.device = device, .precision = experiment.precision.products}),
+      update_([this](std::span<const Tensor>) { return update_step(); },
+              {.device = device, .precision = experiment.precision.products}),
+      evaluate_(
+          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+          {.mode = Mode::eval, .device = device, .precision = experiment.precision.products}) {}
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   auto types = [&](int64_t rows) {
@@ -61,7 +63,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
 
 Tensor Steps::logits(const Tensor& inputs) const {
   bool images = is_float(inputs.dtype());
-  return (*experiment_.model)(images ? cast(inputs, experiment_.dtype) : inputs);
+  return (*experiment_.model)(images ? cast(inputs, experiment_.precision.parameters) : inputs);
 }
 
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
@@ -70,26 +72,40 @@ Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
                         .label_smoothing = experiment_.recipe.number("loss.label_smoothing")});
 }
 
+std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
+  const optim::LossScale* scale = experiment_.loss_scale.get();
+  return grad(scale != nullptr ? scale->scaled(loss) : loss, parameters_);
+}
+
 std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradients) {
   const Recipe& recipe = experiment_.recipe;
+  const optim::LossScale* scale = experiment_.loss_scale.get();
+  if (scale != nullptr) gradients = scale->unscaled(gradients);
   // Without a limit only the norm is wanted.
   double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 1;
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit);
+  Tensor failed = logical_not(is_finite(loss)), finite;
+  if (scale != nullptr) {
+    finite = logical_and(is_finite(loss), is_finite(clipped.norm));
+    failed = logical_and(logical_not(finite), logical_not(scale->may_shrink()));
+    scale->update(finite);
+  }
   Tensor step = experiment_.optimizer->step_count().value() + 1;
   Tensor earlier = first_non_finite_.value();
-  first_non_finite_.assign(select(logical_or(is_finite(loss), earlier != 0), earlier, step));
-  experiment_.optimizer->step(recipe.has("train.grad_clip") ? clipped.gradients : gradients);
+  first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
+  experiment_.optimizer->step(recipe.has("train.grad_clip") ? clipped.gradients : gradients,
+                              finite);
   return {loss, clipped.norm};
 }
 
 std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
   Tensor loss = mean_loss(inputs, labels);
-  return finish(loss, grad(loss, parameters_));
+  return finish(loss, gradients_of(loss));
 }
 
 std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& labels) {
   Tensor loss = mean_loss(inputs, labels), count = number_of(counted(labels));
-  accumulator_->add(grad(loss, parameters_), count);
+  accumulator_->add(gradients_of(loss), count);
   loss_sum_.assign(loss_sum_.value() + cast(loss, DType::f64) * count);
   count_.assign(count_.value() + count);
   return {};

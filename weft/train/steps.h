@@ -47,6 +47,8 @@ class Steps {
 
  private:
   Tensor logits(const Tensor& inputs) const;
+  // The gradients of what a pass adds to the update: scaled where the loss is.
+  std::vector<Tensor> gradients_of(const Tensor& loss) const;
   Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
   std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> accumulate_step(const Tensor& inputs, const Tensor& labels);

@@ -1,9 +1,11 @@
-// Attention and its gradient without the matrix of scores, in float32. A thread holds a few rows of
-// scores at a time, and the gradient computes them again (Dao et al. 2022); the rows are whole, so
-// softmax needs no running maximum. Causal scores that nobody sees are not computed.
+// Attention and its gradient without the matrix of scores; operands of 16 bits are widened as they
+// are read, and all is float32 in between. A thread holds a few rows of scores at a time, and the
+// gradient computes them again (Dao et al. 2022); the rows are whole, so softmax needs no running
+// maximum. Causal scores that nobody sees are not computed.
 #include <algorithm>
 #include <limits>
 
+#include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
@@ -52,12 +54,15 @@ struct Heads {
   int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
 };
 
-// A matrix whose rows are dense, of scratch or of one head of a tensor.
-struct Matrix {
-  float* data;
+// A matrix whose rows are dense: of scratch, or of one head of a tensor.
+template <class Element>
+struct Rows {
+  Element* data;
   int64_t stride;
-  float* row(int64_t i) const { return data + i * stride; }
+  Element* row(int64_t i) const { return data + i * stride; }
+  Rows from(int64_t i) const { return {row(i), stride}; }
 };
+using Matrix = Rows<float>;
 
 // The matrices of one thread's scratch. Rows and columns are padded to whole tiles, with zeros.
 struct Scratch {
@@ -77,7 +82,7 @@ struct Scratch {
     take(queries, rows, depth), take(scores, rows, keys_padded);
     take(keys_across, depth, keys_padded);
     if (!gradient) {
-      take(values, keys_padded, width), take(y, rows, width);
+      take(values, keys_padded, std::max(width, depth)), take(y, rows, width);
       return;
     }
     take(dy, rows, width), take(dscores, rows, keys_padded), take(dqueries, rows, depth);
@@ -88,23 +93,28 @@ struct Scratch {
 
 // A tensor [batch, heads, rows, columns] whose rows are dense.
 struct Placed {
-  float* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0;
+  void* data = nullptr;
+  int64_t offset = 0, batch = 0, head = 0, row = 0;
 
   Placed() = default;
   Placed(const void* base, const Dims& strides, int64_t offset = 0)
-      : data(static_cast<float*>(const_cast<void*>(base)) + offset),
+      : data(const_cast<void*>(base)),
+        offset(offset),
         batch(strides[0]),
         head(strides[1]),
         row(strides[2]) {}
-  Matrix of(int64_t b, int64_t h) const { return {data + b * batch + h * head, row}; }
+  template <class Element>
+  Rows<Element> of(int64_t b, int64_t h) const {
+    return {static_cast<Element*>(data) + offset + b * batch + h * head, row};
+  }
 };
 struct Tensors {
   Placed q, k, v, y, dy, dq, dk, dv;
 };
 
-template <int vector_bytes, int tile_rows>
+template <class Element, int vector_bytes, int tile_rows>
 struct Machine {
+  using Tensor = Rows<Element>;
   using Vector = VectorOf<float, vector_bytes>;
   using Bits = VectorOf<int32_t, vector_bytes>;
   static constexpr int lanes = vector_bytes / 4;
@@ -119,13 +129,15 @@ struct Machine {
   }
 
   // ---- copies between tensors and scratch
-  [[gnu::always_inline]] static void copy_row(float* from, int64_t columns, float* to) {
+  template <class From, class To>
+  [[gnu::always_inline]] static void copy_row(From* from, int64_t columns, To* to) {
     int64_t j = 0;
-    for (; j + lanes <= columns; j += lanes) at(to + j) = at(from + j);
-    for (; j < columns; ++j) to[j] = from[j];
+    if constexpr (std::is_same_v<From, To>)
+      for (; j + lanes <= columns; j += lanes) at(to + j) = at(from + j);
+    for (; j < columns; ++j) to[j] = from_lane<To>(to_lane<float>(from[j]));
   }
   // With zeros from column `columns` on, and from row `rows` on.
-  [[gnu::always_inline]] static void copy_in(const Matrix& from, int64_t rows, int64_t columns,
+  [[gnu::always_inline]] static void copy_in(const Tensor& from, int64_t rows, int64_t columns,
                                              const Matrix& to, int64_t padded_rows) {
     for (int64_t i = 0; i < rows; ++i) {
       copy_row(from.row(i), columns, to.row(i));
@@ -134,7 +146,7 @@ struct Machine {
     zero(to, rows, padded_rows);
   }
   [[gnu::always_inline]] static void copy_out(const Matrix& from, int64_t rows, int64_t columns,
-                                              const Matrix& to) {
+                                              const Tensor& to) {
     for (int64_t i = 0; i < rows; ++i) copy_row(from.row(i), columns, to.row(i));
   }
   [[gnu::always_inline]] static void zero(const Matrix& matrix, int64_t from, int64_t to) {
@@ -242,17 +254,17 @@ struct Machine {
   }
 
   // Exponentials of the scores of the rows from `first` on, and 1 / the sum of each row.
-  struct Rows {
+  struct Block {
     int64_t first, count, seen, columns;  // `seen` is of the last row; `columns` padded
   };
-  [[gnu::always_inline]] static Rows score(const Heads& heads, const Matrix& q, const Scratch& own,
-                                           int64_t block, float* inverse) {
-    Rows rows;
+  [[gnu::always_inline]] static Block score(const Heads& heads, const Tensor& q, const Scratch& own,
+                                            int64_t block, float* inverse) {
+    Block rows;
     rows.first = block * heads.rows();
     rows.count = std::min(heads.rows(), heads.queries - rows.first);
     rows.seen = heads.seen(rows.first + rows.count - 1);
     rows.columns = rounded(rows.seen, column_unit);
-    copy_in({q.row(rows.first), q.stride}, rows.count, heads.depth, own.queries, heads.rows());
+    copy_in(q.from(rows.first), rows.count, heads.depth, own.queries, heads.rows());
     product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores,
             rounded(rows.count, row_unit), rows.columns, heads.depth, false);
     for (int64_t i = 0; i < rows.count; ++i)
@@ -262,35 +274,37 @@ struct Machine {
   }
 
   struct Head {
-    Matrix q, k, v, y, dy, dq, dk, dv;
+    Tensor q, k, v, y, dy, dq, dk, dv;
     Head(const Heads& heads, const Tensors& all, int64_t b, int64_t h)
-        : q(all.q.of(b, h)), y(all.y.of(b, h)), dy(all.dy.of(b, h)), dq(all.dq.of(b, h)) {
+        : q(all.q.template of<Element>(b, h)),
+          y(all.y.template of<Element>(b, h)),
+          dy(all.dy.template of<Element>(b, h)),
+          dq(all.dq.template of<Element>(b, h)) {
       const int64_t shared = h / (heads.heads / heads.key_heads);
-      k = all.k.of(b, shared), v = all.v.of(b, shared);
-      dk = all.dk.of(b, shared), dv = all.dv.of(b, shared);
+      k = all.k.template of<Element>(b, shared), v = all.v.template of<Element>(b, shared);
+      dk = all.dk.template of<Element>(b, shared), dv = all.dv.template of<Element>(b, shared);
     }
   };
 
   [[gnu::always_inline]] static void forward(const Heads& heads, const Head& head,
                                              const Scratch& own, int64_t block) {
     float inverse[most_rows];
-    const Rows rows = score(heads, head.q, own, block, inverse);
+    const Block rows = score(heads, head.q, own, block, inverse);
     product(own.scores.data, own.scores.stride, 1, own.values, own.y, rounded(rows.count, row_unit),
             own.y.stride, rows.seen, false);
     for (int64_t i = 0; i < rows.count; ++i) {
       const float *from = own.y.row(i), factor = inverse[i];
-      float* to = head.y.row(rows.first + i);
-      for (int64_t j = 0; j < heads.width; ++j) to[j] = from[j] * factor;
+      Element* to = head.y.row(rows.first + i);
+      for (int64_t j = 0; j < heads.width; ++j) to[j] = from_lane<Element>(from[j] * factor);
     }
   }
 
   [[gnu::always_inline]] static void backward(const Heads& heads, const Head& head,
                                               const Scratch& own, int64_t block) {
     float inverse[most_rows];
-    const Rows rows = score(heads, head.q, own, block, inverse);
+    const Block rows = score(heads, head.q, own, block, inverse);
     const int64_t padded_rows = rounded(rows.count, row_unit);
-    copy_in({head.dy.row(rows.first), head.dy.stride}, rows.count, heads.width, own.dy,
-            heads.rows());
+    copy_in(head.dy.from(rows.first), rows.count, heads.width, own.dy, heads.rows());
     product(own.dy.data, own.dy.stride, 1, own.values_across, own.dscores, padded_rows,
             rows.columns, heads.width, false);
     for (int64_t i = 0; i < rows.count; ++i) {
@@ -310,14 +324,28 @@ struct Machine {
             own.dkeys.stride, rows.count, true);
     product(own.dscores.data, own.dscores.stride, 1, own.keys, own.dqueries, padded_rows,
             own.dqueries.stride, rows.seen, false);
-    copy_out(own.dqueries, rows.count, heads.depth, {head.dq.row(rows.first), head.dq.stride});
+    copy_out(own.dqueries, rows.count, heads.depth, head.dq.from(rows.first));
   }
 
+  // to[j, i] = from[i, j] of a tensor, by way of `rows` where its elements are to be widened.
+  [[gnu::always_inline]] static void take_across(const Tensor& from, int64_t count, int64_t columns,
+                                                 const Matrix& rows, const Matrix& to) {
+    if constexpr (std::is_same_v<Element, float>) {
+      copy_across(from, count, columns, to);
+    } else {
+      copy_in(from, count, columns, rows, count);
+      copy_across(rows, count, columns, to);
+    }
+  }
   [[gnu::always_inline]] static void enter(const Heads& heads, const Head& head, const Scratch& own,
                                            bool gradient) {
-    copy_across(head.k, heads.keys, heads.depth, own.keys_across);
-    if (!gradient) return copy_in(head.v, heads.keys, heads.width, own.values, heads.keys);
-    copy_across(head.v, heads.keys, heads.width, own.values_across);
+    if (!gradient) {
+      const Matrix rows{own.values.data, rounded(heads.depth, column_unit)};
+      take_across(head.k, heads.keys, heads.depth, rows, own.keys_across);
+      return copy_in(head.v, heads.keys, heads.width, own.values, heads.keys);
+    }
+    take_across(head.k, heads.keys, heads.depth, own.dkeys, own.keys_across);
+    take_across(head.v, heads.keys, heads.width, own.dvalues, own.values_across);
     copy_in(head.k, heads.keys, heads.depth, own.keys, heads.keys);
     zero(own.dkeys, 0, rounded(heads.keys, column_unit));
     zero(own.dvalues, 0, rounded(heads.keys, column_unit));
@@ -345,16 +373,29 @@ struct Machine {
 };
 
 using Runner = void (*)(const Heads*, const Tensors*, bool, std::byte*, int64_t, int64_t);
+template <class Element>
 Runner best_runner() {
   switch (best_isa()) {
     case Isa::avx512:
-      return run_avx512<Machine<64, 8>>;
+      return run_avx512<Machine<Element, 64, 8>>;
     case Isa::avx2:
-      return run_avx2<Machine<32, 4>>;
+      return run_avx2<Machine<Element, 32, 4>>;
     case Isa::any:
       break;
   }
-  return run_any<Machine<16, 4>>;
+  return run_any<Machine<Element, 16, 4>>;
+}
+Runner runner(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return best_runner<float>();
+    case DType::bf16:
+      return best_runner<BFloat16>();
+    case DType::f16:
+      return best_runner<Half>();
+    default:
+      return nullptr;
+  }
 }
 
 class Attention : public Kernel {
@@ -364,7 +405,7 @@ class Attention : public Kernel {
         gradient_(step.body.front()->is("attention_gradient")),
         inputs_(bind_inputs(step)),
         result_(bind_result(step)),
-        run_(best_runner()),
+        run_(runner(result_.type.dtype)),
         threads_(thread_count()) {
     const size_t needed = static_cast<size_t>(threads_) * Scratch(heads_, gradient_).bytes;
     WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
@@ -414,7 +455,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const bool gradient = node.is("attention_gradient");
   const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
   const bool falling = node.attrs.number("scale") <= 0;  // the greatest product must score highest
-  if (node.type.dtype != DType::f32 || masked || falling) return std::nullopt;
+  if (runner(node.type.dtype) == nullptr || masked || falling) return std::nullopt;
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;
   KernelChoice choice;

@@ -37,9 +37,10 @@ constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruct
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 size_t lane_bytes(DType dtype) { return dtype == DType::f64 || dtype == DType::i64 ? 8 : 4; }
+DType result_dtype(const Contraction& task) { return task.wide ? DType::f32 : task.dtype; }
 // Whether sums are kept in the result's own memory, or in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
-  return size_of(task.dtype) == lane_bytes(task.dtype) && task.result.column == 1;
+  return size_of(result_dtype(task)) == lane_bytes(task.dtype) && task.result.column == 1;
 }
 
 Blocks cut(const Contraction& task, int threads) {
@@ -228,7 +229,7 @@ struct Machine {
   // What is computed from one packing of rows: part of an item, or all of it, for one range of K.
   struct Block {
     const Element *a, *b;
-    Element* result;
+    void* result;
     int64_t rows, columns, depth;
     bool first, last;  // of the item's ranges of K
   };
@@ -268,7 +269,8 @@ struct Machine {
     }
     return {static_cast<const Element*>(job.a) + a,
             static_cast<const Element*>(job.b) + b,
-            static_cast<Element*>(job.result) + result,
+            static_cast<std::byte*>(job.result) +
+                result * static_cast<int64_t>(size_of(result_dtype(task))),
             std::min(blocks.rows, task.m - row),
             std::min(blocks.columns, task.n - column),
             std::min(blocks.depth, task.k - from),
@@ -295,7 +297,7 @@ struct Machine {
     Lane* edge = job.scratch_at(sizes.rows + sizes.panel);
     const bool in_place = sizes.sums == 0;
     const int64_t c_row = in_place ? task.result.row : job.blocks.columns;
-    Lane* c = in_place ? reinterpret_cast<Lane*>(block.result)
+    Lane* c = in_place ? static_cast<Lane*>(block.result)
                        : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
     pack<Lane, vector_bytes, tile_rows>(block.a, task.a.row, task.a.column, block.rows, block.depth,
                                         rows);
@@ -332,12 +334,14 @@ struct Machine {
     }
   }
 
+  template <class Result>
   [[gnu::always_inline]] static inline void round_sums(const Job& job, const Block& block) {
     const Lane* sums = job.scratch_at(job.sizes.rows + job.sizes.panel + job.sizes.tile);
+    auto* result = static_cast<Result*>(block.result);
     for (int64_t i = 0; i < block.rows; ++i)
       for (int64_t j = 0; j < block.columns; ++j)
-        block.result[i * job.task.result.row + j * job.task.result.column] =
-            from_lane<Element>(sums[i * job.blocks.columns + j]);
+        result[i * job.task.result.row + j * job.task.result.column] =
+            from_lane<Result>(sums[i * job.blocks.columns + j]);
   }
 
   [[gnu::always_inline]] static inline void run(const Contraction* task, const Blocks* blocks,
@@ -353,7 +357,11 @@ struct Machine {
       const Block block = next;
       if (index + 1 < end) next = block_at(job, index + 1);
       accumulate(job, block, next);
-      if (block.last && sizes->sums > 0) round_sums(job, block);
+      if (!block.last || sizes->sums == 0) continue;
+      if (task->wide)
+        round_sums<Lane>(job, block);
+      else
+        round_sums<Element>(job, block);
     }
   }
 };
@@ -421,7 +429,7 @@ void fill_zeros(const Contraction& task, void* result) {
     int64_t rest = index / task.n / task.m;
     for (int axis = task.batch.size() - 1; axis >= 0; --axis, rest /= task.batch[axis + 1])
       at += rest % task.batch[axis] * task.result.batch[axis];
-    store(result, task.dtype, at, 0);
+    store(result, result_dtype(task), at, 0);
   }
 }
 

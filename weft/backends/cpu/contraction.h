@@ -23,6 +23,7 @@ struct MatrixStrides {
 // in float32 (float64 for float64), integer ones wrap around.
 struct Contraction {
   DType dtype = DType::f32;
+  bool wide = false;  // float16 and bfloat16: the result is the float32 sums
   Dims batch;
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;

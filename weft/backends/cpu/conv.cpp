@@ -25,7 +25,8 @@ Convolution convolution_of(const Node& node) {
     conv.kind = Convolution::Kind::weight_gradient;
     std::swap(weight, y);
   }
-  conv.dtype = node.type.dtype;
+  conv.dtype = node.inputs[0].dtype();
+  conv.wide = node.type.dtype != conv.dtype;
   conv.batch = x[0];
   conv.channels = x[1];
   conv.outputs = y[1];
@@ -66,6 +67,7 @@ onednn::Problem problem_of(const Convolution& conv) {
       problem.a = x, problem.b = y, problem.result = weight;
       break;
   }
+  problem.result.dtype = conv.result_dtype();
   return problem;
 }
 

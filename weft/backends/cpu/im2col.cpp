@@ -149,7 +149,7 @@ void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, co
     auto* from = static_cast<const float*>(windows);
     sum_windows<double>(
         conv, sizes, images, [&](int64_t at) { return from[at]; },
-        [&](int64_t at, double value) { store(x, conv.dtype, at, value); });
+        [&](int64_t at, double value) { store(x, conv.result_dtype(), at, value); });
   } else {
     sum_windows<uint64_t>(
         conv, sizes, images,
@@ -174,13 +174,28 @@ Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images)
   const DType dtype = window_dtype(conv);
   switch (conv.kind) {
     case Convolution::Kind::forward:
-      return {dtype, {conv.groups}, rows, sizes.group_outputs, sizes.depth, windows, weight, y};
+      return {dtype,       conv.wide, {conv.groups}, rows, sizes.group_outputs,
+              sizes.depth, windows,   weight,        y};
     case Convolution::Kind::input_gradient:
-      return {dtype, {conv.groups},      rows,   sizes.depth, sizes.group_outputs,
-              y,     transposed(weight), windows};
+      return {dtype,
+              false,
+              {conv.groups},
+              rows,
+              sizes.depth,
+              sizes.group_outputs,
+              y,
+              transposed(weight),
+              windows};
     default:
-      return {dtype, {conv.groups},       sizes.depth, sizes.group_outputs,
-              rows,  transposed(windows), y,           weight};
+      return {dtype,
+              conv.wide,
+              {conv.groups},
+              sizes.depth,
+              sizes.group_outputs,
+              rows,
+              transposed(windows),
+              y,
+              weight};
   }
 }
 
@@ -189,7 +204,9 @@ size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {
                  size_of(window_dtype(conv)));
 }
 size_t weight_bytes(const Convolution& conv) {
-  return rounded(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(conv.dtype));
+  return rounded(
+      static_cast<size_t>(element_count(conv.weight_shape())) *
+      size_of(conv.kind == Convolution::Kind::weight_gradient ? conv.result_dtype() : conv.dtype));
 }
 
 // Of the operands in the windows' type, where that is not their own.
@@ -240,8 +257,15 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
     if (conv.kind == Convolution::Kind::weight_gradient) {
       write_windows(conv, sizes, at(a, 0), conv.batch, at(windows, 0));
       contract(product(conv, sizes, conv.batch), windows, b, weight, scratch, threads);
-      return repack_weight(conv, sizes, at(result, 0), at(weight, 0), true);
+      return with_element(conv.result_dtype(), [&]<class Result>(Result) {
+        repack_weight(conv, sizes, static_cast<Result*>(result), reinterpret_cast<Result*>(weight),
+                      true);
+      });
     }
+    auto result_at = [&](int64_t index) {
+      return static_cast<std::byte*>(result) +
+             index * static_cast<int64_t>(size_of(conv.result_dtype()));
+    };
     repack_weight(conv, sizes, at(b, 0), at(weight, 0), false);
     const void* factor = widened(conv, weight, wide_weight, element_count(conv.weight_shape()));
     for (int64_t first = 0; first < conv.batch; first += sizes.images) {
@@ -249,11 +273,11 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
       const Contraction task = product(conv, sizes, images);
       if (conv.kind == Convolution::Kind::forward) {
         write_windows(conv, sizes, at(a, first * x_each), images, at(windows, 0));
-        contract(task, windows, weight, at(result, first * y_each), scratch, threads);
+        contract(task, windows, weight, result_at(first * y_each), scratch, threads);
       } else {
         const void* dy = widened(conv, at(a, first * y_each), wide_dy, images * y_each);
         contract(task, dy, factor, windows, scratch, threads);
-        sum_windows(conv, sizes, images, windows, at(result, first * x_each));
+        sum_windows(conv, sizes, images, windows, result_at(first * x_each));
       }
     }
   });

@@ -14,10 +14,12 @@ struct Convolution {
   enum class Kind { forward, input_gradient, weight_gradient };
   Kind kind = Kind::forward;
   DType dtype = DType::f32;
+  bool wide = false;  // float16 and bfloat16: the result is the float32 sums
   int64_t batch = 0, channels = 0, outputs = 0, groups = 1;
   Dims in, out, kernel;  // extents of the two spatial axes
   Dims stride, padding, dilation;
 
+  DType result_dtype() const { return wide ? DType::f32 : dtype; }
   Shape x_shape() const { return {batch, channels, in[0], in[1]}; }
   Shape weight_shape() const { return {outputs, channels / groups, kernel[0], kernel[1]}; }
   Shape y_shape() const { return {batch, outputs, out[0], out[1]}; }

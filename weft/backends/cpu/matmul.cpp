@@ -58,11 +58,13 @@ bool absorb_innermost(Contraction& task) {
 }
 
 // The same products with as few batch axes as the strides allow.
-Contraction simplest(const Type& type, const Shape& a, const Dims& a_strides, const Shape& b,
+Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
                      const Dims& b_strides, const Dims& result_strides) {
+  const Shape& a = a_type.shape;
   const int rank = type.shape.size();
   Contraction task;
-  task.dtype = type.dtype;
+  task.dtype = a_type.dtype;
+  task.wide = type.dtype != a_type.dtype;
   for (int i = 0; i < rank - 2; ++i) task.batch.push_back(type.shape[i]);
   task.m = type.shape[rank - 2];
   task.n = type.shape[rank - 1];
@@ -85,9 +87,9 @@ Contraction simplest(const Type& type, const Shape& a, const Dims& a_strides, co
 
 // An operand or result as oneDNN wants to see it: broadcast batch axes have extent 1, and the
 // strides of axes of extent 1 are those of a dense tensor.
-onednn::Tensor tensor_of(const Contraction& task, const MatrixStrides& strides, int64_t rows,
-                         int64_t columns) {
-  onednn::Tensor tensor{task.dtype, {}, {}, false};
+onednn::Tensor tensor_of(const Contraction& task, DType dtype, const MatrixStrides& strides,
+                         int64_t rows, int64_t columns) {
+  onednn::Tensor tensor{dtype, {}, {}, false};
   for (int i = 0; i < task.batch.size(); ++i)
     tensor.shape.push_back(strides.batch[i] == 0 ? 1 : task.batch[i]);
   tensor.shape.push_back(rows);
@@ -106,9 +108,10 @@ onednn::Tensor tensor_of(const Contraction& task, const MatrixStrides& strides, 
 
 onednn::Problem problem_of(const Contraction& task) {
   onednn::Problem problem;
-  problem.a = tensor_of(task, task.a, task.m, task.k);
-  problem.b = tensor_of(task, task.b, task.k, task.n);
-  problem.result = tensor_of(task, task.result, task.m, task.n);
+  problem.a = tensor_of(task, task.dtype, task.a, task.m, task.k);
+  problem.b = tensor_of(task, task.dtype, task.b, task.k, task.n);
+  problem.result =
+      tensor_of(task, task.wide ? DType::f32 : task.dtype, task.result, task.m, task.n);
   return problem;
 }
 
@@ -198,11 +201,12 @@ bool copies_pay(DType dtype, int64_t uses) {
 // With b, a, or both made dense first.
 std::optional<KernelChoice> choose_with_copies(const Node& node, const Dims& a_strides,
                                                const Dims& b_strides) {
-  if (!onednn::supports(node.type.dtype)) return std::nullopt;
+  const DType dtype = node.inputs[0].dtype();
+  if (!onednn::supports(dtype)) return std::nullopt;
   const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape();
   for (int copies = 1; copies < 4; ++copies) {
-    if ((copies & 1) != 0 && !copies_pay(node.type.dtype, node.type.shape[a.size() - 2])) continue;
-    if ((copies & 2) != 0 && !copies_pay(node.type.dtype, node.type.shape.back())) continue;
+    if ((copies & 1) != 0 && !copies_pay(dtype, node.type.shape[a.size() - 2])) continue;
+    if ((copies & 2) != 0 && !copies_pay(dtype, node.type.shape.back())) continue;
     KernelChoice choice{.operand_order = {{}, {}}};
     Dims strides[2] = {a_strides, b_strides};
     if (copies & 2) {
@@ -213,8 +217,8 @@ std::optional<KernelChoice> choose_with_copies(const Node& node, const Dims& a_s
       choice.operand_order[1] = order_of(b, b_strides);
       strides[1] = dense_strides(b, choice.operand_order[1]);
     }
-    auto primitive = library_primitive(
-        simplest(node.type, a, strides[0], b, strides[1], row_major_strides(node.type.shape)));
+    auto primitive = library_primitive(simplest(node.type, node.inputs[0].type(), strides[0], b,
+                                                strides[1], row_major_strides(node.type.shape)));
     if (!primitive) continue;
     choice.kernel = "dnnl:matmul";
     choice.workspace = primitive->workspace();
@@ -225,9 +229,9 @@ std::optional<KernelChoice> choose_with_copies(const Node& node, const Dims& a_s
 }  // namespace
 
 std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Placement> operands) {
-  if (!contracts(node.type.dtype)) return std::nullopt;
+  if (!contracts(node.inputs[0].dtype())) return std::nullopt;
   const Dims &a = operands[0].strides, &b = operands[1].strides;
-  const Contraction task = simplest(node.type, node.inputs[0].shape(), a, node.inputs[1].shape(), b,
+  const Contraction task = simplest(node.type, node.inputs[0].type(), a, node.inputs[1].shape(), b,
                                     row_major_strides(node.type.shape));
   if (auto primitive = library_primitive(task))
     return KernelChoice{.kernel = "dnnl:matmul", .workspace = primitive->workspace()};
@@ -240,8 +244,8 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::unique_ptr<Kernel> compile_matmul(const Step& step) {
   const std::vector<Bound> inputs = bind_inputs(step);
   const Bound result = bind_result(step);
-  Contraction task = simplest(result.type, inputs[0].type.shape, inputs[0].strides,
-                              inputs[1].type.shape, inputs[1].strides, result.strides);
+  Contraction task = simplest(result.type, inputs[0].type, inputs[0].strides, inputs[1].type.shape,
+                              inputs[1].strides, result.strides);
   if (auto primitive = library_primitive(task))
     return std::make_unique<LibraryMatmul>(std::move(*primitive), step);
   return std::make_unique<ContractionMatmul>(task, step);

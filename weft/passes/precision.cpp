@@ -1,0 +1,138 @@
+// Mixed precision: what OpDef::narrows names runs on the narrow type, all else stays float32. A
+// value that goes into such an operation is rounded for all its readers, so that it is stored once
+// and in the narrow type; parameters keep their float32 elements for everything else. A product
+// that no other one uses (a weight's gradient, the logits of an evaluation) yields its float32
+// sums. Stands first: autodiff has seen float32 throughout, and what the casts bring simplify can
+// merge.
+#include <unordered_map>
+#include <unordered_set>
+
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+bool narrows(const Value& value) { return value->op->narrows && value.dtype() == DType::f32; }
+bool moves(const Value& value) {
+  return value->op->kind == OpKind::movement && value.dtype() == DType::f32;
+}
+
+class Narrower {
+ public:
+  Narrower(const Graph& graph, const PassOptions& options)
+      : nodes_(graph.nodes()),
+        narrow_(options.narrow),
+        wrong_(options.fault == "precision-negates") {
+    for (const Value& value : nodes_)
+      for (const Value& input : value->inputs) users_[input.node()].push_back(value.node());
+    find_wanted();
+    find_leading();
+  }
+
+  Graph run(const Graph& graph) {
+    for (const Value& value : nodes_) {
+      OriginOverride origin(value->origin);
+      forms_[value.node()] = converted(value);
+    }
+    Graph result;
+    for (const Value& input : graph.inputs) result.inputs.push_back(input);
+    for (const Value& output : graph.outputs) result.outputs.push_back(wide(output));
+    for (const auto& [variable, value] : graph.assignments)
+      result.assignments.push_back({variable, wide(value)});
+    return result;
+  }
+
+ private:
+  struct Forms {
+    Value wide;    // of the type that it had
+    Value narrow;  // the same elements where `rounded`, else those of `wide` rounded, or none yet
+    bool rounded = false;
+  };
+
+  // Operands of what narrows, and all that they are moved from.
+  void find_wanted() {
+    for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value) {
+      if (!narrows(*value) && !(moves(*value) && wanted_.contains(value->node()))) continue;
+      for (const Value& input : (*value)->inputs)
+        if (input.dtype() == DType::f32) wanted_.insert(input.node());
+    }
+  }
+  // What leads, through anything, to an operation that narrows.
+  void find_leading() {
+    for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value)
+      for (const Node* user : users_[value->node()])
+        if (user->op->narrows || leading_.contains(user)) {
+          leading_.insert(value->node());
+          break;
+        }
+  }
+
+  const Value& wide(const Value& value) { return forms_.at(value.node()).wide; }
+  const Value& narrow(const Value& value) {
+    Forms& forms = forms_.at(value.node());
+    if (!forms.narrow) forms.narrow = cast(forms.wide, narrow_);
+    return forms.narrow;
+  }
+  Forms rounded(const Value& narrow) const {
+    Value wide = cast(narrow, DType::f32);
+    return {wrong_ ? neg(wide) : wide, narrow, true};
+  }
+
+  template <class Form>
+  std::vector<Value> inputs_of(const Value& value, Form form) {
+    std::vector<Value> inputs;
+    for (const Value& input : value->inputs) inputs.push_back(form(input));
+    return inputs;
+  }
+  std::vector<Value> wide_inputs(const Value& value) {
+    return inputs_of(value, [&](const Value& input) { return wide(input); });
+  }
+  std::vector<Value> narrow_inputs(const Value& value) {
+    return inputs_of(value, [&](const Value& input) {
+      return input.dtype() == DType::f32 ? narrow(input) : wide(input);
+    });
+  }
+
+  Forms converted(const Value& value) {
+    if (value->op->kind == OpKind::leaf) return {value, {}, false};
+    if (narrows(value)) return product(value);
+    if (moves(value)) return moved(value);
+    Value same = rebuild(*value.node(), wide_inputs(value));
+    if (!wanted_.contains(value.node())) return {same, {}, false};
+    return rounded(cast(same, narrow_));
+  }
+
+  Forms product(const Value& value) {
+    const bool sums = value->op->kind == OpKind::contraction && !leading_.contains(value.node());
+    if (!sums) return rounded(rebuild(*value.node(), narrow_inputs(value)));
+    return {make_node(*value->op, narrow_inputs(value), value->attrs.with({"wide", int64_t{1}})),
+            {},
+            false};
+  }
+
+  Forms moved(const Value& value) {
+    bool all_rounded = !value->inputs.empty();
+    for (const Value& input : value->inputs) all_rounded &= forms_.at(input.node()).rounded;
+    if (all_rounded) return rounded(rebuild(*value.node(), narrow_inputs(value)));
+    Forms forms{rebuild(*value.node(), wide_inputs(value)), {}, false};
+    if (wanted_.contains(value.node())) forms.narrow = rebuild(*value.node(), narrow_inputs(value));
+    return forms;
+  }
+
+  std::vector<Value> nodes_;
+  DType narrow_;
+  bool wrong_;
+  std::unordered_map<const Node*, std::vector<const Node*>> users_;
+  std::unordered_set<const Node*> wanted_, leading_;
+  std::unordered_map<const Node*, Forms> forms_;
+};
+}  // namespace
+
+// Fault "precision-negates": what was rounded is read with the wrong sign.
+Graph precision(const Graph& graph, const PassOptions& options) {
+  if (options.narrow == DType::f32) return graph;
+  return Narrower(graph, options).run(graph);
+}
+
+}  // namespace weft

@@ -1,0 +1,20 @@
+// The precisions of a recipe: the type of parameters, and what a step computes its products in.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "weft/base/dtype.h"
+#include "weft/tensor/compile.h"
+
+namespace weft::train {
+
+struct PrecisionKind {
+  std::string_view name;  // "bf16-mixed"
+  DType parameters;
+  Precision products;
+};
+std::span<const PrecisionKind> precisions();
+const PrecisionKind* find_precision(std::string_view name);  // null: there is none
+
+}  // namespace weft::train
