@@ -10,18 +10,8 @@
 using namespace weft;
 using namespace weft::test;
 using data::ImageDataset;
-namespace fs = std::filesystem;
 
 namespace {
-
-// The data sets themselves are not part of the repository: tests of them need a copy.
-bool present(const char* folder) {
-  bool there = fs::is_directory(fs::path(data_directory()) / folder);
-  if (!there)
-    MESSAGE("skipped: no folder ", folder, " in ", data_directory(),
-            "; set WEFT_DATA_DIR to test it");
-  return there;
-}
 
 std::vector<int64_t> histogram(const ImageDataset& dataset) {
   std::vector<int64_t> counts(static_cast<size_t>(dataset.classes()));
@@ -72,7 +62,7 @@ std::string idx(std::initializer_list<int> shape, std::string_view elements, int
 }  // namespace
 
 TEST_CASE("MNIST has its known counts, labels and statistics") {
-  if (!present("mnist")) return;
+  if (!has_data("mnist")) return;
   ImageDataset train = data::mnist("train"), test = data::mnist("test");
   CHECK(train.size() == 60'000);
   CHECK(test.size() == 10'000);
@@ -87,7 +77,7 @@ TEST_CASE("MNIST has its known counts, labels and statistics") {
 }
 
 TEST_CASE("Fashion-MNIST has its known counts, labels and statistics") {
-  if (!present("fashion-mnist")) return;
+  if (!has_data("fashion-mnist")) return;
   ImageDataset train = data::fashion_mnist("train");
   CHECK(histogram(train) == std::vector<int64_t>(10, 6000));
   CHECK(histogram(data::fashion_mnist("test")) == std::vector<int64_t>(10, 1000));
@@ -95,7 +85,7 @@ TEST_CASE("Fashion-MNIST has its known counts, labels and statistics") {
 }
 
 TEST_CASE("CIFAR-10 has its known counts, labels and statistics") {
-  if (!present("cifar-10-binary")) return;
+  if (!has_data("cifar-10-binary")) return;
   ImageDataset train = data::cifar10("train"), test = data::cifar10("test");
   CHECK(train.image_shape() == Shape{3, 32, 32});
   CHECK(histogram(train) == std::vector<int64_t>(10, 5000));
@@ -106,7 +96,7 @@ TEST_CASE("CIFAR-10 has its known counts, labels and statistics") {
 }
 
 TEST_CASE("an epoch of MNIST comes normalised in batches") {
-  if (!present("mnist")) return;
+  if (!has_data("mnist")) return;
   int64_t rows = 0, batches = 0, label_sum = 0;
   double sum = 0;
   for (auto [images, labels] : data::mnist("train").batches(512, {.drop_last = false})) {
@@ -122,7 +112,7 @@ TEST_CASE("an epoch of MNIST comes normalised in batches") {
 }
 
 TEST_CASE("a data set is loaded once") {
-  if (!present("mnist")) return;
+  if (!has_data("mnist")) return;
   CHECK(data::mnist("test").pixels(0).data() == data::mnist("test").pixels(0).data());
 }
 

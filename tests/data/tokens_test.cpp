@@ -118,12 +118,8 @@ TEST_CASE("a text is read with the vocabulary of an earlier run") {
 }
 
 TEST_CASE("tiny Shakespeare has nanoGPT's vocabulary and split") {
-  std::string path = data_directory() + "/text/tinyshakespeare.txt";
-  if (!std::filesystem::exists(path)) {
-    MESSAGE("skipped: no ", path, "; set WEFT_DATA_DIR to test it");
-    return;
-  }
-  data::TextDataset text = data::text(path);
+  if (!has_data("text/tinyshakespeare.txt")) return;
+  data::TextDataset text = data::text(data_directory() + "/text/tinyshakespeare.txt");
   CHECK(text.vocabulary.size() == 65);
   CHECK(text.train.size() == 1'003'854);
   CHECK(text.validation.size() == 111'540);

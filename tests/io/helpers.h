@@ -10,7 +10,10 @@
 #include <string_view>
 #include <unistd.h>
 
+#include <doctest/doctest.h>
+
 #include "weft/base/buffer.h"
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 
 namespace weft::test {
@@ -55,6 +58,14 @@ inline std::shared_ptr<Buffer> buffer_of(std::string_view bytes) {
   auto buffer = Buffer::allocate(bytes.size());
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(buffer->data));
   return buffer;
+}
+
+// The data sets themselves are not part of the repository: tests of them need a copy.
+inline bool has_data(const std::string& path) {
+  const bool there = std::filesystem::exists(std::filesystem::path(data_directory()) / path);
+  if (!there)
+    MESSAGE("skipped: no ", path, " in ", data_directory(), "; set WEFT_DATA_DIR to test it");
+  return there;
 }
 
 // "data: MESSAGE", or "none" if nothing was thrown. A message is one line.

@@ -61,6 +61,15 @@ TEST_CASE("a language model that was stopped and resumed is bit-equal to one tha
                {20, 60});
 }
 
+TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 with them") {
+  for (const char* precision : {"bf16-mixed", "fp16-mixed", "bf16"}) {
+    auto recipe = sums_recipe("train: {steps: 12, global_batch_size: 8}\n");
+    recipe.set("train.precision", precision, "test");
+    CAPTURE(precision);
+    check_resume(recipe, {5});
+  }
+}
+
 TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {
   TemporaryFolder data;
   check_resume(images_recipe(data,

@@ -137,6 +137,19 @@ TEST_CASE("the step of a non-finite loss is right even where no line was due") {
   CHECK(error_of([&] { train_in(folder, recipe); }) == each);
 }
 
+TEST_CASE(
+    "a loss that float16 cannot hold shrinks the loss scale to its floor before the run fails") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 100, global_batch_size: 4, precision: fp16-mixed}\n");
+  recipe.set("optimizer.lr", "100", "test");  // a few good steps, and then infinity
+  recipe.set("optimizer.weight_decay", "10", "test");
+  std::string message = error_of([&] { train_in(folder, recipe); });
+  INFO(message);
+  REQUIRE(message.starts_with("failed: step "));
+  const int64_t halvings = 16;  // from 65,536 to 1
+  CHECK(std::stoll(message.substr(std::string("failed: step ").size())) > halvings);
+}
+
 TEST_CASE("a run stops early when it is good enough, or no longer gets better") {
   TemporaryFolder folder;
   SUBCASE("the target") {

@@ -183,6 +183,7 @@ void Reporter::step(const StepLine& line) {
                 {"data", line.data_share},
                 {"eta", line.eta_seconds}};
   if (line.mfu > 0) entry["mfu"] = line.mfu;
+  if (line.loss_scale > 0) entry["loss_scale"] = line.loss_scale;
   log(entry.dump());
 }
 

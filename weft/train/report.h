@@ -98,6 +98,7 @@ struct StepLine {
   double units_per_s = 0;  // tokens or images
   std::string_view unit;   // "tok/s"
   double mfu = 0;          // 0: unknown
+  double loss_scale = 0;   // 0: none
   size_t used_bytes = 0, planned_bytes = 0;
   double data_share = 0;  // of the time, spent waiting for data
   double eta_seconds = 0;

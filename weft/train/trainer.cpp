@@ -152,6 +152,7 @@ class Trainer {
                      .units_per_s = units / line_seconds_,
                      .unit = experiment_.task == Task::causal_lm ? "tok/s" : "img/s",
                      .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
+                     .loss_scale = loss_scale(),
                      .used_bytes = plan_.state_bytes() + used_arena(),
                      .planned_bytes = plan_.total_bytes(),
                      .data_share = loader_.take_waited_seconds() / line_seconds_,
@@ -159,6 +160,11 @@ class Trainer {
                                     static_cast<double>(experiment_.total_steps - progress_.step)});
     line_step_ = progress_.step;
     line_seconds_ = 0;
+  }
+
+  double loss_scale() const {
+    const auto& scale = experiment_.loss_scale;
+    return scale != nullptr ? scale->state().front().value().item() : 0;
   }
 
   void check_finite() {
