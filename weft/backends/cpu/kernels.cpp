@@ -1,7 +1,7 @@
 #include "weft/backends/cpu/kernels.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
 
 namespace weft::cpu {
 
@@ -56,14 +56,14 @@ Dims dense_strides(const Shape& shape, const Dims& order) {
 }
 
 Dims order_of(const Shape& shape, const Dims& strides) {
-  std::vector<int> axes(static_cast<size_t>(shape.size()));
-  std::iota(axes.begin(), axes.end(), 0);
-  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
-    if (shape[a] == 1 || shape[b] == 1) return false;
-    return std::abs(strides[a]) > std::abs(strides[b]);
-  });
-  Dims order;
-  for (int axis : axes) order.push_back(axis);
+  std::vector<int> places;
+  for (int axis = 0; axis < shape.size(); ++axis)
+    if (shape[axis] != 1) places.push_back(axis);
+  std::vector<int> axes = places;
+  std::ranges::stable_sort(axes, std::greater<>(),
+                           [&](int axis) { return std::abs(strides[axis]); });
+  Dims order = Dims::iota(shape.size());
+  for (size_t i = 0; i < places.size(); ++i) order[places[i]] = axes[i];
   return order;
 }
 }  // namespace weft::cpu

@@ -54,7 +54,8 @@ Bound bind_result(const Step& step);
 
 // Strides of a dense tensor whose axes lie in `order`, outermost first.
 Dims dense_strides(const Shape& shape, const Dims& order);
-// The axes from the widest stride to the narrowest: the order in which a copy disturbs least.
+// The axes from the widest stride to the narrowest: the order in which a copy disturbs least. An
+// axis of extent 1 says nothing: it stays where it is.
 Dims order_of(const Shape& shape, const Dims& strides);
 
 }  // namespace weft::cpu
