@@ -129,6 +129,39 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
   }
 }
 
+TEST_CASE("a checkpoint whose vocabulary is gone or damaged writes no text") {
+  TinyRun place;
+  const std::string file = "runs/tiny/checkpoints/step-00000002/vocabulary.json";
+  const std::string vocabulary = place.read(file);
+  auto generate = [&] { return place.weft({"generate", "tiny", "--prompt", "1+1="}); };
+  REQUIRE(generate().code == 0);
+  std::string renamed = vocabulary;
+  renamed[renamed.find('0')] = '!';
+  for (const std::string& text :
+       {std::string(), std::string("[]"), renamed, vocabulary.substr(0, vocabulary.size() / 2),
+        std::string(R"({"type": "bytes"})")}) {
+    CAPTURE(text);
+    place.write(file, text);
+    Outcome outcome = generate();
+    CHECK(fails_with(outcome, checkpoint, "vocabulary.json") == "");
+    CHECK(outcome.out.empty());
+  }
+  fs::remove(place.path(file));
+  CHECK(fails_with(generate(), checkpoint, "vocabulary.json") == "");
+  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "vocabulary.json") == "");
+}
+
+TEST_CASE("a manifest of another step than the checkpoint's is refused") {
+  TinyRun place;
+  const std::string file = "runs/tiny/checkpoints/step-00000002/MANIFEST.json";
+  std::string manifest = place.read(file);
+  size_t at = manifest.find("\"step\": 2");
+  REQUIRE(at != std::string::npos);
+  place.write(file, manifest.replace(at, 9, "\"step\": 3"));
+  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
+                   "MANIFEST.json: step 3. data.json says 2.") == "");
+}
+
 TEST_CASE(
     "text cannot be had from what is no language model, or begin with what it does not know") {
   TinyRun place;

@@ -163,21 +163,29 @@ struct ListedFile {
   std::string name, checksum;
   uint64_t bytes = 0;
 };
-std::vector<ListedFile> read_manifest(const std::string& path) {
-  std::vector<ListedFile> files = fields_of(path, [&](const json& manifest) {
+struct Manifest {
+  int64_t step;
+  std::vector<ListedFile> files;
+
+  bool lists(std::string_view name) const {
+    return std::ranges::find(files, name, &ListedFile::name) != files.end();
+  }
+};
+Manifest read_manifest(const std::string& path) {
+  Manifest result = fields_of(path, [&](const json& manifest) {
     if (int format = manifest.at("format"); format != manifest_format)
       throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format,
                   manifest_format);
-    std::vector<ListedFile> listed;
+    Manifest read{manifest.at("step"), {}};
     for (const auto& [name, file] : manifest.at("files").items())
-      listed.push_back({name, file.at("xxh3"), file.at("bytes")});
-    return listed;
+      read.files.push_back({name, file.at("xxh3"), file.at("bytes")});
+    return read;
   });
-  for (const ListedFile& file : files)
+  for (const ListedFile& file : result.files)
     if (file.name.find('/') != std::string::npos || file.name.starts_with('.'))
       throw Error(ErrorKind::checkpoint, "{} lists '{}', which is no file's name.", path,
                   io::printable(file.name));
-  return files;
+  return result;
 }
 
 // One line on what differs between the models of the file and of the recipe.
@@ -270,15 +278,14 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 }
 
 void verify_checkpoint(const std::string& folder) {
-  std::string manifest = join(folder, "MANIFEST.json");
-  if (!fs::exists(manifest))
-    throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", manifest);
-  std::vector<ListedFile> files = read_manifest(manifest);
+  std::string path = join(folder, "MANIFEST.json");
+  if (!fs::exists(path))
+    throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", path);
+  Manifest manifest = read_manifest(path);
   for (const char* name : required)
-    if (std::none_of(files.begin(), files.end(),
-                     [&](const ListedFile& file) { return file.name == name; }))
-      throw Error(ErrorKind::checkpoint, "{} does not list {}.", manifest, name);
-  for (const ListedFile& listed : files) {
+    if (!manifest.lists(name))
+      throw Error(ErrorKind::checkpoint, "{} does not list {}.", path, name);
+  for (const ListedFile& listed : manifest.files) {
     std::string file = join(folder, listed.name);
     std::error_code error;
     uint64_t bytes = fs::file_size(file, error);
@@ -291,6 +298,9 @@ void verify_checkpoint(const std::string& folder) {
       throw Error(ErrorKind::checkpoint, "{} is damaged: its checksum is {}. The manifest says {}.",
                   file, found, io::printable(listed.checksum));
   }
+  if (int64_t step = fields_of(join(folder, "data.json"), progress_of).step; step != manifest.step)
+    throw Error(ErrorKind::checkpoint, "{}: step {}. data.json says {}.", path, manifest.step,
+                step);
 }
 
 Recipe checkpoint_recipe(const std::string& folder) {
@@ -303,8 +313,12 @@ Recipe checkpoint_recipe(const std::string& folder) {
 
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   std::string path = join(folder, "vocabulary.json");
-  if (!fs::exists(path)) return std::nullopt;
-  return io::Vocabulary::load(path);
+  if (!read_manifest(join(folder, "MANIFEST.json")).lists("vocabulary.json")) return std::nullopt;
+  try {
+    return io::Vocabulary::load(path);
+  } catch (const Error& error) {  // the checkpoint is at fault, not the data
+    throw Error(ErrorKind::checkpoint, error.what());
+  }
 }
 
 void load_model(const std::string& folder, Experiment& experiment) {

@@ -49,11 +49,11 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best);
 
-// Checks every file against the manifest.
+// Checks every file against the manifest, and the manifest's step against that of data.json.
 void verify_checkpoint(const std::string& folder);
 
-// The recipe and the vocabulary that a checkpoint was made with. Throws Error(checkpoint) for a
-// recipe that cannot be read.
+// The recipe and the vocabulary that a checkpoint was made with. Throws Error(checkpoint) for what
+// cannot be read, or is listed and not there.
 Recipe checkpoint_recipe(const std::string& folder);
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder);
 
