@@ -2,6 +2,7 @@
 """Writes the curves of models.py and ops.json beside itself (see README.md)."""
 import argparse
 import json
+import math
 import pathlib
 import time
 
@@ -14,6 +15,9 @@ from models import BATCHES, SPECS, build, make_optimizer, parameter_rule
 
 STEPS = 301
 MARKS = (1, 5, 10, 20, 50, 100, 200, 300)
+WINDOW = 20
+THREADS = 2
+NUDGED_RUNS = 5
 HERE = pathlib.Path(__file__).parent
 
 
@@ -26,14 +30,15 @@ def statistics(model):
     return {k: v for k, v in model.named_buffers() if v.is_floating_point()}
 
 
-def train(name, dtype, nudge=0.0):
+def train(name, dtype, nudge=0.0, draw=0, threads=THREADS):
     """Losses, and digests of the first gradients and of the state after ten updates."""
-    spec, model = SPECS[name], build(name, dtype, nudge)
+    torch.set_num_threads(threads)
+    spec, model = SPECS[name], build(name, dtype, nudge, draw)
     optimizer = make_optimizer(name, model)
     batches = [spec["batch"](b) for b in range(BATCHES)]
     batches = [(x.to(dtype) if x.is_floating_point() else x, y) for x, y in batches]
     losses, first_step, after_10 = [], {}, {}
-    for step in range(spec.get("steps", STEPS)):
+    for step in range(STEPS):
         inputs, targets = batches[step % BATCHES]
         loss = F.cross_entropy(model(inputs), targets)
         losses.append(loss.item())
@@ -52,8 +57,18 @@ def train(name, dtype, nudge=0.0):
 
 def spread(a, b):
     """Largest absolute difference of two curves up to each mark."""
-    return {str(m): max(abs(x - y) for x, y in zip(a[:m + 1], b[:m + 1]))
-            for m in MARKS if m < len(a)}
+    return {str(m): max(abs(x - y) for x, y in zip(a[:m + 1], b[:m + 1])) for m in MARKS}
+
+
+def distance(runs, exact):
+    """Per window, the root of the mean square of what the runs' losses are off, over all runs.
+
+    One run is one draw of rounding errors, and in a window it may come close to the exact curve by
+    chance; several say how far such runs are.
+    """
+    return [math.sqrt(sum((run[s] - exact[s])**2 for run in runs for s in range(at, at + WINDOW)) /
+                      (WINDOW * len(runs)))
+            for at in range(0, STEPS - WINDOW, WINDOW)]
 
 
 def parameters_of(name):
@@ -84,7 +99,8 @@ def curve(name):
     f64, first_step, after_10 = train(name, torch.float64)
     f32, _, _ = train(name, torch.float32)
     f64_nudged, _, _ = train(name, torch.float64, 2.0**-52)
-    f32_nudged, _, _ = train(name, torch.float32, 2.0**-23)
+    f32_nudged = [train(name, torch.float32, 2.0**-23, draw)[0] for draw in range(NUDGED_RUNS)]
+    f32_runs = [f32, train(name, torch.float32, threads=1)[0], *f32_nudged]
     spec = SPECS[name]
     document = {
         "name": name, "model": spec["model"], "made_by": f"PyTorch {torch.__version__}",
@@ -98,12 +114,16 @@ def curve(name):
         "parameters": parameters_of(name),
         "spread": {"f32_vs_f64": spread(f32, f64),
                    "f64_vs_f64_nudged": spread(f64, f64_nudged),
-                   "f32_vs_f32_nudged": spread(f32, f32_nudged)},
+                   "f32_vs_f32_nudged": spread(f32, f32_nudged[0])},
+        "f32_distance": distance(f32_runs, f64),
         "first_step": first_step, "after_10_steps": after_10,
         "loss_f64": f64, "loss_f32": f32,
     }
     (HERE / f"{name}.json").write_text(one_row_per_item(document))
     print(f"{name}: {time.time() - start:.1f} s, loss {f64[0]:.4f} to {f64[-1]:.4g}")
+    factors = [one / all_runs for run in f32_runs
+               for one, all_runs in zip(distance([run], f64), document["f32_distance"])]
+    print(f"   one run in a window: {min(factors):.2f} to {max(factors):.2f} of f32_distance")
     for key, marks in document["spread"].items():
         print("  ", key, {k: f"{v:.1e}" for k, v in marks.items()})
 
@@ -111,9 +131,7 @@ def curve(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*SPECS, "ops"])
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
     for name in args.names:
         if name == "ops":
             (HERE / "ops.json").write_text(one_row_per_item(make_ops.document()))

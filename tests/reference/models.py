@@ -145,7 +145,7 @@ SPECS = {
     # The same net at a learning rate where float32 can be followed for more than a few steps.
     "resnet20_slow": {
         "build": ResNet20, "matrix_scale": relu_scale, "batch": image_batch([16, 3, 32, 32]),
-        "clip": None, "steps": 101,
+        "clip": None,
         "model": "ResNet-20, CIFAR form, option A shortcut, BatchNorm eps 1e-5 momentum 0.1",
         "optimizer": {"name": "sgd", "lr": 0.001, "momentum": 0.9, "weight_decay": 1e-4},
     },
@@ -159,8 +159,9 @@ SPECS = {
 }
 
 
-def build(name, dtype, nudge=0.0):
-    """The model with its documented weights; `nudge` scales each by 1 + nudge * [-1, 1)."""
+def build(name, dtype, nudge=0.0, draw=0):
+    """The model with its documented weights; `nudge` scales each by 1 + nudge * [-1, 1), and each
+    `draw` by other numbers."""
     spec = SPECS[name]
     model = spec["build"]().to(dtype)
     with torch.no_grad():
@@ -170,7 +171,8 @@ def build(name, dtype, nudge=0.0):
             if kind == "uniform":
                 value = uniform(p, list(parameter.shape), scale)
             if nudge:
-                value = value * (1 + nudge * uniform(900000 + p, list(parameter.shape)))
+                stream = 900000 + 1000 * draw + p
+                value = value * (1 + nudge * uniform(stream, list(parameter.shape)))
             parameter.copy_(value)
     return model
 
