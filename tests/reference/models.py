@@ -138,7 +138,7 @@ SPECS = {
     },
     "resnet20": {
         "build": ResNet20, "matrix_scale": relu_scale, "batch": image_batch([16, 3, 32, 32]),
-        "clip": None,
+        "clip": None, "parts_in_f32": True,
         "model": "ResNet-20, CIFAR form, option A shortcut, BatchNorm eps 1e-5 momentum 0.1",
         "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
     },
