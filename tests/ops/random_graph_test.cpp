@@ -37,7 +37,7 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
        {Fault{"decompose-negates", 12}, Fault{"cse-ignores-attrs", 40}, Fault{"fold-wrong", 17},
         Fault{"arithmetic-wrong", 4}, Fault{"movement-forgets-flips", 2},
         Fault{"fuse-ignores-cycles", 5}, Fault{"schedule-forgets-copies", 25},
-        Fault{"alias-ignores-readers", 1}, Fault{"order-ignores-dependency", 40},
+        Fault{"alias-ignores-readers", 4}, Fault{"order-ignores-dependency", 40},
         Fault{"memory-overlap", 30}, Fault{"lower-forgets-offsets", 10}}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < graphs; ++seed) try {

@@ -200,6 +200,10 @@ class Grower {
       for (const Entry& entry : pool_)
         if (entry.value.type() == variable.type() && random_.chance(0.5))
           assign(variable, entry.value);
+    // The old value is read beside, and so after, what replaces it.
+    for (const Graph::Assignment& assignment : result_.graph.assignments)
+      if (random_.chance(0.3))
+        result_.graph.outputs.push_back(stack({assignment.value, assignment.variable}, 0));
   }
 
   Random random_;
