@@ -273,7 +273,7 @@ void add_generate(Program& program) {
       program, program.app,
       {.name = "generate",
        .doc = "Text from a language model: the prompt and what follows it.",
-       .examples = "weft generate shakespeare --prompt 'ROMEO:' --max-new-tokens 200\n"
+       .examples = "weft generate runs/shakespeare --prompt 'ROMEO:'\n"
                    "weft generate addition --prompt '123+45=' --temperature 0 --stop '\\n'",
        .run = [&program, arguments] { return run_generate(*arguments, program.flags); },
        .recipe_keys = true});
