@@ -1,6 +1,7 @@
 #include "weft/passes/fuse.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <queue>
 #include <unordered_set>
@@ -11,6 +12,8 @@ namespace weft {
 namespace {
 constexpr size_t max_body = 64;  // nodes: beyond this registers spill and compile time grows
 constexpr int64_t max_row_elements = 1 << 17;  // a row of f32 that the L2 cache holds
+
+size_t index(int unit) { return static_cast<size_t>(unit); }
 
 bool is_row(const Shape& space, const Dims& reduced, int threads) {
   int first = space.size() - reduced.size();
@@ -59,12 +62,12 @@ class Fuser {
     const KernelLibrary& library = *options_.library;
     bool constant = node.is("scalar") || node.is("iota");
     if (node.op->kind == OpKind::leaf && !constant) return Unit::Kind::leaf;
+    bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
+    if (moves) return Unit::Kind::view;
     std::vector<Placement> dense;
     dense.reserve(node.inputs.size());
     for (const Value& input : node.inputs)
       dense.push_back({-1, 0, row_major_strides(input.shape())});
-    bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
-    if (moves) return Unit::Kind::view;
     if (library.choose(node, dense)) return Unit::Kind::library;
     WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
     return Unit::Kind::fused;
@@ -114,9 +117,15 @@ class Fuser {
     fusion_.units.push_back(std::move(unit));
     first_id_.push_back(node->id);
     last_id_.push_back(node->id);
-    int index = static_cast<int>(fusion_.units.size()) - 1;
-    units_of_[node].push_back(index);
-    return index;
+    first_stored_.push_back(std::numeric_limits<uint64_t>::max());
+    int made = static_cast<int>(fusion_.units.size()) - 1;
+    units_of_[node].push_back(made);
+    return made;
+  }
+  void store(const Value& value, int unit) {
+    fusion_.home[value.node()] = unit;
+    uint64_t& first = first_stored_[index(unit)];
+    first = std::min(first, value->id);
   }
 
   // The fused units that could take `value` in, and whether anyone needs it in memory.
@@ -189,22 +198,25 @@ class Fuser {
     for (const Node* user : users->second)
       for (int unit : units_of(user))
         if (unit != target) pending.push_back(unit);
-    return leads_to(std::move(pending), target);
+    return leads_to(pending, target);
   }
-  // Whether any of these units leads to `target`, through values that are stored and read. Units
-  // wholly behind the target can lead back only through one that straddles it: rare, so the search
-  // stops there and fuse() checks the outcome.
-  bool leads_to(Units pending, int target) const {
+  // Whether any of these units leads to `target`, through values that are stored and read. The
+  // latest unit goes first: values that the backward pass reads are short cuts. Units that store
+  // nothing before the target's last node can lead back only through one that straddles it: rare,
+  // so the search stops there and fuse() checks the outcome.
+  bool leads_to(const Units& from, int target) const {
     if (options_.fault == "fuse-ignores-cycles") return false;
-    std::unordered_set<int> seen(pending.begin(), pending.end());
-    while (!pending.empty()) {
-      int unit = pending.back();
-      pending.pop_back();
+    std::unordered_set<int> seen;
+    std::priority_queue<std::pair<uint64_t, int>> pending;
+    auto reach = [&](const Units& units) {
+      for (int unit : units)
+        if (seen.insert(unit).second) pending.emplace(first_stored_[index(unit)], unit);
+    };
+    for (reach(from); !pending.empty();) {
+      auto [first_stored, unit] = pending.top();
+      pending.pop();
       if (unit == target) return true;
-      if (!exact_ && first_id_[static_cast<size_t>(unit)] > last_id_[static_cast<size_t>(target)])
-        continue;
-      for (int next : readers_of(unit))
-        if (seen.insert(next).second) pending.push_back(next);
+      if (exact_ || first_stored <= last_id_[index(target)]) reach(readers_of(unit));
     }
     return false;
   }
@@ -278,13 +290,13 @@ class Fuser {
     const Node* node = value.node();
     if (!fusable(node)) {
       if (place_broadcast(value)) return;
-      fusion_.home[node] = new_unit(value);
+      store(value, new_unit(value));
       return;
     }
     Demand need = demand(value);
     if (is_constant(*node)) return place_constant(value, need);
     if (!whole_) {
-      fusion_.home[node] = new_unit(value);
+      store(value, new_unit(value));
       return;
     }
     bool again = recomputes(node) && !need.memory;
@@ -297,12 +309,12 @@ class Fuser {
       if (!again) break;  // stored by the first, read by the others
     }
     if (joined > 0 && joined == need.takers.size() && !need.memory) return;
-    fusion_.home[node] = again || joined == 0 ? new_unit(value) : units_of_[node].front();
+    store(value, again || joined == 0 ? new_unit(value) : units_of_[node].front());
   }
   // Constants cost nothing: every kernel that wants one has its own.
   void place_constant(const Value& value, const Demand& need) {
     for (int taker : need.takers) join(value, taker, {});
-    if (need.memory || need.takers.empty()) fusion_.home[value.node()] = new_unit(value);
+    if (need.memory || need.takers.empty()) store(value, new_unit(value));
   }
   Units by_first_use(Units units) const {
     std::sort(units.begin(), units.end(), [&](int a, int b) {
@@ -341,7 +353,7 @@ class Fuser {
       in.erase(std::find(in.begin(), in.end(), from));
       if (!contains(in, into)) join(value, into, {});
       auto home = fusion_.home.find(value.node());
-      if (home != fusion_.home.end() && home->second == from) home->second = into;
+      if (home != fusion_.home.end() && home->second == from) store(value, into);
     }
     fusion_.units[static_cast<size_t>(from)].nodes.clear();
   }
@@ -375,6 +387,7 @@ class Fuser {
   std::vector<Value> nodes_;
   bool whole_, exact_;
   std::vector<uint64_t> first_id_, last_id_;  // per unit, over its nodes
+  std::vector<uint64_t> first_stored_;        // per unit, over those that it stores
   Fusion fusion_;
   std::unordered_map<const Node*, Unit::Kind> kinds_;
   std::unordered_map<const Node*, const Node*> bases_;

@@ -1,0 +1,78 @@
+// What it takes to plan a deep model.
+#include <memory>
+#include <set>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/allocations.h"
+#include "weft/codegen/codegen.h"
+#include "weft/models/gpt.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/gradients.h"
+#include "weft/optim/optimizer.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// A step of a small GPT with all that a run's has: clipped gradients tie every update to every
+// gradient.
+class DeepStep {
+ public:
+  explicit DeepStep(int64_t layers)
+      : model_({.vocab_size = 65,
+                .max_position_embeddings = 16,
+                .hidden_size = 32,
+                .num_hidden_layers = layers,
+                .num_attention_heads = 4}),
+        optimizer_(model_.parameters(), {.lr = 1e-3}),
+        step_([this](std::span<const Tensor> in) { return train(in[0], in[1]); },
+              {.device = "null"}) {}
+  const Plan& plan() {
+    Type tokens{DType::i64, {4, 16}};
+    return step_.prepare(std::vector<Type>{tokens, tokens}).plan();
+  }
+
+ private:
+  std::vector<Tensor> train(const Tensor& tokens, const Tensor& targets) {
+    Tensor loss = cross_entropy(model_(tokens), targets);
+    optim::Clipped clipped = optim::clip_grad_norm(grad(loss, model_.parameters()), 1.0);
+    optimizer_.step(clipped.gradients);
+    return {loss, clipped.norm};
+  }
+
+  nn::BuildScope no_weights_{{.initialize = false}};
+  models::Gpt model_;
+  optim::AdamW optimizer_;
+  CompiledStep step_;
+};
+
+// The kernels that code is generated for, each once.
+size_t generated_kernels(int64_t layers) {
+  DeepStep step(layers);
+  std::set<std::shared_ptr<void>> kernels;
+  for (const Step& kernel : step.plan().steps)
+    if (kernel.kind == Step::Kind::fused) kernels.insert(compile_cpu(kernel).code);
+  return kernels.size();
+}
+}  // namespace
+
+TEST_CASE("capturing and planning a layer takes as many allocations in a deep model") {
+  if (!can_watch_allocations()) return;
+  auto planning = [](int64_t layers) {
+    DeepStep step(layers);
+    return allocations_of([&] { step.plan(); });
+  };
+  Allocations shallow = planning(8), deep = planning(64);
+  CHECK(static_cast<double>(deep.own) < 8.5 * static_cast<double>(shallow.own));
+  CHECK(deep.most_live < 64 * (size_t{8} << 20));  // so that 126 layers stay below 1 GB
+}
+
+TEST_CASE("a model of 48 layers compiles the kernels of one of 4") {
+  size_t four = generated_kernels(4), all = generated_kernels(48);
+  CAPTURE(four);
+  CAPTURE(all);
+  CHECK(all <= four + 4);
+}
