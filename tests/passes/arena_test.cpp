@@ -68,6 +68,21 @@ TEST_SUITE("arena") {
         }
   }
 
+  TEST_CASE("a deep net packs as well as a shallow one") {
+    // Forward through a transformer, 9 steps a layer: bytes, first and last step of each value.
+    constexpr Block layer[] = {{2, 0, 4, 0}, {2, 0, 1, 0}, {8, 1, 3, 0}, {2, 3, 4, 0}, {2, 4, 9, 0},
+                               {2, 4, 5, 0}, {6, 5, 7, 0}, {2, 7, 8, 0}, {2, 8, 9, 0}};
+    for (int layers : {1, 10, 100, 1000}) {
+      std::vector<Block> blocks;
+      for (int at = 0; at < layers; ++at)
+        for (const Block& block : layer)
+          blocks.push_back({block.bytes << 20, block.first + 9 * at, block.last + 9 * at, 0});
+      CAPTURE(layers);
+      size_t height = pack(blocks);
+      CHECK(static_cast<double>(height) <= 1.05 * static_cast<double>(live_peak(blocks)));
+    }
+  }
+
   TEST_CASE("the packing is a function of the blocks") {
     Random random(5);
     std::vector<Block> a = random_blocks(random, 200, 0), b = a;

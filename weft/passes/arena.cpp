@@ -16,7 +16,11 @@ constexpr int64_t patience = 8'000'000;  // blocks looked at in a search: some 1
 class Packer {
  public:
   explicit Packer(const std::vector<Block>& blocks)
-      : blocks_(blocks), offset_(blocks.size()), best_(blocks.size()) {}
+      : blocks_(blocks), offset_(blocks.size()), best_(blocks.size()) {
+    int last = 0;
+    for (const Block& block : blocks) last = std::max(last, block.last);
+    cells_.resize(cell_of(last) + 1);
+  }
 
   void start_with(const Order& order) {
     starts_.push_back(order);
@@ -26,7 +30,8 @@ class Packer {
   // Places the blocks one after another, each as low as those that live at the same time let it;
   // keeps the placement if none so far is lower.
   void try_order(const Order& order) {
-    placed_.clear();
+    placed_.clear(), long_.clear();
+    for (List& cell : cells_) cell.clear();
     size_t height = 0;
     for (int block : order) height = std::max(height, place(block));
     if (height > best_height_) return;
@@ -63,24 +68,66 @@ class Packer {
  private:
   static constexpr int most_fruitless = 20;
 
+  struct Placed {
+    size_t offset, end;
+    int first, last;
+  };
+  using List = std::vector<Placed>;  // ascending offsets
+
   size_t place(int index) {
     const Block& block = blocks_[static_cast<size_t>(index)];
-    size_t offset = 0;
-    int64_t looked_at = 8;                 // 8: what placing costs besides
-    for (const Placed& other : placed_) {  // ascending offsets
-      ++looked_at;
-      if (other.first > block.last || other.last < block.first) continue;
-      if (other.offset >= offset + block.bytes) break;
-      offset = std::max(offset, other.end);
-    }
-    looked_at_ += looked_at;
+    size_t offset = lowest_fit(block);
     offset_[static_cast<size_t>(index)] = offset;
     Placed placed{offset, offset + block.bytes, block.first, block.last};
-    placed_.insert(
-        std::upper_bound(placed_.begin(), placed_.end(), placed,
-                         [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
-        placed);
+    add(placed_, placed);
+    if (is_short(block))
+      for (size_t cell = cell_of(block.first); cell <= cell_of(block.last); ++cell)
+        add(cells_[cell], placed);
+    else
+      add(long_, placed);
     return placed.end;
+  }
+
+  static void add(List& list, const Placed& placed) {
+    list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
+  }
+  static bool is_below(const Placed& a, const Placed& b) { return a.offset < b.offset; }
+
+  // A block that lives for few steps meets the long-lived ones, and the short-lived of its cells of
+  // time: a deep net, whose layers come one after another, costs no more a layer than a flat one.
+  static constexpr int cell_steps = 32;
+  static bool is_short(const Block& block) { return block.last - block.first < cell_steps; }
+  static size_t cell_of(int step) { return static_cast<size_t>(step + 1) / cell_steps; }
+
+  size_t lowest_fit(const Block& block) {
+    size_t offset = 0;
+    looked_at_ += 8;  // what placing costs besides
+    auto overlaps = [&](const Placed& other) {
+      ++looked_at_;
+      return other.first <= block.last && block.first <= other.last;
+    };
+    auto rises = [&](const Placed& other) {  // false: the block fits below
+      if (!overlaps(other)) return true;
+      if (other.offset >= offset + block.bytes) return false;
+      offset = std::max(offset, other.end);
+      return true;
+    };
+    if (!is_short(block)) {
+      (void)std::all_of(placed_.begin(), placed_.end(), rises);
+      return offset;
+    }
+    near_.clear();
+    for (size_t cell = cell_of(block.first); cell <= cell_of(block.last); ++cell)
+      std::copy_if(cells_[cell].begin(), cells_[cell].end(), std::back_inserter(near_), overlaps);
+    std::sort(near_.begin(), near_.end(), is_below);
+    auto near = near_.begin();
+    for (const Placed& other : long_) {
+      for (; near != near_.end() && near->offset <= other.offset; ++near)
+        if (!rises(*near)) return offset;
+      if (!rises(other)) return offset;
+    }
+    (void)std::all_of(near, near_.end(), rises);
+    return offset;
   }
 
   size_t end_of(int block) const {
@@ -99,14 +146,12 @@ class Packer {
     return static_cast<size_t>(state_ % below);
   }
 
-  struct Placed {
-    size_t offset, end;
-    int first, last;
-  };
   const std::vector<Block>& blocks_;
   int64_t looked_at_ = 0;
   uint64_t state_ = 0x9E3779B97F4A7C15;
-  std::vector<Placed> placed_;
+  List placed_, long_;       // all; those that are not short
+  std::vector<List> cells_;  // the short ones that live in each cell of time
+  List near_;                // scratch
   std::vector<size_t> offset_, best_;
   std::vector<Order> starts_;
   Order order_;  // of the best placement
