@@ -8,6 +8,10 @@ Tensor Layer::operator()(const Arg& x) const {
   return forward(x.value);
 }
 
+Sequential::~Sequential() {
+  while (!layers_.empty()) layers_.pop_back();  // each is then the newest child of this one
+}
+
 Layer& Sequential::push_back(std::unique_ptr<Layer> layer) {
   WEFT_ASSERT(!children().empty() && children().back() == layer.get(),
               "a layer of a Sequential is its newest child");

@@ -24,6 +24,7 @@ class Layer : public Module {
 class Sequential : public Layer {
  public:
   using Layer::Layer;
+  ~Sequential() override;
   // add<Linear>(784, 256): makes the next layer from what its constructor takes after the name.
   template <std::derived_from<Layer> L, class... Args>
   L& add(Args&&... args) {

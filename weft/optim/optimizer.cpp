@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 namespace weft::optim {
@@ -20,10 +21,10 @@ Optimizer::Optimizer(std::string_view name, std::vector<Variable> parameters, Sc
   groups_.push_back({.matches = [](const Variable&) { return true; }});
   for (Group& group : groups_)
     if (!group.weight_decay) group.weight_decay = weight_decay;
+  std::unordered_set<const VariableState*> known;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    for (size_t j = 0; j < i; ++j)
-      WEFT_CHECK(parameters_[i].state() != parameters_[j].state(),
-                 "[{}] parameter \"{}\" is given twice.", name_, parameters_[i].name());
+    WEFT_CHECK(known.insert(parameters_[i].state().get()).second,
+               "[{}] parameter \"{}\" is given twice.", name_, parameters_[i].name());
     auto group = std::find_if(groups_.begin(), groups_.end(),
                               [&](const Group& g) { return g.matches(parameters_[i]); });
     group_of_.push_back(static_cast<size_t>(group - groups_.begin()));

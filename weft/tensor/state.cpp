@@ -30,8 +30,8 @@ class TraceScope {
 Trace* active_trace() { return active; }
 
 Trace::Touched& Trace::touch(const std::shared_ptr<VariableState>& state) {
-  for (Touched& known : touched)
-    if (known.state == state) return known;
+  auto [known, is_new] = place.try_emplace(state.get(), touched.size());
+  if (!is_new) return touched[known->second];
   Value leaf = variable_leaf(state);
   return touched.emplace_back(Touched{state, leaf, leaf});
 }

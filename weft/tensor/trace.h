@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/tensor/compile.h"
@@ -15,7 +16,8 @@ struct Trace {
     std::shared_ptr<VariableState> state;
     Value leaf, current;
   };
-  std::vector<Touched> touched;  // in order of first use
+  std::vector<Touched> touched;                            // in order of first use
+  std::unordered_map<const VariableState*, size_t> place;  // of each in `touched`
   Mode mode = Mode::train;
   int64_t next_stream = 0;
   bool uses_random = false;
