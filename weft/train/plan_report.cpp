@@ -16,18 +16,19 @@ using nlohmann::json;
 
 bool in_arena(const Slot& slot) { return slot.space == Space::arena && slot.bytes > 0; }
 
-// The step at which most bytes of the arena are live.
+// The first step at which most bytes of the arena are live.
 int peak_of(const Plan& plan) {
-  size_t most = 0;
+  std::map<int, int64_t> changes;  // of the live bytes, by the step that they show in
+  for (const Slot& slot : plan.slots) {
+    if (!in_arena(slot)) continue;
+    changes[slot.first] += static_cast<int64_t>(slot.bytes);
+    changes[slot.last + 1] -= static_cast<int64_t>(slot.bytes);
+  }
+  int64_t live = 0, most = 0;
   int peak = 0;
-  for (int at = -1; at <= static_cast<int>(plan.steps.size()); ++at) {
-    size_t live = 0;
-    for (const Slot& slot : plan.slots)
-      if (in_arena(slot) && slot.first <= at && at <= slot.last) live += slot.bytes;
-    if (live > most) {
-      most = live;
-      peak = at;
-    }
+  for (auto [at, change] : changes) {
+    live += change;
+    if (live > most) most = live, peak = at;
   }
   return peak;
 }
