@@ -89,12 +89,13 @@ struct Plan {
   std::vector<Assign> assigns;
   size_t arena_bytes = 0;
   size_t live_peak_bytes = 0;  // most bytes live at once in the arena: no allocator can use fewer
-  uint64_t hash = 0;
 
   double flops() const;
 };
 
 std::string to_text(const Plan& plan);  // one line per step: slots, offsets, kernels
+// Equal for plans of equal text whose kernels compute the same.
+uint64_t content_hash(const Plan& plan);
 
 // Throws InternalError naming the step and slot if a promise is broken: every operand holds its
 // value when it is read, no two live slots overlap in the arena, results overwrite only what

@@ -1,4 +1,4 @@
-// Printers and the structural hash of graphs.
+// Printers of graphs, and the hashes of graphs and plans.
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include "weft/base/hash.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
+#include "weft/ir/plan.h"
 
 namespace weft {
 namespace {
@@ -69,6 +70,19 @@ std::string to_dot(const Graph& graph) {
       text += fmt::format("  n{} -> n{};\n", numbers[input.node()], id);
   }
   return text + "}\n";
+}
+
+uint64_t content_hash(const Plan& plan) {
+  std::string text = to_text(plan);
+  for (const Step& step : plan.steps) {
+    std::vector<Value> nodes = step.body;
+    for (const Access& operand : step.operands) nodes.push_back(operand.value);
+    Numbers numbers = number(nodes);
+    for (const Value& value : step.body)
+      text += fmt::format("%{} = {} : {}\n", numbers.at(value.node()),
+                          expression(*value.node(), numbers), weft::to_string(value.type()));
+  }
+  return hash_text(text);
 }
 
 uint64_t structural_hash(const Graph& graph) {

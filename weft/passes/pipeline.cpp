@@ -1,11 +1,10 @@
 // The table of contents of the compiler, and the one wrapper that runs a pass.
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/format.h>
 
-#include "weft/base/hash.h"
 #include "weft/base/log.h"
+#include "weft/base/stopwatch.h"
 #include "weft/passes/passes.h"
 
 namespace weft {
@@ -25,10 +24,9 @@ class Runner {
 
   template <class Subject, class Function>
   auto always(std::string_view name, Function pass, Subject&& subject) const {
-    auto start = std::chrono::steady_clock::now();
+    Stopwatch watch;
     auto result = pass(std::forward<Subject>(subject), options_);
-    std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
-    log::debug(1, "pass {:<10} {:8.2f} ms", name, taken.count());
+    log::debug(1, "pass {:<10} {:8.2f} ms", name, watch.milliseconds());
     if (debug_level() >= 3) log::debug(3, "after {}:\n{}", name, to_text(result));
     if (debug_build || options_.verify) verify(result);
     return result;
@@ -61,7 +59,6 @@ Plan make_plan(const Graph& graph, const PassOptions& options) {
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.unless_skipped("order", order, std::move(plan));
   plan = run.always("memory", assign_memory, std::move(plan));  // no reuse where "reuse" is skipped
-  plan.hash = hash_combine(hash_text(to_text(step)), hash_text(to_text(plan)));
   if (debug_level() >= 2) log::debug(2, "plan:\n{}", to_text(plan));
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "weft/base/log.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
+#include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/poison.h"
@@ -63,6 +64,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
 // Generated kernels on threads of their own; library kernels on the caller, outside of any parallel
 // region, because a library plans its threads when it is asked for a kernel.
 void Executable::compile_kernels(const KernelLibrary& library) {
+  Stopwatch watch;
   std::atomic<size_t> next = 0;
   std::exception_ptr failure;
   std::mutex failure_mutex;
@@ -87,6 +89,7 @@ void Executable::compile_kernels(const KernelLibrary& library) {
     work();
   }
   if (failure) std::rethrow_exception(failure);
+  log::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
 }
 
 Executable::~Executable() {
