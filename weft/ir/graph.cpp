@@ -105,14 +105,12 @@ class Rewriter {
   }
 
   Value with_inputs_of_now(const Value& value) {
+    auto same = [&](const Value& input) { return now(input).node() == input.node(); };
+    if (std::ranges::all_of(value->inputs, same)) return value;
     std::vector<Value> inputs;
     inputs.reserve(value->inputs.size());
-    bool same = true;
-    for (const Value& input : value->inputs) {
-      inputs.push_back(now(input));
-      same &= inputs.back().node() == input.node();
-    }
-    return same ? value : rebuild(*value.node(), std::move(inputs));
+    for (const Value& input : value->inputs) inputs.push_back(now(input));
+    return rebuild(*value.node(), std::move(inputs));
   }
 
   struct Entry {
