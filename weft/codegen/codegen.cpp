@@ -60,19 +60,21 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
 }  // namespace
 
 CompiledKernel compile_cpu(const Step& step, int vector_bytes) {
+  struct Entry {
+    std::once_flag once;  // who comes while another compiles it waits
+    CompiledKernel kernel;
+  };
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<CompiledKernel>> compiled;
+  static std::map<std::string, Entry> entries;  // whose places never change
   loop::Kernel kernel = loop::lower(step);
   loop::CpuSchedule schedule = schedule_of(kernel, vector_bytes);
   std::string text = to_text(kernel) + to_text(schedule) + std::to_string(schedule.vector_bytes);
-  {
+  Entry& entry = [&]() -> Entry& {
     std::lock_guard lock(mutex);
-    auto it = compiled.find(text);
-    if (it != compiled.end()) return *it->second;
-  }
-  auto fresh = std::make_shared<CompiledKernel>(compile(kernel, schedule));
-  std::lock_guard lock(mutex);
-  return *compiled.try_emplace(text, fresh).first->second;
+    return entries[text];
+  }();
+  std::call_once(entry.once, [&] { entry.kernel = compile(kernel, schedule); });
+  return entry.kernel;
 }
 
 bool can_fuse(const Step& step, std::string* why) {
