@@ -37,7 +37,7 @@ fuzz: setup ## every fuzzer for ten seconds
 	@$(call build_preset,fuzz)
 	@tools/fuzz.sh 10
 
-bench: build ## every workload against the roofline
+bench: build ## every workload against the roofline; planning by depth
 	@tools/bench.sh
 
 bench-peers: build ## the same work in other systems, side by side
