@@ -19,7 +19,7 @@ awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy >= 0.99) }' || {
 cat <<EOF
 
 What to try next
-  $weft generate addition --prompt '12+34='       the answer's last digit comes first: 64 is 46
+  $weft generate addition --prompt '012+034='     the answer's last digit comes first: 640 is 046
   $weft plan recipes/shakespeare.yaml --batch 64  does it fit, how long would it take?
   $weft init text && $weft train text.yaml --data.path BOOK.txt    a model of your own text
   $weft list                                      models, recipes, data sets

@@ -47,7 +47,7 @@ TEST_CASE("samples are true sums, whose answers alone count") {
         REQUIRE(std::sscanf(inputs.c_str(), "%d+%d=", &a, &b) == 2);
         std::string answer = std::to_string(a + b);
         if (reversed) std::reverse(answer.begin(), answer.end());
-        std::string question = data::addition_question(a, b);
+        std::string question = data::addition_question(a, b, options);
         std::string expected = question + answer + std::string(13, '\n');
         CHECK(inputs == expected.substr(0, 12));
         std::string counted = std::string(question.size() - 1, '_') + answer + "\n";

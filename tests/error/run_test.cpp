@@ -185,14 +185,14 @@ TEST_CASE("generate says what the text does not: a prompt that is cut, digits in
   auto said = [&](const std::string& run, const std::string& prompt) {
     return place.weft({"generate", run, "--prompt", prompt, "--max-new-tokens", "2"}).err;
   };
-  CHECK(said("tiny", "1+1=") == "");
+  CHECK(said("tiny", "1+1=") == "weft: note: this model reads and writes sums so: 9+8=17.\n");
   CHECK(said("tiny", "1234567+1=") ==
-        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\n");
+        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\n"
+        "weft: note: this model reads and writes sums so: 9+8=17.\n");
   REQUIRE(place.weft({"train", "tiny.yaml", "--name", "back", "--data.reversed", "--json"}).code ==
           0);
   CHECK(said("back", "1+1=") ==
-        "weft: note: this model writes sums from the last digit to the first: 12+34=64 "
-        "(data.reversed).\n");
+        "weft: note: this model reads and writes sums so: 9+8=71 (the last digit comes first).\n");
 }
 
 TEST_CASE("a run that is larger than the machine is refused before it takes memory") {

@@ -96,7 +96,7 @@ constexpr std::string_view addition =
     R"(# Learns to add, from examples that it makes itself: it needs no data. Plan it first:  weft plan addition.yaml
 # Then train:   weft train addition.yaml
 # And ask:      weft generate addition --prompt '12+34=' --temperature 0 --stop '\n'
-#               (which answers 64, from the last digit to the first: see data.reversed)
+#               (which answers 64: the last digit comes first)
 # Every key:    weft config reference
 name: addition             # the run lives in runs/addition
 

@@ -203,7 +203,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
     line(result.dump());
     return 0;
   }
-  std::string_view unit = experiment.sequence_answers                 ? "sums"
+  std::string_view unit = experiment.addition                         ? "sums"
                           : experiment.task == train::Task::causal_lm ? "tokens"
                                                                       : "images";
   line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}  {} {}", folder, evaluation.loss,
@@ -240,18 +240,21 @@ void explain(const Experiment& experiment, const std::string& prompt) {
   if (tokens > window)
     remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",
                                   tokens, window));
-  if (experiment.sequence_answers && experiment.recipe.flag("data.reversed"))
-    remark("note",
-           "this model writes sums from the last digit to the first: 12+34=64 (data.reversed).");
+  if (const auto& form = experiment.addition) {
+    std::string sum = data::addition_question(9, 8, *form) + data::addition_answer(9, 8, *form);
+    sum.pop_back();  // the end of the line
+    remark("note", fmt::format("this model reads and writes sums so: {}{}.", sum,
+                               form->reversed ? " (the last digit comes first)" : ""));
+  }
 }
 
 int run_generate(GenerateArguments arguments, const RecipeFlags& flags) {
   if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // as shells pass it
   Experiment experiment = load_experiment(checkpoint_of(arguments.checkpoint), flags, false);
   train::Generator generator(experiment, experiment.recipe.text("train.device"));
-  explain(experiment, arguments.prompt);
   if (arguments.as_json) {
     std::string text = generator.generate(arguments.prompt, arguments.options);
+    explain(experiment, arguments.prompt);
     line(json{{"prompt", arguments.prompt}, {"text", text}}.dump());
     return 0;
   }
@@ -264,6 +267,7 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& flags) {
   };
   generator.generate(arguments.prompt, arguments.options, write);
   write("\n");
+  explain(experiment, arguments.prompt);
   return 0;
 }
 
@@ -274,7 +278,7 @@ void add_generate(Program& program) {
       {.name = "generate",
        .doc = "Text from a language model: the prompt and what follows it.",
        .examples = "weft generate runs/shakespeare --prompt 'ROMEO:'\n"
-                   "weft generate addition --prompt '123+45=' --temperature 0 --stop '\\n'",
+                   "weft generate addition --prompt '123+045=' --temperature 0 --stop '\\n'",
        .run = [&program, arguments] { return run_generate(*arguments, program.flags); },
        .recipe_keys = true});
   verb.group("Runs");

@@ -36,7 +36,7 @@ class AdditionSource : public Source {
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     auto [a, b] = sum(key);
     auto* inputs = reinterpret_cast<int64_t*>(input);
-    std::string question = addition_question(a, b);
+    std::string question = addition_question(a, b, options_);
     std::string all = question + addition_answer(a, b, options_);
     auto last = static_cast<size_t>(addition_length(options_)) - 1;
     for (size_t i = 0; i < last; ++i) {
@@ -113,7 +113,9 @@ io::Vocabulary addition_vocabulary() { return io::Vocabulary::characters(alphabe
 
 int64_t addition_length(const AdditionOptions& options) { return 3 * options.digits + 4; }
 
-std::string addition_question(int64_t a, int64_t b) { return fmt::format("{}+{}=", a, b); }
+std::string addition_question(int64_t a, int64_t b, const AdditionOptions& options) {
+  return fmt::format("{:0{}}+{:0{}}=", a, options.digits, b, options.digits);
+}
 
 std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options) {
   std::string answer = std::to_string(a + b);

@@ -1,4 +1,6 @@
-// A task to learn from nothing: sums, spelled out. "123+45=168\n", padded with '\n' to one length.
+// A task to learn from nothing: sums, spelled out. "123+045=168\n", padded with '\n' to one length.
+// Numbers begin with zeros, so that a digit's place says its worth: without them whether a model
+// comes to see which digits belong together hangs on its seed.
 //
 // Which sums are held out is a hash of the two numbers in either order, so no sum of the test set
 // is ever trained, not even as b+a.
@@ -25,7 +27,7 @@ io::Vocabulary addition_vocabulary();
 // Characters of a sample: inputs and labels are one fewer.
 int64_t addition_length(const AdditionOptions& options);
 // "a+b=" and its answer with the end of line.
-std::string addition_question(int64_t a, int64_t b);
+std::string addition_question(int64_t a, int64_t b, const AdditionOptions& options);
 std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options);
 bool addition_held_out(int64_t a, int64_t b, const AdditionOptions& options);
 

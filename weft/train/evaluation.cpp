@@ -17,7 +17,7 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
     if (interrupted()) return std::nullopt;
     sums += steps.evaluate(batch.inputs, batch.labels);
   }
-  bool whole = experiment.sequence_answers;
+  bool whole = experiment.addition.has_value();
   return Evaluation{.loss = sums.loss / sums.count,
                     .accuracy = whole ? sums.exact_rows / sums.rows : sums.correct / sums.count,
                     .count = static_cast<int64_t>(whole ? sums.rows : sums.count)};
@@ -34,7 +34,7 @@ Evaluation evaluate(const Experiment& experiment) {
 std::string addition_examples(const Experiment& experiment, int count) {
   const io::Vocabulary& vocabulary = *experiment.vocabulary;
   Generator generator(experiment, experiment.recipe.text("train.device"));
-  bool reversed = experiment.recipe.flag("data.reversed");
+  bool reversed = experiment.addition->reversed;
   auto length = static_cast<size_t>(experiment.shape.input[0]);
   std::vector<int64_t> inputs(length), labels(length);
   std::string text;

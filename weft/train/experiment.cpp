@@ -250,7 +250,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),
                         .global_batch = recipe.integer("train.global_batch_size")};
-  experiment.sequence_answers = is_addition(recipe);
+  if (is_addition(recipe)) experiment.addition = addition_options(recipe);
   experiment.micro_batch = recipe.has("train.micro_batch_size")
                                ? recipe.integer("train.micro_batch_size")
                                : experiment.global_batch;

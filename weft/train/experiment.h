@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "weft/data/addition.h"
 #include "weft/data/loader.h"
 #include "weft/io/text.h"
 #include "weft/models/model.h"
@@ -39,7 +40,8 @@ struct Experiment {
       {};  // null without data: a schedule needs its length
   PrecisionKind precision;
   std::unique_ptr<optim::LossScale> loss_scale = {};  // null but for products in float16
-  bool sequence_answers = false;  // a sample is right only if all of its labels are (addition)
+  // Of the task to add: a sample is right only if all of its labels are.
+  std::optional<data::AdditionOptions> addition = {};
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data

@@ -244,8 +244,7 @@ class Trainer {
       reporter_->text("this run is complete: nothing is left to do.\n");
       return;
     }
-    if (experiment_.sequence_answers)
-      reporter_->text("\n" + addition_examples(experiment_, examples));
+    if (experiment_.addition) reporter_->text("\n" + addition_examples(experiment_, examples));
     energy_.read();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
