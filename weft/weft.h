@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/quantity.h"
 #include "weft/data/addition.h"
 #include "weft/data/images.h"
 #include "weft/data/tokens.h"

@@ -1,6 +1,7 @@
 #include "weft/base/quantity.h"
 
 #include <charconv>
+#include <string>
 
 namespace weft {
 
@@ -17,6 +18,18 @@ std::optional<int64_t> parse_count(std::string_view text, std::string_view unit)
   for (size_t i = 0; i <= power; ++i)
     if (__builtin_mul_overflow(value, binary ? 1024 : 1000, &value)) return std::nullopt;
   return value;
+}
+
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  double value = 0;
+  auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  if (error != std::errc()) return std::nullopt;
+  auto unit = parse_count("1" + std::string(end, text.data() + text.size()), "B");
+  if (!unit) return std::nullopt;
+  value *= static_cast<double>(*unit);
+  if (!(value >= 0 && value < 0x1p62)) return std::nullopt;
+  return static_cast<int64_t>(value);
 }
 
 }  // namespace weft

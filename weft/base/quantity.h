@@ -1,6 +1,7 @@
 // Counts as people write them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,5 +11,12 @@ namespace weft {
 // "32", "32K" = 32,000, "32Ki" = 32,768; M, G and T likewise; with `unit` "B" also "2GiB", "2GB"
 // and "512B". Nullopt for anything else, and where an int64 cannot hold it.
 std::optional<int64_t> parse_count(std::string_view text, std::string_view unit = "");
+
+// The same of bytes, which may have decimals: "1.5GiB", "512MiB", "2G", "4096".
+std::optional<int64_t> parse_bytes(std::string_view text);
+
+consteval size_t operator""_KiB(unsigned long long count) { return count << 10; }
+consteval size_t operator""_MiB(unsigned long long count) { return count << 20; }
+consteval size_t operator""_GiB(unsigned long long count) { return count << 30; }
 
 }  // namespace weft

@@ -20,6 +20,8 @@ constexpr ShortFlag shorts[] = {
     {"--batch", "train.global_batch_size", "samples of one update"},
     {"--lr", "optimizer.lr", "peak learning rate"},
     {"--precision", "train.precision", "fp32, fp64, bf16-mixed, fp16-mixed or bf16"},
+    {"--memory", "train.memory", "most memory of weights, state and arena: 1.5GiB"},
+    {"--recompute", "train.recompute", "auto, none, selective or full"},
     {"--device", "train.device", "auto, cpu or reference"},
 };
 

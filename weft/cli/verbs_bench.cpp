@@ -13,6 +13,7 @@
 #include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
+#include "weft/base/quantity.h"
 #include "weft/base/suggest.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
@@ -35,7 +36,7 @@ struct BenchArguments {
   std::string workload, weights;
   int64_t batch = 0, length = 0;
   int steps = 20, threads = 0;
-  std::string precision = "fp32";
+  std::string precision = "fp32", memory;
   bool as_json = false;
 };
 
@@ -188,6 +189,14 @@ const WorkloadKind& find_kind(const std::string& name) {
                               : fmt::format("Did you mean {}?", similar));
 }
 
+size_t memory_of(const std::string& text) {
+  if (text.empty()) return 0;
+  const int64_t bytes = parse_bytes(text).value_or(0);
+  if (bytes < 1)
+    throw Error(ErrorKind::usage, "--memory must be a size such as 1.5GiB. Got '{}'.", text);
+  return static_cast<size_t>(bytes);
+}
+
 WorkloadOptions options_of(const WorkloadKind& kind, const BenchArguments& arguments) {
   if (arguments.batch > 0 && kind.initial.batch == 0)
     throw Error(ErrorKind::usage, "the workload {} has no batch.", kind.name);
@@ -195,7 +204,8 @@ WorkloadOptions options_of(const WorkloadKind& kind, const BenchArguments& argum
     throw Error(ErrorKind::usage, "the workload {} has no length.", kind.name);
   return {arguments.batch > 0 ? arguments.batch : kind.initial.batch,
           arguments.length > 0 ? arguments.length : kind.initial.length,
-          train::find_precision(arguments.precision)->products};
+          {.precision = train::find_precision(arguments.precision)->products,
+           .memory = memory_of(arguments.memory)}};
 }
 
 void write_weights(const Workload& workload, const WorkloadKind& kind, const std::string& path) {
@@ -211,8 +221,11 @@ int bench(const BenchArguments& arguments) {
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.as_json) machine_peaks();  // before there are threads
   std::unique_ptr<Workload> workload = kind.make(options);
-  if (options.precision != Precision::as_written && workload->model() == nullptr)
-    throw Error(ErrorKind::usage, "the workload {} has no model: it runs in fp32.", kind.name);
+  if ((options.compile.precision != Precision::as_written || options.compile.memory > 0) &&
+      workload->model() == nullptr)
+    throw Error(ErrorKind::usage,
+                "the workload {} has no model: it runs in fp32, and with the memory it needs.",
+                kind.name);
   if (!arguments.weights.empty()) write_weights(*workload, kind, arguments.weights);
   Measurement m = measure(*workload, arguments.steps);
   if (!arguments.as_json) {
@@ -267,6 +280,8 @@ void add_bench_verb(Program& program) {
   verb.add_option("--precision", arguments->precision, "fp32, bf16-mixed or fp16-mixed")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"fp32", "bf16-mixed", "fp16-mixed"}));
+  verb.add_option("--memory", arguments->memory, "most memory of weights, state and arena: 1.5GiB")
+      ->type_name("SIZE");
   verb.add_flag("--json", arguments->as_json, "one JSON line");
 }
 

@@ -86,7 +86,7 @@ class Training : public Workload {
           optimizer_->step(grad(loss, optimizer_->parameters()));
           return {loss};
         },
-        CompileOptions{.precision = options.precision});
+        options.compile);
   }
 
   const Model* model() const override { return model_.get(); }

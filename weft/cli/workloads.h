@@ -17,7 +17,7 @@ namespace weft::cli {
 
 struct WorkloadOptions {
   int64_t batch = 0, length = 0;  // rows; tokens or columns of a row
-  Precision precision = Precision::as_written;
+  CompileOptions compile = {};
 };
 
 // A step on one batch, which is used again and again: numbers and labels by the formula of

@@ -70,6 +70,7 @@ struct Step {
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   std::string module;           // path of the last node that has one
+  bool again = false;           // run before with the same operands, for the memory between
 };
 
 // The new value of a variable, at the end of the step.

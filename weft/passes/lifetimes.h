@@ -38,6 +38,7 @@ struct Liveness {
     int step, result_slot, operand_slot;
   };
   size_t peak = 0;   // most bytes live at once, scratch included
+  int peak_at = -1;  // its first position
   double total = 0;  // live bytes summed over the steps: among equal peaks, less is better
   // Per slot, as positions in `order`: -1 before it, order.size() after it; `never` outside the
   // arena.

@@ -6,6 +6,7 @@
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
 //   alias       assignments write straight into their variable where no old value is read later
 //   order       the order of steps with the least peak of live bytes
+//   recompute   kernels run again where that lowers the peak below a limit
 //   memory      arena offsets, with reuse and in-place
 #pragma once
 
@@ -17,6 +18,7 @@
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/plan.h"
+#include "weft/ir/step_options.h"
 
 namespace weft {
 
@@ -24,6 +26,8 @@ struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
   DType narrow = DType::f32;  // of products under mixed precision; f32: as written
+  size_t memory = 0;          // as in CompileOptions
+  Recompute recompute = Recompute::automatic;
   // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
@@ -37,7 +41,12 @@ Graph simplify(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
+// Runs kernels again right before their results are read next, until at most `live_bytes` of the
+// arena are live at once or nothing lowers that any more.
+Plan recompute(Plan plan, size_t live_bytes, const PassOptions& options);
 Plan assign_memory(Plan plan, const PassOptions& options);
+// Both, as PassOptions::memory asks. Throws Error(does_not_fit) naming the least that would do.
+Plan fit_memory(Plan plan, const PassOptions& options);
 
 // All of them, each named, timed (WEFT_DEBUG=1), verified in debug builds and tests.
 Plan make_plan(const Graph& graph, const PassOptions& options);

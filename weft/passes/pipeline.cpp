@@ -58,7 +58,7 @@ Plan make_plan(const Graph& graph, const PassOptions& options) {
   Plan plan = run.always("schedule", schedule, step);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.unless_skipped("order", order, std::move(plan));
-  plan = run.always("memory", assign_memory, std::move(plan));  // no reuse where "reuse" is skipped
+  plan = run.always("memory", fit_memory, std::move(plan));  // no reuse where "reuse" is skipped
   if (debug_level() >= 2) log::debug(2, "plan:\n{}", to_text(plan));
   return plan;
 }

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "weft/ir/step_options.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {
@@ -27,15 +28,15 @@ class ModeScope {  // for building outside compile
   Mode saved_;
 };
 
-// What a step of float32 computes its products in: as written, or on a narrower type with sums and
-// all else in float32 (Micikevicius et al. 2018). Float16 needs a loss scale (optim/loss_scale.h).
-enum class Precision { as_written, bf16_mixed, fp16_mixed };
-
 struct CompileOptions {
   Mode mode = Mode::train;
   std::string device = "auto";  // auto | cpu | reference | null (plans, runs nothing)
   Precision precision = Precision::as_written;
-  std::vector<std::string> skip = {};  // optional passes to leave out, by name
+  // Most bytes of state, constants and arena together; 0: no limit. What does not fit at first is
+  // computed again; throws Error(does_not_fit) where that is not enough.
+  size_t memory = 0;
+  Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
+  std::vector<std::string> skip = {};          // optional passes to leave out, by name
 };
 
 // The step behind compile(): values in, values out.

@@ -124,10 +124,12 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
     if (std::ranges::equal(cached.types, types)) return *cached.executable;
   const CompileOptions& options = state_->options;
   Graph graph = detail::capture(state_->function, types, options.mode);
-  state_->cache.push_back(
-      {{types.begin(), types.end()},
-       compile_graph(graph, library(options.device), shared_workspace(),
-                     {.narrow = narrow_type(options.precision), .skip = options.skip})});
+  state_->cache.push_back({{types.begin(), types.end()},
+                           compile_graph(graph, library(options.device), shared_workspace(),
+                                         {.narrow = narrow_type(options.precision),
+                                          .memory = options.memory,
+                                          .recompute = options.recompute,
+                                          .skip = options.skip})});
   return *state_->cache.back().executable;
 }
 

@@ -369,6 +369,9 @@ void Recipe::check() const {
   if (every != "epoch" && parse_count(every).value_or(0) < 1)
     usage(
         fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.", every));
+  if (has("train.memory") && parse_bytes(text("train.memory")).value_or(0) < 1)
+    usage(fmt::format("train.memory must be a size such as 1.5GiB. Got '{}'.",
+                      io::printable(text("train.memory"))));
   const std::string& name = text("name");
   auto unfit = [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; };
   if (name.size() > longest_name || name.starts_with('.') || std::ranges::any_of(name, unfit))

@@ -1,5 +1,8 @@
 #include "weft/train/steps.h"
 
+#include <algorithm>
+
+#include "weft/base/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/runtime/executable.h"
 
@@ -10,6 +13,11 @@ Tensor counted(const Tensor& labels) { return labels != data::ignored_label; }
 Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::f64)); }
 
 Type scalar_of(DType dtype) { return {dtype, {}}; }
+
+Recompute recompute_of(std::string_view name) {
+  constexpr std::string_view names[] = {"auto", "none", "selective", "full"};
+  return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
+}
 }  // namespace
 
 EvalSums& EvalSums::operator+=(const EvalSums& other) {
@@ -35,12 +43,22 @@ Steps::Steps(const Experiment& experiment, const std::string& device)
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
-          {.device = device, .precision = experiment.precision.products}),
+          options(device, Mode::train, accumulator_ == nullptr ? 0 : experiment.optimizer_bytes())),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              {.device = device, .precision = experiment.precision.products}),
-      evaluate_(
-          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-          {.mode = Mode::eval, .device = device, .precision = experiment.precision.products}) {}
+              options(device, Mode::train, 0)),
+      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+                options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes())) {}
+
+CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere) const {
+  const Recipe& recipe = experiment_.recipe;
+  CompileOptions options{
+      .mode = mode, .device = device, .precision = experiment_.precision.products};
+  options.recompute = recompute_of(recipe.text("train.recompute"));
+  if (!recipe.has("train.memory")) return options;
+  const int64_t memory = parse_bytes(recipe.text("train.memory")).value();
+  options.memory = static_cast<size_t>(std::max<int64_t>(1, memory - elsewhere));
+  return options;
+}
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   auto types = [&](int64_t rows) {

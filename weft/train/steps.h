@@ -57,6 +57,8 @@ class Steps {
   // The update by these gradients; yields {loss, norm}.
   std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
   void keep(std::span<const Tensor> results);
+  // `elsewhere`: bytes of state that live besides those that the step names.
+  CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere) const;
 
   const Experiment& experiment_;
   std::vector<Variable> parameters_;

@@ -1,0 +1,20 @@
+// What a user chooses of how a step is computed.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+// What a step of float32 computes its products in: as written, or on a narrower type with sums and
+// all else in float32 (Micikevicius et al. 2018). Float16 needs a loss scale (optim/loss_scale.h).
+enum class Precision : uint8_t { as_written, bf16_mixed, fp16_mixed };
+
+// Which kernels may run again instead of keeping their results (Chen et al. 2016).
+enum class Recompute : uint8_t {
+  automatic,  // all, where there is a limit of memory; else none
+  none,
+  selective,  // those that only move and add: no products
+  full,
+};
+
+}  // namespace weft

@@ -1,0 +1,227 @@
+// Trades time for memory: values that nobody reads for a while are dropped, and their kernels run
+// again right before they are read next (Chen et al. 2016), those first that cost least for each
+// byte (Kirisame et al. 2021). A kernel that runs again has the operands that it had, and so the
+// same bits. Stands after order, which says when values are read, and works with memory, which
+// says what the arena then takes.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "weft/ir/op_def.h"
+#include "weft/passes/lifetimes.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+constexpr double flops_per_byte = 10;  // of machines, roughly: what a kernel costs, in bytes
+
+size_t index(int i) { return static_cast<size_t>(i); }
+
+class Recomputation {
+ public:
+  Recomputation(Plan plan, const PassOptions& options)
+      : plan_(std::move(plan)), options_(options) {}
+
+  Plan run(size_t limit) {
+    Plan best;
+    size_t least = 0;
+    // Every round shortens lives; a plan that is still too large after so many will stay so.
+    for (size_t rounds = plan_.steps.size(); rounds > 0; --rounds) {
+      look();
+      if (least == 0 || live_->peak < least) {
+        least = live_->peak;
+        best = plan_;
+      }
+      if (live_->peak <= limit || !shorten(static_cast<double>(live_->peak - limit))) break;
+    }
+    return best;
+  }
+
+ private:
+  struct Choice {
+    int slot, step, before;  // run `step` again before the step `before`
+    double freed, price;     // bytes at the peak; cost of each
+  };
+
+  // Who touches each slot, and when each is live, with the steps as they are.
+  void look() {
+    std::vector<int> order(plan_.steps.size());
+    std::iota(order.begin(), order.end(), 0);
+    ArenaUse use(plan_);
+    live_.emplace(plan_, use, order);
+    bytes_ = std::move(use.bytes);
+    to_end_ = std::move(use.to_end);
+    writers_.assign(plan_.slots.size(), {});
+    readers_.assign(plan_.slots.size(), {});
+    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
+      for (const Access& operand : plan_.steps[index(at)].operands)
+        readers_[index(operand.at.slot)].push_back(at);
+      for (const Access& result : plan_.steps[index(at)].results)
+        writers_[index(result.at.slot)].push_back(at);
+    }
+  }
+
+  // Drops what costs least for each byte until `wanted` bytes fewer are live at the peak. False if
+  // nothing can be dropped there.
+  bool shorten(double wanted) {
+    std::vector<Choice> choices;
+    for (int slot = 0; slot < static_cast<int>(plan_.slots.size()); ++slot)
+      if (live_->first[index(slot)] < live_->peak_at && live_->peak_at < live_->last[index(slot)])
+        if (std::optional<Choice> choice = again(slot, live_->peak_at)) choices.push_back(*choice);
+    std::ranges::stable_sort(choices, {}, &Choice::price);
+    std::vector<bool> dropped(plan_.slots.size()), needed(plan_.slots.size());
+    std::vector<Choice> taken;
+    for (const Choice& choice : choices) {
+      const std::vector<Access>& operands = plan_.steps[index(choice.step)].operands;
+      auto is_dropped = [&](const Access& operand) { return dropped[index(operand.at.slot)]; };
+      // Choices of one round must not count on each other.
+      if (needed[index(choice.slot)] || std::ranges::any_of(operands, is_dropped)) continue;
+      dropped[index(choice.slot)] = true;
+      for (const Access& operand : operands) needed[index(operand.at.slot)] = true;
+      taken.push_back(choice);
+      wanted -= choice.freed;
+      if (wanted <= 0) break;
+    }
+    apply(std::move(taken));
+    return !choices.empty();
+  }
+
+  // What it takes to drop the slot while step `peak` runs.
+  std::optional<Choice> again(int slot, int peak) const {
+    const std::vector<int>& readers = readers_[index(slot)];
+    if (writers_[index(slot)].size() != 1 || to_end_[index(slot)]) return std::nullopt;
+    const int writer = writers_[index(slot)].front();
+    auto next = std::ranges::lower_bound(readers, peak);
+    if (writer >= peak || next == readers.end() || *next == peak) return std::nullopt;
+    const Step& step = plan_.steps[index(writer)];
+    if (options_.recompute == Recompute::selective && step.kind == Step::Kind::library)
+      return std::nullopt;
+    for (const Access& result : step.results)
+      if (plan_.slots[index(result.at.slot)].space != Space::arena) return std::nullopt;
+    double freed = static_cast<double>(bytes_[index(slot)]);
+    std::unordered_set<int> seen;
+    for (const Access& operand : step.operands) {
+      const int from = operand.at.slot;
+      if (!seen.insert(from).second) continue;
+      if (!unchanged(from, writer, *next)) return std::nullopt;
+      // What would otherwise be dead by now has to live on.
+      if (live_->last[index(from)] < peak) freed -= static_cast<double>(bytes_[index(from)]);
+    }
+    if (freed <= 0) return std::nullopt;
+    const double cost = std::max(step.flops / flops_per_byte, step.bytes);
+    return Choice{slot, writer, *next, freed, cost / freed};
+  }
+
+  bool unchanged(int slot, int since, int until) const {
+    if (options_.fault == "recompute-ignores-writers") return true;
+    return std::ranges::none_of(writers_[index(slot)],
+                                [&](int writer) { return since <= writer && writer < until; });
+  }
+
+  void apply(std::vector<Choice> taken) {
+    std::vector<std::pair<int, Step>> made;  // before which step
+    for (const Choice& choice : taken) {
+      Step again = only(plan_.steps[index(choice.step)], choice.slot);
+      const int fresh = static_cast<int>(plan_.slots.size());
+      for (Access& result : again.results) result.at.slot = fresh;
+      for (int reader : readers_[index(choice.slot)])
+        if (reader >= choice.before)
+          for (Access& operand : plan_.steps[index(reader)].operands)
+            if (operand.at.slot == choice.slot) operand.at.slot = fresh;
+      made.emplace_back(choice.before, std::move(again));
+      Slot copy = plan_.slots[index(choice.slot)];
+      plan_.slots.push_back(std::move(copy));
+    }
+    std::ranges::stable_sort(made, {}, &std::pair<int, Step>::first);
+    std::vector<Step> steps;
+    size_t next = 0;
+    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
+      for (; next < made.size() && made[next].first == at; ++next)
+        steps.push_back(std::move(made[next].second));
+      steps.push_back(std::move(plan_.steps[index(at)]));
+    }
+    plan_.steps = std::move(steps);
+  }
+
+  // The kernel that computes just what lies in the slot.
+  Step only(Step step, int slot) const {
+    step.again = true;
+    if (std::ranges::all_of(step.results, [&](auto& r) { return r.at.slot == slot; })) return step;
+    std::erase_if(step.results, [&](auto& result) { return result.at.slot != slot; });
+    std::unordered_set<const Node*> needed, read;
+    for (const Access& result : step.results) needed.insert(result.value.node());
+    for (auto value = step.body.rbegin(); value != step.body.rend(); ++value)
+      if (needed.contains(value->node()))
+        for (const Value& input : (*value)->inputs) needed.insert(input.node());
+    std::erase_if(step.body, [&](const Value& value) { return !needed.contains(value.node()); });
+    for (const Value& value : step.body)
+      for (const Value& input : value->inputs) read.insert(input.node());
+    std::erase_if(step.operands,
+                  [&](const Access& operand) { return !read.contains(operand.value.node()); });
+    step.in_place.clear();
+    step.flops = step.bytes = 0;
+    for (const Value& value : step.body) step.flops += flops(*value.node());
+    for (const std::vector<Access>* all : {&step.operands, &step.results})
+      for (const Access& access : *all)
+        step.bytes += static_cast<double>(
+            std::min(access.value.type().bytes(), plan_.slots[index(access.at.slot)].bytes));
+    step.workspace = options_.library->workspace(step);
+    return step;
+  }
+
+  Plan plan_;
+  const PassOptions& options_;
+  std::optional<Liveness> live_;
+  std::vector<size_t> bytes_;  // of each slot in the arena
+  std::vector<bool> to_end_;
+  std::vector<std::vector<int>> writers_, readers_;  // steps, ascending, per slot
+};
+
+size_t bytes_outside_arena(const Plan& plan) {
+  size_t bytes = 0;
+  for (const Slot& slot : plan.slots)
+    if (slot.space != Space::arena) bytes += slot.bytes;
+  return bytes;
+}
+
+std::string mebibytes(size_t bytes) {
+  constexpr double mebibyte = 1 << 20;
+  return fmt::format("{:.1f} MiB", std::ceil(10 * static_cast<double>(bytes) / mebibyte) / 10);
+}
+}  // namespace
+
+// Fault "recompute-ignores-writers": state that was assigned meanwhile counts as unchanged.
+Plan recompute(Plan plan, size_t live_bytes, const PassOptions& options) {
+  return Recomputation(std::move(plan), options).run(live_bytes);
+}
+
+Plan fit_memory(Plan plan, const PassOptions& options) {
+  const bool may = options.recompute != Recompute::none &&
+                   (options.memory > 0 || options.recompute != Recompute::automatic);
+  auto planned = [&](size_t live_bytes) {
+    return assign_memory(recompute(plan, live_bytes, options), options);
+  };
+  if (options.memory == 0 && may) return planned(0);
+  Plan whole = assign_memory(plan, options);
+  const size_t outside = bytes_outside_arena(whole);
+  if (options.memory == 0 || outside + whole.arena_bytes <= options.memory) return whole;
+  if (may && outside < options.memory) {
+    const size_t room = options.memory - outside;
+    size_t limit = room;
+    for (int tries = 0; tries < 4; ++tries) {  // packing may take more than what is live
+      Plan fitting = planned(limit);
+      if (fitting.arena_bytes <= room) return fitting;
+      limit -= std::min(limit, fitting.arena_bytes - room);
+    }
+  }
+  const size_t least = outside + (may ? planned(0).arena_bytes : whole.arena_bytes);
+  throw Error(ErrorKind::does_not_fit,
+              "[compile] the step takes at least {}, {} of them state. The limit is {}.",
+              mebibytes(least), mebibytes(outside), mebibytes(options.memory));
+}
+
+}  // namespace weft
