@@ -10,41 +10,11 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-struct Batch {
-  Tensor inputs, labels;
-};
-
-Tensor uniform_tensor(uint64_t stream, const Shape& shape, DType dtype) {
-  std::vector<double> values(static_cast<size_t>(element_count(shape)));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = formula_uniform(stream, i, 1);
-  return constant(values, shape, dtype);
-}
-
-Batch image_batch(uint64_t b, const Shape& shape, DType dtype) {
-  std::vector<int64_t> labels(static_cast<size_t>(shape[0]));
-  for (size_t r = 0; r < labels.size(); ++r) labels[r] = formula_integer(2000 + b, r, 10);
-  return {uniform_tensor(1000 + b, shape, dtype), tensor(labels, {shape[0]})};
-}
-
-// A noisy affine walk of 65 tokens in each of four rows.
-Batch token_batch(uint64_t b) {
-  std::vector<int64_t> inputs, labels;
-  for (uint64_t row = 0; row < 4; ++row) {
-    int64_t token = formula_integer(1000 + b, row * 65, 65);
-    for (uint64_t j = 1; j <= 64; ++j) {
-      inputs.push_back(token);
-      token = (5 * token + formula_integer(1000 + b, row * 65 + j, 4)) % 65;
-      labels.push_back(token);
-    }
-  }
-  return {tensor(inputs, {4, 64}), tensor(labels, {4, 64})};
-}
-
 std::vector<Batch> batches(const std::string& name, DType dtype) {
   std::vector<Batch> all;
   all.reserve(8);
   for (uint64_t b = 0; b < 8; ++b)
-    all.push_back(name == "gpt"   ? token_batch(b)
+    all.push_back(name == "gpt"   ? token_batch(b, {4, 64}, 65)
                   : name == "mlp" ? image_batch(b, {64, 784}, dtype)
                                   : image_batch(b, {16, 3, 32, 32}, dtype));
   return all;
@@ -62,29 +32,6 @@ std::unique_ptr<Model> build(const std::string& name, DType dtype) {
                        {"hidden_act", std::string("gelu")}},
                       {InputKind::tokens, {64}, 65});
   return make_model("resnet20", {}, {InputKind::images, {3, 32, 32}, 10});
-}
-
-void set_weights(const Model& model, const Json& parameters) {
-  auto named = model.named_parameters();
-  REQUIRE(named.size() == parameters.size());
-  for (size_t p = 0; p < named.size(); ++p) {
-    const Json& spec = parameters[p];
-    REQUIRE(named[p].name == spec.at("name").get<std::string>());
-    std::vector<double> values(static_cast<size_t>(named[p].variable.type().elements()), 1.0);
-    if (spec.at("init") == "uniform")
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = formula_uniform(p, i, spec.at("scale"));
-    write(named[p].variable, values);
-  }
-}
-
-std::unique_ptr<optim::Optimizer> make_optimizer(const Model& model, const Json& spec) {
-  optim::OptimizerSettings settings{.lr = spec.at("lr").get<double>(),
-                                    .weight_decay = spec.at("weight_decay").get<double>()};
-  if (spec.contains("momentum")) settings.momentum = spec.at("momentum").get<double>();
-  if (spec.contains("betas")) settings.betas = spec.at("betas").get<std::array<double, 2>>();
-  if (spec.contains("weight_decay_on")) settings.groups = {optim::no_decay_below_rank_2()};
-  return optim::make_optimizer(spec.at("name").get<std::string>(), model.parameters(), settings);
 }
 
 // A model with the weights of a reference file and its training step.

@@ -1,4 +1,4 @@
-// Reference cases of tests/reference, and variables filled and compared with them.
+// Reference cases of tests/reference: their batches and weights, and variables filled and compared.
 #pragma once
 
 #include <algorithm>
@@ -60,6 +60,61 @@ inline void check_close(const std::vector<double>& got, const std::vector<double
     INFO(what << "[" << i << "]: got " << got[i] << ", expected " << expected[i]);
     REQUIRE(std::abs(got[i] - expected[i]) <= tolerance * scale);
   }
+}
+
+struct Batch {
+  Tensor inputs, labels;
+};
+
+inline Tensor uniform_tensor(uint64_t stream, const Shape& shape, DType dtype) {
+  std::vector<double> values(static_cast<size_t>(element_count(shape)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = formula_uniform(stream, i, 1);
+  return constant(values, shape, dtype);
+}
+
+inline Batch image_batch(uint64_t b, const Shape& shape, DType dtype) {
+  std::vector<int64_t> labels(static_cast<size_t>(shape[0]));
+  for (size_t r = 0; r < labels.size(); ++r) labels[r] = formula_integer(2000 + b, r, 10);
+  return {uniform_tensor(1000 + b, shape, dtype), tensor(labels, {shape[0]})};
+}
+
+// Rows of a noisy affine walk.
+inline Batch token_batch(uint64_t b, const Shape& shape, int64_t vocabulary) {
+  std::vector<int64_t> inputs, labels;
+  auto rows = static_cast<uint64_t>(shape[0]), length = static_cast<uint64_t>(shape[1]);
+  for (uint64_t row = 0; row < rows; ++row) {
+    int64_t token = formula_integer(1000 + b, row * (length + 1), vocabulary);
+    for (uint64_t j = 1; j <= length; ++j) {
+      inputs.push_back(token);
+      token = (5 * token + formula_integer(1000 + b, row * (length + 1) + j, 4)) % vocabulary;
+      labels.push_back(token);
+    }
+  }
+  return {tensor(inputs, shape), tensor(labels, shape)};
+}
+
+// The weights that a reference file lists.
+inline void set_weights(const Model& model, const Json& parameters) {
+  auto named = model.named_parameters();
+  REQUIRE(named.size() == parameters.size());
+  for (size_t p = 0; p < named.size(); ++p) {
+    const Json& spec = parameters[p];
+    REQUIRE(named[p].name == spec.at("name").get<std::string>());
+    std::vector<double> values(static_cast<size_t>(named[p].variable.type().elements()), 1.0);
+    if (spec.at("init") == "uniform")
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = formula_uniform(p, i, spec.at("scale"));
+    write(named[p].variable, values);
+  }
+}
+
+inline std::unique_ptr<optim::Optimizer> make_optimizer(const Model& model, const Json& spec) {
+  optim::OptimizerSettings settings{.lr = spec.at("lr").get<double>(),
+                                    .weight_decay = spec.at("weight_decay").get<double>()};
+  if (spec.contains("momentum")) settings.momentum = spec.at("momentum").get<double>();
+  if (spec.contains("betas")) settings.betas = spec.at("betas").get<std::array<double, 2>>();
+  if (spec.contains("weight_decay_on")) settings.groups = {optim::no_decay_below_rank_2()};
+  return optim::make_optimizer(spec.at("name").get<std::string>(), model.parameters(), settings);
 }
 
 }  // namespace weft::testing

@@ -15,6 +15,11 @@ const TaskShape digits{InputKind::images, {1, 28, 28}, 10};
 const TaskShape colours{InputKind::images, {3, 32, 32}, 10};
 const TaskShape characters{InputKind::tokens, {64}, 65};
 
+// Models of this name's family take tokens.
+bool takes_tokens(const std::string& name) {
+  return name.starts_with("gpt") || name.starts_with("llama");
+}
+
 // As tests/reference/models.py has it.
 nn::Options small_gpt() {
   return {{"hidden_size", int64_t{128}},
@@ -55,30 +60,38 @@ TEST_CASE("models have the known numbers of parameters") {
   CHECK(make_model("resnet56", {}, colours)->parameter_count() == 853'018);
   TaskShape gpt2{InputKind::tokens, {1024}, 50257};
   CHECK(make_model("gpt", {}, gpt2)->parameter_count() == 124'439'808);
+  TaskShape any_tokens{InputKind::tokens, {64}, 100};
+  CHECK(make_model("llama-1b", {}, any_tokens)->parameter_count() == 1'235'814'400);
+  CHECK(make_model("llama-8b", {}, any_tokens)->parameter_count() == 8'030'261'248);
+  CHECK(make_model("llama-70b", {}, any_tokens)->parameter_count() == 70'553'706'496);
+  CHECK(make_model("llama-405b", {}, any_tokens)->parameter_count() == 405'853'388'800);
 }
 
 TEST_CASE("every model of the zoo yields logits for a batch") {
   ModeScope mode(Mode::eval);
+  nn::BuildScope scope({.initialize = false});
   for (const ModelEntry& entry : registered_models()) {
     CAPTURE(entry.name);
     CHECK_FALSE(entry.description.empty());
-    bool tokens = entry.name == "gpt";
-    TaskShape task = tokens ? characters : colours;
-    auto model = entry.make(tokens ? small_gpt() : nn::Options{}, task);
+    TaskShape task = takes_tokens(entry.name) ? characters : colours;
+    auto model = entry.make({}, task);
     Type input = task.batch(2);
-    Shape expected = tokens ? Shape{2, 64, 65} : Shape{2, 10};
-    CHECK((*model)(zeros(input.shape, input.dtype)).shape() == expected);
+    Shape logits = (*model)(zeros(input.shape, input.dtype)).shape();
+    const nn::Option* vocabulary = model->config().find("vocab_size");
+    Shape expected{2, 10};
+    if (vocabulary != nullptr) expected = {2, 64, std::get<int64_t>(*vocabulary)};
+    CHECK(logits == expected);
     CHECK(model->input_kind() == task.kind);
   }
 }
 
 TEST_CASE("a model's config makes the same model again") {
+  nn::BuildScope scope({.initialize = false});
   for (const ModelEntry& entry : registered_models()) {
     if (entry.name == "user_model") continue;
     CAPTURE(entry.name);
-    bool tokens = entry.name == "gpt";
-    TaskShape task = tokens ? characters : colours;
-    auto model = entry.make(tokens ? small_gpt() : nn::Options{}, task);
+    TaskShape task = takes_tokens(entry.name) ? characters : colours;
+    auto model = entry.make({}, task);
     std::string type = std::get<std::string>(*model->config().find("model_type"));
     auto again = make_model(type, model->config(), task);
     CHECK(again->config().entries() == model->config().entries());
@@ -142,6 +155,10 @@ TEST_CASE("wrong configs are refused with the option and its limit") {
         "[gpt] num_attention_heads must divide hidden_size (768). Got 5.");
   CHECK(message("gpt", {{"vocab_size", int64_t{10}}}, characters) ==
         "[gpt] vocab_size must be at least 65. Got 10.");
+  CHECK(message("llama-8b", {{"num_key_value_heads", int64_t{5}}}, characters) ==
+        "[llama] num_key_value_heads must divide num_attention_heads (32). Got 5.");
+  CHECK(message("llama", {{"head_dim", int64_t{5}}}, characters) ==
+        "[llama] head_dim must be even. Got 5.");
   CHECK(message("gpt", {}, digits) == "[gpt] takes tokens. Got images of shape [1, 28, 28].");
   CHECK(message("resnet", {{"depth", int64_t{21}}}, colours) ==
         "[resnet] depth must be 6 n + 2 (20, 32, 44, 56, ...). Got 21.");

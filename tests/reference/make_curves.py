@@ -9,9 +9,12 @@ import time
 import torch
 import torch.nn.functional as F
 
+import architectures
 import formula
 import make_ops
 from models import BATCHES, SPECS, build, make_optimizer, parameter_rule
+
+SPECS |= architectures.SPECS
 
 STEPS = 301
 MARKS = (1, 5, 10, 20, 50, 100, 200, 300)
@@ -30,15 +33,19 @@ def statistics(model):
     return {k: v for k, v in model.named_buffers() if v.is_floating_point()}
 
 
+def inputs_as(dtype, inputs):
+    return inputs.to(dtype) if inputs.is_floating_point() else inputs
+
+
 def train(name, dtype, nudge=0.0, draw=0, threads=THREADS):
-    """Losses, and digests of the first gradients and of the state after ten updates."""
+    """Losses, digests of the first gradients and of the state after ten updates, the model."""
     torch.set_num_threads(threads)
     spec, model = SPECS[name], build(name, dtype, nudge, draw)
     optimizer = make_optimizer(name, model)
     batches = [spec["batch"](b) for b in range(BATCHES)]
-    batches = [(x.to(dtype) if x.is_floating_point() else x, y) for x, y in batches]
+    batches = [(inputs_as(dtype, x), y) for x, y in batches]
     losses, first_step, after_10 = [], {}, {}
-    for step in range(STEPS):
+    for step in range(spec.get("steps", STEPS)):
         inputs, targets = batches[step % BATCHES]
         loss = F.cross_entropy(model(inputs), targets)
         losses.append(loss.item())
@@ -52,7 +59,7 @@ def train(name, dtype, nudge=0.0, draw=0, threads=THREADS):
         if step == 9:
             after_10 = {k: digest(v) for k, v in [*model.named_parameters(),
                                                  *statistics(model).items()]}
-    return losses, first_step, after_10
+    return losses, first_step, after_10, model
 
 
 def spread(a, b):
@@ -96,9 +103,9 @@ def one_row_per_item(document):
 
 def curve(name):
     start = time.time()
-    f64, first_step, after_10 = train(name, torch.float64)
-    f32, _, _ = train(name, torch.float32)
-    f64_nudged, _, _ = train(name, torch.float64, 2.0**-52)
+    f64, first_step, after_10, _ = train(name, torch.float64)
+    f32, *_ = train(name, torch.float32)
+    f64_nudged, *_ = train(name, torch.float64, 2.0**-52)
     spec = SPECS[name]
     runs = 1 if spec.get("parts_in_f32") else NUDGED_RUNS
     f32_nudged = [train(name, torch.float32, 2.0**-23, draw)[0] for draw in range(runs)]
@@ -129,6 +136,33 @@ def curve(name):
         print("  ", key, {k: f"{v:.1e}" for k, v in marks.items()})
 
 
+def some(logits, count=48):
+    """Elements at equal distances."""
+    flat = logits.detach().double().flatten()
+    return flat[::max(1, len(flat) // count)][:count].tolist()
+
+
+def short_curve(name):
+    """Of an architecture: logits of the first weights, twenty losses, logits in eval mode then."""
+    spec, start = SPECS[name], time.time()
+    batches = [spec["batch"](b) for b in range(BATCHES)]
+    logits = {dtype: build(name, dtype)(inputs_as(dtype, batches[0][0]))
+              for dtype in (torch.float64, torch.float32)}
+    exact = logits[torch.float64].detach()
+    losses, _, _, model = train(name, torch.float64)
+    document = {
+        "name": name, "made_by": f"PyTorch {torch.__version__}", "weft": spec["weft"],
+        "task": spec["task"], "optimizer": spec["optimizer"], "clip_grad_norm": spec["clip"],
+        "parameters": parameters_of(name), "logits": some(exact),
+        "largest_logit": exact.abs().max().item(),
+        "f32_off": (logits[torch.float32].detach() - exact).abs().max().item(),
+        "loss_f64": losses, "eval_logits": some(model.eval()(batches[0][0])),
+    }
+    (HERE / f"{name}.json").write_text(one_row_per_item(document))
+    print(f"{name}: {time.time() - start:.1f} s, loss {losses[0]:.4f} to {losses[-1]:.4g}, f32 off "
+          f"{document['f32_off'] / document['largest_logit']:.1e}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*SPECS, "ops"])
@@ -137,6 +171,8 @@ def main():
         if name == "ops":
             (HERE / "ops.json").write_text(one_row_per_item(make_ops.document()))
             print("ops: done")
+        elif name in architectures.SPECS:
+            short_curve(name)
         else:
             curve(name)
 

@@ -91,6 +91,8 @@ std::vector<std::vector<std::string>> data_rows() {
           {"fashion-mnist", "28x28 clothes, 10 classes", there("fashion-mnist")},
           {"cifar10", "32x32 colour photographs, 10 classes", there("cifar-10-binary")},
           {"addition", "sums as text, made on the fly", "always"},
+          {"random-images", "patterns under noise, of any size", "always"},
+          {"random-tokens", "a noisy walk, of any length and vocabulary", "always"},
           {"format: idx", "a folder with the file names of MNIST", "data.path"},
           {"format: cifar", "a folder with the file names of CIFAR-10", "data.path"},
           {"format: text", "a UTF-8 file, as characters or bytes", "data.path"}};

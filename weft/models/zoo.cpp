@@ -2,18 +2,47 @@
 
 #include "weft/models/convnet.h"
 #include "weft/models/gpt.h"
+#include "weft/models/llama.h"
 #include "weft/models/mlp.h"
 #include "weft/models/resnet.h"
 
 namespace weft::models {
 namespace {
-// Entry of a model that has a config struct with `read` and a constructor from it.
+// Entry of a model that has a config struct with `read` and a constructor from it; what the user
+// does not set, `preset` does.
 template <class M, class Config>
-ModelEntry entry(std::string name, std::string description) {
+ModelEntry entry(std::string name, std::string description, nn::Options preset = {}) {
   return {std::move(name), std::move(description),
-          [](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
-            return std::make_unique<M>(Config::read(config, task));
+          [preset](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
+            return std::make_unique<M>(Config::read(config.over(preset), task));
           }};
+}
+
+void add_llamas(std::vector<ModelEntry>& zoo) {
+  struct Size {
+    const char *name, *description;
+    int64_t width, hidden, layers, heads;
+    bool tied;
+  };
+  // Llama 3.2 (1B) and 3.1, as their config.json have it.
+  constexpr Size sizes[] = {
+      {"llama-1b", "Llama form, 1.2 billion parameters", 2048, 8192, 16, 32, true},
+      {"llama-8b", "Llama form, 8.0 billion parameters", 4096, 14336, 32, 32, false},
+      {"llama-70b", "Llama form, 70.6 billion parameters", 8192, 28672, 80, 64, false},
+      {"llama-405b", "Llama form, 405.9 billion parameters", 16384, 53248, 126, 128, false},
+  };
+  for (const Size& size : sizes)
+    zoo.push_back(entry<Llama, LlamaConfig>(size.name, size.description,
+                                            {{"vocab_size", int64_t{128256}},
+                                             {"max_position_embeddings", int64_t{131072}},
+                                             {"hidden_size", size.width},
+                                             {"intermediate_size", size.hidden},
+                                             {"num_hidden_layers", size.layers},
+                                             {"num_attention_heads", size.heads},
+                                             {"num_key_value_heads", int64_t{8}},
+                                             {"rope_theta", 500000.0},
+                                             {"rms_norm_eps", 1e-5},
+                                             {"tie_word_embeddings", size.tied}}));
 }
 }  // namespace
 
@@ -33,17 +62,18 @@ std::vector<ModelEntry> zoo() {
       entry<Cnn, CnnConfig>("cnn", "two 3x3 convolutions with pooling, two linear layers"),
       entry<LeNet5, LeNet5Config>("lenet5", "LeNet-5 (LeCun et al. 1998)"),
       entry<Gpt, GptConfig>("gpt", "decoder-only transformer, pre-norm, tied head (GPT-2)"),
+      entry<Llama, LlamaConfig>("llama",
+                                "decoder-only transformer: RMS norm, rotary positions, "
+                                "SwiGLU, grouped heads"),
       entry<ResNet, ResNetConfig>("resnet", "residual net for small images; depth 20, 32, 44, ..."),
   };
   for (int64_t depth : {20, 32, 44, 56}) {
     std::string digits = std::to_string(depth);
-    all.push_back({"resnet" + digits, "ResNet-" + digits + ", CIFAR form (He et al. 2015)",
-                   [depth](const nn::Options& config, const TaskShape& task) {
-                     nn::Options with_depth = config;
-                     if (with_depth.find("depth") == nullptr) with_depth.set("depth", depth);
-                     return std::make_unique<ResNet>(ResNetConfig::read(with_depth, task));
-                   }});
+    all.push_back(entry<ResNet, ResNetConfig>("resnet" + digits,
+                                              "ResNet-" + digits + ", CIFAR form (He et al. 2015)",
+                                              {{"depth", depth}}));
   }
+  add_llamas(all);
   return all;
 }
 

@@ -218,6 +218,15 @@ class Activation : public Layer {
 
 // ---- attention.cpp
 
+// Rotary positions (Su et al. 2021, "RoFormer"), in the form of Llama: element i of the first half
+// of a head turns with element i of the second, by position * theta^(-2 i / dimension).
+struct Rotary {
+  Tensor cos;  // [T, 1, dimension / 2]
+  Tensor sin;  // [T, 2, dimension / 2]: of what the first half gets from the second, and back
+};
+Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype);
+Tensor rotate(const Tensor& x, const Rotary& by);  // [B, H, T, dimension]
+
 struct MultiHeadAttentionOptions {
   bool causal = false;
   bool bias = true;

@@ -31,6 +31,12 @@ const Option* Options::find(std::string_view key) const {
   return it == entries_.end() ? nullptr : &it->second;
 }
 
+Options Options::over(const Options& defaults) const {
+  Options merged = *this;
+  merged.entries_.insert(defaults.entries_.begin(), defaults.entries_.end());
+  return merged;
+}
+
 const Option* OptionReader::find(std::string_view key) {
   asked_.emplace_back(key);
   return options_.find(key);

@@ -25,6 +25,8 @@ class Options {
 
   void set(const std::string& key, Option value) { entries_[key] = std::move(value); }
   const Option* find(std::string_view key) const;
+  // These, and those of `defaults` under keys that these lack.
+  Options over(const Options& defaults) const;
   const std::map<std::string, Option, std::less<>>& entries() const { return entries_; }
 
  private:

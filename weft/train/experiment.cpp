@@ -7,6 +7,7 @@
 #include "weft/base/memory.h"
 #include "weft/data/addition.h"
 #include "weft/data/images.h"
+#include "weft/data/synthetic.h"
 #include "weft/data/tokens.h"
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
@@ -86,6 +87,25 @@ DataParts addition_data(const Recipe& recipe) {
   return {Task::causal_lm, shape, vocabulary, train, data::addition_test(options)};
 }
 
+constexpr int64_t random_tests = 1000;  // samples of an evaluation
+
+DataParts random_data(const Recipe& recipe) {
+  data::SyntheticOptions train{.classes = recipe.integer("data.classes"),
+                               .seed = recipe.integer("seed")};
+  data::SyntheticOptions test = train;
+  test.size = random_tests;
+  if (recipe.text("data.dataset") == "random-images") {
+    int64_t side = recipe.integer("data.image_size");
+    TaskShape shape{InputKind::images, {3, side, side}, train.classes};
+    return {Task::classification, shape, std::nullopt,
+            data::random_images("train", shape.input, train),
+            data::random_images("test", shape.input, test)};
+  }
+  int64_t seq_len = recipe.integer("data.seq_len");
+  return {Task::causal_lm, TaskShape{InputKind::tokens, {seq_len}, train.classes}, std::nullopt,
+          data::random_tokens("train", seq_len, train), data::random_tokens("test", seq_len, test)};
+}
+
 TaskShape text_shape(const Recipe& recipe, const io::Vocabulary& vocabulary) {
   return {InputKind::tokens, {recipe.integer("data.seq_len")}, vocabulary.size()};
 }
@@ -116,6 +136,9 @@ DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& v
 bool is_addition(const Recipe& recipe) {
   return recipe.has("data.dataset") && recipe.text("data.dataset") == "addition";
 }
+bool is_random(const Recipe& recipe) {
+  return recipe.has("data.dataset") && recipe.text("data.dataset").starts_with("random-");
+}
 bool is_text(const Recipe& recipe) {
   return recipe.has("data.format") && recipe.text("data.format") == "text";
 }
@@ -129,7 +152,9 @@ DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) 
   } else if (is_text(recipe)) {
     parts = text_data(recipe, options.vocabulary);
   } else {
-    parts = is_addition(recipe) ? addition_data(recipe) : image_data(recipe);
+    parts = is_addition(recipe) ? addition_data(recipe)
+            : is_random(recipe) ? random_data(recipe)
+                                : image_data(recipe);
   }
   if (!options.with_data) parts.train = parts.validation = nullptr;
   const std::string& wanted = recipe.text("task");

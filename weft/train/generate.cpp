@@ -17,9 +17,12 @@ Generator::Generator(const Experiment& experiment, const std::string& device)
             return {gather(reshape(logits, {window_, -1}), in[1], 0)};
           },
           {.mode = Mode::eval, .device = device}) {
-  if (experiment.task != Task::causal_lm || !experiment.vocabulary)
+  if (experiment.task != Task::causal_lm)
     throw Error(ErrorKind::usage, "text comes from language models. This one does {}.",
                 name(experiment.task));
+  if (!experiment.vocabulary)
+    throw Error(ErrorKind::usage, "text needs a vocabulary. The tokens of {} spell none.",
+                experiment.recipe.text("data.dataset"));
 }
 
 std::vector<double> Generator::next_logits(std::span<const int32_t> tokens) {
@@ -30,7 +33,10 @@ std::vector<double> Generator::next_logits(std::span<const int32_t> tokens) {
   std::vector<int64_t> ids(window, 0);
   std::copy(tokens.begin(), tokens.end(), ids.begin());
   std::vector<int64_t> last = {static_cast<int64_t>(tokens.size()) - 1};
-  return step_.run(std::array{tensor(ids, {1, window_}), tensor(last, {1})})[0].to_doubles();
+  std::vector<double> logits =
+      step_.run(std::array{tensor(ids, {1, window_}), tensor(last, {1})})[0].to_doubles();
+  logits.resize(static_cast<size_t>(experiment_.vocabulary->size()));  // a model may know more
+  return logits;
 }
 
 std::string Generator::generate(std::string_view prompt, const GenerateOptions& options,

@@ -1,0 +1,104 @@
+// Small forms of every architecture against PyTorch on the same weights and batches: logits in
+// float32, twenty losses in float64, and logits in eval mode after them.
+#include <doctest/doctest.h>
+
+#include "tests/models/reference.h"
+#include "weft/models/model.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+nn::Option option_of(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
+  return value.get<std::vector<int64_t>>();
+}
+nn::Options options_of(const Json& object) {
+  nn::Options options;
+  for (const auto& [key, value] : object.items()) options.set(key, option_of(value));
+  return options;
+}
+
+TaskShape task_of(const Json& task) {
+  Shape input(std::span<const int64_t>(task.at("input").get<std::vector<int64_t>>()));
+  InputKind kind = task.at("kind") == "tokens" ? InputKind::tokens : InputKind::images;
+  return {kind, input, task.at("classes")};
+}
+
+std::unique_ptr<Model> build(const Json& reference, DType dtype) {
+  nn::BuildScope scope({.dtype = dtype, .initialize = false});
+  TaskShape task = task_of(reference.at("task"));
+  const Json& weft = reference.at("weft");
+  auto model = make_model(weft.at("model").get<std::string>(), options_of(weft.at("config")), task);
+  // What a wrong name, order or shape of parameters breaks.
+  auto parameters = model->named_parameters();
+  const Json& expected = reference.at("parameters");
+  REQUIRE(parameters.size() == expected.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    REQUIRE(parameters[i].name == expected[i].at("name").get<std::string>());
+    REQUIRE(parameters[i].variable.shape() == shape_of(expected[i]));
+  }
+  set_weights(*model, expected);
+  return model;
+}
+
+Batch batch_of(const Json& reference, uint64_t b, DType dtype) {
+  TaskShape task = task_of(reference.at("task"));
+  Shape shape{reference.at("task").at("rows")};
+  for (int64_t extent : task.input) shape.push_back(extent);
+  return task.kind == InputKind::tokens ? token_batch(b, shape, task.classes)
+                                        : image_batch(b, shape, dtype);
+}
+
+// Those elements of the logits that the file lists.
+void check_logits(const Tensor& logits, const Json& expected, double tolerance) {
+  std::vector<double> all = logits.to_doubles();
+  size_t listed = expected.size(), stride = std::max<size_t>(1, all.size() / listed);
+  for (size_t i = 0; i < listed; ++i) {
+    CAPTURE(i);
+    REQUIRE(std::abs(all.at(i * stride) - expected[i].get<double>()) <= tolerance);
+  }
+}
+
+void check_forward(const std::string& name) {
+  CAPTURE(name);
+  Json reference = reference_file(name + ".json");
+  auto model = build(reference, DType::f32);
+  auto forward = compile([&](Tensor inputs) { return (*model)(inputs); });
+  Tensor logits = forward(batch_of(reference, 0, DType::f32).inputs);
+  check_logits(logits, reference.at("logits"), 1e-5 * reference.at("largest_logit").get<double>());
+}
+
+void check_curve(const std::string& name) {
+  CAPTURE(name);
+  Json reference = reference_file(name + ".json");
+  auto model = build(reference, DType::f64);
+  auto optimizer = make_optimizer(*model, reference.at("optimizer"));
+  auto step = compile([&](Tensor inputs, Tensor labels) {
+    Tensor loss = cross_entropy((*model)(inputs), labels);
+    optimizer->step(grad(loss, model->parameters()));
+    return loss;
+  });
+  std::vector<Batch> batches;
+  for (uint64_t b = 0; b < 8; ++b) batches.push_back(batch_of(reference, b, DType::f64));
+  const Json& losses = reference.at("loss_f64");
+  for (size_t s = 0; s < losses.size(); ++s) {
+    CAPTURE(s);
+    const Batch& batch = batches[s % batches.size()];
+    double expected = losses[s], loss = step(batch.inputs, batch.labels).item();
+    REQUIRE(loss == doctest::Approx(expected).epsilon(1e-6));
+  }
+  auto evaluate = compile([&](Tensor inputs) { return (*model)(inputs); }, {.mode = Mode::eval});
+  double largest = reference.at("largest_logit");
+  check_logits(evaluate(batches[0].inputs), reference.at("eval_logits"), 1e-5 * largest);
+}
+}  // namespace
+
+TEST_CASE("Llama: logits and twenty losses are PyTorch's") {
+  check_forward("llama");
+  check_curve("llama");
+}
