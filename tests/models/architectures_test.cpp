@@ -1,5 +1,5 @@
 // Small forms of every architecture against PyTorch on the same weights and batches: logits in
-// float32, twenty losses in float64, and logits in eval mode after them.
+// float32, twenty losses in float64, and logits after them; all logits in eval mode.
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
@@ -30,7 +30,7 @@ TaskShape task_of(const Json& task) {
 }
 
 std::unique_ptr<Model> build(const Json& reference, DType dtype) {
-  nn::BuildScope scope({.dtype = dtype, .initialize = false});
+  nn::BuildScope scope({.dtype = dtype, .initialize = true});  // running variances, too
   TaskShape task = task_of(reference.at("task"));
   const Json& weft = reference.at("weft");
   auto model = make_model(weft.at("model").get<std::string>(), options_of(weft.at("config")), task);
@@ -68,7 +68,7 @@ void check_forward(const std::string& name) {
   CAPTURE(name);
   Json reference = reference_file(name + ".json");
   auto model = build(reference, DType::f32);
-  auto forward = compile([&](Tensor inputs) { return (*model)(inputs); });
+  auto forward = compile([&](Tensor inputs) { return (*model)(inputs); }, {.mode = Mode::eval});
   Tensor logits = forward(batch_of(reference, 0, DType::f32).inputs);
   check_logits(logits, reference.at("logits"), 1e-5 * reference.at("largest_logit").get<double>());
 }
@@ -94,9 +94,26 @@ void check_curve(const std::string& name) {
   }
   auto evaluate = compile([&](Tensor inputs) { return (*model)(inputs); }, {.mode = Mode::eval});
   double largest = reference.at("largest_logit");
-  check_logits(evaluate(batches[0].inputs), reference.at("eval_logits"), 1e-5 * largest);
+  check_logits(evaluate(batches[0].inputs), reference.at("last_logits"), 1e-5 * largest);
 }
 }  // namespace
+
+TEST_CASE("AlexNet and ResNet of both blocks, narrow: logits and twenty losses are PyTorch's") {
+  for (const char* name : {"alexnet_narrow", "resnet18_narrow", "resnet50_narrow"}) {
+    check_forward(name);
+    check_curve(name);
+  }
+}
+TEST_SUITE("slow: architectures of full width are PyTorch's") {
+  TEST_CASE("ResNet-50") {
+    check_forward("resnet50");
+    check_curve("resnet50");
+  }
+  TEST_CASE("AlexNet") {
+    check_forward("alexnet");
+    check_curve("alexnet");
+  }
+}
 
 TEST_CASE("Llama: logits and twenty losses are PyTorch's") {
   check_forward("llama");

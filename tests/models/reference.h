@@ -104,6 +104,7 @@ inline void set_weights(const Model& model, const Json& parameters) {
     if (spec.at("init") == "uniform")
       for (size_t i = 0; i < values.size(); ++i)
         values[i] = formula_uniform(p, i, spec.at("scale"));
+    if (spec.at("init") == "constant") std::ranges::fill(values, spec.at("scale").get<double>());
     write(named[p].variable, values);
   }
 }

@@ -13,11 +13,13 @@ using namespace weft::testing;
 namespace {
 const TaskShape digits{InputKind::images, {1, 28, 28}, 10};
 const TaskShape colours{InputKind::images, {3, 32, 32}, 10};
+const TaskShape large_colours{InputKind::images, {3, 64, 64}, 10};
 const TaskShape characters{InputKind::tokens, {64}, 65};
 
-// Models of this name's family take tokens.
-bool takes_tokens(const std::string& name) {
-  return name.starts_with("gpt") || name.starts_with("llama");
+// What models of this name's family are made for.
+TaskShape task_for(const std::string& name) {
+  bool tokens = name.starts_with("gpt") || name.starts_with("llama");
+  return tokens ? characters : name == "alexnet" ? large_colours : colours;
 }
 
 // As tests/reference/models.py has it.
@@ -60,6 +62,13 @@ TEST_CASE("models have the known numbers of parameters") {
   CHECK(make_model("resnet56", {}, colours)->parameter_count() == 853'018);
   TaskShape gpt2{InputKind::tokens, {1024}, 50257};
   CHECK(make_model("gpt", {}, gpt2)->parameter_count() == 124'439'808);
+  TaskShape photographs{InputKind::images, {3, 224, 224}, 1000};
+  CHECK(make_model("alexnet", {}, photographs)->parameter_count() == 61'100'840);
+  CHECK(make_model("resnet18", {}, photographs)->parameter_count() == 11'689'512);
+  CHECK(make_model("resnet34", {}, photographs)->parameter_count() == 21'797'672);
+  CHECK(make_model("resnet50", {}, photographs)->parameter_count() == 25'557'032);
+  CHECK(make_model("resnet101", {}, photographs)->parameter_count() == 44'549'160);
+  CHECK(make_model("resnet152", {}, photographs)->parameter_count() == 60'192'808);
   TaskShape any_tokens{InputKind::tokens, {64}, 100};
   CHECK(make_model("llama-1b", {}, any_tokens)->parameter_count() == 1'235'814'400);
   CHECK(make_model("llama-8b", {}, any_tokens)->parameter_count() == 8'030'261'248);
@@ -73,7 +82,7 @@ TEST_CASE("every model of the zoo yields logits for a batch") {
   for (const ModelEntry& entry : registered_models()) {
     CAPTURE(entry.name);
     CHECK_FALSE(entry.description.empty());
-    TaskShape task = takes_tokens(entry.name) ? characters : colours;
+    TaskShape task = task_for(entry.name);
     auto model = entry.make({}, task);
     Type input = task.batch(2);
     Shape logits = (*model)(zeros(input.shape, input.dtype)).shape();
@@ -90,7 +99,7 @@ TEST_CASE("a model's config makes the same model again") {
   for (const ModelEntry& entry : registered_models()) {
     if (entry.name == "user_model") continue;
     CAPTURE(entry.name);
-    TaskShape task = takes_tokens(entry.name) ? characters : colours;
+    TaskShape task = task_for(entry.name);
     auto model = entry.make({}, task);
     std::string type = std::get<std::string>(*model->config().find("model_type"));
     auto again = make_model(type, model->config(), task);
@@ -162,10 +171,16 @@ TEST_CASE("wrong configs are refused with the option and its limit") {
   CHECK(message("gpt", {}, digits) == "[gpt] takes tokens. Got images of shape [1, 28, 28].");
   CHECK(message("resnet", {{"depth", int64_t{21}}}, colours) ==
         "[resnet] depth must be 6 n + 2 (20, 32, 44, 56, ...). Got 21.");
+  CHECK(message("resnet50", {{"depth", int64_t{20}}}, colours) ==
+        "[resnet] depth must be 18, 34, 50, 101 or 152. Got 20.");
+  CHECK(message("resnet", {{"form", std::string("photo")}}, colours) ==
+        "[resnet] form must be one of cifar, imagenet. Got \"photo\".");
+  CHECK(message("alexnet", {}, colours) ==
+        "[alexnet] images must be at least 63 x 63. Got 32 x 32.");
   CHECK(message("mlp", {{"hidden_act", std::string("rely")}}, digits)
             .starts_with("[mlp] unknown activation \"rely\". Known: relu, relu6,"));
   CHECK(message("cnn", {{"width", int64_t{3}}}, digits)
             .starts_with("[cnn] unknown option \"width\"."));
   CHECK(message("perceptron", {}, digits)
-            .starts_with("[model] unknown model \"perceptron\". Known: cnn, gpt,"));
+            .starts_with("[model] unknown model \"perceptron\". Known: alexnet,"));
 }

@@ -111,6 +111,10 @@ const std::map<std::string, Function> functions = {
     {"max_pool2d", pool_max},
     {"avg_pool2d_count_pad", pool_avg},
     {"avg_pool2d_skip_pad", pool_avg},
+    {"adaptive_avg_pool2d",
+     [](const Named& in, const json& a) {
+       return adaptive_avg_pool(in.at("input"), Dims(a["output_size"].get<std::vector<int64_t>>()));
+     }},
     {"batch_norm_train", batch_norm},
     {"batch_norm_eval", batch_norm},
     {"group_norm",

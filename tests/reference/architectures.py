@@ -89,6 +89,75 @@ class Llama(nn.Module):
         return self.lm_head(self.model.norm(x)).flatten(0, 1)
 
 
+class ResNetBlock(nn.Module):
+    """3x3, 3x3; or, as bottleneck, 1x1, 3x3 with the stride, 1x1 to four times the width."""
+
+    def __init__(self, inputs, width, stride, bottleneck):
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        shapes = [(inputs, width, 3, stride), (width, outputs, 3, 1)]
+        if bottleneck:
+            shapes = [(inputs, width, 1, 1), (width, width, 3, stride), (width, outputs, 1, 1)]
+        for i, (a, b, size, step) in enumerate(shapes, 1):
+            self.add_module(f"conv{i}", nn.Conv2d(a, b, size, step, size // 2, bias=False))
+            self.add_module(f"bn{i}", nn.BatchNorm2d(b))
+        self.count, self.downsample = len(shapes), None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                            nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = x
+        for i in range(1, self.count + 1):
+            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(y))
+            if i < self.count:
+                y = F.relu(y)
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    """The ImageNet form, with torchvision's names."""
+
+    def __init__(self, blocks, bottleneck, width):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)
+        inputs = width
+        for i, count in enumerate(blocks):
+            stage = []
+            for k in range(count):
+                stride = 2 if i > 0 and k == 0 else 1
+                stage.append(ResNetBlock(inputs, width << i, stride, bottleneck))
+                inputs = (4 if bottleneck else 1) * (width << i)
+            self.add_module(f"layer{i + 1}", nn.Sequential(*stage))
+        self.fc = nn.Linear(inputs, 10)
+
+    def forward(self, images):
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, 2, 1)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+class AlexNet(nn.Module):
+    """One tower; torchvision's names come from the places in the two sequences."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        layers, inputs = [], 3
+        for outputs, size, stride, padding, pooled in (
+                (64, 11, 4, 2, True), (192, 5, 1, 2, True), (384, 3, 1, 1, False),
+                (256, 3, 1, 1, False), (256, 3, 1, 1, True)):
+            layers += [nn.Conv2d(inputs, outputs, size, stride, padding), nn.ReLU()]
+            layers += [nn.MaxPool2d(3, 2)] if pooled else []
+            inputs = outputs
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(
+            nn.Dropout(0), nn.Linear(256 * 36, hidden), nn.ReLU(),
+            nn.Dropout(0), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+    def forward(self, images):
+        return self.classifier(F.adaptive_avg_pool2d(self.features(images), 6).flatten(1))
+
+
 ADAMW = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.1,
          "weight_decay_on": "rank >= 2"}
 
@@ -107,6 +176,18 @@ def language_model(build, task, weft, scale=0.2):
             "clip": None, "optimizer": ADAMW, "task": task, "weft": weft, "steps": 20}
 
 
+def last_gain(name):
+    """Blocks that begin near the identity: else a deep net at small batches is ill-conditioned."""
+    return 0.2 if name.endswith("bn3.weight") else None
+
+
+def image_model(build, rows, side, weft, lr):
+    task = {"kind": "images", "input": [3, side, side], "classes": 10, "rows": rows}
+    return {"build": build, "matrix_scale": relu_scale, "clip": None, "task": task, "weft": weft,
+            "batch": image_batch([rows, 3, side, side]), "steps": 20, "gain": last_gain,
+            "optimizer": {"name": "sgd", "lr": lr, "momentum": 0.9, "weight_decay": 1e-4}}
+
+
 LLAMA = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 10000.0,
          "rms_norm_eps": 1e-5}
@@ -114,4 +195,15 @@ LLAMA = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
 SPECS = {
     "llama": language_model(lambda: Llama(LLAMA, 65), tokens(2, 32, 65),
                             {"model": "llama", "config": LLAMA}),
+    "resnet18_narrow": image_model(lambda: ResNet([2, 2, 2, 2], False, 8), 4, 64,
+                                   {"model": "resnet18", "config": {"hidden_size": 8}}, 1e-3),
+    "resnet50_narrow": image_model(lambda: ResNet([3, 4, 6, 3], True, 8), 4, 64,
+                                   {"model": "resnet50", "config": {"hidden_size": 8}}, 1e-3),
+    "resnet50": image_model(lambda: ResNet([3, 4, 6, 3], True, 64), 2, 64,
+                            {"model": "resnet50", "config": {}}, 1e-3),
+    "alexnet_narrow": image_model(lambda: AlexNet(64), 4, 64,
+                                  {"model": "alexnet",
+                                   "config": {"hidden_size": 64, "dropout": 0}}, 1e-3),
+    "alexnet": image_model(lambda: AlexNet(4096), 2, 80,
+                           {"model": "alexnet", "config": {"dropout": 0}}, 1e-4),
 }

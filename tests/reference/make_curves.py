@@ -143,24 +143,27 @@ def some(logits, count=48):
 
 
 def short_curve(name):
-    """Of an architecture: logits of the first weights, twenty losses, logits in eval mode then."""
+    """Of an architecture: logits of the first and last weights in eval mode, twenty losses."""
     spec, start = SPECS[name], time.time()
     batches = [spec["batch"](b) for b in range(BATCHES)]
-    logits = {dtype: build(name, dtype)(inputs_as(dtype, batches[0][0]))
+    logits = {dtype: build(name, dtype).eval()(inputs_as(dtype, batches[0][0]))
               for dtype in (torch.float64, torch.float32)}
     exact = logits[torch.float64].detach()
     losses, _, _, model = train(name, torch.float64)
+    nudged = train(name, torch.float64, 2.0**-52)[0]
     document = {
         "name": name, "made_by": f"PyTorch {torch.__version__}", "weft": spec["weft"],
         "task": spec["task"], "optimizer": spec["optimizer"], "clip_grad_norm": spec["clip"],
         "parameters": parameters_of(name), "logits": some(exact),
         "largest_logit": exact.abs().max().item(),
         "f32_off": (logits[torch.float32].detach() - exact).abs().max().item(),
-        "loss_f64": losses, "eval_logits": some(model.eval()(batches[0][0])),
+        "f64_nudged_off": max(abs(a - b) for a, b in zip(losses, nudged)),
+        "loss_f64": losses, "last_logits": some(model.eval()(batches[0][0])),
     }
     (HERE / f"{name}.json").write_text(one_row_per_item(document))
     print(f"{name}: {time.time() - start:.1f} s, loss {losses[0]:.4f} to {losses[-1]:.4g}, f32 off "
-          f"{document['f32_off'] / document['largest_logit']:.1e}")
+          f"{document['f32_off'] / document['largest_logit']:.1e}, nudged "
+          f"{document['f64_nudged_off']:.1e}")
 
 
 def main():

@@ -110,8 +110,11 @@ def relu_scale(shape):
 
 def parameter_rule(spec, name, shape):
     """What README.md says of one parameter's initial value."""
+    if len(shape) == 1 and name.endswith("weight"):
+        gain = spec["gain"](name) if "gain" in spec else None
+        return ("constant", gain) if gain else ("one", None)
     if len(shape) == 1:
-        return ("one", None) if name.endswith("weight") else ("uniform", 0.01)
+        return "uniform", 0.01
     return "uniform", spec["matrix_scale"](shape)
 
 
@@ -170,6 +173,8 @@ def build(name, dtype, nudge=0.0, draw=0):
             value = torch.ones_like(parameter, dtype=torch.float64)
             if kind == "uniform":
                 value = uniform(p, list(parameter.shape), scale)
+            elif kind == "constant":
+                value = value * scale
             if nudge:
                 stream = 900000 + 1000 * draw + p
                 value = value * (1 + nudge * uniform(stream, list(parameter.shape)))

@@ -6,44 +6,176 @@
 
 namespace weft::models {
 namespace {
-// 3x3, no bias; weights normal with variance 2 / fan-out, so that signals keep their size.
-nn::ConvLayerOptions conv_options(int64_t out_channels, int64_t stride) {
-  double deviation = std::sqrt(2.0 / static_cast<double>(9 * out_channels));
-  return {.stride = stride, .padding = 1, .bias = false, .init = nn::Init::normal(0, deviation)};
+constexpr std::string_view forms[] = {"cifar", "imagenet"};
+
+// No bias; weights normal with variance 2 / fan-out, so that signals keep their size.
+nn::ConvLayerOptions conv_options(int64_t kernel, int64_t out_channels, int64_t stride) {
+  double fan_out = static_cast<double>(kernel * kernel * out_channels);
+  return {.stride = stride,
+          .padding = kernel / 2,
+          .bias = false,
+          .init = nn::Init::normal(0, std::sqrt(2 / fan_out))};
 }
 
-// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x))
-class BasicBlock : public nn::Layer {
- public:
-  BasicBlock(nn::Module& parent, std::string name, int64_t in, int64_t out, int64_t stride)
-      : Layer(parent, std::move(name)),
-        conv1_(*this, "conv1", in, out, 3, conv_options(out, stride)),
-        bn1_(*this, "bn1", out),
-        conv2_(*this, "conv2", out, out, 3, conv_options(out, 1)),
-        bn2_(*this, "bn2", out),
-        stride_(stride),
-        new_channels_(out - in) {}
-
- protected:
-  Tensor forward(const Tensor& x) const override {
-    Tensor y = bn2_(conv2_(relu(bn1_(conv1_(x)))));
-    return relu(y + shortcut(x));
+// Blocks of each stage, and of which kind.
+struct Stages {
+  std::vector<int64_t> blocks;
+  bool bottleneck = false;
+};
+std::optional<Stages> stages_of(const ResNetConfig& config) {
+  if (config.form == "cifar") {
+    if (config.depth < 8 || config.depth % 6 != 2) return std::nullopt;
+    return Stages{std::vector<int64_t>(3, (config.depth - 2) / 6)};
   }
+  switch (config.depth) {
+    case 18:
+      return Stages{{2, 2, 2, 2}};
+    case 34:
+      return Stages{{3, 4, 6, 3}};
+    case 50:
+      return Stages{{3, 4, 6, 3}, true};
+    case 101:
+      return Stages{{3, 4, 23, 3}, true};
+    case 152:
+      return Stages{{3, 8, 36, 3}, true};
+    default:
+      return std::nullopt;
+  }
+}
 
- private:
-  // Every stride-th pixel, zero channels at the end.
-  Tensor shortcut(const Tensor& x) const {
+struct BlockShape {
+  int64_t in, width, stride;
+  bool projected;  // shortcuts that change the shape are convolutions
+};
+
+// What a block adds its input by: itself where the shape stays, else a convolution, or every
+// stride-th pixel with zero channels at the end.
+class Shortcut {
+ public:
+  Shortcut(nn::Module& block, const BlockShape& shape, int64_t out)
+      : stride_(shape.stride), new_channels_(out - shape.in) {
+    if (!shape.projected || (stride_ == 1 && new_channels_ == 0)) return;
+    projection_ = std::make_unique<nn::Sequential>(block, "downsample");
+    projection_->add<nn::Conv2d>(shape.in, out, 1, conv_options(1, out, stride_));
+    projection_->add<nn::BatchNorm>(out);
+  }
+  Tensor operator()(const Tensor& x) const {
+    if (projection_) return (*projection_)(x);
     if (stride_ == 1) return x;
     Tensor y = slice(slice(x, 2, 0, x.dim(2), stride_), 3, 0, x.dim(3), stride_);
     return pad(y, {0, 0, 0, 0}, {0, new_channels_, 0, 0});
   }
 
+ private:
+  std::unique_ptr<nn::Sequential> projection_;
+  int64_t stride_, new_channels_;
+};
+
+// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x))
+class BasicBlock : public nn::Layer {
+ public:
+  static constexpr int64_t expansion = 1;
+  BasicBlock(nn::Module& parent, std::string name, const BlockShape& shape)
+      : Layer(parent, std::move(name)),
+        conv1_(*this, "conv1", shape.in, shape.width, 3,
+               conv_options(3, shape.width, shape.stride)),
+        bn1_(*this, "bn1", shape.width),
+        conv2_(*this, "conv2", shape.width, shape.width, 3, conv_options(3, shape.width, 1)),
+        bn2_(*this, "bn2", shape.width),
+        shortcut_(*this, shape, shape.width) {}
+
+ protected:
+  Tensor forward(const Tensor& x) const override {
+    Tensor y = bn2_(conv2_(relu(bn1_(conv1_(x)))));
+    return relu(y + shortcut_(x));
+  }
+
+ private:
   nn::Conv2d conv1_;
   nn::BatchNorm bn1_;
   nn::Conv2d conv2_;
   nn::BatchNorm bn2_;
-  int64_t stride_, new_channels_;
+  Shortcut shortcut_;
 };
+
+// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x)); 1x1, 3x3, 1x1 to four
+// times the width.
+class Bottleneck : public nn::Layer {
+ public:
+  static constexpr int64_t expansion = 4;
+  Bottleneck(nn::Module& parent, std::string name, const BlockShape& shape)
+      : Layer(parent, std::move(name)),
+        conv1_(*this, "conv1", shape.in, shape.width, 1, conv_options(1, shape.width, 1)),
+        bn1_(*this, "bn1", shape.width),
+        conv2_(*this, "conv2", shape.width, shape.width, 3,
+               conv_options(3, shape.width, shape.stride)),
+        bn2_(*this, "bn2", shape.width),
+        conv3_(*this, "conv3", shape.width, expansion * shape.width, 1,
+               conv_options(1, expansion * shape.width, 1)),
+        bn3_(*this, "bn3", expansion * shape.width),
+        shortcut_(*this, shape, expansion * shape.width) {}
+
+ protected:
+  Tensor forward(const Tensor& x) const override {
+    Tensor y = relu(bn2_(conv2_(relu(bn1_(conv1_(x))))));
+    return relu(bn3_(conv3_(y)) + shortcut_(x));
+  }
+
+ private:
+  nn::Conv2d conv1_;
+  nn::BatchNorm bn1_;
+  nn::Conv2d conv2_;
+  nn::BatchNorm bn2_;
+  nn::Conv2d conv3_;
+  nn::BatchNorm bn3_;
+  Shortcut shortcut_;
+};
+
+// Adds `count` blocks, of which the first has the stride; returns the channels of the last.
+template <class Block>
+int64_t add_blocks(nn::Sequential& stage, int64_t count, BlockShape shape) {
+  for (int64_t i = 0; i < count; ++i) {
+    stage.add<Block>(shape);
+    shape.in = Block::expansion * shape.width;
+    shape.stride = 1;
+  }
+  return shape.in;
+}
+
+std::vector<std::unique_ptr<nn::Sequential>> make_stages(nn::Module& net,
+                                                         const ResNetConfig& config) {
+  std::optional<Stages> stages = stages_of(config);
+  WEFT_CHECK(stages, "[resnet] no form \"{}\" of depth {}.", config.form, config.depth);
+  std::vector<std::unique_ptr<nn::Sequential>> made;
+  int64_t channels = config.hidden_size;
+  for (size_t i = 0; i < stages->blocks.size(); ++i) {
+    BlockShape shape{.in = channels,
+                     .width = config.hidden_size << i,
+                     .stride = i == 0 ? 1 : 2,
+                     .projected = config.form == "imagenet"};
+    made.push_back(std::make_unique<nn::Sequential>(net, "layer" + std::to_string(i + 1)));
+    channels = stages->bottleneck ? add_blocks<Bottleneck>(*made.back(), stages->blocks[i], shape)
+                                  : add_blocks<BasicBlock>(*made.back(), stages->blocks[i], shape);
+  }
+  return made;
+}
+
+int64_t final_channels(const ResNetConfig& config) {
+  Stages stages = stages_of(config).value();
+  int64_t width = config.hidden_size << (stages.blocks.size() - 1);
+  return stages.bottleneck ? Bottleneck::expansion * width : width;
+}
+
+nn::Conv2d stem(nn::Module& net, const ResNetConfig& config) {
+  bool small = config.form == "cifar";
+  int64_t kernel = small ? 3 : 7;
+  return {net,
+          "conv1",
+          config.num_channels,
+          config.hidden_size,
+          kernel,
+          conv_options(kernel, config.hidden_size, small ? 1 : 2)};
+}
 }  // namespace
 
 ResNetConfig ResNetConfig::read(const nn::Options& config, const TaskShape& task) {
@@ -51,19 +183,22 @@ ResNetConfig ResNetConfig::read(const nn::Options& config, const TaskShape& task
   nn::OptionReader reader(config, "resnet");
   ResNetConfig c;
   reader.text("model_type", "resnet");
-  c.depth = reader.integer("depth", c.depth, 8);
-  if (c.depth % 6 != 2)
-    throw Error(ErrorKind::usage, "[resnet] depth must be 6 n + 2 (20, 32, 44, 56, ...). Got {}.",
-                c.depth);
+  c.form = reader.choice("form", c.form, forms);
+  bool small = c.form == "cifar";
+  c.depth = reader.integer("depth", small ? 20 : 50, 8);
+  if (!stages_of(c))
+    throw Error(ErrorKind::usage, "[resnet] depth must be {}. Got {}.",
+                small ? "6 n + 2 (20, 32, 44, 56, ...)" : "18, 34, 50, 101 or 152", c.depth);
   c.num_channels = reader.integer("num_channels", task.input[0]);
   c.num_labels = reader.integer("num_labels", task.classes);
-  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
+  c.hidden_size = reader.integer("hidden_size", small ? 16 : 64);
   reader.finish();
   return c;
 }
 
 nn::Options ResNetConfig::options() const {
   return {{"model_type", std::string("resnet")},
+          {"form", form},
           {"depth", depth},
           {"num_channels", num_channels},
           {"num_labels", num_labels},
@@ -72,27 +207,16 @@ nn::Options ResNetConfig::options() const {
 
 ResNet::ResNet(const ResNetConfig& config)
     : Model(InputKind::images, config.options()),
-      conv1_(*this, "conv1", config.num_channels, config.hidden_size, 3,
-             conv_options(config.hidden_size, 1)),
+      conv1_(stem(*this, config)),
       bn1_(*this, "bn1", config.hidden_size),
-      layer1_(*this, "layer1"),
-      layer2_(*this, "layer2"),
-      layer3_(*this, "layer3"),
-      fc_(*this, "fc", 4 * config.hidden_size, config.num_labels) {
-  int64_t width = config.hidden_size;
-  for (nn::Sequential* stage : {&layer1_, &layer2_, &layer3_}) {
-    bool first_stage = stage == &layer1_;
-    int64_t out = first_stage ? width : 2 * width;
-    for (int64_t block = 0; block < (config.depth - 2) / 6; ++block) {
-      stage->add<BasicBlock>(width, out, block == 0 && !first_stage ? 2 : 1);
-      width = out;
-    }
-  }
-}
+      stages_(make_stages(*this, config)),
+      fc_(*this, "fc", final_channels(config), config.num_labels),
+      pooled_(config.form == "imagenet") {}
 
 Tensor ResNet::forward(const Tensor& x) const {
   Tensor y = relu(bn1_(conv1_(x)));
-  y = layer3_(layer2_(layer1_(y)));
+  if (pooled_) y = max_pool(y, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
+  for (const auto& stage : stages_) y = (*stage)(y);
   return fc_(mean(y, {.axes = {2, 3}}));
 }
 

@@ -1,6 +1,9 @@
-// Residual nets for small images: He et al. 2015, "Deep residual learning", section 4.2 (CIFAR
-// form, option A shortcuts, which have no parameters). ResNet-20 has 269,722 parameters for ten
-// classes.
+// Residual nets: He et al. 2015, "Deep residual learning for image recognition".
+//
+// Form "cifar" (section 4.2, for small images): depth 6 n + 2, shortcuts without parameters (option
+// A). ResNet-20 has 269,722 parameters for ten classes. Form "imagenet" (section 4.1): depth 18,
+// 34, 50, 101 or 152, projections where the shape changes (option B); of the three convolutions of
+// a bottleneck, the one of 3x3 strides, as in torchvision, whose names the parameters have.
 #pragma once
 
 #include "weft/models/model.h"
@@ -9,10 +12,11 @@
 namespace weft::models {
 
 struct ResNetConfig {
-  int64_t depth = 20;  // 6 n + 2
+  std::string form = "cifar";
+  int64_t depth = 20;
   int64_t num_channels = 3;
   int64_t num_labels = 10;
-  int64_t hidden_size = 16;  // channels of the first stage; doubled by each of the two others
+  int64_t hidden_size = 16;  // of the first stage; doubled by each of the others. imagenet: 64
 
   static ResNetConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;
@@ -28,8 +32,9 @@ class ResNet : public Model {
  private:
   nn::Conv2d conv1_;
   nn::BatchNorm bn1_;
-  nn::Sequential layer1_, layer2_, layer3_;
+  std::vector<std::unique_ptr<nn::Sequential>> stages_;  // layer1, layer2, ...
   nn::Linear fc_;
+  bool pooled_;  // the stem ends in a pool
 };
 
 }  // namespace weft::models

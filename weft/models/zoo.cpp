@@ -1,5 +1,6 @@
 #include "weft/models/zoo.h"
 
+#include "weft/models/alexnet.h"
 #include "weft/models/convnet.h"
 #include "weft/models/gpt.h"
 #include "weft/models/llama.h"
@@ -16,6 +17,17 @@ ModelEntry entry(std::string name, std::string description, nn::Options preset =
           [preset](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
             return std::make_unique<M>(Config::read(config.over(preset), task));
           }};
+}
+
+void add_resnets(std::vector<ModelEntry>& zoo) {
+  auto add = [&](const std::string& form, const std::string& title, int64_t depth) {
+    std::string digits = std::to_string(depth);
+    zoo.push_back(entry<ResNet, ResNetConfig>("resnet" + digits,
+                                              "ResNet-" + digits + ", " + title + " form",
+                                              {{"form", form}, {"depth", depth}}));
+  };
+  for (int64_t depth : {20, 32, 44, 56}) add("cifar", "CIFAR", depth);
+  for (int64_t depth : {18, 34, 50, 101, 152}) add("imagenet", "ImageNet", depth);
 }
 
 void add_llamas(std::vector<ModelEntry>& zoo) {
@@ -65,14 +77,11 @@ std::vector<ModelEntry> zoo() {
       entry<Llama, LlamaConfig>("llama",
                                 "decoder-only transformer: RMS norm, rotary positions, "
                                 "SwiGLU, grouped heads"),
-      entry<ResNet, ResNetConfig>("resnet", "residual net for small images; depth 20, 32, 44, ..."),
+      entry<AlexNet, AlexNetConfig>("alexnet", "AlexNet in one tower (Krizhevsky 2014)"),
+      entry<ResNet, ResNetConfig>("resnet",
+                                  "residual net (He et al. 2015), form cifar or imagenet"),
   };
-  for (int64_t depth : {20, 32, 44, 56}) {
-    std::string digits = std::to_string(depth);
-    all.push_back(entry<ResNet, ResNetConfig>("resnet" + digits,
-                                              "ResNet-" + digits + ", CIFAR form (He et al. 2015)",
-                                              {{"depth", depth}}));
-  }
+  add_resnets(all);
   add_llamas(all);
   return all;
 }

@@ -214,6 +214,9 @@ Value avg_pool(Arg x, const PoolOptions& options);
 inline Value max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
 inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
 Value global_avg_pool(Arg x);  // [N, C, 1, 1]
+// Means of size[i] cells along each spatial axis, which overlap where they do not divide it; there
+// may be more cells than pixels.
+Value adaptive_avg_pool(Arg x, const Dims& size);
 
 // ---- normalisation and softmax (norm.cpp)
 Value softmax(Arg x, int axis = -1);

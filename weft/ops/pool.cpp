@@ -185,4 +185,23 @@ Value global_avg_pool(Arg x) {
   Value value = float_input(x, "global_avg_pool");
   return narrow_to(mean(widen(value), {.axes = {2, 3}, .keepdim = true}), value.dtype());
 }
+
+Value adaptive_avg_pool(Arg x, const Dims& size) {
+  CallSite here(x.where);
+  WEFT_CHECK(x.value.rank() == 4 && size.size() == 2 && size[0] > 0 && size[1] > 0,
+             "[adaptive_avg_pool] needs x[N, C, H, W] and two sizes above 0. Got {} and {}.",
+             to_string(x.value.shape()), to_string(size));
+  Value value = float_input(x, "adaptive_avg_pool"), y = widen(value);
+  for (int axis = 2; axis < 4; ++axis) {
+    int64_t extent = y.dim(axis), cells = size[axis - 2];
+    if (extent == cells) continue;
+    std::vector<Value> means;
+    for (int64_t i = 0; i < cells; ++i) {
+      int64_t first = i * extent / cells, last = ((i + 1) * extent + cells - 1) / cells;
+      means.push_back(mean(slice(y, axis, first, last), {.axes = {axis}, .keepdim = true}));
+    }
+    y = concat(means, axis);
+  }
+  return narrow_to(y, value.dtype());
+}
 }  // namespace weft
