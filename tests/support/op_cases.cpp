@@ -301,6 +301,24 @@ Value attention_case(const Draw& draw) {
   return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
 }
 
+// T steps of B rows with H states, K gates: what all recurrent layers begin with.
+std::vector<Value> recurrent_operands(const Draw& draw, int64_t gates) {
+  int64_t steps = draw.random.between(1, 4), batch = draw.many(1, 3);
+  int64_t hidden = draw.random.between(1, 3);
+  return {draw.operand(Shape{steps, batch, gates * hidden}),
+          draw.operand(Shape{gates * hidden, hidden}), draw.operand(Shape{batch, hidden})};
+}
+Value lstm_case(const Draw& draw) {
+  std::vector<Value> inputs = recurrent_operands(draw, 4);
+  inputs.push_back(draw.operand(inputs[2].shape()));
+  return draw.make(inputs);
+}
+Value gru_case(const Draw& draw) {
+  std::vector<Value> inputs = recurrent_operands(draw, 3);
+  inputs.insert(inputs.begin() + 2, draw.operand(Shape{inputs[1].dim(0)}));
+  return draw.make(inputs);
+}
+
 Value attention_gradient_case(const Draw& draw) {
   const Shape shape{draw.many(1, 2), draw.random.between(1, 2), draw.many(1, 5), draw.many(1, 4)};
   std::vector<Value> inputs;
@@ -339,6 +357,8 @@ const std::map<std::string_view, Builder>& builders() {
       {"cross_entropy_rows", cross_entropy_rows_case},
       {"attention", attention_case},
       {"attention_gradient", attention_gradient_case},
+      {"lstm", lstm_case},
+      {"gru", gru_case},
   };
   return table;
 }

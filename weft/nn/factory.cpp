@@ -117,6 +117,17 @@ std::unique_ptr<Layer> make_attention(const Request& r) {
                                 .dropout = r.options.number("dropout", 0, 0, 1)});
 }
 
+template <class R>
+std::unique_ptr<Layer> make_recurrent(const Request& r) {
+  int64_t width = r.extent(2, 3, "[batch, time, features]");
+  int64_t hidden = r.options.integer("hidden_size", {});
+  return r.make<R>(width, hidden,
+                   RecurrentOptions{.num_layers = r.options.integer("num_layers", 1),
+                                    .bias = r.options.flag("bias", true),
+                                    .dropout = r.options.number("dropout", 0, 0, 1),
+                                    .bidirectional = r.options.flag("bidirectional", false)});
+}
+
 std::unique_ptr<Layer> make_dropout(const Request& r) {
   return r.make<Dropout>(r.options.number("p", 0.5, 0, 1));
 }
@@ -146,6 +157,10 @@ constexpr Maker makers[] = {
     {{"group_norm", "num_groups, eps", "normalises groups of channels"}, make_group_norm},
     {{"attention", "num_heads, causal, bias, dropout", "multi-head self-attention"},
      make_attention},
+    {{"lstm", "hidden_size, num_layers, bias, dropout, bidirectional", "LSTM over time"},
+     make_recurrent<LSTM>},
+    {{"gru", "hidden_size, num_layers, bias, dropout, bidirectional", "GRU over time"},
+     make_recurrent<GRU>},
     {{"dropout", "p", "zeros elements with probability p in training"}, make_dropout},
     {{"flatten", "", "[batch, ...] to [batch, rest]"}, make_flatten},
 };

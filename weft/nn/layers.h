@@ -216,6 +216,61 @@ class Activation : public Layer {
   ActivationFunction function_;
 };
 
+// ---- recurrent.cpp
+
+struct RecurrentOptions {
+  int64_t num_layers = 1;
+  bool bias = true;
+  double dropout = 0;  // between the layers
+  bool bidirectional = false;
+};
+// What a recurrent layer makes of a sequence; h and c (LSTM only): [num_layers * directions, B, H],
+// after the last step of each.
+struct RecurrentResult {
+  Tensor y;  // [B, T, H * directions]
+  Tensor h, c;
+};
+// [B, T, in] -> [B, T, H * directions], with PyTorch's equations, parameter names and initial
+// values; layers read both directions of the one below, forward first.
+class Recurrent : public Layer {
+ public:
+  // From states before the first step, shaped as those of the result; empty: zeros.
+  RecurrentResult run(const Tensor& x, const Tensor& h = {}, const Tensor& c = {}) const;
+
+ protected:
+  Recurrent(Module& parent, std::string name, int gates, int64_t input_size, int64_t hidden_size,
+            const RecurrentOptions& options);
+  Tensor forward(const Tensor& x) const override { return run(x).y; }
+
+ private:
+  struct Weights {
+    Variable input, state, input_bias, state_bias;  // biases may be empty
+  };
+  struct States {
+    Tensor h, c;
+  };
+  // Over time, x[T, B, in] -> [T, B, H].
+  States layer(const Tensor& x, const Weights& weights, const States& before) const;
+
+  int gates_;  // 4: LSTM, 3: GRU
+  int64_t hidden_size_;
+  int directions_;
+  std::vector<Weights> weights_;  // of each layer and direction
+  Dropout dropout_;
+};
+class LSTM : public Recurrent {
+ public:
+  LSTM(Module& parent, std::string name, int64_t input_size, int64_t hidden_size,
+       const RecurrentOptions& options = {})
+      : Recurrent(parent, std::move(name), 4, input_size, hidden_size, options) {}
+};
+class GRU : public Recurrent {
+ public:
+  GRU(Module& parent, std::string name, int64_t input_size, int64_t hidden_size,
+      const RecurrentOptions& options = {})
+      : Recurrent(parent, std::move(name), 3, input_size, hidden_size, options) {}
+};
+
 // ---- attention.cpp
 
 // Rotary positions (Su et al. 2021, "RoFormer"), in the form of Llama: element i of the first half

@@ -252,6 +252,18 @@ struct AttentionOptions {
 // q[B, H, T, D] k, v[B, G, S, D], G divides H (grouped heads) -> [B, H, T, D]
 Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
 
+// ---- recurrence (recurrent.cpp): one layer over time, in one direction, unrolled. T steps, H
+// states. `gates` is what the inputs give each step, rows of `weight` are in its order.
+struct LstmStates {
+  Value h, c;  // after each step, [T, B, H]
+};
+// gates[T, B, 4 H]: input, forget, cell, output, biases included; weight[4 H, H]; h, c[B, H]:
+// before the first step
+LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
+// gates[T, B, 3 H]: reset, update, new; weight[3 H, H] and bias[3 H] of the states, as the reset
+// gate scales what both give to new; h[B, H] -> [T, B, H]
+Value gru(Arg gates, Arg weight, Arg bias, Arg h);
+
 // ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index)
 struct RandomKey {
   Value step;  // i64 scalar that changes from step to step
