@@ -71,6 +71,22 @@ TEST_CASE("random images are patterns of their classes under noise, in training 
   CHECK(differing > 3 * 768 / 4);
 }
 
+TEST_CASE("random tokens with one label walk as it says") {
+  auto source = data::random_tokens("test", 30, {.classes = 101, .labels = 3, .size = 60});
+  CHECK(source->label_shape() == Shape{});
+  std::vector<int> counts(3);
+  for (int64_t i = 0; i < source->size(); ++i) {
+    std::vector<int64_t> inputs(30);
+    int64_t label = -1;
+    source->write({.index = i}, reinterpret_cast<std::byte*>(inputs.data()), &label);
+    REQUIRE((label >= 0 && label < 3));
+    ++counts[static_cast<size_t>(label)];
+    for (size_t j = 0; j + 1 < inputs.size(); ++j)
+      CHECK((inputs[j + 1] + 101 - (5 + label) * inputs[j] % 101) % 101 < 4);
+  }
+  for (int count : counts) CHECK(count > 10);
+}
+
 TEST_CASE("random tokens walk, and the labels are the tokens that follow") {
   auto source = data::random_tokens("train", 200, {.classes = 1009, .size = 20});
   CHECK(source->label_shape() == Shape{200});

@@ -18,8 +18,9 @@ const TaskShape characters{InputKind::tokens, {64}, 65};
 
 // What models of this name's family are made for.
 TaskShape task_for(const std::string& name) {
-  bool tokens = name.starts_with("gpt") || name.starts_with("llama");
-  return tokens ? characters : name == "alexnet" ? large_colours : colours;
+  for (std::string_view family : {"gpt", "llama", "lstm", "gru", "bert"})
+    if (name.starts_with(family)) return characters;
+  return name == "alexnet" ? large_colours : colours;
 }
 
 // As tests/reference/models.py has it.
@@ -70,6 +71,14 @@ TEST_CASE("models have the known numbers of parameters") {
   CHECK(make_model("resnet101", {}, photographs)->parameter_count() == 44'549'160);
   CHECK(make_model("resnet152", {}, photographs)->parameter_count() == 60'192'808);
   TaskShape any_tokens{InputKind::tokens, {64}, 100};
+  CHECK(make_model("gpt2", {}, any_tokens)->parameter_count() == 124'439'808);
+  CHECK(make_model("gpt2-medium", {}, any_tokens)->parameter_count() == 354'823'168);
+  CHECK(make_model("gpt2-large", {}, any_tokens)->parameter_count() == 774'030'080);
+  CHECK(make_model("gpt2-xl", {}, any_tokens)->parameter_count() == 1'557'611'200);
+  TaskShape bert_tokens{InputKind::tokens, {512}, 30522};
+  CHECK(make_model("bert", {}, bert_tokens)->parameter_count() == 109'514'298);
+  TaskShape sentences{InputKind::tokens, {512}, 2, 30522};
+  CHECK(make_model("bert", {}, sentences)->parameter_count() == 109'483'778);
   CHECK(make_model("llama-1b", {}, any_tokens)->parameter_count() == 1'235'814'400);
   CHECK(make_model("llama-8b", {}, any_tokens)->parameter_count() == 8'030'261'248);
   CHECK(make_model("llama-70b", {}, any_tokens)->parameter_count() == 70'553'706'496);
@@ -164,6 +173,9 @@ TEST_CASE("wrong configs are refused with the option and its limit") {
         "[gpt] num_attention_heads must divide hidden_size (768). Got 5.");
   CHECK(message("gpt", {{"vocab_size", int64_t{10}}}, characters) ==
         "[gpt] vocab_size must be at least 65. Got 10.");
+  CHECK(message("gpt2", {}, {InputKind::tokens, {64}, 2, 65}) ==
+        "[gpt] predicts a label for each token. Got one for each sample. Hint: bert.");
+  CHECK(message("gru", {{"dropuot", 0.5}}, characters).starts_with("[gru] unknown option"));
   CHECK(message("llama-8b", {{"num_key_value_heads", int64_t{5}}}, characters) ==
         "[llama] num_key_value_heads must divide num_attention_heads (32). Got 5.");
   CHECK(message("llama", {{"head_dim", int64_t{5}}}, characters) ==

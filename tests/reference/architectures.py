@@ -158,6 +158,122 @@ class AlexNet(nn.Module):
         return self.classifier(F.adaptive_avg_pool2d(self.features(images), 6).flatten(1))
 
 
+class RecurrentLm(nn.Module):
+    def __init__(self, cell, vocabulary, embedding, hidden, layers):
+        super().__init__()
+        self.encoder = nn.Embedding(vocabulary, embedding)
+        self.rnn = cell(embedding, hidden, layers, batch_first=True)
+        self.decoder = nn.Linear(hidden, vocabulary)
+
+    def forward(self, ids):
+        return self.decoder(self.rnn(self.encoder(ids))[0]).flatten(0, 1)
+
+
+class Tagger(nn.Module):
+    """Both directions, as a list of layers."""
+
+    def __init__(self, cell, vocabulary):
+        super().__init__()
+        self.add_module("0", nn.Embedding(vocabulary, 12))
+        self.add_module("1", cell(12, 16, 2, bidirectional=True, batch_first=True))
+        self.add_module("2", nn.Linear(32, vocabulary))
+
+    def forward(self, ids):
+        embed, rnn, head = self.children()
+        return head(rnn(embed(ids))[0]).flatten(0, 1)
+
+
+def tagger_layers(cell, vocabulary):
+    return [{"name": "embedding",
+             "options": {"num_embeddings": vocabulary, "embedding_dim": 12}},
+            {"name": cell, "options": {"hidden_size": 16, "num_layers": 2, "bidirectional": True}},
+            {"name": "linear", "options": {"out_features": vocabulary}}]
+
+
+class BertLayer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        width, self.heads = c["hidden_size"], c["num_attention_heads"]
+        self.attention, self.attention.self = nn.Module(), nn.Module()
+        for name in ("query", "key", "value"):
+            self.attention.self.add_module(name, nn.Linear(width, width))
+        self.attention.output = nn.Module()
+        self.attention.output.dense = nn.Linear(width, width)
+        self.attention.output.LayerNorm = nn.LayerNorm(width, c["layer_norm_eps"])
+        self.intermediate, self.output = nn.Module(), nn.Module()
+        self.intermediate.dense = nn.Linear(width, c["intermediate_size"])
+        self.output.dense = nn.Linear(c["intermediate_size"], width)
+        self.output.LayerNorm = nn.LayerNorm(width, c["layer_norm_eps"])
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (layer(x).view(batch, length, self.heads, -1).transpose(1, 2)
+                   for layer in self.attention.self.children())
+        p = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
+        y = (p @ v).transpose(1, 2).reshape(batch, length, width)
+        x = self.attention.output.LayerNorm(self.attention.output.dense(y) + x)
+        y = self.output.dense(F.gelu(self.intermediate.dense(x)))
+        return self.output.LayerNorm(y + x)
+
+
+class Bert(nn.Module):
+    """`labels` 0: a token is predicted at each place; else a label from the first place."""
+
+    def __init__(self, c, vocabulary, longest, labels=0):
+        super().__init__()
+        width, eps = c["hidden_size"], c["layer_norm_eps"]
+        self.bert, self.bert.embeddings = nn.Module(), nn.Module()
+        words = nn.Embedding(vocabulary, width)
+        self.bert.embeddings.word_embeddings = words
+        self.bert.embeddings.position_embeddings = nn.Embedding(longest, width)
+        self.bert.embeddings.token_type_embeddings = nn.Embedding(2, width)
+        self.bert.embeddings.LayerNorm = nn.LayerNorm(width, eps)
+        self.bert.encoder = nn.Module()
+        self.bert.encoder.layer = nn.Sequential(
+            *[BertLayer(c) for _ in range(c["num_hidden_layers"])])
+        self.labels = labels
+        if labels:
+            self.bert.pooler = nn.Module()
+            self.bert.pooler.dense = nn.Linear(width, width)
+            self.classifier = nn.Linear(width, labels)
+            return
+        self.cls, self.cls.predictions = nn.Module(), nn.Module()
+        self.cls.predictions.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.cls.predictions.transform = nn.Module()
+        self.cls.predictions.transform.dense = nn.Linear(width, width)
+        self.cls.predictions.transform.LayerNorm = nn.LayerNorm(width, eps)
+
+    def forward(self, ids):
+        e = self.bert.embeddings
+        x = e.word_embeddings(ids) + e.position_embeddings.weight[:ids.shape[1]]
+        x = e.LayerNorm(x + e.token_type_embeddings(torch.zeros_like(ids)))
+        x = self.bert.encoder.layer(x)
+        if self.labels:
+            return self.classifier(torch.tanh(self.bert.pooler.dense(x[:, 0])))
+        t = self.cls.predictions.transform
+        x = t.LayerNorm(F.gelu(t.dense(x)))
+        return F.linear(x, e.word_embeddings.weight, self.cls.predictions.bias).flatten(0, 1)
+
+
+class Gpt2(Gpt):
+    """With biases and the tanh form of GELU."""
+
+    def __init__(self, layers, heads, width, context, vocabulary):
+        super().__init__(layers, heads, width, context, vocabulary)
+        for block in self.h:
+            block.ln_1, block.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            block.attn.c_attn = nn.Linear(width, 3 * width)
+            block.attn.c_proj = nn.Linear(width, width)
+            block.c_fc, block.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            block.forward = lambda x, block=block: self.block(block, x)
+        self.ln_f = nn.LayerNorm(width)
+
+    @staticmethod
+    def block(block, x):
+        x = x + block.attn(block.ln_1(x))
+        return x + block.c_proj(F.gelu(block.c_fc(block.ln_2(x)), approximate="tanh"))
+
+
 ADAMW = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.99], "eps": 1e-8, "weight_decay": 0.1,
          "weight_decay_on": "rank >= 2"}
 
@@ -171,9 +287,31 @@ def next_token(task):
     return lambda b: token_batch(b, task["rows"], task["input"][0], task["classes"])
 
 
-def language_model(build, task, weft, scale=0.2):
-    return {"build": build, "matrix_scale": lambda shape: scale, "batch": next_token(task),
-            "clip": None, "optimizer": ADAMW, "task": task, "weft": weft, "steps": 20}
+def masked_tokens(task):
+    """Of 100 places 15 are to be guessed, and read as the last token of the vocabulary."""
+    shape, mask = [task["rows"], task["input"][0]], task["classes"] - 1
+
+    def make(b):
+        ids, _ = token_batch(b, *shape, mask)
+        chosen = integers(2000 + b, shape, 100) < 15
+        return ids.masked_fill(chosen, mask), ids.masked_fill(~chosen, -100).flatten()
+    return make
+
+
+def whole_samples(task):
+    def make(b):
+        ids, _ = token_batch(b, task["rows"], task["input"][0], task["vocabulary"])
+        return ids, integers(2000 + b, [task["rows"]], task["classes"])
+    return make
+
+
+def language_model(build, task, weft, batch=next_token, scale=0.2, lr=1e-3):
+    return {"build": build, "matrix_scale": lambda shape: scale, "batch": batch(task),
+            "clip": None, "optimizer": ADAMW | {"lr": lr}, "task": task, "weft": weft, "steps": 20}
+
+
+def recurrent(build, task, weft):
+    return language_model(build, task, weft, scale=0.5, lr=1e-2)
 
 
 def last_gain(name):
@@ -192,7 +330,29 @@ LLAMA = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 10000.0,
          "rms_norm_eps": 1e-5}
 
+RNN = {"hidden_size": 32, "embedding_size": 24, "num_hidden_layers": 2}
+BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 96, "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0}
+GPT2 = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 65,
+        "max_position_embeddings": 32}
+SENTENCES = tokens(4, 16, 3) | {"vocabulary": 40, "labels": "samples"}
+
 SPECS = {
+    "gpt2": language_model(lambda: Gpt2(2, 4, 64, 32, 65), tokens(2, 32, 65),
+                           {"model": "gpt2", "config": GPT2}),
+    "lstm": recurrent(lambda: RecurrentLm(nn.LSTM, 40, 24, 32, 2), tokens(3, 9, 40),
+                      {"model": "lstm", "config": RNN}),
+    "gru": recurrent(lambda: RecurrentLm(nn.GRU, 40, 24, 32, 2), tokens(3, 9, 40),
+                     {"model": "gru", "config": RNN}),
+    "lstm_both_ways": recurrent(lambda: Tagger(nn.LSTM, 20), tokens(3, 7, 20),
+                                {"layers": tagger_layers("lstm", 20)}),
+    "gru_both_ways": recurrent(lambda: Tagger(nn.GRU, 20), tokens(3, 7, 20),
+                               {"layers": tagger_layers("gru", 20)}),
+    "bert_masked": language_model(lambda: Bert(BERT, 41, 32),
+                                  tokens(2, 32, 41) | {"labels": "masked"},
+                                  {"model": "bert", "config": BERT}, masked_tokens),
+    "bert_samples": language_model(lambda: Bert(BERT, 40, 16, 3), SENTENCES,
+                                   {"model": "bert", "config": BERT}, whole_samples),
     "llama": language_model(lambda: Llama(LLAMA, 65), tokens(2, 32, 65),
                             {"model": "llama", "config": LLAMA}),
     "resnet18_narrow": image_model(lambda: ResNet([2, 2, 2, 2], False, 8), 4, 64,

@@ -203,9 +203,11 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
     line(result.dump());
     return 0;
   }
-  std::string_view unit = experiment.addition                         ? "sums"
-                          : experiment.task == train::Task::causal_lm ? "tokens"
-                                                                      : "images";
+  bool images = experiment.shape.kind == InputKind::images;
+  std::string_view unit = experiment.addition        ? "sums"
+                          : experiment.shape.labels_tokens() ? "tokens"
+                          : images                           ? "images"
+                                                             : "samples";
   line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}  {} {}", folder, evaluation.loss,
                    evaluation.accuracy, evaluation.count, unit));
   return 0;

@@ -196,6 +196,22 @@ std::unique_ptr<Workload> make_gpt2(const WorkloadOptions& options) {
   return std::make_unique<Training>("gpt", config,
                                     TaskShape{InputKind::tokens, {options.length}, 50257}, options);
 }
+std::unique_ptr<Workload> make_bert(const WorkloadOptions& options) {
+  nn::Options config = {{"max_position_embeddings", 512}, {"hidden_dropout_prob", 0.0}};
+  return std::make_unique<Training>("bert", config,
+                                    TaskShape{InputKind::tokens, {options.length}, 30522}, options);
+}
+std::unique_ptr<Workload> make_lstm(const WorkloadOptions& options) {
+  return std::make_unique<Training>("lstm", nn::Options{},
+                                    TaskShape{InputKind::tokens, {options.length}, 10000}, options);
+}
+TaskShape photographs() { return {InputKind::images, {3, 224, 224}, 1000}; }
+std::unique_ptr<Workload> make_resnet50(const WorkloadOptions& options) {
+  return std::make_unique<Training>("resnet50", nn::Options{}, photographs(), options);
+}
+std::unique_ptr<Workload> make_alexnet(const WorkloadOptions& options) {
+  return std::make_unique<Training>("alexnet", nn::Options{}, photographs(), options);
+}
 std::unique_ptr<Workload> make_adamw(const WorkloadOptions&) { return std::make_unique<Update>(); }
 
 using Weights = std::span<const Variable>;
@@ -232,6 +248,10 @@ constexpr WorkloadKind kinds[] = {
      {12, 64},
      make_gpt_char},
     {"gpt2", "12 layers, 12 heads, 768 wide, vocabulary 50257, AdamW", " tok", {4, 64}, make_gpt2},
+    {"bert", "BERT-base, every token predicted, AdamW", " tok", {8, 128}, make_bert},
+    {"lstm", "2 layers, 512 wide, vocabulary 10000, AdamW", " tok", {64, 35}, make_lstm},
+    {"resnet50", "224 x 224, SGD", " img", {16, 0}, make_resnet50},
+    {"alexnet", "224 x 224, dropout 0.5, SGD", " img", {64, 0}, make_alexnet},
     {"adamw", "the update alone, 124M parameters", "B", {0, 0}, make_adamw},
     {"softmax", "forward and backward over rows", "B", {16384, 4096}, make_softmax},
     {"layer-norm", "forward and backward over rows", "B", {16384, 4096}, make_layer_norm},

@@ -10,7 +10,7 @@
 namespace weft::data {
 
 // What a choice is for. Each takes the numbers of a stream of its own.
-enum class Choice : uint32_t { order = 1, augmentation, window, sum, synthetic, pattern };
+enum class Choice : uint32_t { order = 1, augmentation, window, sum, synthetic, pattern, mask };
 
 // Four random words; `draw` tells several calls for one sample apart.
 inline std::array<uint32_t, 4> random_words(Choice choice, int64_t seed, int64_t epoch,

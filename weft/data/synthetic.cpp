@@ -90,18 +90,21 @@ class RandomTokens : public Synthetic {
     WEFT_CHECK(seq_len > 0, "[data] seq_len must be positive. Got {}.", seq_len);
   }
   Type input_type() const override { return {DType::i64, {seq_len_}}; }
-  Shape label_shape() const override { return {seq_len_}; }
+  Shape label_shape() const override { return options_.labels > 0 ? Shape{} : Shape{seq_len_}; }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
-    constexpr int64_t steps = 4, factor = 5, in_a_draw = 64;  // steps of two bits each
+    constexpr int64_t steps = 4, in_a_draw = 64;  // steps of two bits each
     auto* inputs = reinterpret_cast<int64_t*>(input);
     auto first = words(key.index, 0), bits = first;
     int64_t token = some_class(first[0], first[1]);
+    const int64_t label = below(options_.labels, first[2]), factor = 5 + label;
+    if (options_.labels > 0) *labels = label;
     for (int64_t i = 0; i < seq_len_; ++i) {
       int64_t at = i % in_a_draw;
       if (at == 0) bits = words(key.index, static_cast<uint32_t>(1 + i / in_a_draw));
       inputs[i] = token;
       uint32_t step = bits[static_cast<size_t>(at / 16)] >> (2 * (at % 16)) & (steps - 1);
-      labels[i] = token = (factor * token + step) % options_.classes;
+      token = (factor * token + step) % options_.classes;
+      if (options_.labels == 0) labels[i] = token;
     }
   }
 

@@ -13,6 +13,7 @@ namespace weft::data {
 
 struct SyntheticOptions {
   int64_t classes = 1000;  // labels of images; the vocabulary of tokens
+  int64_t labels = 0;      // of tokens: 0: the tokens that follow, else one for each sample
   int64_t size = 10'000;   // samples in an epoch
   int64_t seed = 0;
 };
@@ -21,7 +22,7 @@ struct SyntheticOptions {
 std::shared_ptr<const Source> random_images(std::string_view split, const Shape& image,
                                             const SyntheticOptions& options = {});
 // i64 [T], labels [T] the tokens that follow: t' = 5 t + one of 0 to 3, modulo the vocabulary. No
-// model has a mean loss below log 4.
+// model has a mean loss below log 4. With options.labels, [] says by how much more than 5 it is.
 std::shared_ptr<const Source> random_tokens(std::string_view split, int64_t seq_len,
                                             const SyntheticOptions& options = {});
 

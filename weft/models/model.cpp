@@ -25,8 +25,8 @@ class LayersModel : public Model {
   LayersModel(std::span<const nn::LayerSpec> layers, const TaskShape& task)
       : Model(task.kind, {{"model_type", std::string("layers")}}) {
     Type result = nn::add_layers(layers_, layers, task.batch(1));
-    Shape expected = task.kind == InputKind::tokens ? Shape{1, task.input[0], task.classes}
-                                                    : Shape{1, task.classes};
+    Shape expected =
+        task.labels_tokens() ? Shape{1, task.input[0], task.classes} : Shape{1, task.classes};
     if (!(result.shape == expected))
       throw Error(ErrorKind::usage,
                   "[layers] the last layer must yield {} for one sample of {} classes. Got {}.",

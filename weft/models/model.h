@@ -23,11 +23,16 @@ struct TaskShape {
   InputKind kind = InputKind::features;
   Shape input;          // of one sample: [features], [channels, height, width] or [length]
   int64_t classes = 0;  // logits of each sample, or of each token: the vocabulary
+  // Of tokens that have one label together. 0: each has one, and `classes` is the vocabulary.
+  int64_t vocabulary = 0;
+
+  bool labels_tokens() const { return kind == InputKind::tokens && vocabulary == 0; }
 
   Type batch(int64_t size) const;  // of the model's input: parameters' float type, or i64 tokens
 };
 
-// model(inputs) -> logits [batch, classes], for tokens [batch, length, classes].
+// model(inputs) -> logits [batch, classes], or [batch, length, classes] where each token has a
+// label.
 class Model : public nn::Layer {
  public:
   InputKind input_kind() const { return input_kind_; }

@@ -1,10 +1,12 @@
 #include "weft/models/zoo.h"
 
 #include "weft/models/alexnet.h"
+#include "weft/models/bert.h"
 #include "weft/models/convnet.h"
 #include "weft/models/gpt.h"
 #include "weft/models/llama.h"
 #include "weft/models/mlp.h"
+#include "weft/models/recurrent.h"
 #include "weft/models/resnet.h"
 
 namespace weft::models {
@@ -28,6 +30,21 @@ void add_resnets(std::vector<ModelEntry>& zoo) {
   };
   for (int64_t depth : {20, 32, 44, 56}) add("cifar", "CIFAR", depth);
   for (int64_t depth : {18, 34, 50, 101, 152}) add("imagenet", "ImageNet", depth);
+}
+
+void add_gpts(std::vector<ModelEntry>& zoo) {
+  auto add = [&](const char* name, const char* count, int64_t width, int64_t layers) {
+    zoo.push_back(entry<Gpt, GptConfig>(name, fmt::format("GPT-2, {} million parameters", count),
+                                        {{"vocab_size", int64_t{50257}},
+                                         {"max_position_embeddings", int64_t{1024}},
+                                         {"hidden_size", width},
+                                         {"num_hidden_layers", layers},
+                                         {"num_attention_heads", width / 64}}));
+  };
+  add("gpt2", "124", 768, 12);
+  add("gpt2-medium", "355", 1024, 24);
+  add("gpt2-large", "774", 1280, 36);
+  add("gpt2-xl", "1558", 1600, 48);
 }
 
 void add_llamas(std::vector<ModelEntry>& zoo) {
@@ -58,12 +75,15 @@ void add_llamas(std::vector<ModelEntry>& zoo) {
 }
 }  // namespace
 
-void check_task(std::string_view name, InputKind kind, const TaskShape& task) {
+void check_task(std::string_view name, InputKind kind, const TaskShape& task, Labels labels) {
   int rank = kind == InputKind::images ? 3 : 1;
   bool fits = task.kind == kind && task.input.size() == rank;
   if (!fits)
     throw Error(ErrorKind::usage, "[{}] takes {}. Got {} of shape {}.", name, weft::name(kind),
                 weft::name(task.kind), to_string(task.input));
+  if (kind == InputKind::tokens && labels == Labels::of_tokens && !task.labels_tokens())
+    throw Error(ErrorKind::usage,
+                "[{}] predicts a label for each token. Got one for each sample. Hint: bert.", name);
   if (task.classes < 1)
     throw Error(ErrorKind::usage, "[{}] needs at least one class. Got {}.", name, task.classes);
 }
@@ -77,11 +97,17 @@ std::vector<ModelEntry> zoo() {
       entry<Llama, LlamaConfig>("llama",
                                 "decoder-only transformer: RMS norm, rotary positions, "
                                 "SwiGLU, grouped heads"),
+      entry<Bert, BertConfig>("bert", "encoder transformer, post-norm: masked tokens, or samples"),
+      entry<RecurrentLm, RecurrentConfig>("lstm", "language model of LSTM layers",
+                                          {{"cell", std::string("lstm")}}),
+      entry<RecurrentLm, RecurrentConfig>("gru", "language model of GRU layers",
+                                          {{"cell", std::string("gru")}}),
       entry<AlexNet, AlexNetConfig>("alexnet", "AlexNet in one tower (Krizhevsky 2014)"),
       entry<ResNet, ResNetConfig>("resnet",
                                   "residual net (He et al. 2015), form cifar or imagenet"),
   };
   add_resnets(all);
+  add_gpts(all);
   add_llamas(all);
   return all;
 }

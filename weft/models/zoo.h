@@ -9,8 +9,10 @@ namespace weft::models {
 
 std::vector<ModelEntry> zoo();
 
+enum class Labels { of_tokens, any };  // what a model of tokens can predict
 // Throws Error(usage) unless the task has inputs of this kind and at least one class. `name` is the
 // model's.
-void check_task(std::string_view name, InputKind kind, const TaskShape& task);
+void check_task(std::string_view name, InputKind kind, const TaskShape& task,
+                Labels labels = Labels::of_tokens);
 
 }  // namespace weft::models

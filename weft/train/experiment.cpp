@@ -7,6 +7,7 @@
 #include "weft/base/memory.h"
 #include "weft/data/addition.h"
 #include "weft/data/images.h"
+#include "weft/data/masked.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/tokens.h"
 #include "weft/nn/module.h"
@@ -102,7 +103,13 @@ DataParts random_data(const Recipe& recipe) {
             data::random_images("test", shape.input, test)};
   }
   int64_t seq_len = recipe.integer("data.seq_len");
-  return {Task::causal_lm, TaskShape{InputKind::tokens, {seq_len}, train.classes}, std::nullopt,
+  TaskShape shape{InputKind::tokens, {seq_len}, train.classes};
+  const bool of_samples = recipe.text("task") == name(Task::classification);
+  if (of_samples) {
+    train.labels = test.labels = recipe.integer("data.labels");
+    shape = {InputKind::tokens, {seq_len}, train.labels, train.classes};
+  }
+  return {of_samples ? Task::classification : Task::causal_lm, shape, std::nullopt,
           data::random_tokens("train", seq_len, train), data::random_tokens("test", seq_len, test)};
 }
 
@@ -143,6 +150,20 @@ bool is_text(const Recipe& recipe) {
   return recipe.has("data.format") && recipe.text("data.format") == "text";
 }
 
+// Some tokens are to be guessed; one more than the vocabulary has stands for them.
+void mask_tokens(const Recipe& recipe, DataParts& parts) {
+  if (parts.task != Task::causal_lm || is_addition(recipe))
+    usage("task masked_lm needs text or random-tokens.");
+  double probability = recipe.number("data.mlm_probability");
+  if (probability == 0) usage("data.mlm_probability must be above 0.");
+  data::MaskOptions options{
+      .vocabulary = parts.shape.classes, .mask = parts.shape.classes, .probability = probability};
+  for (auto* source : {&parts.train, &parts.validation})
+    if (*source != nullptr) *source = data::masked(*source, options);
+  parts.task = Task::masked_lm;
+  ++parts.shape.classes;
+}
+
 DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) {
   DataParts parts;
   if (!options.with_data && is_text(recipe)) {
@@ -156,6 +177,7 @@ DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) 
             : is_random(recipe) ? random_data(recipe)
                                 : image_data(recipe);
   }
+  if (recipe.text("task") == name(Task::masked_lm)) mask_tokens(recipe, parts);
   if (!options.with_data) parts.train = parts.validation = nullptr;
   const std::string& wanted = recipe.text("task");
   if (wanted != "auto" && wanted != name(parts.task))
@@ -249,7 +271,8 @@ int64_t bytes_of(const std::vector<Variable>& variables) {
 }  // namespace
 
 std::string_view name(Task task) {
-  return task == Task::classification ? "classification" : "causal_lm";
+  constexpr std::string_view names[] = {"classification", "causal_lm", "masked_lm"};
+  return names[static_cast<size_t>(task)];
 }
 
 std::vector<Variable> Experiment::update_state() const {

@@ -18,7 +18,7 @@
 
 namespace weft::train {
 
-enum class Task { classification, causal_lm };
+enum class Task { classification, causal_lm, masked_lm };
 std::string_view name(Task task);
 
 struct ExperimentOptions {
@@ -46,7 +46,7 @@ struct Experiment {
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
   // What a sample counts for in rates: its tokens, or 1.
-  int64_t units_per_sample() const { return task == Task::causal_lm ? shape.input[0] : 1; }
+  int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
   // What an update needs besides the model: the optimiser's state and the loss scale.
   std::vector<Variable> update_state() const;

@@ -14,7 +14,8 @@ constexpr double many = 9e15;  // integers that a double holds exactly
 
 constexpr RecipeKey table[] = {
     {"name", text, "run", "", 0, 0, "folder of the run: runs/NAME"},
-    {"task", text, "auto", "auto, classification, causal_lm", 0, 0, "auto: by the data set"},
+    {"task", text, "auto", "auto, classification, causal_lm, masked_lm", 0, 0,
+     "auto: by the data set; masked_lm: tokens that BERT is to guess"},
     {"seed", integer, "0", "", 0, many, "of initial weights, order of samples, dropout"},
     {"model.name", text, "null", "", 0, 0, "from the zoo (weft list); or layers, never both"},
     {"model.layers", layers, "null", "", 0, 0,
@@ -37,6 +38,10 @@ constexpr RecipeKey table[] = {
     {"data.digits", integer, "3", "", 1, 4, "addition: digits of the longest numbers"},
     {"data.classes", integer, "1000", "", 1, 1 << 24,
      "random-*: labels of images, or the vocabulary of tokens"},
+    {"data.labels", integer, "2", "", 1, 1 << 20,
+     "random-tokens, task classification: labels of samples"},
+    {"data.mlm_probability", number, "0.15", "", 0, 1,
+     "task masked_lm: part of the tokens that are to be guessed"},
     {"data.image_size", integer, "224", "", 1, 1 << 14,
      "random-images: height and width; three channels"},
     {"data.reversed", boolean, "false", "", 0, 0, "addition: answers written from the last digit"},

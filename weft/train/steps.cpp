@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   auto types = [&](int64_t rows) {
     Type inputs = experiment_.shape.batch(rows), labels{DType::i64, {rows}};
     if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // as loaders yield them
-    if (experiment_.task == Task::causal_lm) labels.shape = inputs.shape;
+    if (experiment_.shape.labels_tokens()) labels.shape = inputs.shape;
     return std::vector<Type>{inputs, labels};
   };
   std::vector<std::pair<std::string, Executable*>> all;

@@ -150,7 +150,7 @@ class Trainer {
                      .grad_norm = steps_.grad_norm(),
                      .lr = experiment_.optimizer->schedule().at(progress_.step - 1),
                      .units_per_s = units / line_seconds_,
-                     .unit = experiment_.task == Task::causal_lm ? "tok/s" : "img/s",
+                     .unit = experiment_.shape.kind == InputKind::tokens ? "tok/s" : "img/s",
                      .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
                      .loss_scale = loss_scale(),
                      .used_bytes = plan_.state_bytes() + used_arena(),

@@ -1,0 +1,85 @@
+#include "weft/data/masked.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "weft/data/synthetic.h"
+#include "weft/data/tokens.h"
+
+using namespace weft;
+
+namespace {
+struct Sample {
+  std::vector<int64_t> inputs, labels;
+};
+Sample sample(const data::Source& source, const data::SampleKey& key) {
+  auto length = static_cast<size_t>(source.input_type().elements());
+  Sample s{std::vector<int64_t>(length), std::vector<int64_t>(length)};
+  source.write(key, reinterpret_cast<std::byte*>(s.inputs.data()), s.labels.data());
+  return s;
+}
+}  // namespace
+
+TEST_CASE("of 15 % of the tokens, 80 % are masked, 10 % are random and 10 % stay") {
+  constexpr int64_t length = 200, samples = 500, vocabulary = 1000, mask = 1000;
+  auto plain = data::random_tokens("train", length, {.classes = vocabulary, .size = samples});
+  auto source = data::masked(plain, {.vocabulary = vocabulary, .mask = mask});
+  CHECK(source->size() == samples);
+  CHECK(source->label_shape() == Shape{length});
+  double masked = 0, changed = 0, kept = 0;
+  std::set<int64_t> replacements;
+  std::vector<int> chosen_at(length);
+  for (int64_t i = 0; i < samples; ++i) {
+    Sample before = sample(*plain, {.index = i}), after = sample(*source, {.index = i});
+    int chosen = 0;
+    for (size_t j = 0; j < length; ++j) {
+      if (after.labels[j] == data::ignored_label) {
+        CHECK(after.inputs[j] == before.inputs[j]);
+        continue;
+      }
+      ++chosen, ++chosen_at[j];
+      CHECK(after.labels[j] == before.inputs[j]);  // what was there is to be predicted
+      if (after.inputs[j] == mask) {
+        ++masked;
+      } else if (after.inputs[j] != before.inputs[j]) {
+        ++changed, replacements.insert(after.inputs[j]);
+      } else {
+        ++kept;
+      }
+    }
+    CHECK(chosen == 30);
+  }
+  double all = 30.0 * samples;
+  CHECK(masked / all == doctest::Approx(0.8).epsilon(0.02));
+  CHECK(changed / all == doctest::Approx(0.1).epsilon(0.1));
+  CHECK(kept / all == doctest::Approx(0.1).epsilon(0.1));
+  CHECK(replacements.size() > 700);
+  CHECK(*replacements.begin() >= 0);
+  CHECK(*replacements.rbegin() < vocabulary);
+  auto [least, most] = std::minmax_element(chosen_at.begin(), chosen_at.end());
+  CHECK((*least > 40 && *most < 115));  // 75 each
+}
+
+TEST_CASE("which tokens are masked is a function of seed, epoch and index") {
+  auto source = data::masked(data::random_tokens("train", 50, {.classes = 20}),
+                             {.vocabulary = 20, .mask = 20});
+  Sample first = sample(*source, {.seed = 1, .epoch = 2, .index = 3});
+  CHECK(sample(*source, {.seed = 1, .epoch = 2, .index = 3}).inputs == first.inputs);
+  CHECK(sample(*source, {.seed = 1, .epoch = 3, .index = 3}).labels != first.labels);
+  CHECK(sample(*source, {.seed = 2, .epoch = 2, .index = 3}).labels != first.labels);
+}
+
+TEST_CASE("a short window hides at least one token, and none of what fills it up") {
+  data::TokenDataset tokens({1, 2, 3, 4, 5, 6}, 7);
+  auto source = data::masked(tokens.windows(4), {.vocabulary = 7, .mask = 7});
+  REQUIRE(source->size() == 2);
+  for (int64_t epoch = 0; epoch < 20; ++epoch)
+    for (int64_t i = 0; i < 2; ++i) {
+      Sample s = sample(*source, {.epoch = epoch, .index = i});
+      CHECK(std::count(s.labels.begin(), s.labels.end(), data::ignored_label) == 3);
+      if (i == 1) CHECK(s.labels[0] == 5);
+    }
+}

@@ -1,0 +1,22 @@
+// Masked tokens: Devlin et al. 2019, "BERT", section 3.1, task 1.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "weft/data/loader.h"
+
+namespace weft::data {
+
+struct MaskOptions {
+  int64_t vocabulary = 0;     // random tokens are drawn from it
+  int64_t mask = 0;           // the token that stands for a hidden one
+  double probability = 0.15;  // part of the tokens that are to be predicted, at least one
+};
+// The tokens of `source` (i64 [T]), of which some are to be predicted: 80 % of those read `mask`,
+// 10 % a random token, 10 % themselves. Labels i64 [T]: the token where it is to be predicted, else
+// ignored_label, as where `source` ignores. Which ones is chosen anew in each epoch.
+std::shared_ptr<const Source> masked(std::shared_ptr<const Source> source,
+                                     const MaskOptions& options);
+
+}  // namespace weft::data
