@@ -11,7 +11,7 @@ TEST_CASE("a model that cannot be is refused with the option and its limit") {
     std::string model, message;
   };
   const std::vector<Mistake> mistakes = {
-      {"{name: perceptron}", "unknown model \"perceptron\". Known: cnn,"},
+      {"{name: perceptron}", "unknown model \"perceptron\". Known: alexnet,"},
       {"{name: gtp}", "unknown model \"gtp\". Did you mean gpt?"},
       {"{name: gpt}", "[gpt] takes tokens. Got images of shape [1, 28, 28]."},
       {"{name: mlp, config: {hidden_size: 3}}", "[mlp]"},

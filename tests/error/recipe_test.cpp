@@ -39,6 +39,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"model: {name: gpt}\ndata: {dataset: addition}\n",
        "exactly one of train.epochs and train.steps must be set."},
       {sums + "name: ../up\n", "name is a folder's name"},
+      {sums + "task: masked_lm\n", "task masked_lm needs text or random-tokens."},
       {sums + "task: classification\n", "task is causal_lm with these data. Got classification."},
       {sums + "eval: {every: often}\n", "eval.every must be 'epoch' or a number of steps"},
       {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: 10, "
