@@ -109,6 +109,7 @@ void check_curve(const std::string& name) {
     return loss;
   });
   std::vector<Batch> batches;
+  batches.reserve(8);
   for (uint64_t b = 0; b < 8; ++b) batches.push_back(batch_of(reference, b, DType::f64));
   const Json& losses = reference.at("loss_f64");
   for (size_t s = 0; s < losses.size(); ++s) {

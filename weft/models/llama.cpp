@@ -176,7 +176,7 @@ nn::Options LlamaConfig::options() const {
           {"initializer_range", c.initializer_range}};
 }
 
-Llama::Llama(LlamaConfig config)
+Llama::Llama(const LlamaConfig& config)
     : Model(InputKind::tokens, config.options()),
       model_(std::make_unique<LlamaDecoder>(*this, "model", completed(config))) {
   if (!config.tie_word_embeddings)

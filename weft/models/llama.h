@@ -31,7 +31,7 @@ class LlamaDecoder;  // everything but the head
 
 class Llama : public Model {
  public:
-  explicit Llama(LlamaConfig config);
+  explicit Llama(const LlamaConfig& config);
   ~Llama() override;
 
  protected:

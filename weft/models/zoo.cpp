@@ -14,7 +14,7 @@ namespace {
 // Entry of a model that has a config struct with `read` and a constructor from it; what the user
 // does not set, `preset` does.
 template <class M, class Config>
-ModelEntry entry(std::string name, std::string description, nn::Options preset = {}) {
+ModelEntry entry(std::string name, std::string description, const nn::Options& preset = {}) {
   return {std::move(name), std::move(description),
           [preset](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
             return std::make_unique<M>(Config::read(config.over(preset), task));
