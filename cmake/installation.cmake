@@ -77,7 +77,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME weft-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, g++ (>= 4:12)")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
-    "Plans, trains and serves neural networks: the program and its recipes.")
+    "Plans, trains and runs neural networks: the program and its recipes.")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-    "Plans, trains and serves neural networks: the C++ library, for programs with models of their own.")
+    "Plans, trains and runs neural networks: the C++ library, for programs with models of their own.")
 include(CPack)

@@ -244,5 +244,5 @@ TEST_CASE("a loss that is not finite ends the run with its own exit code") {
   CHECK(fails_with(
             place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50", "--optimizer.name",
                         "sgd", "--lr", "100", "--log.every", "1", "--json"}),
-            6, "the loss is not finite") == "");
+            6, "the loss, or its gradient, is not finite") == "");
 }

@@ -14,6 +14,9 @@ void check_range(uint64_t first, uint64_t count) {
       const std::vector<std::string> skip = random_skips(seed);
       CHECK(check_random_graph(seed, *library, {.skip = {}, .fault = ""}) == "");
       CHECK(check_random_graph(seed, *library, {.skip = skip, .fault = ""}) == "");
+      for (Recompute extent : {Recompute::selective, Recompute::full})
+        CHECK(check_random_graph(seed, *library,
+                                 {.skip = skip, .fault = "", .recompute = extent}) == "");
       for (DType narrow : {DType::bf16, DType::f16})
         CHECK(check_random_graph(seed, *library, {.skip = skip, .fault = "", .narrow = narrow}) ==
               "");
@@ -32,17 +35,20 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
   struct Fault {
     const char* name;
     int least;
+    DType narrow = DType::f32;
   };
-  for (auto [name, least] :
+  for (auto [name, least, narrow] :
        {Fault{"decompose-negates", 12}, Fault{"cse-ignores-attrs", 40}, Fault{"fold-wrong", 17},
         Fault{"arithmetic-wrong", 4}, Fault{"movement-forgets-flips", 2},
         Fault{"fuse-ignores-cycles", 5}, Fault{"schedule-forgets-copies", 25},
         Fault{"alias-ignores-readers", 4}, Fault{"order-ignores-dependency", 40},
-        Fault{"memory-overlap", 30}, Fault{"lower-forgets-offsets", 10}}) {
+        Fault{"memory-overlap", 30}, Fault{"lower-forgets-offsets", 10},
+        Fault{"precision-negates", 1, DType::bf16}}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < graphs; ++seed) try {
-        caught +=
-            !check_random_graph(seed, *backends().back(), {.skip = {}, .fault = name}).empty();
+        caught += !check_random_graph(seed, *backends().back(),
+                                      {.skip = {}, .fault = name, .narrow = narrow})
+                       .empty();
       } catch (const InternalError&) {  // the verifier was faster
         ++caught;
       }

@@ -9,6 +9,7 @@
 #include "tests/support/interpreter.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
+#include "weft/ir/step_options.h"
 
 namespace weft::testing {
 
@@ -20,6 +21,7 @@ struct PlanSettings {
   // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
   std::string fault;
   DType narrow = DType::f32;  // of products (PassOptions)
+  Recompute recompute = Recompute::automatic;
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.

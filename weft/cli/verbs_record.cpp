@@ -293,7 +293,8 @@ int ckpt_inspect(const std::string& name, bool as_json) {
          {"dtype", type},
          {"bytes", entry.type.bytes()},
          {"shape", std::vector<int64_t>(entry.type.shape.begin(), entry.type.shape.end())}});
-    table.row({entry.name, type, shape, bytes_text(static_cast<double>(entry.type.bytes()))});
+    table.row({io::printable(entry.name), type, shape,
+               bytes_text(static_cast<double>(entry.type.bytes()))});
   }
   if (as_json) {
     line(json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}.dump(2));

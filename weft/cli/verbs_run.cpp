@@ -1,4 +1,5 @@
 // Verbs that run a recipe or a checkpoint: plan, train, eval, generate.
+#include <cmath>
 #include <filesystem>
 
 #include <CLI/CLI.hpp>
@@ -160,7 +161,7 @@ void add_train(Program& program) {
   verb.add_flag("--overwrite,!--no-overwrite", options.overwrite,
                 "remove an earlier run of this name")
       ->excludes(resume);
-  verb.add_flag("--dry-run", arguments->dry_run, "the same as weft plan");
+  verb.add_flag("--dry-run,!--no-dry-run", arguments->dry_run, "the same as weft plan");
   verb.add_option("--runs", options.runs, "folder of all runs")->type_name("FOLDER");
   verb.add_flag("--json", arguments->as_json, "no lines, but one JSON object at the end");
   add_short_flags(verb, *arguments);
@@ -197,6 +198,8 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
   std::string folder = checkpoint_of(arguments.checkpoint);
   Experiment experiment = load_experiment(folder, flags, true);
   train::Evaluation evaluation = train::evaluate(experiment);
+  if (!std::isfinite(evaluation.loss))
+    throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
   if (arguments.as_json) {
     json result = to_json(evaluation);
     result["checkpoint"] = folder;
@@ -204,7 +207,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
     return 0;
   }
   bool images = experiment.shape.kind == InputKind::images;
-  std::string_view unit = experiment.addition        ? "sums"
+  std::string_view unit = experiment.addition                ? "sums"
                           : experiment.shape.labels_tokens() ? "tokens"
                           : images                           ? "images"
                                                              : "samples";

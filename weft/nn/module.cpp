@@ -57,7 +57,10 @@ Variable Module::add(const std::string& name, const Shape& shape, const Init& in
   for (int64_t extent : shape)
     WEFT_CHECK(extent > 0, "[module] \"{}\" needs positive extents. Got {}.",
                join_path(path_, name), to_string(shape));
-  Variable variable(join_path(path_, name), {build.dtype, shape}, category);
+  // Statistics of 16-bit activations are sums: float32.
+  const bool statistic = category == Category::buffer_state;
+  DType dtype = statistic ? accumulator(build.dtype) : build.dtype;
+  Variable variable(join_path(path_, name), {dtype, shape}, category);
   int64_t stream = root_->made_++;
   if (build.initialize) initialize(variable, init, current_seed(), stream);
   variables_.push_back({name, variable});

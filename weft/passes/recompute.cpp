@@ -18,6 +18,7 @@
 namespace weft {
 namespace {
 constexpr double flops_per_byte = 10;  // of machines, roughly: what a kernel costs, in bytes
+constexpr int longest_chain = 8;       // of kernels that run again for the last one's sake
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -42,9 +43,17 @@ class Recomputation {
   }
 
  private:
+  // A slot whose step is run again before the step `before`, and what that step reads and nobody
+  // has by then, in order.
+  struct Rerun {
+    int step, slot;
+  };
   struct Choice {
-    int slot, step, before;  // run `step` again before the step `before`
-    double freed, price;     // bytes at the peak; cost of each
+    std::vector<Rerun> reruns;  // the last is of the slot that is dropped
+    int before = 0;
+    double freed = 0, cost = 0;  // bytes at the peak; bytes that a machine moves in the time
+    double price() const { return cost / freed; }
+    int slot() const { return reruns.back().slot; }
   };
 
   // Who touches each slot, and when each is live, with the steps as they are.
@@ -76,44 +85,65 @@ class Recomputation {
     std::vector<bool> dropped(plan_.slots.size()), needed(plan_.slots.size());
     std::vector<Choice> taken;
     for (const Choice& choice : choices) {
-      const std::vector<Access>& operands = plan_.steps[index(choice.step)].operands;
-      auto is_dropped = [&](const Access& operand) { return dropped[index(operand.at.slot)]; };
       // Choices of one round must not count on each other.
-      if (needed[index(choice.slot)] || std::ranges::any_of(operands, is_dropped)) continue;
-      dropped[index(choice.slot)] = true;
-      for (const Access& operand : operands) needed[index(operand.at.slot)] = true;
+      if (needed[index(choice.slot())] || reads_any(choice, dropped)) continue;
+      dropped[index(choice.slot())] = true;
+      for (const Rerun& rerun : choice.reruns)
+        for (const Access& operand : plan_.steps[index(rerun.step)].operands)
+          needed[index(operand.at.slot)] = true;
       taken.push_back(choice);
       wanted -= choice.freed;
       if (wanted <= 0) break;
     }
-    apply(std::move(taken));
+    apply(taken);
     return !choices.empty();
+  }
+
+  bool reads_any(const Choice& choice, const std::vector<bool>& slots) const {
+    return std::ranges::any_of(choice.reruns, [&](const Rerun& rerun) {
+      return std::ranges::any_of(
+          plan_.steps[index(rerun.step)].operands,
+          [&](const Access& operand) { return slots[index(operand.at.slot)]; });
+    });
   }
 
   // What it takes to drop the slot while step `peak` runs.
   std::optional<Choice> again(int slot, int peak) const {
     const std::vector<int>& readers = readers_[index(slot)];
-    if (writers_[index(slot)].size() != 1 || to_end_[index(slot)]) return std::nullopt;
-    const int writer = writers_[index(slot)].front();
     auto next = std::ranges::lower_bound(readers, peak);
-    if (writer >= peak || next == readers.end() || *next == peak) return std::nullopt;
-    const Step& step = plan_.steps[index(writer)];
+    if (to_end_[index(slot)] || next == readers.end() || *next == peak) return std::nullopt;
+    Choice choice{.before = *next, .freed = static_cast<double>(bytes_[index(slot)])};
+    if (!rerun(slot, peak, longest_chain, choice) || choice.freed <= 0) return std::nullopt;
+    return choice;
+  }
+
+  // Adds the step that writes the slot, after the steps that write what is dead by the peak.
+  bool rerun(int slot, int peak, int depth, Choice& choice) const {
+    const std::vector<int>& writers = writers_[index(slot)];
+    if (depth == 0 || writers.size() != 1 || writers.front() >= peak) return false;
+    const Step& step = plan_.steps[index(writers.front())];
     if (options_.recompute == Recompute::selective && step.kind == Step::Kind::library)
-      return std::nullopt;
+      return false;
     for (const Access& result : step.results)
-      if (plan_.slots[index(result.at.slot)].space != Space::arena) return std::nullopt;
-    double freed = static_cast<double>(bytes_[index(slot)]);
-    std::unordered_set<int> seen;
-    for (const Access& operand : step.operands) {
-      const int from = operand.at.slot;
-      if (!seen.insert(from).second) continue;
-      if (!unchanged(from, writer, *next)) return std::nullopt;
-      // What would otherwise be dead by now has to live on.
-      if (live_->last[index(from)] < peak) freed -= static_cast<double>(bytes_[index(from)]);
-    }
-    if (freed <= 0) return std::nullopt;
-    const double cost = std::max(step.flops / flops_per_byte, step.bytes);
-    return Choice{slot, writer, *next, freed, cost / freed};
+      if (plan_.slots[index(result.at.slot)].space != Space::arena) return false;
+    for (const Access& operand : step.operands)
+      if (!available(operand.at.slot, writers.front(), peak, depth, choice)) return false;
+    choice.reruns.push_back({writers.front(), slot});
+    choice.cost += std::max(step.flops / flops_per_byte, step.bytes);
+    return true;
+  }
+
+  // Makes the operand of a step, as it was then, be there: it still is, is made again, or lives on.
+  bool available(int slot, int since, int peak, int depth, Choice& choice) const {
+    if (std::ranges::find(choice.reruns, slot, &Rerun::slot) != choice.reruns.end()) return true;
+    if (!unchanged(slot, since, choice.before)) return false;
+    if (plan_.slots[index(slot)].space != Space::arena || live_->last[index(slot)] >= peak)
+      return true;
+    const Choice before = choice;
+    if (rerun(slot, peak, depth - 1, choice)) return true;
+    choice = before;
+    choice.freed -= static_cast<double>(bytes_[index(slot)]);
+    return choice.freed > 0;
   }
 
   bool unchanged(int slot, int since, int until) const {
@@ -122,19 +152,27 @@ class Recomputation {
                                 [&](int writer) { return since <= writer && writer < until; });
   }
 
-  void apply(std::vector<Choice> taken) {
+  void apply(const std::vector<Choice>& taken) {
     std::vector<std::pair<int, Step>> made;  // before which step
     for (const Choice& choice : taken) {
-      Step again = only(plan_.steps[index(choice.step)], choice.slot);
-      const int fresh = static_cast<int>(plan_.slots.size());
-      for (Access& result : again.results) result.at.slot = fresh;
-      for (int reader : readers_[index(choice.slot)])
-        if (reader >= choice.before)
-          for (Access& operand : plan_.steps[index(reader)].operands)
-            if (operand.at.slot == choice.slot) operand.at.slot = fresh;
-      made.emplace_back(choice.before, std::move(again));
-      Slot copy = plan_.slots[index(choice.slot)];
-      plan_.slots.push_back(std::move(copy));
+      std::vector<std::pair<int, int>> fresh;  // slots, as they were and now
+      auto redirect = [&](Step& step) {
+        for (Access& operand : step.operands)
+          for (auto [was, now] : fresh)
+            if (operand.at.slot == was) operand.at.slot = now;
+      };
+      for (const Rerun& rerun : choice.reruns) {
+        Step again = only(plan_.steps[index(rerun.step)], rerun.slot);
+        redirect(again);
+        fresh.emplace_back(rerun.slot, static_cast<int>(plan_.slots.size()));
+        for (Access& result : again.results) result.at.slot = fresh.back().second;
+        made.emplace_back(choice.before, std::move(again));
+        Slot copy = plan_.slots[index(rerun.slot)];
+        plan_.slots.push_back(std::move(copy));
+      }
+      fresh = {fresh.back()};
+      for (int reader : readers_[index(choice.slot())])
+        if (reader >= choice.before) redirect(plan_.steps[index(reader)]);
     }
     std::ranges::stable_sort(made, {}, &std::pair<int, Step>::first);
     std::vector<Step> steps;
@@ -209,16 +247,15 @@ Plan fit_memory(Plan plan, const PassOptions& options) {
   Plan whole = assign_memory(plan, options);
   const size_t outside = bytes_outside_arena(whole);
   if (options.memory == 0 || outside + whole.arena_bytes <= options.memory) return whole;
-  if (may && outside < options.memory) {
-    const size_t room = options.memory - outside;
-    size_t limit = room;
-    for (int tries = 0; tries < 4; ++tries) {  // packing may take more than what is live
-      Plan fitting = planned(limit);
-      if (fitting.arena_bytes <= room) return fitting;
-      limit -= std::min(limit, fitting.arena_bytes - room);
-    }
+  const size_t room = options.memory - std::min(options.memory, outside);
+  size_t limit = room;
+  for (int tries = 0; may && tries < 4; ++tries) {  // packing may take more than what is live
+    if (tries == 3) limit = 0;
+    whole = planned(limit);
+    if (whole.arena_bytes <= room) return whole;
+    limit -= std::min(limit, whole.arena_bytes - room);
   }
-  const size_t least = outside + (may ? planned(0).arena_bytes : whole.arena_bytes);
+  const size_t least = outside + whole.arena_bytes;
   throw Error(ErrorKind::does_not_fit,
               "[compile] the step takes at least {}, {} of them state. The limit is {}.",
               mebibytes(least), mebibytes(outside), mebibytes(options.memory));

@@ -231,6 +231,9 @@ std::string find_checkpoint(const std::string& path) {
   }
   std::vector<CheckpointInfo> all = list_checkpoints(path);
   if (!all.empty()) return all.back().path;
+  if (fs::is_symlink(fs::path(checkpoints_of(path)) / "latest"))
+    throw Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.",
+                join(checkpoints_of(path), "latest"));
   throw Error(ErrorKind::checkpoint,
               "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
 }

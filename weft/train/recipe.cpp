@@ -255,7 +255,11 @@ void check_text(std::string_view yaml, const std::string& name) {
 YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
   check_text(yaml, name);
   try {
-    return YAML::Load(std::string(yaml));
+    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.size() > 1)
+      throw Error(ErrorKind::usage, "{}: a recipe is one YAML document. Got {}.", name,
+                  documents.size());
+    return documents.empty() ? YAML::Node() : documents.front();
   } catch (const YAML::Exception& error) {
     throw Error(ErrorKind::usage, "{}:{}: not YAML: {}.", name, error.mark.line + 1,
                 io::printable(error.msg));

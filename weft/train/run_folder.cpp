@@ -45,7 +45,8 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
 std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl").string(); }
 
 std::string RunFolder::checkpoint() const {
-  if (!resume_ || list_checkpoints(path_).empty()) return "";
+  const bool saved = fs::is_symlink(fs::path(path_) / "checkpoints/latest");
+  if (!resume_ || (!saved && list_checkpoints(path_).empty())) return "";
   return find_checkpoint(path_);
 }
 

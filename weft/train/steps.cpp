@@ -102,17 +102,18 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   // Without a limit only the norm is wanted.
   double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 1;
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit);
-  Tensor failed = logical_not(is_finite(loss)), finite;
+  Tensor finite = logical_and(is_finite(loss), is_finite(clipped.norm)), only_if;
+  Tensor failed = logical_not(finite);
   if (scale != nullptr) {
-    finite = logical_and(is_finite(loss), is_finite(clipped.norm));
-    failed = logical_and(logical_not(finite), logical_not(scale->may_shrink()));
+    only_if = finite;
+    failed = logical_and(failed, logical_not(scale->may_shrink()));
     scale->update(finite);
   }
   Tensor step = experiment_.optimizer->step_count().value() + 1;
   Tensor earlier = first_non_finite_.value();
   first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
   experiment_.optimizer->step(recipe.has("train.grad_clip") ? clipped.gradients : gradients,
-                              finite);
+                              only_if);
   return {loss, clipped.norm};
 }
 

@@ -37,7 +37,8 @@ class Steps {
   // Of the last update, until the next pass; reads from the device.
   double loss() const;
   double grad_norm() const;  // L2, before clipping
-  // The first update whose loss was not finite, counting from 1; 0: none. Reads from the device.
+  // The first update whose loss or gradient was not finite, counting from 1; 0: none. Reads from
+  // the device.
   int64_t first_non_finite() const;
 
   EvalSums evaluate(const Tensor& inputs, const Tensor& labels);

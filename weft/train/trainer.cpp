@@ -170,7 +170,8 @@ class Trainer {
   void check_finite() {
     if (int64_t step = steps_.first_non_finite(); step > 0)
       throw Error(ErrorKind::non_finite,
-                  "step {}: the loss is not finite. Hint: a lower optimizer.lr, a warm-up, or "
+                  "step {}: the loss, or its gradient, is not finite. Hint: a lower optimizer.lr, "
+                  "a warm-up, or "
                   "train.grad_clip.",
                   step);
   }

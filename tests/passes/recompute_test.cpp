@@ -1,0 +1,121 @@
+#include <doctest/doctest.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/support/planned.h"
+#include "weft/base/quantity.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+PassOptions on_cpu() { return {.library = backends().back().get(), .threads = 2, .verify = true}; }
+size_t outside_arena(const Plan& plan) {
+  size_t bytes = 0;
+  for (const Slot& slot : plan.slots)
+    if (slot.space != Space::arena) bytes += slot.bytes;
+  return bytes;
+}
+size_t total(const Plan& plan) { return outside_arena(plan) + plan.arena_bytes; }
+std::vector<Graph> steps() {
+  return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
+}
+int again(const Plan& plan) {
+  int count = 0;
+  for (const Step& step : plan.steps) count += step.again;
+  return count;
+}
+}  // namespace
+
+TEST_CASE("a plan fits every limit from what it takes down to the least it can, which it names") {
+  for (const Graph& step : steps()) {
+    const Plan whole = make_plan(step, on_cpu());
+    PassOptions options = on_cpu();
+    options.recompute = Recompute::full;
+    const size_t least = total(make_plan(step, options));
+    options.recompute = Recompute::automatic;
+    CHECK(least < 0.9 * static_cast<double>(total(whole)));
+    for (int part = 0; part <= 4; ++part) {
+      options.memory = least + (total(whole) - least) * static_cast<size_t>(part) / 4;
+      const Plan plan = make_plan(step, options);
+      CHECK(total(plan) <= options.memory);
+      CHECK((again(plan) == 0) == (part == 4));
+    }
+    options.memory = outside_arena(whole);
+    std::string message;
+    try {
+      make_plan(step, options);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    const std::string before = "takes at least ";
+    REQUIRE(message.find(before) != std::string::npos);
+    const double named = std::stod(message.substr(message.find(before) + before.size()));
+    options.memory = static_cast<size_t>(named * (1 << 20));
+    CHECK(total(make_plan(step, options)) <= options.memory);
+    options.memory = total(whole) - 1;
+    options.recompute = Recompute::none;
+    CHECK_THROWS_AS(make_plan(step, options), Error);
+  }
+}
+
+TEST_CASE("what is computed again has the bits that it had") {
+  Random random(1);
+  for (const Graph& step : steps()) {
+    const std::vector<Value> inputs = random_inputs(step, random);
+    const std::vector<Value> kept = run_planned(step, inputs, *backends().back());
+    for (Recompute extent : {Recompute::selective, Recompute::full}) {
+      const std::vector<Value> repeated =
+          run_planned(step, inputs, *backends().back(),
+                      {.skip = {}, .fault = "", .narrow = DType::f32, .recompute = extent});
+      for (size_t i = 0; i < kept.size(); ++i) CHECK(difference(repeated[i], kept[i], 0) == "");
+    }
+  }
+}
+
+TEST_CASE("selective recompute runs no product again") {
+  int count = 0;
+  for (const Graph& step : steps()) {
+    PassOptions options = on_cpu();
+    options.recompute = Recompute::selective;
+    const Plan plan = make_plan(step, options);
+    count += again(plan);
+    for (const Step& each : plan.steps) CHECK(!(each.again && each.kind == Step::Kind::library));
+  }
+  CHECK(count > 0);
+}
+
+TEST_CASE("what reads state that was assigned meanwhile is not computed again") {
+  Variable state("v", {DType::f32, {64, 64}});
+  state.assign(full({64, 64}, 0.01));
+  const Value v = variable_leaf(state.state()), y = matmul(v, v), z = v * sum(y);
+  const Value c = matmul(broadcast_to(z, {8, 64, 64}), z), d = matmul(c, c);
+  Graph graph{
+      .inputs = {}, .outputs = {sum(matmul(y, sum(d, {.axes = {0}})))}, .assignments = {{v, z}}};
+  const std::vector<Value> kept = run_planned(graph, {}, *backends().back());
+  PlanSettings settings{.skip = {"order"}, .fault = "", .recompute = Recompute::full};
+  CHECK(difference(run_planned(graph, {}, *backends().back(), settings)[0], kept[0], 0) == "");
+  settings.fault = "recompute-ignores-writers";
+  CHECK_THROWS_AS(run_planned(graph, {}, *backends().back(), settings), InternalError);
+}
+
+TEST_CASE("a compiled step keeps to its limit, or says that it cannot") {
+  const Tensor x = ones({256, 64}), weight = full({64, 64}, 0.02);
+  auto deep = [weight](Tensor value) {
+    Tensor y = value;
+    for (int i = 0; i < 6; ++i) y = tanh(matmul(y, weight));
+    return std::vector<Tensor>{sum(y), grad(sum(y), std::vector{value})[0]};
+  };
+  auto free = compile(deep);
+  const std::vector<Tensor> wanted = free(x);
+  const Plan& plan = free.prepare(std::vector{x.type()}).plan();
+  auto limited = compile(deep, {.memory = total(plan) * 4 / 5});
+  CHECK(limited(x)[1].to_doubles() == wanted[1].to_doubles());
+  CHECK(total(limited.prepare(std::vector{x.type()}).plan()) <= total(plan) * 4 / 5);
+  auto hopeless = compile(deep, {.memory = 64_KiB});
+  CHECK_THROWS_WITH_AS(hopeless(x), doctest::Contains("The limit is 0.1 MiB."), Error);
+}
