@@ -67,6 +67,10 @@ TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 w
     recipe.set("train.precision", precision, "test");
     CAPTURE(precision);
     check_resume(recipe, {5});
+    TemporaryFolder data;
+    auto images = images_recipe(data, "train: {steps: 12, global_batch_size: 12}\n");
+    images.set("train.precision", precision, "test");
+    check_resume(images, {5});
   }
 }
 
