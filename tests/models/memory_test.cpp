@@ -34,14 +34,26 @@ class AtMostTwoThreads {
 };
 
 template <class Check>
-void for_each_training(int64_t batch, const std::string& device, Check&& check) {
+void for_each_training(const CompileOptions& options, Check&& check) {
   for (const std::string& model : families)
     for (const char* optimizer : {"sgd", "adamw"}) {
       CAPTURE(model);
       CAPTURE(optimizer);
-      Training training(model, optimizer, batch, device);
+      Training training(model, optimizer, 8, options);
       check(training);
     }
+}
+// As written, on narrower products, and with all recomputed that can be.
+template <class Check>
+void for_each_way(Check&& check) {
+  for (const CompileOptions& options :
+       {CompileOptions{.device = "cpu"},
+        CompileOptions{.device = "cpu", .precision = Precision::bf16_mixed},
+        CompileOptions{.device = "cpu", .recompute = Recompute::full}}) {
+    CAPTURE(static_cast<int>(options.precision));
+    CAPTURE(static_cast<int>(options.recompute));
+    for_each_training(options, check);
+  }
 }
 
 // Any order that the edges allow.
@@ -67,7 +79,7 @@ std::vector<int> random_order(const Dependencies& edges, Random& random) {
 TEST_CASE("a compiled training step allocates nothing of its own") {
   if (!can_watch_allocations()) return;
   AtMostTwoThreads threads;
-  for_each_training(8, "cpu", [](Training& training) {
+  for_each_way([](Training& training) {
     for (int warm_up = 0; warm_up < 2; ++warm_up) training.step();
     Allocations used = allocations_of([&] { training.step(); });
     CHECK(used.own == 0);
@@ -94,7 +106,7 @@ TEST_CASE("a loss that the caller keeps is copied out: the handle and its bytes,
 }
 
 TEST_CASE("planned bytes are used bytes, and the arena is within 5 % of the live peak") {
-  for_each_training(8, "cpu", [](Training& training) {
+  for_each_way([](Training& training) {
     training.step();
     const Plan& plan = training.executable().plan();
     CHECK(training.executable().used_arena_bytes() == plan.arena_bytes);
@@ -106,7 +118,7 @@ TEST_CASE("planned bytes are used bytes, and the arena is within 5 % of the live
 
 TEST_CASE("none of 1,000 random orders of a model's steps has a lower peak") {
   AtMostTwoThreads threads;  // scratch grows with them
-  for_each_training(8, "null", [](Training& training) {
+  for_each_training({.device = "null"}, [](Training& training) {
     PassOptions options{.library = &library("cpu"), .threads = thread_count()};
     Graph graph = simplify(decompose(training.graph(), options), options);
     Plan plan = alias_state(schedule(graph, options), options);

@@ -28,11 +28,10 @@ std::unique_ptr<optim::Optimizer> optimizer_of(const std::string& name, const Mo
 }  // namespace
 
 Training::Training(const std::string& model, const std::string& optimizer, int64_t batch,
-                   const std::string& device)
+                   const CompileOptions& options)
     : model_(make_model(model, config_of(model), task_of(model))),
       optimizer_(optimizer_of(optimizer, *model_)),
-      compiled_([this](std::span<const Tensor> in) { return loss_and_update(in); },
-                {.device = device}) {
+      compiled_([this](std::span<const Tensor> in) { return loss_and_update(in); }, options) {
   TaskShape task = task_of(model);
   Type input = task.batch(batch);
   Shape labels = task.kind == InputKind::tokens ? input.shape : Shape{batch};

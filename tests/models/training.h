@@ -17,7 +17,7 @@ class Training {
  public:
   // The models' sizes are those of `weft bench`; `optimizer` is "sgd" (momentum, decay) or "adamw".
   Training(const std::string& model, const std::string& optimizer, int64_t batch,
-           const std::string& device = "cpu");
+           const CompileOptions& options = {.device = "cpu"});
   Training(const Training&) = delete;
 
   std::span<const Tensor> step() { return compiled_.run(batch_); }
