@@ -43,7 +43,8 @@ void check_curves(const train::Recipe& recipe) {
   CHECK(exact.back() < 0.8 * exact.front());
   for (const char* precision : {"bf16-mixed", "fp16-mixed"}) {
     const double off = distance(exact, curve(recipe, precision, 1));
-    MESSAGE(precision << ": " << off << " from float32, whose seeds differ by " << spread);
+    MESSAGE(std::string(precision)
+            << ": " << off << " from float32, whose seeds differ by " << spread);
     CHECK(off <= spread);
   }
 }
