@@ -28,11 +28,6 @@ constexpr auto busy_for = std::chrono::minutes(10);  // then a busy machine is m
 std::string machine_text() {
   return fmt::format("{}, {} threads", cpu::this_machine().model, thread_count());
 }
-bool is_busy() {
-  double load = 0;
-  return getloadavg(&load, 1) == 1 && load > 0.5 * cpu::this_machine().cores;
-}
-
 std::string cache_file() {
   return fmt::format("{}/machine-peaks-{}-threads", cache_directory(), thread_count());
 }
@@ -66,8 +61,9 @@ cpu::Peaks keep(cpu::Peaks peaks) {
   fs::create_directories(cache_directory(), ignored);
   try {
     io::write_file_atomically(
-        cache_file(), fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16,
-                                  peaks.bandwidth, is_busy() ? "busy" : "quiet", machine_text()));
+        cache_file(),
+        fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth,
+                    machine_is_busy() ? "busy" : "quiet", machine_text()));
   } catch (const Error& error) {
     log::debug(1, "the peaks of this machine are not kept: {}", error.what());
   }
@@ -89,6 +85,11 @@ void measure_elsewhere() {
 }
 }  // namespace
 
+bool machine_is_busy() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 && load > 0.5 * cpu::this_machine().cores;
+}
+
 cpu::Peaks machine_peaks() {
   auto found = kept();
   if (found && found->busy) {
@@ -107,7 +108,10 @@ cpu::Peaks measure_machine_peaks() { return keep(cpu::measure_peaks(seconds_each
 
 MachineSpec machine_spec() {
   cpu::Peaks peaks = machine_peaks();
-  return {.flops_per_s = 1e9 * peaks.f32, .bytes_per_s = 1e9 * peaks.bandwidth};
+  return {.flops_per_s = 1e9 * peaks.f32,
+          .bytes_per_s = 1e9 * peaks.bandwidth,
+          .f64_flops_per_s = 1e9 * peaks.f64,
+          .bf16_flops_per_s = 1e9 * peaks.bf16};
 }
 
 }  // namespace weft::cli

@@ -13,6 +13,7 @@ cpu::Peaks machine_peaks();
 // Measures here and now, for one to three seconds, and keeps the result.
 cpu::Peaks measure_machine_peaks();
 
-MachineSpec machine_spec();  // float32's
+bool machine_is_busy();      // with others, so that what is measured now is slower than the machine
+MachineSpec machine_spec();  // the same, as plans are held against it
 
 }  // namespace weft::cli

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <map>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,8 +13,8 @@
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
 #include "weft/base/quantity.h"
-#include "weft/base/suggest.h"
 #include "weft/cli/peaks.h"
+#include "weft/cli/profile.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/cli/workloads.h"
@@ -30,7 +29,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int warm_up_steps = 3;
-constexpr size_t shown_kernels = 12;
+constexpr int most_watched_steps = 10;
 
 struct BenchArguments {
   std::string workload, weights;
@@ -80,86 +79,30 @@ Measurement measure(Workload& workload, int steps) {
   return result;
 }
 
-// ---- against the roofline
-
-struct KernelTime {
-  std::string kernel;
-  int count = 0;
-  double seconds = 0, flops = 0, bytes = 0, at_best = 0;  // of a step
-
-  KernelTime& operator+=(const KernelTime& other) {
-    count += other.count;
-    seconds += other.seconds;
-    flops += other.flops;
-    bytes += other.bytes;
-    at_best += other.at_best;
-    return *this;
-  }
-};
-
-std::vector<KernelTime> profile(Workload& workload, const MachineSpec& machine, int steps) {
-  Executable& executable = workload.executable();
-  executable.set_profiling(true);
-  for (int i = 0; i < steps; ++i) workload.step();
-  executable.set_profiling(false);
-  std::map<std::string, KernelTime> by_name;
-  for (size_t i = 0; i < executable.plan().steps.size(); ++i) {
-    const Step& step = executable.plan().steps[i];
-    KernelTime time{.count = 1,
-                    .seconds = executable.step_seconds()[i] / steps,
-                    .flops = step.flops,
-                    .bytes = step.bytes};
-    if (machine.known())
-      time.at_best = std::max(step.flops / machine.flops_per_s, step.bytes / machine.bytes_per_s);
-    by_name[step.kernel] += time;
-  }
-  std::vector<KernelTime> rows;
-  for (auto& [name, row] : by_name) {
-    row.kernel = name;
-    rows.push_back(std::move(row));
-  }
-  std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.seconds > b.seconds; });
-  return rows;
-}
-
-std::string percent(double part, double whole) {
-  return whole > 0 && part > 0 ? fmt::format("{:.1f}%", 100 * part / whole) : "-";
-}
-std::vector<std::string> cells_of(const KernelTime& row, double total) {
-  return {shortened(row.kernel, 44),
-          std::to_string(row.count),
-          fmt::format("{:.3f}", 1e3 * row.seconds),
-          percent(row.seconds, total),
-          row.flops > 0 ? fmt::format("{:.1f}", 1e-9 * row.flops / row.seconds) : "-",
-          fmt::format("{:.1f}", 1e-9 * row.bytes / row.seconds),
-          percent(row.at_best, row.seconds)};
-}
-
 void print_table(const WorkloadKind& kind, Workload& workload, const BenchArguments& arguments,
                  const Measurement& m) {
-  cpu::Peaks peaks = machine_peaks();
   MachineSpec machine = machine_spec();
   const Plan& plan = workload.executable().plan();
-  std::vector<KernelTime> kernels = profile(workload, machine, std::min(arguments.steps, 10));
-  KernelTime all{.kernel = "all kernels"}, rest{.kernel = "others"};
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    all += kernels[i];
-    if (i >= shown_kernels) rest += kernels[i];
-  }
+  Profile profile = record({{"train", &workload.executable()}},
+                           std::min(arguments.steps, most_watched_steps), [&] { workload.step(); });
+  std::vector<KernelTime> kernels = by_kernel(profile, machine);
+  KernelTime all = total(kernels, "all kernels");
+  DType products = train::find_precision(arguments.precision)->product_type();
   Table facts;
   facts.row({"workload", fmt::format("{}: {}", kind.name, kind.doc)});
   facts.row({"step", fmt::format("{:.3f} ms (best {:.3f} ms) of {} steps", 1e3 * m.median,
                                  1e3 * m.best, arguments.steps)});
   facts.row(
       {"rate", train::count_text(workload.items() / m.median) + std::string(kind.item) + "/s"});
-  facts.row({"work",
-             fmt::format("{:.1f} GFLOP/s, {} of the peak of {:.0f}", 1e-9 * plan.flops() / m.median,
-                         percent(plan.flops() / m.median, machine.flops_per_s), peaks.f32)});
+  facts.row(
+      {"work", fmt::format("{:.1f} GFLOP/s, {} of the peak of {:.0f} in {}",
+                           1e-9 * plan.flops() / m.median, percent_text(all.best.compute, m.median),
+                           1e-9 * machine.flops_per_s_in(products), name(products))});
   facts.row({"traffic",
              fmt::format("{:.1f} GB/s, {} of the bandwidth of {:.1f}", 1e-9 * all.bytes / m.median,
-                         percent(all.bytes / m.median, machine.bytes_per_s), peaks.bandwidth)});
+                         percent_text(all.best.memory, m.median), 1e-9 * machine.bytes_per_s)});
   facts.row({"roofline", fmt::format("{:.3f} ms at best: the step reaches {}", 1e3 * all.at_best,
-                                     percent(all.at_best, m.median))});
+                                     percent_text(all.at_best, m.median))});
   facts.row({"memory", fmt::format("{} of arena, process {}",
                                    train::bytes_text(static_cast<double>(plan.arena_bytes)),
                                    train::bytes_text(m.peak_rss))});
@@ -167,27 +110,10 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
       {"first step", fmt::format("{:.2f} s after the start of the process", m.first_step_done)});
   if (m.loss != 0) facts.row({"loss", fmt::format("{:.5f}", m.loss)});
   out(facts.text() + "\n");
-  Table table({"kernel", ">count", ">ms", ">share", ">GFLOP/s", ">GB/s", ">roofline"});
-  for (size_t i = 0; i < std::min(kernels.size(), shown_kernels); ++i)
-    table.row(cells_of(kernels[i], all.seconds));
-  if (rest.count > 0) table.row(cells_of(rest, all.seconds));
-  table.row(cells_of(all, all.seconds));
-  out(table.text());
+  out(to_table(kernels, "kernel"));
 }
 
 // ---- the verb
-
-const WorkloadKind& find_kind(const std::string& name) {
-  std::vector<std::string_view> names;
-  for (const WorkloadKind& kind : workload_kinds()) {
-    if (kind.name == name) return kind;
-    names.push_back(kind.name);
-  }
-  std::string_view similar = nearest(name, names);
-  throw Error(ErrorKind::usage, "no workload '{}'. {}", name,
-              similar.empty() ? fmt::format("Known: {}.", fmt::join(names, ", "))
-                              : fmt::format("Did you mean {}?", similar));
-}
 
 size_t memory_of(const std::string& text) {
   if (text.empty()) return 0;
@@ -195,17 +121,6 @@ size_t memory_of(const std::string& text) {
   if (bytes < 1)
     throw Error(ErrorKind::usage, "--memory must be a size such as 1.5GiB. Got '{}'.", text);
   return static_cast<size_t>(bytes);
-}
-
-WorkloadOptions options_of(const WorkloadKind& kind, const BenchArguments& arguments) {
-  if (arguments.batch > 0 && kind.initial.batch == 0)
-    throw Error(ErrorKind::usage, "the workload {} has no batch.", kind.name);
-  if (arguments.length > 0 && kind.initial.length == 0)
-    throw Error(ErrorKind::usage, "the workload {} has no length.", kind.name);
-  return {arguments.batch > 0 ? arguments.batch : kind.initial.batch,
-          arguments.length > 0 ? arguments.length : kind.initial.length,
-          {.precision = train::find_precision(arguments.precision)->products,
-           .memory = memory_of(arguments.memory)}};
 }
 
 void write_weights(const Workload& workload, const WorkloadKind& kind, const std::string& path) {
@@ -216,16 +131,13 @@ void write_weights(const Workload& workload, const WorkloadKind& kind, const std
 }
 
 int bench(const BenchArguments& arguments) {
-  const WorkloadKind& kind = find_kind(arguments.workload);
-  WorkloadOptions options = options_of(kind, arguments);
+  const WorkloadKind& kind = find_workload(arguments.workload);
+  WorkloadOptions options = workload_options(kind, arguments.batch, arguments.length,
+                                             train::find_precision(arguments.precision)->products);
+  options.compile.memory = memory_of(arguments.memory);
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.as_json) machine_peaks();  // before there are threads
-  std::unique_ptr<Workload> workload = kind.make(options);
-  if ((options.compile.precision != Precision::as_written || options.compile.memory > 0) &&
-      workload->model() == nullptr)
-    throw Error(ErrorKind::usage,
-                "the workload {} has no model: it runs in fp32, and with the memory it needs.",
-                kind.name);
+  std::unique_ptr<Workload> workload = make_workload(kind, options);
   if (!arguments.weights.empty()) write_weights(*workload, kind, arguments.weights);
   Measurement m = measure(*workload, arguments.steps);
   if (!arguments.as_json) {

@@ -4,7 +4,12 @@
 #include <functional>
 #include <random>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "weft/base/error.h"
 #include "weft/base/memory.h"
+#include "weft/base/suggest.h"
 #include "weft/models/model.h"
 #include "weft/nn/module.h"
 #include "weft/optim/adam.h"
@@ -273,5 +278,42 @@ Executable& Workload::executable() {
 }
 
 std::span<const WorkloadKind> workload_kinds() { return kinds; }
+
+bool is_workload(std::string_view name) {
+  return std::ranges::find(kinds, name, &WorkloadKind::name) != std::end(kinds);
+}
+
+const WorkloadKind& find_workload(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const WorkloadKind& kind : kinds) {
+    if (kind.name == name) return kind;
+    names.push_back(kind.name);
+  }
+  std::string_view similar = nearest(name, names);
+  throw Error(ErrorKind::usage, "no workload '{}'. {}", name,
+              similar.empty() ? fmt::format("Known: {}.", fmt::join(names, ", "))
+                              : fmt::format("Did you mean {}?", similar));
+}
+
+WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_t length,
+                                 Precision precision) {
+  if (batch > 0 && kind.initial.batch == 0)
+    throw Error(ErrorKind::usage, "the workload {} has no batch.", kind.name);
+  if (length > 0 && kind.initial.length == 0)
+    throw Error(ErrorKind::usage, "the workload {} has no length.", kind.name);
+  return {batch > 0 ? batch : kind.initial.batch, length > 0 ? length : kind.initial.length,
+          {.precision = precision}};
+}
+
+std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const WorkloadOptions& options) {
+  std::unique_ptr<Workload> workload = kind.make(options);
+  const CompileOptions& compile = options.compile;
+  if ((compile.precision != Precision::as_written || compile.memory > 0) &&
+      workload->model() == nullptr)
+    throw Error(ErrorKind::usage,
+                "the workload {} has no model: it runs in fp32, and with the memory it needs.",
+                kind.name);
+  return workload;
+}
 
 }  // namespace weft::cli

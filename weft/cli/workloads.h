@@ -43,5 +43,13 @@ struct WorkloadKind {
   std::unique_ptr<Workload> (*make)(const WorkloadOptions& options);
 };
 std::span<const WorkloadKind> workload_kinds();
+bool is_workload(std::string_view name);
+// Throws Error(usage) for a name that there is not.
+const WorkloadKind& find_workload(std::string_view name);
+
+// 0: as the workload's own. Throws Error(usage) for what it does not have.
+WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_t length,
+                                 Precision precision);
+std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const WorkloadOptions& options);
 
 }  // namespace weft::cli

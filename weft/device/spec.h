@@ -1,14 +1,32 @@
-// What a machine can do at best: what planned times and the share of its peak (mfu) are measured
-// against.
+// What a machine can do at best: what planned times, shares of the peak (mfu) and the roofline of
+// every kernel are measured against.
 #pragma once
+
+#include <algorithm>
+
+#include "weft/ir/plan.h"
 
 namespace weft {
 
 struct MachineSpec {
   double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
+  double f64_flops_per_s = 0, bf16_flops_per_s = 0;  // 0: as float32's
 
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
+  double flops_per_s_in(DType dtype) const;
 };
+
+// What the operations of a step are done in: a product in the type of its operands, all else in
+// float32, or in float64 where a value is of that type.
+DType computed_in(const Step& step);
+
+// Seconds that a step needs at best: it takes the longer of the two (Williams et al. 2009).
+struct Roofline {
+  double compute = 0, memory = 0;
+  double seconds() const { return std::max(compute, memory); }
+  bool compute_bound() const { return compute > memory; }
+};
+Roofline roofline(const Step& step, const MachineSpec& machine);  // zeros on an unknown machine
 
 }  // namespace weft

@@ -50,7 +50,6 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
                        std::shared_ptr<Workspace> workspace)
     : plan_(std::move(plan)), workspace_(std::move(workspace)) {
   steps_.resize(plan_.steps.size());
-  step_seconds_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build);
   check_plan_fits(plan_);
@@ -149,14 +148,17 @@ void Executable::detach_results() {
 }
 
 void Executable::run_steps() {
-  using Clock = std::chrono::steady_clock;
+  auto now = [] {
+    using Clock = std::chrono::steady_clock;
+    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  };
   for (size_t i = 0; i < steps_.size(); ++i) {
     const BoundStep& step = steps_[i];
     log::debug(6, "step {} {}", i, plan_.steps[i].kernel);
     if (poison_ != nullptr) poison_->begin_step(i);
-    auto start = profiling_ ? Clock::now() : Clock::time_point();
+    const double begin = observer_ ? now() : 0;
     step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
-    if (profiling_) step_seconds_[i] += std::chrono::duration<double>(Clock::now() - start).count();
+    if (observer_) observer_(i, begin, now() - begin);
     if (poison_ != nullptr) poison_->end_step(i);
   }
 }

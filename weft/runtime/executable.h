@@ -2,6 +2,7 @@
 // nothing and decides nothing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,10 @@ struct Workspace {
   void reserve(size_t bytes);
 };
 
+// Told of a step of the plan after it ran: when it began, on the steady clock, and how long it
+// took.
+using StepObserver = std::function<void(size_t step, double begin, double seconds)>;
+
 class Executable {
  public:
   // Compiles the kernels, several at once. A null workspace makes a plan that cannot run.
@@ -40,11 +45,10 @@ class Executable {
   const Plan& plan() const { return plan_; }
   // Of the arena, the bytes that kernels were really handed.
   size_t used_arena_bytes() const { return used_arena_bytes_; }
-  void set_profiling(bool on) { profiling_ = on; }
+  // Steps are timed while somebody watches them; an empty one takes the watch away.
+  void set_observer(StepObserver observer) { observer_ = std::move(observer); }
   // Fills what is dead with NaN while the plan runs; as debug builds always do.
   void set_poisoning(bool on);
-  // Seconds spent in each step of the plan, summed over profiled runs.
-  std::span<const double> step_seconds() const { return step_seconds_; }
 
  private:
   struct BoundStep {
@@ -63,9 +67,8 @@ class Executable {
   std::byte* bound_to_ = nullptr;  // the arena's start when pointers were last resolved
   std::vector<BoundStep> steps_;
   std::vector<Value> results_;
-  std::vector<double> step_seconds_;
   size_t used_arena_bytes_ = 0;
-  bool profiling_ = false;
+  StepObserver observer_;
   std::unique_ptr<Poison> poison_;  // null: off
 };
 

@@ -33,13 +33,6 @@ int peak_of(const Plan& plan) {
   return peak;
 }
 
-std::string prefix(const std::string& module, int depth) {
-  size_t end = 0;
-  for (int i = 0; i < depth && end != std::string::npos; ++i)
-    end = module.find('.', i == 0 ? 0 : end + 1);
-  return module.substr(0, end);
-}
-
 class Rows {
  public:
   ModuleCost& of(const std::string& module) {
@@ -93,10 +86,17 @@ std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan)
   return rows;
 }
 
+std::string module_prefix(const std::string& module, int depth) {
+  size_t end = 0;
+  for (int i = 0; i < depth && end != std::string::npos; ++i)
+    end = module.find('.', i == 0 ? 0 : end + 1);
+  return module.substr(0, end);
+}
+
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
   Rows table;
   for (const Step& step : plan.steps) {
-    ModuleCost& row = table.of(prefix(step.module, depth));
+    ModuleCost& row = table.of(module_prefix(step.module, depth));
     row.flops += step.flops;
     row.bytes += step.bytes;
     ++row.kernels;
@@ -104,15 +104,13 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
   int peak = peak_of(plan);
   for (const Slot& slot : plan.slots)
     if (in_arena(slot) && slot.first <= peak && peak <= slot.last)
-      table.of(slot.value ? prefix(slot.value->module(), depth) : "").memory += slot.bytes;
+      table.of(slot.value ? module_prefix(slot.value->module(), depth) : "").memory += slot.bytes;
   return std::move(table.rows);
 }
 
 double planned_seconds(const Plan& plan, const MachineSpec& machine) {
-  if (!machine.known()) return 0;
   double seconds = 0;
-  for (const Step& step : plan.steps)
-    seconds += std::max(step.flops / machine.flops_per_s, step.bytes / machine.bytes_per_s);
+  for (const Step& step : plan.steps) seconds += roofline(step, machine).seconds();
   return seconds;
 }
 

@@ -13,6 +13,12 @@ constexpr PrecisionKind kinds[] = {
 };
 }  // namespace
 
+DType PrecisionKind::product_type() const {
+  return products == Precision::bf16_mixed   ? DType::bf16
+         : products == Precision::fp16_mixed ? DType::f16
+                                             : parameters;
+}
+
 std::span<const PrecisionKind> precisions() { return kinds; }
 
 const PrecisionKind* find_precision(std::string_view name) {

@@ -13,6 +13,7 @@ struct PrecisionKind {
   std::string_view name;  // "bf16-mixed"
   DType parameters;
   Precision products;
+  DType product_type() const;  // of the operands of products
 };
 std::span<const PrecisionKind> precisions();
 const PrecisionKind* find_precision(std::string_view name);  // null: there is none

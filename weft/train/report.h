@@ -29,6 +29,7 @@ struct ModuleCost {
   size_t memory = 0;  // of its values in the arena at the moment of the peak
   int kernels = 0;
 };
+std::string module_prefix(const std::string& module, int depth);  // its first `depth` names
 // Modules of at most `depth` names, in order of first appearance.
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 

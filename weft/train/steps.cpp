@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/base/buffer.h"
 #include "weft/base/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/runtime/executable.h"
@@ -11,6 +12,15 @@ namespace {
 // As many as rows or positions that count.
 Tensor counted(const Tensor& labels) { return labels != data::ignored_label; }
 Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::f64)); }
+
+// Rows [from, from + rows) of a batch, over the same bytes; `rows` divides `from`.
+Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
+  if (rows == whole.dim(0)) return whole;
+  Type type = whole.type();
+  type.shape[0] = rows;
+  std::byte* data = whole->data->data + static_cast<size_t>(from / rows) * type.bytes();
+  return tensor_over(std::make_shared<Tensor>(whole), data, type);
+}
 
 Type scalar_of(DType dtype) { return {dtype, {}}; }
 
@@ -163,6 +173,13 @@ void Steps::pass(const Tensor& inputs, const Tensor& labels) {
 
 void Steps::update() {
   if (accumulator_ != nullptr) keep(update_.run({}));
+}
+
+void Steps::run(const Tensor& inputs, const Tensor& labels) {
+  const int64_t rows = experiment_.micro_batch;
+  for (int64_t from = 0; from < experiment_.global_batch; from += rows)
+    pass(rows_of(inputs, from, rows), rows_of(labels, from, rows));
+  update();
 }
 
 void Steps::keep(std::span<const Tensor> results) {

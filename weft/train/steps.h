@@ -34,6 +34,8 @@ class Steps {
   void pass(const Tensor& inputs, const Tensor& labels);
   // Updates the parameters from the passes since the last one (nothing to do where it takes one).
   void update();
+  // Both: a whole batch, in as many passes as the update takes.
+  void run(const Tensor& inputs, const Tensor& labels);
   // Of the last update, until the next pass; reads from the device.
   double loss() const;
   double grad_norm() const;  // L2, before clipping

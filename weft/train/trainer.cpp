@@ -4,7 +4,6 @@
 #include <cmath>
 #include <sys/resource.h>
 
-#include "weft/base/buffer.h"
 #include "weft/base/energy.h"
 #include "weft/base/quantity.h"
 #include "weft/data/loader.h"
@@ -32,15 +31,6 @@ RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpe
   }
   return make_report(experiment, std::move(reports), static_cast<size_t>(steps.accumulator_bytes()),
                      machine);
-}
-
-// Rows [from, from + rows) of a batch, over the same bytes; `rows` divides `from`.
-Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
-  if (rows == whole.dim(0)) return whole;
-  Type type = whole.type();
-  type.shape[0] = rows;
-  std::byte* data = whole->data->data + static_cast<size_t>(from / rows) * type.bytes();
-  return tensor_over(std::make_shared<Tensor>(whole), data, type);
 }
 
 class Trainer {
@@ -99,12 +89,7 @@ class Trainer {
   void update() {
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
-    for (int64_t pass = 0; pass < experiment_.passes_per_step(); ++pass) {
-      int64_t rows = experiment_.micro_batch;
-      steps_.pass(rows_of(batch_.inputs, pass * rows, rows),
-                  rows_of(batch_.labels, pass * rows, rows));
-    }
-    steps_.update();
+    steps_.run(batch_.inputs, batch_.labels);
     ++progress_.step;
     const double seconds = now() - before;
     line_seconds_ += seconds;
@@ -143,7 +128,7 @@ class Trainer {
     auto steps = static_cast<double>(progress_.step - line_step_);
     double units =
         steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
-    double peak = options_.machine.flops_per_s;
+    double peak = options_.machine.flops_per_s_in(experiment_.precision.product_type());
     reporter_->step({.step = progress_.step,
                      .steps = experiment_.total_steps,
                      .loss = steps_.loss(),

@@ -1,0 +1,37 @@
+// What a kernel needs at best: its products in the type of their operands, all else in float32.
+#include <doctest/doctest.h>
+
+#include "weft/device/spec.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+
+namespace {
+const MachineSpec machine{
+    .flops_per_s = 100, .bytes_per_s = 10, .f64_flops_per_s = 50, .bf16_flops_per_s = 1600};
+
+Value leaf(DType dtype) { return input({dtype, {4, 4}}, 0); }
+Step step_of(const Value& value) { return {.body = {value}, .flops = 800, .bytes = 20}; }
+}  // namespace
+
+TEST_CASE("the peak of a kernel is that of the type of its products") {
+  auto product = [](DType dtype) { return step_of(matmul(leaf(dtype), leaf(dtype))); };
+  CHECK(computed_in(product(DType::bf16)) == DType::bf16);
+  CHECK(roofline(product(DType::f32), machine).compute == doctest::Approx(8));
+  CHECK(roofline(product(DType::f64), machine).compute == doctest::Approx(16));
+  CHECK(roofline(product(DType::bf16), machine).compute == doctest::Approx(0.5));
+  Step wide = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  CHECK(roofline(wide, machine).memory == doctest::Approx(2));
+  CHECK(!roofline(wide, machine).compute_bound());
+}
+
+TEST_CASE("what is no product is computed in float32, or in float64 where a value is") {
+  CHECK(computed_in(step_of(exp(leaf(DType::bf16)))) == DType::f32);
+  CHECK(computed_in(step_of(exp(leaf(DType::f64)))) == DType::f64);
+  CHECK(computed_in({}) == DType::f32);
+}
+
+TEST_CASE("peaks that are not known are float32's; without those nothing is known") {
+  CHECK(MachineSpec{.flops_per_s = 7}.flops_per_s_in(DType::bf16) == 7);
+  CHECK(roofline(step_of(exp(leaf(DType::f32))), {}).seconds() == 0);
+}

@@ -1,0 +1,235 @@
+#include "weft/cli/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "weft/cli/terminal.h"
+#include "weft/ir/op_def.h"
+#include "weft/train/report.h"
+
+namespace weft::cli {
+namespace {
+double now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+bool is_trained(Category category) {
+  return category == Category::parameter || category == Category::optimizer_state;
+}
+
+// New values of parameters and of the optimiser's state.
+std::unordered_set<const Node*> updated_values(const Plan& plan) {
+  std::unordered_set<const Node*> values;
+  for (const Assign& assign : plan.assigns)
+    if (is_trained(plan.slots[static_cast<size_t>(assign.state_slot)].category))
+      values.insert(assign.value.value.node());
+  return values;
+}
+
+// The first family that a node of the body belongs to.
+Family family_of(const Step& step, const std::unordered_set<const Node*>& updated) {
+  auto any = [&](auto&& holds) { return std::any_of(step.body.begin(), step.body.end(), holds); };
+  auto is_kind = [&](OpKind kind) {
+    return any([kind](const Value& value) { return value->op->kind == kind; });
+  };
+  auto named = [&](std::string_view part) {
+    return any([part](const Value& v) { return v->op->name.find(part) != std::string_view::npos; });
+  };
+  if (named("attention")) return Family::attention;
+  if (is_kind(OpKind::contraction)) return named("conv") ? Family::conv : Family::matmul;
+  if (is_kind(OpKind::window)) return Family::pooling;
+  auto is_updated = [&](const Access& result) { return updated.contains(result.value.node()); };
+  if (std::any_of(step.results.begin(), step.results.end(), is_updated)) return Family::update;
+  if (is_kind(OpKind::reduce)) return Family::reduce;
+  if (is_kind(OpKind::gather)) return Family::gather;
+  if (is_kind(OpKind::elementwise) || is_kind(OpKind::random)) return Family::elementwise;
+  return Family::movement;
+}
+
+Profile::Part make_part(const std::string& name, const Plan& plan) {
+  Profile::Part part{.name = name, .plan = &plan};
+  auto updated = updated_values(plan);
+  for (const Step& step : plan.steps) part.families.push_back(family_of(step, updated));
+  return part;
+}
+
+std::vector<std::string> cells_of(const KernelTime& row, double all_seconds) {
+  auto rate = [&](double amount) {
+    return amount > 0 && row.seconds > 0 ? fmt::format("{:.1f}", 1e-9 * amount / row.seconds) : "-";
+  };
+  return {shortened(row.name, 44),
+          fmt::format("{:g}", row.count),
+          fmt::format("{:.3f}", 1e3 * row.seconds),
+          percent_text(row.seconds, all_seconds),
+          rate(row.flops),
+          rate(row.bytes),
+          percent_text(row.at_best, row.seconds)};
+}
+
+// ---- in words
+
+std::string_view words(const std::string& family) {
+  static const std::map<std::string_view, std::string_view> all = {
+      {"matmul", "matrix products"},
+      {"conv", "convolutions"},
+      {"attention", "attention"},
+      {"pooling", "pooling"},
+      {"gather", "gathers and scatters"},
+      {"update", "the update of the parameters"},
+      {"reduce", "reductions"},
+      {"elementwise", "elementwise kernels"},
+      {"movement", "copies"},
+  };
+  auto found = all.find(family);
+  return found == all.end() ? std::string_view(family) : found->second;
+}
+
+// " at 81 % of the peak"; "" where nothing is known of it.
+std::string against_limit(const KernelTime& row) {
+  const bool computes = row.best.compute > row.best.memory;
+  const double most = std::max(row.best.compute, row.best.memory);
+  if (most <= 0 || row.seconds <= 0) return "";
+  const double share = 100 * most / row.seconds;
+  return fmt::format(" at {:.0f} % of the {}{}", share, computes ? "peak" : "memory's bandwidth",
+                     !computes && share > 100 ? " (out of the caches)" : "");
+}
+}  // namespace
+
+std::string_view name(Family family) {
+  constexpr std::string_view names[] = {"matmul", "conv",   "attention",   "pooling", "gather",
+                                        "update", "reduce", "elementwise", "movement"};
+  return names[static_cast<size_t>(family)];
+}
+
+double Profile::median_seconds() const {
+  std::vector<double> seconds;
+  for (const Update& update : updates) seconds.push_back(update.seconds);
+  std::sort(seconds.begin(), seconds.end());
+  return seconds.empty() ? 0
+                         : (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
+}
+
+double Profile::mean_seconds() const {
+  auto add = [](double sum, const Update& update) { return sum + update.seconds; };
+  double sum = std::accumulate(updates.begin(), updates.end(), 0.0, add);
+  return updates.empty() ? 0 : sum / static_cast<double>(updates.size());
+}
+
+Profile record(const NamedExecutables& executables, int updates,
+               const std::function<void()>& update) {
+  Profile profile;
+  size_t kernels = 0;
+  for (const auto& [name, executable] : executables) {
+    profile.plans.push_back(make_part(name, executable->plan()));
+    kernels += executable->plan().steps.size();
+  }
+  profile.events.reserve(kernels * static_cast<size_t>(updates));
+  const double start = now();
+  for (size_t i = 0; i < executables.size(); ++i)
+    executables[i].second->set_observer([&, i](size_t step, double begin, double seconds) {
+      int number = static_cast<int>(profile.updates.size());
+      profile.events.push_back({i, step, number, begin - start, seconds});
+    });
+  for (int i = 0; i < updates; ++i) {
+    const double begin = now();
+    update();
+    profile.updates.push_back({begin - start, now() - begin});
+  }
+  for (const auto& [name, executable] : executables) executable->set_observer({});
+  return profile;
+}
+
+KernelTime& KernelTime::operator+=(const KernelTime& other) {
+  count += other.count;
+  seconds += other.seconds;
+  flops += other.flops;
+  bytes += other.bytes;
+  best.compute += other.best.compute;
+  best.memory += other.best.memory;
+  at_best += other.at_best;
+  return *this;
+}
+
+std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machine,
+                               const std::function<std::string(const KernelEvent&)>& name) {
+  std::map<std::string, KernelTime> by_name;
+  const double each = 1.0 / static_cast<double>(std::max<size_t>(1, profile.updates.size()));
+  for (const KernelEvent& event : profile.events) {
+    const Step& step = profile.step(event);
+    Roofline best = roofline(step, machine);
+    by_name[name(event)] += {.count = each,
+                             .seconds = event.seconds * each,
+                             .flops = step.flops * each,
+                             .bytes = step.bytes * each,
+                             .best = {best.compute * each, best.memory * each},
+                             .at_best = best.seconds() * each};
+  }
+  std::vector<KernelTime> rows;
+  for (auto& [key, row] : by_name) {
+    row.name = key;
+    row.count = std::round(row.count * 1e6) / 1e6;  // thirds add up
+    rows.push_back(std::move(row));
+  }
+  std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.seconds > b.seconds; });
+  return rows;
+}
+
+std::vector<KernelTime> by_kernel(const Profile& profile, const MachineSpec& machine) {
+  return sum_by(profile, machine,
+                [&](const KernelEvent& event) { return profile.step(event).kernel; });
+}
+std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& machine) {
+  return sum_by(profile, machine,
+                [&](const KernelEvent& event) { return std::string(name(profile.family(event))); });
+}
+std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth) {
+  return sum_by(profile, machine, [&](const KernelEvent& event) {
+    std::string module = train::module_prefix(profile.step(event).module, depth);
+    return module.empty() ? "(none)" : module;
+  });
+}
+
+KernelTime total(const std::vector<KernelTime>& rows, std::string name) {
+  KernelTime all{.name = std::move(name)};
+  for (const KernelTime& row : rows) all += row;
+  return all;
+}
+
+std::string percent_text(double part, double whole) {
+  return whole > 0 && part > 0 ? fmt::format("{:.1f}%", 100 * part / whole) : "-";
+}
+
+std::string to_table(const std::vector<KernelTime>& rows, const std::string& title, size_t most) {
+  Table table({title, ">count", ">ms", ">share", ">GFLOP/s", ">GB/s", ">roofline"});
+  KernelTime all = total(rows, "all kernels");
+  auto shown = static_cast<long>(std::min(rows.size(), most));
+  for (long i = 0; i < shown; ++i) table.row(cells_of(rows[static_cast<size_t>(i)], all.seconds));
+  if (rows.size() > most)
+    table.row(cells_of(total({rows.begin() + shown, rows.end()}, "others"), all.seconds));
+  table.row(cells_of(all, all.seconds));
+  return table.text();
+}
+
+std::string bottleneck(const Profile& profile, const MachineSpec& machine) {
+  std::vector<KernelTime> rows = by_family(profile, machine);
+  const double all = profile.mean_seconds();
+  rows.push_back({.name = "work outside of kernels", .seconds = all - total(rows, "").seconds});
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](auto& a, auto& b) { return a.seconds > b.seconds; });
+  auto share = [&](const KernelTime& row) { return 100 * row.seconds / all; };
+  std::string text = fmt::format("{:.0f} % of the time in {}{}", share(rows[0]),
+                                 words(rows[0].name), against_limit(rows[0]));
+  if (rows.size() > 1 && share(rows[1]) >= 0.5)
+    text += fmt::format("; next: {}, {:.0f} %{}{}", words(rows[1].name), share(rows[1]),
+                        against_limit(rows[1]).empty() ? "" : ",", against_limit(rows[1]));
+  return text + ".";
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,28 @@
+#include "weft/device/spec.h"
+
+#include "weft/ir/op_def.h"
+
+namespace weft {
+
+double MachineSpec::flops_per_s_in(DType dtype) const {
+  double peak = dtype == DType::f64    ? f64_flops_per_s
+                : dtype == DType::bf16 ? bf16_flops_per_s
+                                       : flops_per_s;
+  return peak > 0 ? peak : flops_per_s;
+}
+
+DType computed_in(const Step& step) {
+  bool wide = false;
+  for (const Value& value : step.body) {
+    if (value->op->narrows && !value->inputs.empty()) return value->inputs.front().dtype();
+    wide = wide || value.dtype() == DType::f64;
+  }
+  return wide ? DType::f64 : DType::f32;
+}
+
+Roofline roofline(const Step& step, const MachineSpec& machine) {
+  if (!machine.known()) return {};
+  return {step.flops / machine.flops_per_s_in(computed_in(step)), step.bytes / machine.bytes_per_s};
+}
+
+}  // namespace weft
