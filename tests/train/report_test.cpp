@@ -130,6 +130,20 @@ TEST_CASE("tables of memory and work add up to the plan") {
   }
 }
 
+TEST_CASE("a window's verdict is what took most of it") {
+  using train::verdict;
+  CHECK(verdict({.step = 1, .compute_share = 0.7, .memory_share = 0.3}) == "compute");
+  CHECK(verdict({.step = 1, .compute_share = 0.3, .memory_share = 0.7}) == "memory");
+  CHECK(verdict({.loader = 0.8, .step = 1, .compute_share = 0.3, .memory_share = 0.7}) == "loader");
+  CHECK(verdict({.loader = 0.6, .step = 1, .compute_share = 0.3, .memory_share = 0.7}) == "memory");
+  CHECK(verdict({.loader = 1, .checkpoint = 2, .step = 1, .compute_share = 1}) == "checkpoint");
+  // On an unknown machine a step may wait for either.
+  CHECK(verdict({.step = 1}) == "");
+  CHECK(verdict({.loader = 0.9, .step = 1}) == "");
+  CHECK(verdict({.loader = 1.1, .step = 1}) == "loader");
+  CHECK(verdict({}) == "");
+}
+
 TEST_CASE("planned time is what the slower of work and traffic takes") {
   Plan plan;
   plan.steps.resize(2);

@@ -55,6 +55,26 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
   CHECK(log.back()["planned_arena"] == plan["arena_bytes"]);
 }
 
+TEST_CASE("each line of the log says what the window waited for, where the machine is known") {
+  TemporaryFolder folder;
+  // A machine whose memory is never waited for, and one whose arithmetic is not.
+  const std::pair<MachineSpec, std::string> machines[] = {
+      {{.flops_per_s = 1e9, .bytes_per_s = 1e18}, "compute"},
+      {{.flops_per_s = 1e18, .bytes_per_s = 1e9}, "memory"},
+      {{}, ""}};
+  for (const auto& [machine, expected] : machines) {
+    auto recipe = images_recipe(folder, "train: {steps: 8, global_batch_size: 12}\n");
+    train::TrainResult result = train::train(
+        recipe,
+        {.runs = folder.file("runs"), .overwrite = true, .machine = machine, .quiet = true});
+    for (const json& entry : log_of(result)) {
+      if (!entry.contains("step")) continue;
+      const bool waits = entry["data"] > 0.5;
+      CHECK(entry.value("verdict", "") == (waits ? "loader" : expected));
+    }
+  }
+}
+
 TEST_CASE("two runs of one recipe are bit-equal, and the seed matters") {
   TemporaryFolder one, two, three;
   auto recipe = sums_recipe("train: {steps: 10, global_batch_size: 4}\n");

@@ -147,6 +147,9 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     report.flops += times * step.plan->flops();
     report.bytes += times * sum_bytes(*step.plan);
     report.seconds += times * planned_seconds(*step.plan, machine);
+    for (const Step& kernel : step.plan->steps)
+      if (Roofline best = roofline(kernel, machine); best.compute_bound())
+        report.compute_bound_seconds += times * best.seconds();
   }
   report.runtime_bytes = runtime_bytes(thread_count(), kernels);
   return report;

@@ -72,6 +72,19 @@ std::string cost_text(double usd) { return fmt::format("${:.{}f}", usd, usd < 0.
 
 double cost(double seconds, double usd_per_hour) { return seconds / 3600 * usd_per_hour; }
 
+std::string_view verdict(const Window& window) {
+  const std::pair<double, std::string_view> parts[] = {
+      {window.step * window.compute_share, "compute"},
+      {window.step * window.memory_share, "memory"},
+      {window.loader, "loader"},
+      {window.checkpoint, "checkpoint"}};
+  double known = 0, all = window.step + window.loader + window.checkpoint;
+  for (const auto& [seconds, name] : parts) known += seconds;
+  const auto& most = *std::max_element(std::begin(parts), std::end(parts));
+  // What is unknown might be all of one kind.
+  return most.first > all - known ? most.second : std::string_view();
+}
+
 std::string to_line(const StepLine& line, size_t width) {
   double used = static_cast<double>(line.used_bytes) / mebibyte;
   double planned = static_cast<double>(line.planned_bytes) / mebibyte;
@@ -183,6 +196,7 @@ void Reporter::step(const StepLine& line) {
                 {"data", line.data_share},
                 {"eta", line.eta_seconds}};
   if (line.mfu > 0) entry["mfu"] = line.mfu;
+  if (!line.verdict.empty()) entry["verdict"] = line.verdict;
   if (line.loss_scale > 0) entry["loss_scale"] = line.loss_scale;
   log(entry.dump());
 }

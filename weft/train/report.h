@@ -56,6 +56,7 @@ struct RunReport {
   size_t runtime_bytes = 0;                 // see runtime_bytes()
   double flops = 0, bytes = 0;              // of an update
   double seconds = 0;                       // of an update, planned; 0: unknown
+  double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
   std::vector<StepReport> step_reports;
 
@@ -93,6 +94,15 @@ double cost(double seconds, double usd_per_hour);
 
 // ---- what a run says
 
+// Where the seconds since the last line went.
+struct Window {
+  double loader = 0, checkpoint = 0, step = 0;  // waited for data; saved; the rest
+  double compute_share = 0, memory_share = 0;   // of `step`, as planned; zeros: unknown
+};
+// What took most of it: "compute" or "memory" (what the kernels wait for), "loader", "checkpoint";
+// "" where that is unknown.
+std::string_view verdict(const Window& window);
+
 struct StepLine {
   int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
@@ -103,6 +113,7 @@ struct StepLine {
   size_t used_bytes = 0, planned_bytes = 0;
   double data_share = 0;  // of the time, spent waiting for data
   double eta_seconds = 0;
+  std::string_view verdict = {};  // on `Window`; "": unknown
 };
 struct Evaluation {
   double loss = 0, accuracy = 0;

@@ -128,6 +128,8 @@ class Trainer {
     auto steps = static_cast<double>(progress_.step - line_step_);
     double units =
         steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
+    const double waited = loader_.take_waited_seconds();
+    const double compute = plan_.seconds > 0 ? plan_.compute_bound_seconds / plan_.seconds : 0;
     double peak = options_.machine.flops_per_s_in(experiment_.precision.product_type());
     reporter_->step({.step = progress_.step,
                      .steps = experiment_.total_steps,
@@ -140,11 +142,16 @@ class Trainer {
                      .loss_scale = loss_scale(),
                      .used_bytes = plan_.state_bytes() + used_arena(),
                      .planned_bytes = plan_.total_bytes(),
-                     .data_share = loader_.take_waited_seconds() / line_seconds_,
+                     .data_share = waited / line_seconds_,
                      .eta_seconds = line_seconds_ / steps *
-                                    static_cast<double>(experiment_.total_steps - progress_.step)});
+                                    static_cast<double>(experiment_.total_steps - progress_.step),
+                     .verdict = verdict({.loader = waited,
+                                         .checkpoint = save_seconds_,
+                                         .step = std::max(0.0, line_seconds_ - waited),
+                                         .compute_share = compute,
+                                         .memory_share = plan_.seconds > 0 ? 1 - compute : 0})});
     line_step_ = progress_.step;
-    line_seconds_ = 0;
+    line_seconds_ = save_seconds_ = 0;
   }
 
   double loss_scale() const {
@@ -210,8 +217,10 @@ class Trainer {
   void save(bool best) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
+    const double before = now();
     progress_.loader = loader_.state();
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
+    save_seconds_ += now() - before;
     saved_step_ = progress_.step;
   }
 
@@ -264,6 +273,7 @@ class Trainer {
   int64_t saved_step_ = -1;
   int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
   double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
+  double save_seconds_ = 0;  // since the last line
   EnergyMeter energy_;
 };
 }  // namespace
