@@ -1,4 +1,6 @@
 // Mistakes on the command line.
+#include <filesystem>
+
 #include <doctest/doctest.h>
 
 #include "tests/support/program.h"
@@ -32,6 +34,17 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"bench", "mlp", "--steps", "0"}, "--steps"},
       {{"bench", "mlp", "--precision", "f7"}, "--precision"},
       {{"bench", "mlp", "--length", "9"}, "the workload mlp has no length."},
+      {{"profile"}, "weft profile needs a recipe."},
+      {{"profile", "mpl"}, "mpl: neither a recipe nor a workload. Did you mean mlp?"},
+      {{"profile", "mlp", "--steps", "0"}, "--steps"},
+      {{"profile", "mlp", "--batch", "none"}, "--batch is a count of at least 1. Got 'none'."},
+      {{"profile", "mlp", "--lr", "1"},
+       "the workload mlp takes --batch, --length and --precision. Got --lr."},
+      {{"profile", "mlp", "--data.path", "x"}, "Got --data.path."},
+      {{"profile", "mlp", "--precision", "fp64"},
+       "--precision of a workload is fp32, bf16-mixed or fp16-mixed. Got 'fp64'."},
+      {{"profile", "softmax", "--precision", "bf16-mixed"}, "has no model: it runs in fp32."},
+      {{"profile", "--length", "9", "--data.digits", "1"}, "--length is for workloads."},
       {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, addition."},
       {{"list", "modles"}, "weft list knows models, layers"},
       {{"runs", "show", "nothing"}, "no run runs/nothing."},
@@ -53,6 +66,20 @@ TEST_CASE("a starter recipe does not overwrite a file") {
   CHECK(fails_with(place.weft({"init", "image"}), 2, "image.yaml exists. Hint: --output FILE") ==
         "");
   CHECK(place.read("image.yaml") == "mine");
+}
+
+TEST_CASE("files of a profile are whole or absent") {
+  Workplace place;
+  place.write("bad.yaml", "model: {name: gtp}\ndata: {dataset: addition}\ntrain: {steps: 1}\n");
+  for (const char* flag : {"--trace", "--memory-svg", "--roofline-svg"}) {
+    CHECK(fails_with(place.weft({"profile", "mlp", flag, "no/such/folder/file"}), 1,
+                     "no/such/folder/file") == "");
+    CHECK(fails_with(place.weft({"profile", "bad.yaml", flag, "file"}), 2, "gtp") == "");
+    CHECK(fails_with(place.weft({"plan", "bad.yaml", "--memory-svg", "file"}), 2, "gtp") == "");
+    for (const auto& entry : std::filesystem::directory_iterator(place.folder()))
+      if (std::string name = entry.path().filename(); !name.starts_with("."))  // .out and .err
+        CHECK(name == "bad.yaml");  // not even a part of another
+  }
 }
 
 TEST_CASE("output that cannot be written is an error") {

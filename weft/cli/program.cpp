@@ -126,6 +126,7 @@ int run(char** argv, std::vector<std::string> arguments) {
   add_record_verbs(program);
   add_recipe_verbs(program);
   add_bench_verb(program);
+  add_profile_verb(program);
   add_machine_verbs(program);
   add_completion_verb(program);
 

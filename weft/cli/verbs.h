@@ -32,6 +32,7 @@ CLI::App& add_verb(Program& program, CLI::App& parent, const Verb& verb);
 void add_run_verbs(Program& program);        // plan, train, eval, generate   (verbs_run.cpp)
 void add_record_verbs(Program& program);     // runs, ckpt                    (verbs_record.cpp)
 void add_bench_verb(Program& program);       // bench                         (verbs_bench.cpp)
+void add_profile_verb(Program& program);     // profile                     (verbs_profile.cpp)
 void add_machine_verbs(Program& program);    // devices, doctor               (verbs_machine.cpp)
 void add_completion_verb(Program& program);  // completion                  (verbs_completion.cpp)
 void add_recipe_verbs(Program& program);     // init, list, config            (verbs_recipe.cpp)

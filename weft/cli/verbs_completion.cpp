@@ -66,9 +66,9 @@ Words runs_here() {
 Words argument_values(const std::string& name) {
   Words values;
   if (name == "RUN" || name == "CHECKPOINT") values = runs_here();
-  if (name == "RECIPE")
+  if (name.starts_with("RECIPE"))  // or RECIPE|WORKLOAD
     for (const std::string& path : known_recipes()) values.push_back(fs::path(path).stem());
-  if (name == "WORKLOAD")
+  if (name.ends_with("WORKLOAD"))
     for (const WorkloadKind& kind : workload_kinds()) values.emplace_back(kind.name);
   if (name == "KIND")
     for (const Starter& starter : starters()) values.emplace_back(starter.kind);

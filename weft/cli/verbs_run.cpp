@@ -1,4 +1,5 @@
 // Verbs that run a recipe or a checkpoint: plan, train, eval, generate.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -7,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/cli/peaks.h"
+#include "weft/cli/recipe_arguments.h"
+#include "weft/cli/svg.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
@@ -21,37 +24,11 @@ using nlohmann::json;
 using train::Experiment;
 using train::Recipe;
 
-struct RecipeArguments {
-  std::string recipe;
-  RecipeFlags flags;  // short ones; "--section.key" are the program's
-};
-
-void add_short_flags(CLI::App& verb, RecipeArguments& arguments) {
-  for (const ShortFlag& shortcut : short_flags())
-    verb.add_option_function<std::string>(
-            std::string(shortcut.flag),
-            [&arguments, shortcut](const std::string& value) {
-              arguments.flags.push_back(
-                  {std::string(shortcut.flag), std::string(shortcut.path), value});
-            },
-            std::string(shortcut.doc))
-        ->type_name("VALUE");
-}
-
-Recipe recipe_of(const Program& program, const RecipeArguments& arguments, std::string_view verb) {
-  RecipeFlags flags = arguments.flags;
-  flags.insert(flags.end(), program.flags.begin(), program.flags.end());
-  if (arguments.recipe.empty() && flags.empty())
-    throw Error(ErrorKind::usage,
-                "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
-  return load_recipe(arguments.recipe, flags);
-}
-
 // ---- plan
 
 struct PlanArguments : RecipeArguments {
   int depth = 2;
-  std::string dot;
+  std::string dot, memory_svg;
   bool as_json = false;
 };
 
@@ -73,6 +50,14 @@ int plan(const Recipe& recipe, const PlanArguments& arguments) {
     for (const train::StepReport& step : planned->report.step_reports)
       graphs += to_dot(graph_of(*step.plan));
     io::write_file_atomically(arguments.dot, graphs);
+  }
+  if (!arguments.memory_svg.empty()) {
+    const auto& steps = planned->report.step_reports;
+    auto less = [](auto& a, auto& b) { return a.plan->arena_bytes < b.plan->arena_bytes; };
+    const auto& largest = *std::max_element(steps.begin(), steps.end(), less);
+    io::write_file_atomically(
+        arguments.memory_svg,
+        memory_svg(*largest.plan, fmt::format("{}, {}", planned->report.model, largest.name)));
   }
   if (arguments.as_json) {
     out(to_json(planned->report));
@@ -102,6 +87,8 @@ void add_plan(Program& program) {
       ->type_name("N")
       ->check(CLI::Range(1, 16));
   verb.add_option("--dot", arguments->dot, "write the graphs of its steps, for Graphviz")
+      ->type_name("FILE");
+  verb.add_option("--memory-svg", arguments->memory_svg, "draw the live bytes of its largest step")
       ->type_name("FILE");
   verb.add_flag("--json", arguments->as_json, "one JSON object");
   add_short_flags(verb, *arguments);

@@ -1,0 +1,224 @@
+// weft profile: its tables, trace and pictures agree with the plan and with each other.
+#include "weft/cli/profile.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+#include "weft/cli/svg.h"
+
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+const std::string tiny =
+    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+    "num_attention_heads: 2}}\n"
+    "data: {dataset: addition, digits: 1}\ntrain: {steps: 9, global_batch_size: 8}\n"
+    "eval: {batch_size: 4}\n";
+
+json json_of(const Outcome& outcome) {
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  return json::parse(outcome.out);
+}
+
+std::vector<json> events_of(const json& trace, bool kernels) {
+  std::vector<json> events;
+  for (const json& event : trace["traceEvents"])
+    if (event["ph"] == "X" && (event["cat"] != "step") == kernels) events.push_back(event);
+  return events;
+}
+
+double sum_of(const std::vector<json>& rows, const std::string& key) {
+  double sum = 0;
+  for (const json& row : rows) sum += row[key].get<double>();
+  return sum;
+}
+
+// Every element is closed, in the order of a stack.
+bool well_formed(const std::string& xml) {
+  std::vector<std::string> open;
+  for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
+    size_t end = xml.find('>', at);
+    if (end == std::string::npos) return false;
+    std::string tag = xml.substr(at + 1, end - at - 1);
+    std::string name = tag.substr(0, tag.find_first_of(" \n"));
+    if (tag.back() == '/') continue;
+    if (tag.front() != '/') {
+      open.push_back(name);
+    } else {
+      if (open.empty() || "/" + open.back() != name) return false;
+      open.pop_back();
+    }
+  }
+  return open.empty() && xml.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"");
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// y of the highest corner of the polygons.
+double highest(const std::string& svg) {
+  double least = 1e9;
+  for (size_t at = svg.find("<polygon"); at != std::string::npos;
+       at = svg.find("<polygon", at + 1)) {
+    std::istringstream points(svg.substr(svg.find('"', at) + 1, svg.find('"', at + 17) - at - 17));
+    for (std::string point; points >> point;)
+      least = std::min(least, std::stod(point.substr(point.find(',') + 1)));
+  }
+  return least;
+}
+}  // namespace
+
+TEST_CASE(
+    "a trace has each kernel of the plan once an update, in order, and its sums are the table's") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}))["plans"][0];
+  REQUIRE(plan["name"] == "train");
+  json table =
+      json_of(place.weft({"profile", "tiny.yaml", "--steps", "3", "--trace", "t.json", "--json"}));
+  json trace = json::parse(place.read("t.json"));
+  std::vector<json> kernels = events_of(trace, true), updates = events_of(trace, false);
+  CHECK(updates.size() == 3);
+  REQUIRE(kernels.size() == 3 * plan["kernels"].get<size_t>());
+
+  double last = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    CHECK(event["ts"] >= last);
+    last = event["ts"];
+  }
+  double last_end = 0;
+  size_t inside = 0;
+  std::map<std::string, double> by_family;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const json& event = kernels[i];
+    const double begin = event["ts"], end = begin + event["dur"].get<double>();
+    CHECK(begin >= last_end - 1e-3);  // one at a time; a nanosecond for the decimals
+    last_end = end;
+    for (const json& update : updates)
+      if (begin >= update["ts"] &&
+          end <= update["ts"].get<double>() + update["dur"].get<double>() + 1e-3)
+        ++inside;
+    CHECK(event["args"]["step"] == i % plan["kernels"].get<size_t>());
+    by_family[event["cat"]] += event["dur"].get<double>();
+  }
+  CHECK(inside == kernels.size());
+  CHECK(sum_of(kernels, "dur") / 3e3 == doctest::Approx(table["kernels_ms"].get<double>()));
+  for (const json& row : table["operations"])
+    CHECK(by_family.at(row["operation"]) / 3e3 == doctest::Approx(row["ms"].get<double>()));
+  for (const char* what : {"flops", "bytes"}) {
+    double sum = 0;
+    for (const json& event : kernels) sum += event["args"][what].get<double>();
+    CHECK(sum / 3 == doctest::Approx(plan[what].get<double>()));
+  }
+  // The products of the block stand on a line of the model's, within the block.
+  auto is_product = [](const json& event) {
+    return event["cat"] == "matmul" &&
+           event["args"]["module"].get<std::string>().starts_with("h.0") &&
+           event["args"]["source"].get<std::string>().find(".cpp:") != std::string::npos;
+  };
+  CHECK(std::any_of(kernels.begin(), kernels.end(), is_product));
+}
+
+TEST_CASE("the three tables of a profile hold the same work, that of the plan") {
+  Workplace place;
+  place.write("tiny.yaml", tiny + "loss: {label_smoothing: 0.1}\n");
+  for (const std::vector<std::string>& passes :
+       {std::vector<std::string>{}, {"--train.micro_batch_size", "2"}}) {
+    std::vector<std::string> plan_line = {"plan", "tiny.yaml", "--json"},
+                             line = {"profile", "tiny.yaml", "--json", "--steps", "2"};
+    plan_line.insert(plan_line.end(), passes.begin(), passes.end());
+    line.insert(line.end(), passes.begin(), passes.end());
+    json plan = json_of(place.weft(plan_line)), profile = json_of(place.weft(line));
+    CHECK(profile["steps"] == 2);
+    CHECK(profile["kernels_ms"] <= profile["mean_ms"]);
+    double kernels = 0;
+    for (const json& part : plan["plans"])
+      kernels += part["kernels"].get<double>() * part["per_update"].get<double>();
+    for (const char* table : {"modules", "operations", "kernels"}) {
+      CAPTURE(table);
+      std::vector<json> rows = profile[table];
+      CHECK(sum_of(rows, "count") == doctest::Approx(kernels));
+      CHECK(sum_of(rows, "ms") == doctest::Approx(profile["kernels_ms"].get<double>()));
+      double flops = 0;
+      for (const json& row : rows)
+        flops += 1e6 * row["gflops_per_s"].get<double>() * row["ms"].get<double>();
+      CHECK(flops == doctest::Approx(plan["flops"].get<double>()));
+      for (size_t i = 1; i < rows.size(); ++i) CHECK(rows[i]["ms"] <= rows[i - 1]["ms"]);
+    }
+    std::set<std::string> operations;
+    for (const json& row : profile["operations"]) operations.insert(row["operation"]);
+    for (const char* family : {"matmul", "attention", "update"}) CHECK(operations.contains(family));
+  }
+}
+
+TEST_CASE("a profile reads as tables, and ends with the bottleneck in words") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  Outcome outcome = place.weft({"profile", "tiny.yaml", "--steps", "2", "--depth", "1"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  for (const char* title : {"module ", "operation ", "kernel ", "GFLOP/s", "roofline"})
+    CHECK(outcome.out.find(title) != std::string::npos);
+  CHECK(outcome.out.find("\nh.0 ") == std::string::npos);  // of depth 2
+  std::string last = outcome.out.substr(outcome.out.rfind('\n', outcome.out.size() - 2) + 1);
+  CHECK(last.find(" % of the time in ") != std::string::npos);
+  CHECK(last.ends_with(".\n"));
+  CHECK(place.weft({"profile", "gelu", "--batch", "64", "--length", "64"}).code == 0);
+  json workload = json_of(place.weft(
+      {"profile", "mlp", "--batch", "8", "--precision", "bf16-mixed", "--steps", "2", "--json"}));
+  CHECK(workload["profile"].get<std::string>().starts_with("mlp: "));
+}
+
+TEST_CASE("a profile and a plan draw pictures: the peak of the plan, a dot a kernel") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  REQUIRE(place
+              .weft({"profile", "tiny.yaml", "--steps", "2", "--memory-svg", "m.svg",
+                     "--roofline-svg", "r.svg", "--trace", "t.json"})
+              .code == 0);
+  CHECK(well_formed(place.read("m.svg")));
+  std::string roof = place.read("r.svg");
+  CHECK(well_formed(roof));
+  std::set<size_t> at_work;  // kernels that do arithmetic
+  for (const json& event : events_of(json::parse(place.read("t.json")), true))
+    if (event["args"]["flops"] > 0) at_work.insert(event["args"]["step"].get<size_t>());
+  CHECK(count_of(roof, "<circle") == static_cast<int>(at_work.size()));
+
+  REQUIRE(place.weft({"plan", "tiny.yaml", "--memory-svg", "p.svg"}).code == 0);
+  CHECK(well_formed(place.read("p.svg")));
+  CHECK(!well_formed("<svg xmlns=\"http://www.w3.org/2000/svg\"><g></svg>"));
+}
+
+TEST_CASE("the memory timeline is as high as the bytes that are live") {
+  using namespace weft;
+  Plan plan;
+  plan.steps.resize(4);
+  plan.arena_bytes = 1000;
+  auto slot = [&](Category category, size_t bytes, int first, int last) {
+    plan.slots.push_back({.category = category, .bytes = bytes, .first = first, .last = last});
+  };
+  slot(Category::input, 100, -1, 3);
+  slot(Category::activation, 300, 0, 2);
+  slot(Category::activation, 400, 1, 1);
+  slot(Category::workspace, 200, 1, 1);
+  plan.slots.push_back({.category = Category::parameter, .space = Space::state, .bytes = 9999});
+  std::string svg = cli::memory_svg(plan, "a < b");
+  CHECK(well_formed(svg));
+  CHECK(svg.find("a &lt; b") != std::string::npos);
+  CHECK(count_of(svg, "<polygon") == 3);
+  CHECK(svg.find("peak 1000 B") != std::string::npos);
+  CHECK(svg.find("at step 1<") != std::string::npos);
+  // 410 pixels for 1.05 times the arena, upwards from 460.
+  CHECK(highest(svg) == doctest::Approx(460 - 410 / 1.05).epsilon(0.001));
+}

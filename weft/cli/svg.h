@@ -1,0 +1,44 @@
+// Pictures as SVG: a canvas of shapes, and the charts that the program draws.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/cli/profile.h"
+#include "weft/ir/plan.h"
+
+namespace weft::cli {
+
+// Pixels; (0, 0) is at the top on the left. Colours as CSS has them.
+class Svg {
+ public:
+  using Point = std::pair<double, double>;
+  enum class Anchor : uint8_t { start, middle, end };
+
+  Svg(double width, double height);
+  void line(Point from, Point to, std::string_view colour, bool dashed = false);
+  void rectangle(Point corner, double width, double height, std::string_view colour);
+  // `hint`: shown where the pointer rests.
+  void circle(Point centre, double radius, std::string_view colour, std::string_view hint);
+  void polygon(const std::vector<Point>& corners, std::string_view colour);
+  void polyline(const std::vector<Point>& points, std::string_view colour);
+  void text(Point at, std::string_view text, Anchor anchor = Anchor::start, double size = 12);
+  std::string str() const;
+
+ private:
+  std::string body_;
+  double width_, height_;
+};
+
+// Live bytes of the arena by category, step by step, with the peak marked and the arena's size as a
+// line.
+std::string memory_svg(const Plan& plan, std::string_view title);
+
+// FLOP/s over FLOP per byte of each kernel, under the roofs of the machine, which must be known;
+// the area of a dot is the kernel's share of the time, its colour the family.
+std::string roofline_svg(const Profile& profile, const MachineSpec& machine,
+                         std::string_view title);
+
+}  // namespace weft::cli

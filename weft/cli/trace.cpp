@@ -1,0 +1,58 @@
+// A profile as Chrome's trace events ("Trace Event Format": complete events, "ph": "X", and
+// metadata, "ph": "M"; microseconds).
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/cli/profile.h"
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+constexpr int process = 1, thread = 1;
+
+// "gpt.cpp:42" of the last node that stands on a line.
+std::string source_of(const Step& step) {
+  for (auto value = step.body.rbegin(); value != step.body.rend(); ++value)
+    if (const UserLocation& where = (*value)->origin.where; where.file != nullptr)
+      return fmt::format("{}:{}", where.file, where.line);
+  return "";
+}
+
+json complete_event(const std::string& name, std::string_view category, double begin,
+                    double seconds, json args) {
+  return {{"name", name},         {"cat", category}, {"ph", "X"},     {"ts", 1e6 * begin},
+          {"dur", 1e6 * seconds}, {"pid", process},  {"tid", thread}, {"args", std::move(args)}};
+}
+
+json metadata(const char* what, const std::string& name) {
+  return {
+      {"name", what}, {"ph", "M"}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
+}
+
+json kernel_event(const Profile& profile, const KernelEvent& event) {
+  const Step& step = profile.step(event);
+  return complete_event(step.kernel, name(profile.family(event)), event.begin, event.seconds,
+                        {{"module", step.module},
+                         {"source", source_of(step)},
+                         {"flops", step.flops},
+                         {"bytes", step.bytes},
+                         {"plan", profile.plans[event.plan].name},
+                         {"step", event.step}});
+}
+}  // namespace
+
+std::string to_trace(const Profile& profile) {
+  json events = json::array({metadata("process_name", "weft"), metadata("thread_name", "kernels")});
+  size_t next = 0;
+  for (size_t i = 0; i < profile.updates.size(); ++i) {
+    const Profile::Update& update = profile.updates[i];
+    events.push_back(complete_event(fmt::format("update {}", i), "step", update.begin,
+                                    update.seconds, json::object()));
+    for (; next < profile.events.size() && profile.events[next].update == static_cast<int>(i);
+         ++next)
+      events.push_back(kernel_event(profile, profile.events[next]));
+  }
+  return json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,295 @@
+// profile: where the time of a training step goes, by module, by kind of operation, by kernel.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/quantity.h"
+#include "weft/base/suggest.h"
+#include "weft/cli/peaks.h"
+#include "weft/cli/profile.h"
+#include "weft/cli/recipe_arguments.h"
+#include "weft/cli/svg.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/workloads.h"
+#include "weft/data/loader.h"
+#include "weft/io/files.h"
+#include "weft/train/precision.h"
+#include "weft/train/report.h"
+#include "weft/train/steps.h"
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+
+constexpr int warm_up_updates = 3;
+
+struct ProfileArguments : RecipeArguments {
+  int64_t length = 0;
+  int steps = 10, depth = 2;
+  std::string trace, memory_svg, roofline_svg;
+  bool as_json = false;
+};
+
+// ---- what is profiled
+
+// Something that updates a model (or runs a workload's step) again and again.
+class Subject {
+ public:
+  virtual ~Subject() = default;
+  virtual void update() = 0;
+  virtual NamedExecutables executables() = 0;  // of an update
+  virtual std::string text() const = 0;
+  virtual std::string rate_text(double seconds) const = 0;
+};
+
+class WorkloadSubject : public Subject {
+ public:
+  WorkloadSubject(const WorkloadKind& kind, const WorkloadOptions& options)
+      : kind_(kind), workload_(make_workload(kind, options)) {}
+  void update() override { workload_->step(); }
+  NamedExecutables executables() override { return {{"train", &workload_->executable()}}; }
+  std::string text() const override { return fmt::format("{}: {}", kind_.name, kind_.doc); }
+  std::string rate_text(double seconds) const override {
+    return train::count_text(workload_->items() / seconds) + std::string(kind_.item) + "/s";
+  }
+
+ private:
+  const WorkloadKind& kind_;
+  std::unique_ptr<Workload> workload_;
+};
+
+class RecipeSubject : public Subject {
+ public:
+  explicit RecipeSubject(const train::Recipe& recipe)
+      : experiment_(train::make_experiment(recipe)),
+        steps_(experiment_, recipe.text("train.device")),
+        loader_(experiment_.train, {.batch_size = experiment_.global_batch,
+                                    .shuffle = true,
+                                    .drop_last = true,
+                                    .seed = recipe.integer("seed")}) {}
+
+  void update() override {
+    if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
+    steps_.run(batch_.inputs, batch_.labels);
+  }
+  NamedExecutables executables() override {
+    NamedExecutables all = steps_.executables();
+    std::erase_if(all, [](const auto& named) { return named.first == "evaluate"; });
+    return all;
+  }
+  std::string text() const override {
+    return fmt::format("{}, {} samples an update", experiment_.recipe.text("name"),
+                       experiment_.global_batch);
+  }
+  std::string rate_text(double seconds) const override {
+    auto units = static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
+    return train::count_text(units / seconds) +
+           (experiment_.task == train::Task::causal_lm ? " tok/s" : " img/s");
+  }
+
+ private:
+  train::Experiment experiment_;
+  train::Steps steps_;
+  data::Loader loader_;
+  data::Batch batch_;
+};
+
+int64_t batch_of(const RecipeFlag& flag) {
+  auto batch = parse_count(flag.value);
+  if (!batch || *batch < 1)
+    throw Error(ErrorKind::usage, "{} is a count of at least 1. Got '{}'.", flag.flag, flag.value);
+  return *batch;
+}
+
+const train::PrecisionKind& precision_of(const RecipeFlag& flag) {
+  const train::PrecisionKind* found = train::find_precision(flag.value);
+  if (found == nullptr || found->parameters != DType::f32)
+    throw Error(ErrorKind::usage, "{} of a workload is fp32, bf16-mixed or fp16-mixed. Got '{}'.",
+                flag.flag, flag.value);
+  return *found;
+}
+
+// A workload takes two of a recipe's keys.
+std::unique_ptr<Subject> workload_subject(const Program& program,
+                                          const ProfileArguments& arguments) {
+  const WorkloadKind& kind = find_workload(arguments.recipe);
+  RecipeFlags flags = arguments.flags;
+  flags.insert(flags.end(), program.flags.begin(), program.flags.end());
+  int64_t batch = 0;
+  Precision precision = Precision::as_written;
+  for (const RecipeFlag& flag : flags) {
+    if (flag.path == "train.global_batch_size")
+      batch = batch_of(flag);
+    else if (flag.path == "train.precision")
+      precision = precision_of(flag).products;
+    else
+      throw Error(ErrorKind::usage,
+                  "the workload {} takes --batch, --length and --precision. Got {}.", kind.name,
+                  flag.flag);
+  }
+  return std::make_unique<WorkloadSubject>(
+      kind, workload_options(kind, batch, arguments.length, precision));
+}
+
+// Of what is neither a file nor a name that is known.
+void check_name(const std::string& name) {
+  if (name.empty() || std::filesystem::exists(name)) return;
+  std::vector<std::string> recipes;
+  for (const std::string& path : known_recipes())
+    recipes.push_back(std::filesystem::path(path).stem().string());
+  std::vector<std::string_view> known(recipes.begin(), recipes.end());
+  for (const WorkloadKind& kind : workload_kinds()) known.push_back(kind.name);
+  if (std::ranges::find(known, name) != known.end()) return;
+  std::string_view similar = nearest(std::filesystem::path(name).stem().string(), known);
+  throw Error(ErrorKind::usage, "{}: neither a recipe nor a workload.{}", name,
+              similar.empty() ? " Hint: weft list recipes; weft list workloads."
+                              : fmt::format(" Did you mean {}?", similar));
+}
+
+std::unique_ptr<Subject> subject_of(const Program& program, const ProfileArguments& arguments) {
+  check_name(arguments.recipe);
+  if (is_workload(arguments.recipe)) return workload_subject(program, arguments);
+  if (arguments.length > 0)
+    throw Error(ErrorKind::usage, "--length is for workloads. Hint: --data.seq_len N.");
+  return std::make_unique<RecipeSubject>(recipe_of(program, arguments, "profile"));
+}
+
+// ---- what is said of it
+
+json rows_json(const std::vector<KernelTime>& rows, const char* title, double update_seconds) {
+  json list = json::array();
+  for (const KernelTime& row : rows) {
+    json entry = {{title, row.name},
+                  {"count", row.count},
+                  {"ms", 1e3 * row.seconds},
+                  {"share", row.seconds / update_seconds},
+                  {"gflops_per_s", 1e-9 * row.flops / row.seconds},
+                  {"gbytes_per_s", 1e-9 * row.bytes / row.seconds}};
+    if (row.at_best > 0) entry["roofline"] = row.at_best / row.seconds;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+json to_json(const Profile& profile, const MachineSpec& machine, const Subject& subject,
+             int depth) {
+  std::vector<KernelTime> kernels = by_kernel(profile, machine);
+  const double seconds = profile.mean_seconds();
+  return {{"profile", subject.text()},
+          {"steps", profile.updates.size()},
+          {"median_ms", 1e3 * profile.median_seconds()},
+          {"mean_ms", 1e3 * seconds},
+          {"kernels_ms", 1e3 * total(kernels, "").seconds},
+          {"modules", rows_json(by_module(profile, machine, depth), "module", seconds)},
+          {"operations", rows_json(by_family(profile, machine), "operation", seconds)},
+          {"kernels", rows_json(kernels, "kernel", seconds)},
+          {"bottleneck", bottleneck(profile, machine)}};
+}
+
+std::string to_text(const Profile& profile, const MachineSpec& machine, const Subject& subject,
+                    int depth) {
+  std::vector<KernelTime> kernels = by_kernel(profile, machine);
+  KernelTime all = total(kernels, "");
+  const double median = profile.median_seconds(), mean = profile.mean_seconds();
+  Table facts;
+  facts.row({"profile", subject.text()});
+  facts.row({"update", fmt::format("{:.3f} ms in the middle of {}, {:.3f} ms on average",
+                                   1e3 * median, profile.updates.size(), 1e3 * mean)});
+  facts.row({"kernels", fmt::format("{:.3f} ms, {} of the time", 1e3 * all.seconds,
+                                    percent_text(all.seconds, mean))});
+  facts.row({"rate", subject.rate_text(median)});
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n", facts.text(),
+                     to_table(by_module(profile, machine, depth), "module", 40),
+                     to_table(by_family(profile, machine), "operation"),
+                     to_table(kernels, "kernel"), bottleneck(profile, machine));
+}
+
+// The plan with the largest arena: that which decides what a run needs.
+const Plan& largest_plan(const Profile& profile) {
+  auto less = [](const auto& a, const auto& b) {
+    return a.plan->arena_bytes < b.plan->arena_bytes;
+  };
+  return *std::max_element(profile.plans.begin(), profile.plans.end(), less)->plan;
+}
+
+// Files are opened before the first step, so that nobody waits for what cannot be written.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path) {
+    if (!path.empty()) file_.emplace(path);
+  }
+  template <class Make>
+  void write(Make make) {
+    if (!file_) return;
+    file_->write(make());
+    file_->commit();
+  }
+
+ private:
+  std::optional<io::AtomicFile> file_;
+};
+
+int run_profile(const Program& program, const ProfileArguments& arguments) {
+  OutputFile trace(arguments.trace), memory(arguments.memory_svg), roof(arguments.roofline_svg);
+  const MachineSpec machine = machine_spec();  // before there are threads
+  const bool busy = machine_is_busy();
+  if (!arguments.roofline_svg.empty() && !machine.known())
+    throw Error(ErrorKind::failed,
+                "no roofline: the peaks of this machine are not known. Hint: "
+                "weft devices --measure.");
+  std::unique_ptr<Subject> subject = subject_of(program, arguments);
+  for (int i = 0; i < warm_up_updates; ++i) subject->update();
+  Profile profile = record(subject->executables(), arguments.steps, [&] { subject->update(); });
+  trace.write([&] { return to_trace(profile); });
+  memory.write([&] { return memory_svg(largest_plan(profile), subject->text()); });
+  roof.write([&] { return roofline_svg(profile, machine, subject->text()); });
+  if (arguments.as_json)
+    line(to_json(profile, machine, *subject, arguments.depth).dump());
+  else
+    out(to_text(profile, machine, *subject, arguments.depth));
+  if (busy && !arguments.as_json)
+    remark("note", "others are at work on this machine: its kernels take longer than they need.");
+  return 0;
+}
+}  // namespace
+
+void add_profile_verb(Program& program) {
+  auto arguments = std::make_shared<ProfileArguments>();
+  CLI::App& verb = add_verb(
+      program, program.app,
+      {.name = "profile",
+       .doc = "Where the time of a training step goes, and what it waits for.",
+       .examples = "weft profile recipes/mnist.yaml\n"
+                   "weft profile gpt2 --batch 2 --trace gpt2.json\n"
+                   "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg",
+       .run = [&program, arguments] { return run_profile(program, *arguments); },
+       .recipe_keys = true});
+  verb.group("This machine");
+  verb.add_option("RECIPE|WORKLOAD", arguments->recipe,
+                  "YAML file, or the name of a recipe or workload (weft list)");
+  verb.add_option("--steps", arguments->steps, "timed updates, after three untimed ones (10)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100000));
+  verb.add_option("--length", arguments->length, "tokens or columns of a workload's row")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  verb.add_option("--depth", arguments->depth, "names of a module's path in the table")
+      ->type_name("N")
+      ->check(CLI::Range(1, 16));
+  verb.add_option("--trace", arguments->trace, "write each kernel's time, for Perfetto and Chrome")
+      ->type_name("FILE");
+  verb.add_option("--memory-svg", arguments->memory_svg, "draw the live bytes of the plan")
+      ->type_name("FILE");
+  verb.add_option("--roofline-svg", arguments->roofline_svg, "draw each kernel under the roofline")
+      ->type_name("FILE");
+  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  constexpr std::string_view other[] = {"--name", "--steps", "--epochs"};
+  add_short_flags(verb, *arguments, other);
+}
+
+}  // namespace weft::cli
