@@ -222,3 +222,37 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   // 410 pixels for 1.05 times the arena, upwards from 460.
   CHECK(highest(svg) == doctest::Approx(460 - 410 / 1.05).epsilon(0.001));
 }
+
+TEST_CASE("a plan explains what each pass saved, and why values are stored") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  json report = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json"}));
+  REQUIRE(report["explain"].size() == report["plans"].size());
+  json train = report["explain"][0], planned = train["plan"], without = train["without"];
+  CHECK(train["step"] == "train");
+  for (const char* same : {"kernels", "bytes", "arena_bytes"})
+    CHECK(planned[same] == report["plans"][0][same]);
+  // Fusion saves kernels and traffic, the others what they are named for.
+  CHECK(without["fuse"]["kernels"] > planned["kernels"]);
+  CHECK(without["fuse"]["bytes"] > planned["bytes"]);
+  CHECK(without["alias"]["bytes"] > planned["bytes"]);
+  CHECK(without["reuse"]["arena_bytes"] > planned["arena_bytes"]);
+  CHECK(without["order"]["arena_bytes"] >= planned["arena_bytes"]);
+  CHECK(train["fused_kernels"] <= planned["kernels"]);
+
+  // Each value that is stored has one reason; what goes through memory is part of the traffic.
+  double bytes = 0;
+  std::map<std::string, int> values;
+  for (const json& row : train["stored"]) {
+    bytes += row["bytes"].get<double>();
+    values[row["reason"]] = row["values"];
+  }
+  CHECK(bytes <= planned["bytes"]);
+  const int64_t variables = 3 * 16;  // of AdamW: a parameter and two moments of 16 parameters
+  CHECK(values.at("results and new values of variables") >= variables);
+  CHECK(values.contains("read by a library's kernel"));
+
+  Outcome table = place.weft({"plan", "tiny.yaml", "--explain"});
+  CHECK(table.out.find("without fuse") != std::string::npos);
+  CHECK(table.out.find("stored between kernels, because") != std::string::npos);
+}

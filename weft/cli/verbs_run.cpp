@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/cli/explain.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/recipe_arguments.h"
 #include "weft/cli/svg.h"
@@ -29,7 +30,7 @@ using train::Recipe;
 struct PlanArguments : RecipeArguments {
   int depth = 2;
   std::string dot, memory_svg;
-  bool as_json = false;
+  bool explain = false, as_json = false;
 };
 
 // What a plan computes.
@@ -44,7 +45,8 @@ Graph graph_of(const Plan& plan) {
 }
 
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
-  std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine_spec());
+  const MachineSpec machine = machine_spec();
+  std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine);
   if (!arguments.dot.empty()) {
     std::string graphs;
     for (const train::StepReport& step : planned->report.step_reports)
@@ -60,7 +62,10 @@ int plan(const Recipe& recipe, const PlanArguments& arguments) {
         memory_svg(*largest.plan, fmt::format("{}, {}", planned->report.model, largest.name)));
   }
   if (arguments.as_json) {
-    out(to_json(planned->report));
+    json report = json::parse(to_json(planned->report));
+    if (arguments.explain)
+      report["explain"] = json::parse(to_json(explain(planned->experiment, machine)));
+    line(report.dump(2));
     return 0;
   }
   out(to_table(planned->report));
@@ -68,6 +73,9 @@ int plan(const Recipe& recipe, const PlanArguments& arguments) {
     line(fmt::format("\n{} by module:", step.name));
     out(to_table(train::cost_by_module(*step.plan, arguments.depth)));
   }
+  if (arguments.explain)
+    for (const Explanation& explanation : explain(planned->experiment, machine))
+      out("\n" + to_table(explanation));
   return 0;
 }
 
@@ -77,7 +85,8 @@ void add_plan(Program& program) {
       program, program.app,
       {.name = "plan",
        .doc = "What a run needs, before it starts: memory, work, time.",
-       .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json",
+       .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
+                   "weft plan shakespeare --explain",
        .run = [&program,
                arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },
        .recipe_keys = true});
@@ -88,6 +97,8 @@ void add_plan(Program& program) {
       ->check(CLI::Range(1, 16));
   verb.add_option("--dot", arguments->dot, "write the graphs of its steps, for Graphviz")
       ->type_name("FILE");
+  verb.add_flag("--explain", arguments->explain,
+                "what each pass saved, what is stored between kernels, and why");
   verb.add_option("--memory-svg", arguments->memory_svg, "draw the live bytes of its largest step")
       ->type_name("FILE");
   verb.add_flag("--json", arguments->as_json, "one JSON object");

@@ -39,7 +39,8 @@ EvalSums& EvalSums::operator+=(const EvalSums& other) {
   return *this;
 }
 
-Steps::Steps(const Experiment& experiment, const std::string& device)
+Steps::Steps(const Experiment& experiment, const std::string& device,
+             const std::vector<std::string>& skip)
     : experiment_(experiment),
       parameters_(experiment.model->parameters()),
       accumulator_(experiment.passes_per_step() > 1
@@ -53,16 +54,18 @@ Steps::Steps(const Experiment& experiment, const std::string& device)
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
-          options(device, Mode::train, accumulator_ == nullptr ? 0 : experiment.optimizer_bytes())),
+          options(device, Mode::train, accumulator_ == nullptr ? 0 : experiment.optimizer_bytes(),
+                  skip)),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              options(device, Mode::train, 0)),
+              options(device, Mode::train, 0, skip)),
       evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes())) {}
+                options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes(), skip)) {}
 
-CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere) const {
+CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere,
+                              const std::vector<std::string>& skip) const {
   const Recipe& recipe = experiment_.recipe;
   CompileOptions options{
-      .mode = mode, .device = device, .precision = experiment_.precision.products};
+      .mode = mode, .device = device, .precision = experiment_.precision.products, .skip = skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
   if (!recipe.has("train.memory")) return options;
   const int64_t memory = parse_bytes(recipe.text("train.memory")).value();

@@ -22,9 +22,10 @@ struct EvalSums {
 
 class Steps {
  public:
-  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive
-  // this.
-  Steps(const Experiment& experiment, const std::string& device);
+  // `device`, `skip`: as in CompileOptions; "null" plans and runs nothing. The experiment must
+  // outlive this.
+  Steps(const Experiment& experiment, const std::string& device,
+        const std::vector<std::string>& skip = {});
 
   // All of them, compiled: "train" and "evaluate"; with several passes per update "accumulate",
   // "update" and "evaluate".
@@ -61,7 +62,8 @@ class Steps {
   std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
   void keep(std::span<const Tensor> results);
   // `elsewhere`: bytes of state that live besides those that the step names.
-  CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere) const;
+  CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere,
+                         const std::vector<std::string>& skip) const;
 
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
