@@ -301,7 +301,8 @@ WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_
     throw Error(ErrorKind::usage, "the workload {} has no batch.", kind.name);
   if (length > 0 && kind.initial.length == 0)
     throw Error(ErrorKind::usage, "the workload {} has no length.", kind.name);
-  return {batch > 0 ? batch : kind.initial.batch, length > 0 ? length : kind.initial.length,
+  return {batch > 0 ? batch : kind.initial.batch,
+          length > 0 ? length : kind.initial.length,
           {.precision = precision}};
 }
 

@@ -58,8 +58,9 @@ Steps::Steps(const Experiment& experiment, const std::string& device,
                   skip)),
       update_([this](std::span<const Tensor>) { return update_step(); },
               options(device, Mode::train, 0, skip)),
-      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes(), skip)) {}
+      evaluate_(
+          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+          options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes(), skip)) {}
 
 CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere,
                               const std::vector<std::string>& skip) const {
