@@ -105,6 +105,7 @@ class Storage {
                      static_cast<double>(1 + readers_of(result).size());
       }
     std::vector<StorageReason> rows;
+    rows.reserve(by_reason.size());
     for (auto& [text, row] : by_reason) rows.push_back({text, row.values, row.bytes});
     std::ranges::sort(rows, std::greater<>(), &StorageReason::bytes);
     return rows;

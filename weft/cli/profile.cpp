@@ -56,6 +56,7 @@ Family family_of(const Step& step, const std::unordered_set<const Node*>& update
 Profile::Part make_part(const std::string& name, const Plan& plan) {
   Profile::Part part{.name = name, .plan = &plan};
   auto updated = updated_values(plan);
+  part.families.reserve(plan.steps.size());
   for (const Step& step : plan.steps) part.families.push_back(family_of(step, updated));
   return part;
 }
@@ -110,6 +111,7 @@ std::string_view name(Family family) {
 
 double Profile::median_seconds() const {
   std::vector<double> seconds;
+  seconds.reserve(updates.size());
   for (const Update& update : updates) seconds.push_back(update.seconds);
   std::sort(seconds.begin(), seconds.end());
   return seconds.empty() ? 0
@@ -172,6 +174,7 @@ std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machin
                              .at_best = best.seconds() * each};
   }
   std::vector<KernelTime> rows;
+  rows.reserve(by_name.size());
   for (auto& [key, row] : by_name) {
     row.name = key;
     row.count = std::round(row.count * 1e6) / 1e6;  // thirds add up
