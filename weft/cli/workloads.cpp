@@ -239,7 +239,7 @@ std::unique_ptr<Workload> make_cross_entropy(const WorkloadOptions& options) {
       options, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
 }
 
-constexpr WorkloadKind kinds[] = {
+const WorkloadKind kinds[] = {
     {"mlp", "784-256-10, SGD", " img", {128, 0}, make_mlp},
     {"mnist-conv",
      "32 and 64 channels, two poolings, 128 hidden, SGD",
