@@ -11,6 +11,7 @@
 
 #include "weft/cli/terminal.h"
 #include "weft/ir/op_def.h"
+#include "weft/passes/steps.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/report.h"
 #include "weft/train/steps.h"
@@ -72,17 +73,6 @@ Space space_of(const Step& step) {
     if (reduces) space.reduced = value->attrs.dims("axes");
   }
   return space;
-}
-
-// Whether the kernel reads `node` at places of an op's own choosing.
-bool gathers(const Step& step, const Node* node) {
-  auto reads = [node](const Value& value) {
-    const bool chooses =
-        value->op->kind == OpKind::gather || value->is("pad") || value->is("concat");
-    auto same = [node](const Value& input) { return input.node() == node; };
-    return chooses && std::any_of(value->inputs.begin(), value->inputs.end(), same);
-  };
-  return std::any_of(step.body.begin(), step.body.end(), reads);
 }
 
 class Storage {

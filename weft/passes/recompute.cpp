@@ -14,6 +14,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/steps.h"
 
 namespace weft {
 namespace {
@@ -201,12 +202,7 @@ class Recomputation {
     std::erase_if(step.operands,
                   [&](const Access& operand) { return !read.contains(operand.value.node()); });
     step.in_place.clear();
-    step.flops = step.bytes = 0;
-    for (const Value& value : step.body) step.flops += flops(*value.node());
-    for (const std::vector<Access>* all : {&step.operands, &step.results})
-      for (const Access& access : *all)
-        step.bytes += static_cast<double>(
-            std::min(access.value.type().bytes(), plan_.slots[index(access.at.slot)].bytes));
+    count_work(step, plan_.slots);
     step.workspace = options_.library->workspace(step);
     return step;
   }

@@ -6,6 +6,7 @@
 
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
+#include "weft/passes/steps.h"
 #include "weft/passes/views.h"
 
 namespace weft {
@@ -242,7 +243,7 @@ class Scheduler {
     for (size_t r = 0; r < step.results.size(); ++r)
       for (size_t o = 0; o < step.operands.size(); ++o) {
         const Access &result = step.results[r], &operand = step.operands[o];
-        if (lie_alike(result, operand) && !is_gathered(step, operand.value))
+        if (lie_alike(result, operand) && !gathers(step, operand.value.node()))
           step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
       }
   }
@@ -250,26 +251,10 @@ class Scheduler {
     return operand.value.type() == result.value.type() && operand.at.offset == 0 &&
            same_strides(result.value.shape(), operand.at.strides, result.at.strides);
   }
-  static bool is_gathered(const Step& step, const Value& operand) {
-    for (const Value& value : step.body) {
-      bool moves = value->op->kind == OpKind::gather || value->is("pad") || value->is("concat");
-      for (const Value& input : value->inputs)
-        if (moves && input.node() == operand.node()) return true;
-    }
-    return false;
-  }
-
   void finish(Step& step) {
-    for (const Value& value : step.body) {
-      step.flops += weft::flops(*value.node());
+    count_work(step, plan_.slots);
+    for (const Value& value : step.body)
       if (!value->module().empty()) step.module = value->module();
-    }
-    for (const Access& operand : step.operands) {
-      const Slot& slot = plan_.slots[static_cast<size_t>(operand.at.slot)];
-      step.bytes += static_cast<double>(std::min(operand.value.type().bytes(), slot.bytes));
-    }
-    for (const Access& result : step.results)
-      step.bytes += static_cast<double>(result.value.type().bytes());
     if (step.kind == Step::Kind::fused) step.workspace = options_.library->workspace(step);
     plan_.steps.push_back(std::move(step));
   }

@@ -1,0 +1,29 @@
+#include "weft/passes/steps.h"
+
+#include <algorithm>
+
+#include "weft/ir/op_def.h"
+
+namespace weft {
+
+void count_work(Step& step, std::span<const Slot> slots) {
+  step.flops = step.bytes = 0;
+  for (const Value& value : step.body) step.flops += flops(*value.node());
+  for (const Access& operand : step.operands) {
+    const Slot& slot = slots[static_cast<size_t>(operand.at.slot)];
+    step.bytes += static_cast<double>(std::min(operand.value.type().bytes(), slot.bytes));
+  }
+  for (const Access& result : step.results)
+    step.bytes += static_cast<double>(result.value.type().bytes());
+}
+
+bool gathers(const Step& step, const Node* operand) {
+  return std::ranges::any_of(step.body, [operand](const Value& value) {
+    const bool chooses =
+        value->op->kind == OpKind::gather || value->is("pad") || value->is("concat");
+    auto same = [operand](const Value& input) { return input.node() == operand; };
+    return chooses && std::ranges::any_of(value->inputs, same);
+  });
+}
+
+}  // namespace weft

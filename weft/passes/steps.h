@@ -1,0 +1,17 @@
+// What passes and reports ask of one step of a plan.
+#pragma once
+
+#include <span>
+
+#include "weft/ir/plan.h"
+
+namespace weft {
+
+// Sets Step::flops and Step::bytes from its body, operands and results.
+void count_work(Step& step, std::span<const Slot> slots);
+
+// Whether the kernel reads the operand at places of an op's own choosing (gather, pad, concat), not
+// element by element.
+bool gathers(const Step& step, const Node* operand);
+
+}  // namespace weft
