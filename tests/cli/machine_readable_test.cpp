@@ -14,10 +14,6 @@ const std::string tiny =
     "data: {dataset: addition, digits: 1}\ntrain: {steps: 1, global_batch_size: 4}\n"
     "eval: {batch_size: 4}\n";
 
-json json_of(const Outcome& outcome) {
-  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  return json::parse(outcome.out);
-}
 }  // namespace
 
 TEST_CASE("a recipe in full is JSON when asked for") {

@@ -23,11 +23,6 @@ const std::string tiny =
     "data: {dataset: addition, digits: 1}\ntrain: {steps: 9, global_batch_size: 8}\n"
     "eval: {batch_size: 4}\n";
 
-json json_of(const Outcome& outcome) {
-  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  return json::parse(outcome.out);
-}
-
 std::vector<json> events_of(const json& trace, bool kernels) {
   std::vector<json> events;
   for (const json& event : trace["traceEvents"])

@@ -39,11 +39,6 @@ const std::vector<std::vector<std::string>> verbs = {{"plan"},
                                                      {"devices"},
                                                      {"doctor"}};
 
-json json_of(const Outcome& outcome) {
-  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  return json::parse(outcome.out);
-}
-
 const std::string tiny =
     "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
     "num_attention_heads: 2}}\n"

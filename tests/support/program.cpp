@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
 namespace fs = std::filesystem;
 
 namespace weft::test {
@@ -79,6 +82,11 @@ std::string fails_with(const Outcome& outcome, int code, const std::string& mess
   if (outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
   if (outcome.err.find("internal") != std::string::npos) wrong += "an internal error; ";
   return wrong.empty() ? "" : outcome.command + ": " + wrong + "it says: " + outcome.err;
+}
+
+nlohmann::json json_of(const Outcome& outcome) {
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  return nlohmann::json::parse(outcome.out);
 }
 
 }  // namespace weft::test

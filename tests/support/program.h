@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace weft::test {
 
 struct Outcome {
@@ -37,5 +39,8 @@ class Workplace {
 // One line on standard error that holds `message`, nothing internal, and this exit code. Returns
 // what is wrong, "" for nothing.
 std::string fails_with(const Outcome& outcome, int code, const std::string& message);
+
+// What it printed; requires exit code 0.
+nlohmann::json json_of(const Outcome& outcome);
 
 }  // namespace weft::test
