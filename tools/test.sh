@@ -8,7 +8,7 @@ shift
 start=$SECONDS
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 600 \
+ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 1800 \
   -j "${JOBS:-$(nproc)}" "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 
