@@ -29,7 +29,7 @@ class Recomputation {
       : plan_(std::move(plan)), options_(options) {}
 
   Plan run(size_t limit) {
-    Plan best;
+    Plan best = plan_;
     size_t least = 0;
     // Every round shortens lives; a plan that is still too large after so many will stay so.
     for (size_t rounds = plan_.steps.size(); rounds > 0; --rounds) {
