@@ -127,12 +127,43 @@ class Narrower {
   std::unordered_set<const Node*> wanted_, leading_;
   std::unordered_map<const Node*, Forms> forms_;
 };
+
+// Whether the expression of a composite holds what narrows.
+bool holds_products(const Value& expression, const Node& node) {
+  std::unordered_set<const Node*> seen;
+  for (const Value& input : node.inputs) seen.insert(input.node());
+  std::vector<const Node*> left{expression.node()};
+  while (!left.empty()) {
+    const Node* at = left.back();
+    left.pop_back();
+    if (!seen.insert(at).second) continue;
+    if (at->op->narrows) return true;
+    for (const Value& input : at->inputs) left.push_back(input.node());
+  }
+  return false;
+}
+
+// Products within composites (recurrent layers) come to light; composites without stay whole.
+Graph expose_products(const Graph& graph) {
+  std::unordered_map<const OpDef*, bool> holds;
+  return rewrite_fully(graph, [&](const Value& value) -> Value {
+    const Node& node = *value.node();
+    if (node.op->decompose == nullptr || node.op->narrows) return {};
+    auto known = holds.find(node.op);
+    if (known != holds.end() && !known->second) return {};
+    Value expression = node.op->decompose(node);
+    if (known == holds.end())
+      known = holds.emplace(node.op, holds_products(expression, node)).first;
+    return known->second ? expression : Value();
+  });
+}
 }  // namespace
 
 // Fault "precision-negates": what was rounded is read with the wrong sign.
 Graph precision(const Graph& graph, const PassOptions& options) {
   if (options.narrow == DType::f32) return graph;
-  return Narrower(graph, options).run(graph);
+  Graph exposed = expose_products(graph);
+  return Narrower(exposed, options).run(exposed);
 }
 
 }  // namespace weft

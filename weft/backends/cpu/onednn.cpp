@@ -136,9 +136,11 @@ Description describe_conv_forward(const Problem& problem, const Tensor& x, const
   return first_acceptable(&operation, nullptr);
 }
 
-// Gradients want the description of the forward convolution as a hint, of whatever implementation.
+// Gradients want the description of the forward convolution as a hint, of whatever implementation;
+// it has one type for all, where a gradient may be wider than what it comes from.
 Description describe_conv_hint(const Problem& problem, Tensor x, Tensor weight, Tensor y) {
   x.free = weight.free = y.free = true;
+  x.dtype = weight.dtype = y.dtype = problem.a.dtype;
   dnnl_memory_desc_t src = wanted(x), filter = wanted(weight), dst = wanted(y);
   dnnl_convolution_desc_t operation;
   if (dnnl_dilated_convolution_forward_desc_init(
