@@ -60,7 +60,8 @@ struct Step {
   Kind kind = Kind::fused;
   std::string kernel;  // "add.relu", "dnnl:matmul"
   std::vector<Value> body;
-  std::vector<Access> operands;  // values the body reads from memory; distinct values
+  std::vector<Access> operands;  // values the body reads from memory: distinct ones of a fused
+                                 // kernel, the inputs in order of a library kernel's node
   std::vector<Access> results;   // values of the body that others need
   // Result index -> operand index whose memory it may take over when the operand dies here; only
   // pairs that the kernel reads and writes at the same element and in that order. The memory pass

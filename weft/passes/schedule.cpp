@@ -91,7 +91,7 @@ class Scheduler {
       step.body = {copy};
       step.operands = {{value, at}};
     } else {
-      step = library_step(copy, {at});
+      step = library_step(copy, options_.library->choose(*copy.node(), {{at}}).value(), {at});
     }
     made->second = new_slot(copy, order);
     step.results = {{copy, made->second}};
@@ -110,15 +110,13 @@ class Scheduler {
 
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
 
-  Step library_step(const Value& value, const std::vector<Placement>& operands) {
-    std::optional<KernelChoice> choice = options_.library->choose(*value.node(), operands);
-    WEFT_ASSERT(choice.has_value(), "{} withdrew its kernel for {}", options_.library->name(),
-                value->op->name);
+  static Step library_step(const Value& value, const KernelChoice& choice,
+                           const std::vector<Placement>& operands) {
     Step step;
     step.kind = Step::Kind::library;
-    step.kernel = choice->kernel;
+    step.kernel = choice.kernel;
     step.body = {value};
-    step.workspace = choice->workspace;
+    step.workspace = choice.workspace;
     for (size_t i = 0; i < operands.size(); ++i)
       step.operands.push_back({value->inputs[i], operands[i]});
     return step;
@@ -134,7 +132,7 @@ class Scheduler {
       if (i < choice.operand_order.size() &&
           !(choice.operand_order[i].empty() && !node.inputs[i].shape().empty()))
         operands[i] = copy_as(node.inputs[i], choice.operand_order[i]);
-    Step step = library_step(value, operands);
+    Step step = library_step(value, choice, operands);
     Placement to = new_slot(value, choice.result_order);
     step.results = {{value, to}};
     if (choice.in_place) {

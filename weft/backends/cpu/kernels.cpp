@@ -7,17 +7,17 @@ namespace weft::cpu {
 
 const Family* find_family(std::string_view op) {
   static constexpr Family families[] = {
-      {"matmul", choose_matmul, compile_matmul},
-      {"conv", choose_conv, compile_conv},
-      {"conv_input_gradient", choose_conv, compile_conv},
-      {"conv_weight_gradient", choose_conv, compile_conv},
-      {"max_pool", choose_pool, compile_pool},
-      {"max_pool_gradient", choose_pool, compile_pool},
-      {"avg_pool", choose_pool, compile_pool},
-      {"avg_pool_gradient", choose_pool, compile_pool},
-      {"attention", choose_attention, compile_attention},
-      {"attention_gradient", choose_attention, compile_attention},
-      {"scatter_add", choose_scatter_add, compile_scatter_add},
+      {"matmul", choose_matmul, matmul_alternatives, compile_matmul},
+      {"conv", choose_conv, conv_alternatives, compile_conv},
+      {"conv_input_gradient", choose_conv, conv_alternatives, compile_conv},
+      {"conv_weight_gradient", choose_conv, conv_alternatives, compile_conv},
+      {"max_pool", choose_pool, nullptr, compile_pool},
+      {"max_pool_gradient", choose_pool, nullptr, compile_pool},
+      {"avg_pool", choose_pool, nullptr, compile_pool},
+      {"avg_pool_gradient", choose_pool, nullptr, compile_pool},
+      {"attention", choose_attention, nullptr, compile_attention},
+      {"attention_gradient", choose_attention, nullptr, compile_attention},
+      {"scatter_add", choose_scatter_add, nullptr, compile_scatter_add},
   };
   for (const Family& family : families)
     if (family.op == op) return &family;
@@ -26,14 +26,13 @@ const Family* find_family(std::string_view op) {
 
 std::vector<Bound> bind_inputs(const Step& step) {
   WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);
+  const std::vector<Value>& values = step.body.front()->inputs;
+  WEFT_ASSERT(values.size() == step.operands.size(), "{} has {} operands for {} inputs",
+              step.kernel, step.operands.size(), values.size());
   std::vector<Bound> inputs;
-  for (const Value& input : step.body.front()->inputs) {
-    auto found =
-        std::find_if(step.operands.begin(), step.operands.end(),
-                     [&](const Access& access) { return access.value.node() == input.node(); });
-    WEFT_ASSERT(found != step.operands.end(), "{} lacks an operand", step.kernel);
-    inputs.push_back({static_cast<int>(found - step.operands.begin()), found->at.offset,
-                      found->at.strides, input.type()});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Placement& at = step.operands[i].at;
+    inputs.push_back({static_cast<int>(i), at.offset, at.strides, values[i].type()});
   }
   return inputs;
 }
