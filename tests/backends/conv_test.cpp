@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -59,11 +60,26 @@ TEST_CASE("convolutions and their gradients agree with the reference in every ge
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
     for (const Geometry& geometry : geometries)
       for (const Value& node : nodes_of(geometry, dtype)) {
-        KernelCase conv_case(node);
-        conv_case.run();
-        const std::string wrong = conv_case.disagreement();
-        CHECK_MESSAGE(wrong.empty(), geometry.what, " ", name(dtype), " ", wrong);
+        const std::vector<std::string> kernels = kernels_of(node);
+        REQUIRE(!kernels.empty());
+        for (const std::string& kernel : kernels) {
+          KernelCase conv_case(node, {}, false, 1, kernel);
+          REQUIRE(conv_case.step().kernel == kernel);
+          conv_case.run();
+          const std::string wrong = conv_case.disagreement();
+          CHECK_MESSAGE(wrong.empty(), geometry.what, " ", name(dtype), " ", wrong);
+        }
       }
+}
+
+TEST_CASE("convolutions of single elements can be products") {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (const Value& node : nodes_of({"1x1", {2, 17, 5, 5}, {3, 17, 1, 1}, {}}, dtype)) {
+      const std::vector<std::string> kernels = kernels_of(node);
+      for (const char* kernel : {"dnnl:matmul", "dnnl:matmul.packed", "weft:matmul"})
+        CHECK(std::ranges::count(kernels, kernel) == 1);
+      CHECK(kernels.size() == 4);
+    }
 }
 
 TEST_CASE("convolutions of 16-bit floats yield their float32 sums where they are wanted") {

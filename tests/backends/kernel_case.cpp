@@ -77,7 +77,18 @@ std::shared_ptr<Buffer> filled(const Type& type, int64_t count, bool whole, int6
 }
 }  // namespace
 
-KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uint64_t seed)
+std::vector<std::string> kernels_of(const Value& node) {
+  std::vector<Placement> at;
+  for (const Value& input : node->inputs) at.push_back(placement(input.shape(), {}));
+  std::vector<std::string> names;
+  for (const KernelChoice& choice :
+       cpu::find_family(node->op->name)->alternatives(*node.node(), at))
+    names.push_back(choice.kernel);
+  return names;
+}
+
+KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uint64_t seed,
+                       const std::string& kernel)
     : memory_(std::make_unique<Memory>()) {
   lies.resize(node->inputs.size());
   std::vector<Placement> at;
@@ -86,10 +97,12 @@ KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uin
     at.push_back(placement(node->inputs[i].shape(), lies[i]));
   const cpu::Family* family = cpu::find_family(node->op->name);
   choice_ = family->choose(*node.node(), at).value();
+  if (!kernel.empty())
+    for (const KernelChoice& other : family->alternatives(*node.node(), at))
+      if (other.kernel == kernel) choice_ = other;
   for (size_t i = 0; i < choice_.operand_order.size(); ++i)
     if (!choice_.operand_order[i].empty())
       at[i] = placement(node->inputs[i].shape(), {choice_.operand_order[i]});
-  choice_ = family->choose(*node.node(), at).value();
   step_.kind = Step::Kind::library;
   step_.kernel = choice_.kernel;
   step_.body = {node};

@@ -22,11 +22,16 @@ struct Lie {
   std::vector<int> flipped = {};    // axes that run backwards
 };
 
+// Every kernel that could do the node on dense operands, by name.
+std::vector<std::string> kernels_of(const Value& node);
+
 class KernelCase {
  public:
   // `node` is one operation on inputs of any kind; only their types matter. Elements are whole
   // numbers from -3 to 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows].
-  KernelCase(const Value& node, std::vector<Lie> lies = {}, bool whole = false, uint64_t seed = 1);
+  // `kernel`: one of the alternatives; empty: the one that a rule of thumb chooses.
+  KernelCase(const Value& node, std::vector<Lie> lies = {}, bool whole = false, uint64_t seed = 1,
+             const std::string& kernel = "");
   ~KernelCase();
 
   const KernelChoice& choice() const { return choice_; }

@@ -106,16 +106,20 @@ TEST_CASE("f32 matmul whose operands lie as oneDNN cannot take them needs no cop
   CHECK(padded.disagreement() == "");
 }
 
-TEST_CASE("f32 matmul agrees with the reference on every route: in place, packed, aliasing rows") {
+TEST_CASE("matmul agrees with the reference on every route: in place, packed, aliasing rows") {
   for (auto [a, n] : {std::pair<Shape, int64_t>{{520, 70}, 96},
                       {{70, 520}, 96},
                       {{40, 64}, 1024},
                       {{512, 64}, 1024}})
-    for (const Lie& b : {Lie{}, Lie{{1, 0}}}) {
-      KernelCase product_case(product(DType::f32, a, {a[1], n}), {{}, b});
-      product_case.run();
-      CHECK(product_case.disagreement() == "");
-    }
+    for (const Lie& b : {Lie{}, Lie{{1, 0}}})
+      for (DType dtype : {DType::f32, DType::bf16}) {
+        const Value node = product(dtype, a, {a[1], n});
+        for (const std::string& kernel : kernels_of(node)) {
+          KernelCase product_case(node, {{}, b}, false, 1, kernel);
+          product_case.run();
+          CHECK(product_case.disagreement() == "");
+        }
+      }
 }
 
 TEST_CASE("the contraction sums in one order whatever the number of threads") {

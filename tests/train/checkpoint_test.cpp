@@ -2,13 +2,18 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <sys/resource.h>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/train/runs.h"
+#include "weft/device/registry.h"
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 using namespace weft;
 using namespace weft::test;
 
@@ -72,6 +77,26 @@ TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 w
     images.set("train.precision", precision, "test");
     check_resume(images, {5});
   }
+}
+
+TEST_CASE("a resumed run goes on with the kernels that it began with") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {epochs: 2, global_batch_size: 12}\nname: chosen\n");
+  const train::TrainResult stopped =
+      train_in(folder, recipe, false, {.signal = SIGTERM, .step = 5});
+  const std::string path = stopped.run_folder + "/plan.json";
+  json plan = json::parse(contents_of(path));
+  const std::map<std::string, std::string> before = plan["kernels"];
+  std::string what;  // a product that several kernels can do
+  for (const auto& [key, kernel] : before)
+    if (key.starts_with("matmul ")) what = key;
+  REQUIRE(!what.empty());
+  const std::string other = before.at(what) == "weft:matmul" ? "dnnl:matmul.packed" : "weft:matmul";
+  plan["kernels"][what] = other;
+  std::ofstream(path) << plan.dump();
+  CHECK(train_in(folder, recipe, true).exit_code == 0);
+  CHECK(json::parse(contents_of(path))["kernels"][what] == other);
+  library("auto").prefer(before);  // for the tests that follow
 }
 
 TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {

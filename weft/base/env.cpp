@@ -16,6 +16,7 @@ constexpr EnvVariable registry[] = {
     {"WEFT_DEBUG",
      "1 passes, 2 plan, 3 what each pass made, 4 kernels, 5 their loops, 6 every step"},
     {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
+    {"WEFT_TUNE", "1: measure kernels that can do the same, once, and keep the fastest"},
     {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
     {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},

@@ -3,6 +3,7 @@
 // other.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,10 @@ class KernelLibrary {
   // `operands[i]` is how input i lies if it is used as it is (slot is not meaningful).
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
+  // Kernels that were chosen where several could do the same, by what they were chosen for.
+  virtual std::map<std::string, std::string> selection() const { return {}; }
+  // From now on these: a run that goes on has the kernels with which it began.
+  virtual void prefer(const std::map<std::string, std::string>& kernels) const { (void)kernels; }
   // Bytes of scratch that a generated kernel needs for a fused step; asked before it is compiled.
   virtual size_t workspace(const Step& fused) const {
     (void)fused;

@@ -7,6 +7,7 @@
 
 #include "weft/base/parallel.h"
 #include "weft/data/loader.h"
+#include "weft/device/registry.h"
 #include "weft/ir/graph.h"
 #include "weft/train/report.h"
 
@@ -136,6 +137,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .accumulator_bytes = accumulator_bytes,
                    .data_bytes = data_bytes(experiment),
                    .step_reports = std::move(steps)};
+  report.kernels = library(report.device).selection();
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   size_t kernels = 0;
   for (const StepReport& step : report.step_reports) {
@@ -247,7 +249,8 @@ std::string to_json(const RunReport& report) {
               {"flops", report.flops},
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},
-              {"plans", steps}};
+              {"plans", steps},
+              {"kernels", report.kernels}};
   if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
   return all.dump(2) + "\n";
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,8 @@ struct RunReport {
   double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
   std::vector<StepReport> step_reports;
+  // KernelLibrary::selection(): a resumed run goes on with these.
+  std::map<std::string, std::string> kernels = {};
 
   size_t state_bytes() const { return model_bytes + optimizer_bytes + accumulator_bytes; }
   size_t total_bytes() const { return state_bytes() + arena_bytes; }

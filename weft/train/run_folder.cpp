@@ -50,6 +50,18 @@ std::string RunFolder::checkpoint() const {
   return find_checkpoint(path_);
 }
 
+std::map<std::string, std::string> RunFolder::kernels() const {
+  const std::string path = (fs::path(path_) / "plan.json").string();
+  std::map<std::string, std::string> kernels;
+  if (!resume_ || !fs::exists(path)) return kernels;
+  const auto plan = nlohmann::json::parse(io::read_file(path, log_limit, ErrorKind::failed),
+                                          nullptr, /*allow_exceptions=*/false);
+  if (!plan.is_object() || !plan.contains("kernels")) return kernels;
+  for (const auto& [what, kernel] : plan["kernels"].items())
+    if (kernel.is_string()) kernels[what] = kernel;
+  return kernels;
+}
+
 void RunFolder::lock() {
   lock_.reset();
   int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,8 @@ class RunFolder {
   std::string log_path() const;
   // The checkpoint to go on from; "" where there is none or the run begins anew.
   std::string checkpoint() const;
+  // Of the run that is resumed, as in RunReport; none where it begins anew or the plan is lost.
+  std::map<std::string, std::string> kernels() const;
   // Makes the folder, empty unless it is resumed; writes what the run is. Throws Error(usage) if
   // another process trains in it.
   void begin(const Recipe& recipe, const std::string& plan_json);

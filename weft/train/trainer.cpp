@@ -7,6 +7,7 @@
 #include "weft/base/energy.h"
 #include "weft/base/quantity.h"
 #include "weft/data/loader.h"
+#include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/run_folder.h"
@@ -33,12 +34,18 @@ RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpe
                      machine);
 }
 
+// Nothing is planned yet when the kernels that the run began with are named.
+Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
+  library(recipe.text("train.device")).prefer(folder.kernels());
+  return make_experiment(recipe);
+}
+
 class Trainer {
  public:
   Trainer(const Recipe& recipe, const TrainOptions& options)
       : options_(options),
         folder_(options.runs, recipe.text("name"), options.resume, options.overwrite),
-        experiment_(make_experiment(recipe)),
+        experiment_(resumed(recipe, folder_)),
         steps_(experiment_, recipe.text("train.device")),
         plan_(report_of(experiment_, steps_, options.machine)),
         loader_(experiment_.train, {.batch_size = experiment_.global_batch,

@@ -78,6 +78,40 @@ std::optional<onednn::Primitive> library_primitive(const Convolution& conv) {
   return onednn::Primitive::make(problem_of(conv));
 }
 
+// A convolution of single elements is a product of matrices: its activations, channels-last, have a
+// row for each element of the image.
+std::optional<Contraction> as_product(const Convolution& conv) {
+  auto all = [](const Dims& dims, int64_t value) { return std::ranges::count(dims, value) == 2; };
+  if (!all(conv.kernel, 1) || !all(conv.stride, 1) || !all(conv.padding, 0) || conv.groups != 1)
+    return std::nullopt;
+  const int64_t elements = conv.batch * conv.in[0] * conv.in[1];
+  const int64_t channels = conv.channels, outputs = conv.outputs;
+  Contraction task{.dtype = conv.dtype, .wide = conv.wide};
+  const MatrixStrides x{{}, channels, 1}, y{{}, outputs, 1}, weight{{}, channels, 1};
+  switch (conv.kind) {
+    case Convolution::Kind::forward:
+      task.m = elements, task.n = outputs, task.k = channels;
+      task.a = x, task.b = {{}, 1, channels}, task.result = y;
+      break;
+    case Convolution::Kind::input_gradient:
+      task.m = elements, task.n = channels, task.k = outputs;
+      task.a = y, task.b = weight, task.result = x;
+      break;
+    case Convolution::Kind::weight_gradient:
+      task.m = outputs, task.n = channels, task.k = elements;
+      task.a = {{}, 1, outputs}, task.b = x, task.result = weight;
+      break;
+  }
+  return task;
+}
+
+// By measurement, over ResNet-50: weights' gradients in float32 take 0.89 of the time, in bfloat16
+// 0.42; gradients of activations 1.08 and 0.87; forward both sides are alike.
+bool better_as_product(const Convolution& conv) {
+  return conv.kind == Convolution::Kind::weight_gradient ||
+         (conv.kind == Convolution::Kind::input_gradient && conv.dtype == DType::bf16);
+}
+
 class LibraryConv : public Kernel {
  public:
   LibraryConv(onednn::Primitive primitive, const Step& step)
@@ -118,32 +152,56 @@ class WindowsConv : public Kernel {
   Bound result_;
   int threads_;
 };
+KernelChoice laid_out(const Node& node, KernelChoice choice) {
+  const bool gradient = node.is("conv_weight_gradient");
+  choice.operand_order = {channels_last, gradient ? channels_last : row_major};
+  if (!gradient) choice.result_order = channels_last;
+  return choice;
+}
+
+std::optional<KernelChoice> library_choice(const Node& node, const Convolution& conv) {
+  auto primitive = library_primitive(conv);
+  if (!primitive) return std::nullopt;
+  return laid_out(
+      node, {.kernel = "dnnl:" + std::string(node.op->name), .workspace = primitive->workspace()});
+}
+KernelChoice windows_choice(const Node& node, const Convolution& conv) {
+  return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
+                         .workspace = im2col_workspace(conv, thread_count())});
+}
 }  // namespace
 
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement>) {
   const Convolution conv = convolution_of(node);
   if (!contracts(conv.dtype)) return std::nullopt;
-  KernelChoice choice;
-  if (conv.kind == Convolution::Kind::weight_gradient) {
-    choice.operand_order = {channels_last, channels_last};
-  } else {
-    choice.operand_order = {channels_last, row_major};
-    choice.result_order = channels_last;
-  }
-  if (auto primitive = library_primitive(conv)) {
-    choice.kernel = "dnnl:" + std::string(node.op->name);
-    choice.workspace = primitive->workspace();
-  } else {
-    choice.kernel = "weft:" + std::string(node.op->name);
-    choice.workspace = im2col_workspace(conv, thread_count());
-  }
-  return choice;
+  if (auto product = as_product(conv); product && better_as_product(conv))
+    return laid_out(node, choose_product(*product));
+  if (auto choice = library_choice(node, conv)) return choice;
+  return windows_choice(node, conv);
+}
+
+std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement>) {
+  const Convolution conv = convolution_of(node);
+  std::vector<KernelChoice> all;
+  if (!contracts(conv.dtype)) return all;
+  if (auto choice = library_choice(node, conv)) all.push_back(std::move(*choice));
+  if (auto product = as_product(conv))
+    for (KernelChoice& choice : product_alternatives(*product))
+      all.push_back(laid_out(node, std::move(choice)));
+  if (all.empty()) all.push_back(windows_choice(node, conv));
+  return all;
 }
 
 std::unique_ptr<Kernel> compile_conv(const Step& step) {
-  Convolution conv = convolution_of(*step.body.front().node());
-  if (auto primitive = library_primitive(conv))
-    return std::make_unique<LibraryConv>(std::move(*primitive), step);
-  return std::make_unique<WindowsConv>(conv, step);
+  const Convolution conv = convolution_of(*step.body.front().node());
+  if (is_product(step.kernel)) {
+    std::vector<Bound> inputs = bind_inputs(step);  // a weight's gradient is dy^T x
+    if (conv.kind == Convolution::Kind::weight_gradient) std::ranges::reverse(inputs);
+    return compile_product(*as_product(conv), std::move(inputs), step);
+  }
+  if (!step.kernel.starts_with("dnnl:")) return std::make_unique<WindowsConv>(conv, step);
+  auto primitive = library_primitive(conv);
+  WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", step.kernel);
+  return std::make_unique<LibraryConv>(std::move(*primitive), step);
 }
 }  // namespace weft::cpu

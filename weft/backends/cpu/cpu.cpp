@@ -1,10 +1,12 @@
 #include "weft/backends/cpu/cpu.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
 
 #include "weft/backends/cpu/kernels.h"
+#include "weft/backends/cpu/selection.h"
 #include "weft/base/log.h"
 #include "weft/base/parallel.h"
 #include "weft/codegen/codegen.h"
@@ -56,7 +58,22 @@ class CpuLibrary : public KernelLibrary {
     }
     std::optional<KernelChoice> choice = family->choose(node, operands);
     std::lock_guard lock(mutex_);
+    if (choice && family->alternatives != nullptr) choice = select(key, node, operands, *choice);
     return choices_.emplace(std::move(key), std::move(choice)).first->second;
+  }
+
+  std::map<std::string, std::string> selection() const override {
+    std::lock_guard lock(mutex_);
+    std::map<std::string, std::string> kernels;
+    for (const auto& [key, choice] : choices_)
+      if (choice && find_family(key.substr(0, key.find(' ')))->alternatives != nullptr)
+        kernels[key] = choice->kernel;
+    return kernels;
+  }
+  void prefer(const std::map<std::string, std::string>& kernels) const override {
+    std::lock_guard lock(mutex_);
+    selection_.prefer(kernels);
+    choices_.clear();
   }
 
   size_t workspace(const Step& fused) const override {
@@ -74,9 +91,26 @@ class CpuLibrary : public KernelLibrary {
   }
 
  private:
+  // What was measured in place of the rule of thumb.
+  KernelChoice select(const std::string& key, const Node& node, std::span<const Placement> operands,
+                      const KernelChoice& rule) const {
+    const Family& family = *find_family(node.op->name);
+    std::optional<std::string> known = selection_.find(key);
+    if (!known && !tunes()) return rule;
+    const std::vector<KernelChoice> all = family.alternatives(node, operands);
+    if (all.size() < 2) return rule;
+    if (!known) {
+      known = fastest(node, operands, family, all).kernel;
+      selection_.keep(key, *known);
+    }
+    auto found = std::ranges::find(all, *known, &KernelChoice::kernel);
+    return found == all.end() ? rule : *found;
+  }
+
   // Passes ask again and again about the same few shapes, and an answer costs up to a millisecond.
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::optional<KernelChoice>> choices_;
+  mutable Selection selection_;
 };
 }  // namespace
 }  // namespace cpu

@@ -14,15 +14,21 @@ namespace weft::cpu {
 
 struct Family {
   std::string_view op;
-  // As in KernelLibrary: nullopt where the family has no kernel for this type.
+  // As in KernelLibrary, by a rule of thumb: nullopt where the family has no kernel for this type.
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
+  // All kernels that could be chosen, by different names; null where there is only one.
+  std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);
+  // The kernel that the step names.
   std::unique_ptr<Kernel> (*compile)(const Step& step);
 };
 const Family* find_family(std::string_view op);
 
 std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Placement> operands);
+std::vector<KernelChoice> matmul_alternatives(const Node& node,
+                                              std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Step& step);
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement> operands);
+std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_conv(const Step& step);
 std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_pool(const Step& step);
@@ -31,6 +37,12 @@ std::unique_ptr<Kernel> compile_attention(const Step& step);
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
                                                std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
+
+// One matrix product, whichever operation it is for (contraction.h).
+struct Contraction;
+KernelChoice choose_product(const Contraction& task);
+std::vector<KernelChoice> product_alternatives(const Contraction& task);
+bool is_product(std::string_view kernel);  // one of their names
 
 // One input of the node of a step, or its result: which pointer run() gets for it, and where its
 // elements lie from there.
@@ -48,9 +60,13 @@ struct Bound {
   }
   int64_t byte_offset() const { return offset * static_cast<int64_t>(size_of(type.dtype)); }
 };
-// A library step has one node and one result; an operand may be several of the node's inputs.
+// A library step has one node and one result, and an operand for each of the node's inputs.
 std::vector<Bound> bind_inputs(const Step& step);
 Bound bind_result(const Step& step);
+
+// The kernel that the step names, with a and b of the product in that order.
+std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
+                                        const Step& step);
 
 // Strides of a dense tensor whose axes lie in `order`, outermost first.
 Dims dense_strides(const Shape& shape, const Dims& order);

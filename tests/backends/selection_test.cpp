@@ -1,0 +1,97 @@
+// Which of several kernels: what was measured here, or chosen by an earlier run, is what is chosen.
+#include <filesystem>
+#include <fstream>
+
+#include <doctest/doctest.h>
+
+#include "tests/backends/kernel_case.h"
+#include "weft/backends/cpu/cpu.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+namespace fs = std::filesystem;
+
+// A folder of its own for what is kept; the environment is as before when it goes.
+class Cache {
+ public:
+  explicit Cache(bool tune) : folder_(fs::temp_directory_path() / "weft-selection-XXXXXX") {
+    std::string name = folder_;
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    folder_ = name;
+    setenv("WEFT_CACHE_DIR", name.c_str(), 1);
+    if (tune) setenv("WEFT_TUNE", "1", 1);
+  }
+  ~Cache() {
+    unsetenv("WEFT_TUNE");
+    before_.empty() ? unsetenv("WEFT_CACHE_DIR") : setenv("WEFT_CACHE_DIR", before_.c_str(), 1);
+    fs::remove_all(folder_);
+  }
+  // The one file in it.
+  fs::path file() const { return *fs::directory_iterator(folder_ / "selection"); }
+
+ private:
+  std::string before_ = getenv("WEFT_CACHE_DIR") == nullptr ? "" : getenv("WEFT_CACHE_DIR");
+  fs::path folder_;
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<Placement> dense_operands(const Value& node) {
+  std::vector<Placement> operands;
+  for (const Value& input : node->inputs)
+    operands.push_back({.slot = -1, .offset = 0, .strides = row_major_strides(input.shape())});
+  return operands;
+}
+Value product() {
+  return matmul(input({DType::f32, {40, 70}}, 0), input({DType::f32, {70, 96}}, 1));
+}
+
+TEST_CASE("a measurement is kept for the machine and holds without measuring again") {
+  Cache cache(/*tune=*/true);
+  const Value node = product();
+  const std::string measured =
+      cpu_library()->choose(*node.node(), dense_operands(node)).value().kernel;
+  const std::string line = text_of(cache.file());
+  CHECK(line.starts_with(measured + "\tmatmul "));
+  CHECK(line.ends_with("\n"));
+  unsetenv("WEFT_TUNE");
+  for (const std::string& other : kernels_of(node)) {
+    std::ofstream(cache.file()) << other << line.substr(line.find('\t'));
+    CHECK(cpu_library()->choose(*node.node(), dense_operands(node)).value().kernel == other);
+  }
+}
+
+TEST_CASE("what is kept but unknown, torn or foreign changes nothing") {
+  const Value node = product();
+  const std::string rule = KernelCase(node).choice().kernel;
+  Cache cache(/*tune=*/true);
+  cpu_library()->choose(*node.node(), dense_operands(node));
+  const std::string line = text_of(cache.file());
+  unsetenv("WEFT_TUNE");
+  for (const std::string& text :
+       {std::string(), std::string("\t\t\n\n"), line.substr(0, line.size() / 2),
+        "no:such" + line.substr(line.find('\t')), std::string(4096, '\xff')}) {
+    std::ofstream(cache.file()) << text;
+    CHECK(cpu_library()->choose(*node.node(), dense_operands(node)).value().kernel == rule);
+  }
+}
+
+TEST_CASE("a library goes on with the kernels that another one chose") {
+  const Value node = product();
+  for (const std::string& other : kernels_of(node)) {
+    std::unique_ptr<KernelLibrary> first = cpu_library(), next = cpu_library();
+    first->choose(*node.node(), dense_operands(node));
+    std::map<std::string, std::string> kernels = first->selection();
+    REQUIRE(kernels.size() == 1);
+    kernels.begin()->second = other;
+    next->prefer(kernels);
+    CHECK(next->choose(*node.node(), dense_operands(node)).value().kernel == other);
+    CHECK(next->selection() == kernels);
+  }
+}
+}  // namespace
+}  // namespace weft::testing
