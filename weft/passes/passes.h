@@ -26,7 +26,7 @@ struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
   DType narrow = DType::f32;  // of products under mixed precision; f32: as written
-  size_t memory = 0;          // as in CompileOptions
+  size_t memory = 0, held = 0;  // as in CompileOptions
   Recompute recompute = Recompute::automatic;
   // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;

@@ -241,7 +241,7 @@ Plan fit_memory(Plan plan, const PassOptions& options) {
   };
   if (options.memory == 0 && may) return planned(0);
   Plan whole = assign_memory(plan, options);
-  const size_t outside = bytes_outside_arena(whole);
+  const size_t outside = bytes_outside_arena(whole) + options.held;
   if (options.memory == 0 || outside + whole.arena_bytes <= options.memory) return whole;
   const size_t room = options.memory - std::min(options.memory, outside);
   size_t limit = room;
@@ -249,6 +249,7 @@ Plan fit_memory(Plan plan, const PassOptions& options) {
     if (tries == 3) limit = 0;
     whole = planned(limit);
     if (whole.arena_bytes <= room) return whole;
+    if (whole.live_peak_bytes > limit) break;  // nothing lowers it further
     limit -= std::min(limit, whole.arena_bytes - room);
   }
   const size_t least = outside + whole.arena_bytes;

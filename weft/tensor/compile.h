@@ -35,6 +35,7 @@ struct CompileOptions {
   // Most bytes of state, constants and arena together; 0: no limit. What does not fit at first is
   // computed again; throws Error(does_not_fit) where that is not enough.
   size_t memory = 0;
+  size_t held = 0;  // bytes of that limit that others hold: the state of another step
   Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
   std::vector<std::string> skip = {};          // optional passes to leave out, by name
 };

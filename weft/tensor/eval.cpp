@@ -128,6 +128,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
                            compile_graph(graph, library(options.device), shared_workspace(),
                                          {.narrow = narrow_type(options.precision),
                                           .memory = options.memory,
+                                          .held = options.held,
                                           .recompute = options.recompute,
                                           .skip = options.skip})});
   return *state_->cache.back().executable;

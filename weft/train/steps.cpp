@@ -69,8 +69,8 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
       .mode = mode, .device = device, .precision = experiment_.precision.products, .skip = skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
   if (!recipe.has("train.memory")) return options;
-  const int64_t memory = parse_bytes(recipe.text("train.memory")).value();
-  options.memory = static_cast<size_t>(std::max<int64_t>(1, memory - elsewhere));
+  options.memory = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());
+  options.held = static_cast<size_t>(elsewhere);
   return options;
 }
 
@@ -82,14 +82,15 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
     return std::vector<Type>{inputs, labels};
   };
   std::vector<std::pair<std::string, Executable*>> all;
-  if (accumulator_ == nullptr) {
-    all.emplace_back("train", &pass_.prepare(types(experiment_.micro_batch)));
-  } else {
-    all.emplace_back("accumulate", &pass_.prepare(types(experiment_.micro_batch)));
-    all.emplace_back("update", &update_.prepare({}));
-  }
-  if (experiment_.validation != nullptr)
-    all.emplace_back("evaluate", &evaluate_.prepare(types(experiment_.eval_batch)));
+  auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) try {
+    all.emplace_back(name, &step.prepare(inputs));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    throw Error(error.kind(), "{}: {}", name, error.what());
+  };
+  add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
+  if (accumulator_ != nullptr) add("update", update_, {});
+  if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
   return all;
 }
 

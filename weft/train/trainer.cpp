@@ -9,6 +9,7 @@
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
+#include "weft/train/advice.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/run_folder.h"
 #include "weft/train/signals.h"
@@ -283,11 +284,22 @@ class Trainer {
   double save_seconds_ = 0;  // since the last line
   EnergyMeter energy_;
 };
+
+// A step that does not fit says what would.
+template <class Function>
+auto advised(const Recipe& recipe, const MachineSpec& machine, Function function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    throw Error(error.kind(), std::string(error.what()) + " " + changes_that_fit(recipe, machine));
+  }
+}
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   recipe.check();  // the name of its folder, too
-  return Trainer(recipe, options).run();
+  return advised(recipe, options.machine, [&] { return Trainer(recipe, options).run(); });
 }
 
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
@@ -296,7 +308,7 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
-  return std::make_unique<PlannedRun>(recipe, machine);
+  return advised(recipe, machine, [&] { return std::make_unique<PlannedRun>(recipe, machine); });
 }
 
 }  // namespace weft::train

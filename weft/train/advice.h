@@ -1,0 +1,17 @@
+// What to change in a recipe whose step does not fit.
+#pragma once
+
+#include <string>
+
+#include "weft/device/spec.h"
+#include "weft/train/recipe.h"
+
+namespace weft::train {
+
+// A sentence that names the changes which would fit in the recipe's `train.memory`, or else in what
+// this process can have: kernels that run again, products in bfloat16, smaller micro-batches; the
+// cheapest first, each with its planned time against that of the recipe in as much memory as it
+// likes. Plans what it names, for about a second; holds no memory of a run.
+std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine);
+
+}  // namespace weft::train
