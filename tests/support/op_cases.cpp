@@ -63,6 +63,11 @@ Value elementwise(const Draw& draw) {
   return draw.make(inputs, {{"dtype", target}});
 }
 
+Value round_stochastic_case(const Draw& draw) {
+  Shape shape = draw.shape();
+  return draw.make({draw.operand({DType::f32, shape}), draw.operand({DType::f32, shape}, 1)});
+}
+
 Value reduce(const Draw& draw) {
   Shape shape = draw.shape(1);
   bool index = draw.def.name == "argmax" || draw.def.name == "argmin";
@@ -329,6 +334,7 @@ Value attention_gradient_case(const Draw& draw) {
 
 const std::map<std::string_view, Builder>& builders() {
   static const std::map<std::string_view, Builder> table = {
+      {"round_stochastic", round_stochastic_case},
       {"scalar", scalar_case},
       {"iota", iota_case},
       {"reshape", reshape_case},

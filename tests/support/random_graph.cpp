@@ -15,10 +15,28 @@ constexpr int most_nodes = 24;
 
 // Ops of exact operands whose results every backend must give to the bit.
 bool is_exact_op(const OpDef& def) {
-  static const std::set<std::string_view> exact = {
-      "identity", "stop_gradient", "neg",  "abs",   "sign",   "add",     "sub",
-      "mul",      "floor",         "ceil", "round", "trunc",  "maximum", "minimum",
-      "select",   "cast",          "max",  "min",   "gather", "relu",    "max_pool"};
+  static const std::set<std::string_view> exact = {"identity",
+                                                   "stop_gradient",
+                                                   "neg",
+                                                   "abs",
+                                                   "sign",
+                                                   "add",
+                                                   "sub",
+                                                   "mul",
+                                                   "floor",
+                                                   "ceil",
+                                                   "round",
+                                                   "trunc",
+                                                   "maximum",
+                                                   "minimum",
+                                                   "select",
+                                                   "cast",
+                                                   "round_stochastic",
+                                                   "max",
+                                                   "min",
+                                                   "gather",
+                                                   "relu",
+                                                   "max_pool"};
   return def.predicate || def.kind == OpKind::movement || def.kind == OpKind::random ||
          exact.contains(def.name);
 }
@@ -34,6 +52,7 @@ bool decides(const OpDef& def) {
                                                    "argmax",
                                                    "argmin",
                                                    "cast",
+                                                   "round_stochastic",
                                                    "max",
                                                    "min",
                                                    "maximum",

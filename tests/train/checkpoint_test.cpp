@@ -67,14 +67,22 @@ TEST_CASE("a language model that was stopped and resumed is bit-equal to one tha
 }
 
 TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 with them") {
-  for (const char* precision : {"bf16-mixed", "fp16-mixed", "bf16"}) {
+  const std::pair<const char*, const char*> kinds[] = {{"bf16-mixed", "null"},
+                                                       {"fp16-mixed", "null"},
+                                                       {"bf16", "nearest"},
+                                                       {"bf16", "stochastic"},
+                                                       {"bf16", "kahan"}};
+  for (const auto& [precision, rounding] : kinds) {
     auto recipe = sums_recipe("train: {steps: 12, global_batch_size: 8}\n");
     recipe.set("train.precision", precision, "test");
+    recipe.set("train.rounding", rounding, "test");
     CAPTURE(precision);
+    CAPTURE(rounding);
     check_resume(recipe, {5});
     TemporaryFolder data;
     auto images = images_recipe(data, "train: {steps: 12, global_batch_size: 12}\n");
     images.set("train.precision", precision, "test");
+    images.set("train.rounding", rounding, "test");
     check_resume(images, {5});
   }
 }

@@ -38,6 +38,13 @@ Expr is_finite(Expr x) {
   return abs(x) < std::numeric_limits<double>::infinity();
 }
 
+// Adds to the bits that bf16 lacks as many random ones, and drops them.
+Expr round_stochastic(Expr x, Expr noise) {
+  Expr bits = bitcast(x, DType::i32) + convert(noise * 0x1p16, DType::i32);
+  Expr rounded = bitcast(bits & ~int64_t{0xffff}, DType::f32);
+  return select(is_finite(x), rounded, round_to(x, DType::bf16));
+}
+
 // A function of floats; of integers by way of f64.
 template <class F>
 Expr through_float(F function, Expr x) {
@@ -149,6 +156,8 @@ Expr binary(ScalarOp op, Expr a, Expr b) {
       return floor_divide(a, b);
     case ScalarOp::atan2:
       return atan2(a, b);
+    case ScalarOp::round_stochastic:
+      return round_stochastic(a, b);
     case ScalarOp::equal:
       return a == b;
     case ScalarOp::not_equal:
@@ -189,7 +198,8 @@ Expr scalar_op(ScalarOp op, std::span<const Expr> args, DType from, DType to) {
   if (op == ScalarOp::select) return select(args[0], args[1], args[2]);
   Expr value = args.size() == 1 ? unary(op, args[0]) : binary(op, args[0], args[1]);
   bool exact = op == ScalarOp::identity || op == ScalarOp::neg || op == ScalarOp::abs ||
-               op == ScalarOp::maximum || op == ScalarOp::minimum || op == ScalarOp::sign;
+               op == ScalarOp::maximum || op == ScalarOp::minimum || op == ScalarOp::sign ||
+               op == ScalarOp::round_stochastic;
   return exact ? value : round_to(value, to);
 }
 

@@ -76,6 +76,7 @@ enum class ScalarOp : uint8_t {
   remainder,
   floor_divide,
   atan2,
+  round_stochastic,
   equal,
   not_equal,
   less,

@@ -1,4 +1,5 @@
 // Elementwise functions of two and three values.
+#include <algorithm>
 #include <cmath>
 
 #include "weft/ops/apply.h"
@@ -272,6 +273,33 @@ const OpDef& select_def = define({
     .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true},
 });
+
+// Gupta et al. 2015, by 16 bits of the noise: as many as bfloat16 drops.
+const OpDef& round_stochastic_def = define({
+    .name = "round_stochastic",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .doc = "f32 to bf16, up or down by noise in [0, 1)",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      const Type& x = inputs[0].type();
+      WEFT_CHECK(x.dtype == DType::f32 && inputs[1].type() == x,
+                 "[round_stochastic] takes f32 values and as much f32 noise. Got {} and {}.",
+                 to_string(x), to_string(inputs[1].type()));
+      return {DType::bf16, x.shape};
+    },
+    .scalar = ScalarOp::round_stochastic,
+    .oracle = [](double x, double noise, double) -> double {
+      if (!std::isfinite(x)) return x;
+      int exponent = 0;
+      std::frexp(x, &exponent);
+      const double spacing = std::ldexp(1.0, std::max(exponent, -125) - 8);  // of bfloat16
+      const double steps = std::fabs(x) / spacing, below = std::floor(steps);
+      const bool up = steps - below + std::floor(noise * 0x1p16) * 0x1p-16 >= 1;
+      return std::copysign((below + (up ? 1 : 0)) * spacing, x);
+    },
+    .axes = AxisRule::elementwise,
+    .test = {.second_low = 0, .second_high = 0.999, .no_gradient = flat},
+});
 }  // namespace
 
 Value add(Arg a, Arg b) { return apply_binary(add_def, a, b); }
@@ -292,6 +320,8 @@ Value greater_equal(Arg a, Arg b) { return apply_binary(greater_equal_def, a, b)
 Value logical_and(Arg a, Arg b) { return apply_binary(logical_and_def, a, b); }
 Value logical_or(Arg a, Arg b) { return apply_binary(logical_or_def, a, b); }
 Value logical_xor(Arg a, Arg b) { return apply_binary(logical_xor_def, a, b); }
+
+Value round_stochastic(Arg x, Arg noise) { return apply_binary(round_stochastic_def, x, noise); }
 
 Value pow(Arg a, Arg b) {
   CallSite here(a.where);

@@ -101,6 +101,8 @@ Value logical_or(Arg a, Arg b);
 Value logical_xor(Arg a, Arg b);
 Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
 Value clamp(Arg x, double low, double high);
+// f32 to bf16, one of its two neighbours; over noise uniform in [0, 1) the mean is x.
+Value round_stochastic(Arg x, Arg noise);
 inline Value operator-(Arg x) { return neg(x); }
 inline Value operator+(const Value& a, Arg b) { return add({a, b.where}, b); }
 inline Value operator-(const Value& a, Arg b) { return sub({a, b.where}, b); }

@@ -5,7 +5,8 @@ namespace weft::optim {
 Adam::Adam(std::string_view name, std::vector<Variable> parameters, const AdamOptions& options,
            bool decoupled)
     : Optimizer(name, std::move(parameters), options.lr,
-                options.weight_decay.value_or(decoupled ? 0.01 : 0.0), options.groups),
+                options.weight_decay.value_or(decoupled ? 0.01 : 0.0), options.groups,
+                options.rounding),
       options_(options),
       decoupled_(decoupled) {
   for (double beta : options.betas)

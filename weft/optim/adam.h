@@ -14,6 +14,7 @@ struct AdamOptions {
   // Adam: added to the gradient; AdamW: w *= 1 - lr * weight_decay. Empty: Adam 0, AdamW 0.01.
   std::optional<double> weight_decay = {};
   std::vector<Group> groups = {};
+  Rounding rounding = Rounding::nearest;
 };
 
 // m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; with t from 1,

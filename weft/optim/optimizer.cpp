@@ -6,6 +6,10 @@
 #include <utility>
 
 namespace weft::optim {
+namespace {
+// Added to the number of a step: far from those of all other steps, for millions of them.
+constexpr int64_t next_parameter = 0x9E3779B9;
+}  // namespace
 
 Group no_decay_below_rank_2() {
   return {.matches = [](const Variable& parameter) { return parameter.shape().size() < 2; },
@@ -13,8 +17,12 @@ Group no_decay_below_rank_2() {
 }
 
 Optimizer::Optimizer(std::string_view name, std::vector<Variable> parameters, Schedule lr,
-                     double weight_decay, std::vector<Group> groups)
-    : name_(name), parameters_(std::move(parameters)), lr_(lr), groups_(std::move(groups)) {
+                     double weight_decay, std::vector<Group> groups, Rounding rounding)
+    : name_(name),
+      parameters_(std::move(parameters)),
+      lr_(lr),
+      groups_(std::move(groups)),
+      rounding_(rounding) {
   WEFT_CHECK(!parameters_.empty(), "[{}] there are no parameters.", name_);
   WEFT_CHECK(weight_decay >= 0, "[{}] weight_decay must be at least 0. Got {}.", name_,
              weight_decay);
@@ -30,16 +38,21 @@ Optimizer::Optimizer(std::string_view name, std::vector<Variable> parameters, Sc
     group_of_.push_back(static_cast<size_t>(group - groups_.begin()));
   }
   state_.emplace_back("step", Type{DType::i64, {}}, Category::optimizer_state);
+  lost_.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (rounding == Rounding::kahan && parameters_[i].type().dtype == DType::bf16)
+      lost_[i] = make_state("compensation", parameters_[i], DType::bf16);
+}
+
+Variable Optimizer::make_state(std::string_view prefix, const Variable& parameter, DType dtype) {
+  return state_.emplace_back(std::string(prefix) + "." + parameter.name(),
+                             Type{dtype, parameter.shape()}, Category::optimizer_state);
 }
 
 std::vector<Variable> Optimizer::make_state(std::string_view prefix) {
   std::vector<Variable> made;
-  for (const Variable& parameter : parameters_) {
-    Type type{accumulator(parameter.type().dtype), parameter.shape()};
-    made.emplace_back(std::string(prefix) + "." + parameter.name(), type,
-                      Category::optimizer_state);
-    state_.push_back(made.back());
-  }
+  for (const Variable& parameter : parameters_)
+    made.push_back(make_state(prefix, parameter, accumulator(parameter.type().dtype)));
   return made;
 }
 
@@ -62,6 +75,25 @@ void Optimizer::set(const Variable& variable, const Tensor& value) const {
   variable.assign(only_if_ ? select(only_if_, value, variable.value()) : value);
 }
 
+Tensor Optimizer::widened(size_t i) const {
+  DType dtype = accumulator(parameters_[i].type().dtype);
+  Tensor value = cast(parameters_[i].value(), dtype);
+  return lost_[i] ? value + cast(lost_[i].value(), dtype) : value;
+}
+
+Tensor Optimizer::rounded(size_t i, const Tensor& value, RandomKey& noise) const {
+  const Type& type = parameters_[i].type();
+  if (rounding_ == Rounding::stochastic && type.dtype == DType::bf16) {
+    // Another number of the generator's for each: kernels of equal parameters stay equal.
+    noise = noise.step ? RandomKey{noise.step + next_parameter, noise.seed, noise.stream}
+                       : next_random_key();
+    return round_stochastic(value, uniform(type.shape, noise));
+  }
+  Tensor nearest = cast(value, type.dtype);
+  if (lost_[i]) set(lost_[i], cast(value - cast(nearest, value.dtype()), type.dtype));
+  return nearest;
+}
+
 void Optimizer::step(std::span<const Tensor> gradients, const Tensor& only_if,
                      std::source_location where) {
   OriginScope scope("optimizer", {where.file_name(), where.line()});
@@ -79,12 +111,13 @@ void Optimizer::step(std::span<const Tensor> gradients, const Tensor& only_if,
   };
 
   std::vector<Tensor> next;  // all are made before any is assigned: every one reads the old values
+  RandomKey noise;           // of the last parameter that took some
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Variable& parameter = parameters_[i];
-    DType dtype = accumulator(parameter.type().dtype);
-    Tensor value = update(i, cast(parameter.value(), dtype), cast(gradients[i], dtype),
-                          shared_scalars(group_of_[i], dtype), *groups_[group_of_[i]].weight_decay);
-    next.push_back(cast(value, parameter.type().dtype));
+    Tensor value = widened(i);
+    value =
+        update(i, value, cast(gradients[i], value.dtype()),
+               shared_scalars(group_of_[i], value.dtype()), *groups_[group_of_[i]].weight_decay);
+    next.push_back(rounded(i, value, noise));
   }
   for (size_t i = 0; i < parameters_.size(); ++i) set(parameters_[i], next[i]);
   only_if_ = {};

@@ -25,6 +25,14 @@ struct Group {
 // No weight decay for what is not a matrix: biases and the weights of norms.
 Group no_decay_below_rank_2();
 
+// How new values of bfloat16 parameters, which are computed in float32, are rounded. Other types
+// round to nearest.
+enum class Rounding : uint8_t {
+  nearest,     // an update below half the spacing of a parameter is lost
+  stochastic,  // up or down so that the mean is exact (Zamirai et al. 2020)
+  kahan,       // what is lost is kept ("compensation.<name of the parameter>") for the next update
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -43,7 +51,7 @@ class Optimizer {
 
  protected:
   Optimizer(std::string_view name, std::vector<Variable> parameters, Schedule lr,
-            double weight_decay, std::vector<Group> groups);
+            double weight_decay, std::vector<Group> groups, Rounding rounding);
 
   // Zeroed state of a parameter's shape, in its accumulator's type.
   std::vector<Variable> make_state(std::string_view prefix);
@@ -60,6 +68,10 @@ class Optimizer {
 
  private:
   void check(std::span<const Tensor> gradients) const;
+  Variable make_state(std::string_view prefix, const Variable& parameter, DType dtype);
+  // A parameter as the update reads it, and the new value as the parameter holds it.
+  Tensor widened(size_t i) const;
+  Tensor rounded(size_t i, const Tensor& value, RandomKey& noise) const;
 
   std::string name_;
   std::vector<Variable> parameters_;
@@ -67,7 +79,9 @@ class Optimizer {
   Schedule lr_;
   std::vector<Group> groups_;     // the last one matches everything
   std::vector<size_t> group_of_;  // per parameter
-  Tensor only_if_;                // of the step in progress
+  Rounding rounding_;
+  std::vector<Variable> lost_;  // per parameter what rounding dropped, where that is kept
+  Tensor only_if_;              // of the step in progress
 };
 
 }  // namespace weft::optim

@@ -41,7 +41,8 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Var
                                             .dampening = settings.dampening.value_or(0),
                                             .weight_decay = settings.weight_decay.value_or(0),
                                             .nesterov = settings.nesterov.value_or(false),
-                                            .groups = settings.groups});
+                                            .groups = settings.groups,
+                                            .rounding = settings.rounding});
   }
   refuse(settings.momentum.has_value(), "momentum", kind);
   refuse(settings.dampening.has_value(), "dampening", kind);
@@ -50,7 +51,8 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Var
                       .betas = settings.betas.value_or(AdamOptions{}.betas),
                       .eps = settings.eps.value_or(AdamOptions{}.eps),
                       .weight_decay = settings.weight_decay,
-                      .groups = settings.groups};
+                      .groups = settings.groups,
+                      .rounding = settings.rounding};
   if (kind.name == "adam") return std::make_unique<Adam>(std::move(parameters), options);
   return std::make_unique<AdamW>(std::move(parameters), options);
 }

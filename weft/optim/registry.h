@@ -22,6 +22,7 @@ struct OptimizerSettings {
   std::optional<double> dampening = {};             // sgd
   std::optional<bool> nesterov = {};                // sgd
   std::vector<Group> groups = {};
+  Rounding rounding = Rounding::nearest;
 };
 
 struct OptimizerKind {

@@ -3,7 +3,8 @@
 namespace weft::optim {
 
 SGD::SGD(std::vector<Variable> parameters, const SGDOptions& options)
-    : Optimizer("SGD", std::move(parameters), options.lr, options.weight_decay, options.groups),
+    : Optimizer("SGD", std::move(parameters), options.lr, options.weight_decay, options.groups,
+                options.rounding),
       options_(options) {
   WEFT_CHECK(options.momentum >= 0 && options.momentum < 1,
              "[SGD] momentum must be at least 0 and below 1. Got {}.", options.momentum);

@@ -12,6 +12,7 @@ struct SGDOptions {
   double weight_decay = 0;  // added to the gradient
   bool nesterov = false;
   std::vector<Group> groups = {};
+  Rounding rounding = Rounding::nearest;
 };
 
 // g += weight_decay * w; v = momentum * v + (1 - dampening) * g (v = g at the first step);

@@ -212,6 +212,7 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "data.reversed",
                                        "train.global_batch_size",
                                        "train.precision",
+                                       "train.rounding",
                                        "optimizer.name"};
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)

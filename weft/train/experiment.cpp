@@ -214,12 +214,20 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
                                .gamma = recipe.number("scheduler.gamma")});
 }
 
+optim::Rounding rounding_of(const Recipe& recipe) {
+  if (!recipe.has("train.rounding")) return optim::Rounding::stochastic;
+  constexpr std::string_view names[] = {"nearest", "stochastic", "kahan"};
+  return static_cast<optim::Rounding>(std::ranges::find(names, recipe.text("train.rounding")) -
+                                      std::begin(names));
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
                                                  std::vector<Variable> parameters,
                                                  int64_t total_steps) {
   const std::string& kind = recipe.text("optimizer.name");
   optim::OptimizerSettings settings{.lr = make_schedule(recipe, total_steps),
-                                    .weight_decay = recipe.number("optimizer.weight_decay")};
+                                    .weight_decay = recipe.number("optimizer.weight_decay"),
+                                    .rounding = rounding_of(recipe)};
   double momentum = recipe.number("optimizer.momentum");
   bool nesterov = recipe.flag("optimizer.nesterov");
   // Defaults of settings that the optimiser lacks are no mistake of the user's.

@@ -376,6 +376,10 @@ void Recipe::check() const {
   if (has("train.memory") && parse_bytes(text("train.memory")).value_or(0) < 1)
     usage(fmt::format("train.memory must be a size such as 1.5GiB. Got '{}'.",
                       io::printable(text("train.memory"))));
+  if (has("train.rounding") && text("train.precision") != "bf16")
+    usage(fmt::format(
+        "train.rounding is for train.precision bf16: the parameters of {} are not rounded.",
+        text("train.precision")));
   const std::string& name = text("name");
   auto unfit = [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; };
   if (name.size() > longest_name || name.starts_with('.') || std::ranges::any_of(name, unfit))

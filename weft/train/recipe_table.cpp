@@ -71,6 +71,8 @@ constexpr RecipeKey table[] = {
     {"train.grad_clip", number, "null", "", 0, many, "greatest L2 norm of all gradients"},
     {"train.precision", text, "fp32", "fp32, fp64, bf16-mixed, fp16-mixed, bf16", 0, 0,
      "of parameters and activations; mixed: of products and what goes into them"},
+    {"train.rounding", text, "null", "nearest, stochastic, kahan", 0, 0,
+     "precision bf16: of updated parameters; null: stochastic; kahan keeps what is lost"},
     {"train.memory", text, "null", "", 0, 0,
      "most memory of weights, state and arena, as 1.5GiB; null: no limit"},
     {"train.recompute", text, "auto", "auto, none, selective, full", 0, 0,
