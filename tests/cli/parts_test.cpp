@@ -5,6 +5,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
+#include "weft/cli/peaks.h"
 #include "weft/cli/recipe_flags.h"
 #include "weft/cli/terminal.h"
 
@@ -81,4 +82,12 @@ TEST_CASE("a suggestion is near, or none") {
   CHECK(nearest("mpl", std::array<std::string_view, 2>{"gpt", "mlp"}) == "mlp");
   CHECK(nearest("quux", known).empty());
   CHECK(nearest("", known).empty());
+}
+
+TEST_CASE("a processor without instructions for bfloat16 is named, where that type is asked for") {
+  const cpu::Machine old{.model = "Old CPU", .features = {"avx2", "avx512f"}},
+      recent{.model = "New CPU", .features = {"avx512f", "avx512_bf16"}};
+  CHECK(lacks_instructions(DType::bf16, old).starts_with("Old CPU has no instructions for"));
+  CHECK(lacks_instructions(DType::bf16, recent).empty());
+  CHECK(lacks_instructions(DType::f32, old).empty());
 }

@@ -114,4 +114,12 @@ MachineSpec machine_spec() {
           .bf16_flops_per_s = 1e9 * peaks.bf16};
 }
 
+std::string lacks_instructions(DType products, const cpu::Machine& machine) {
+  if (products != DType::bf16 || machine.has_bf16()) return "";
+  return fmt::format(
+      "{} has no instructions for products of bfloat16: they are computed in float32, which saves "
+      "memory and no time.",
+      machine.model);
+}
+
 }  // namespace weft::cli

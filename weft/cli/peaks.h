@@ -16,4 +16,7 @@ cpu::Peaks measure_machine_peaks();
 bool machine_is_busy();      // with others, so that what is measured now is slower than the machine
 MachineSpec machine_spec();  // the same, as plans are held against it
 
+// What a user should know of a machine without instructions for products of this type; "": nothing.
+std::string lacks_instructions(DType products, const cpu::Machine& machine);
+
 }  // namespace weft::cli

@@ -17,6 +17,7 @@
 #include "weft/ir/plan.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/generate.h"
+#include "weft/train/precision.h"
 #include "weft/train/trainer.h"
 
 namespace weft::cli {
@@ -44,7 +45,14 @@ Graph graph_of(const Plan& plan) {
   return graph;
 }
 
+void remark_on_precision(const Recipe& recipe) {
+  const DType products = train::find_precision(recipe.text("train.precision"))->product_type();
+  if (std::string lack = lacks_instructions(products, cpu::this_machine()); !lack.empty())
+    remark("note", lack);
+}
+
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
+  remark_on_precision(recipe);
   const MachineSpec machine = machine_spec();
   std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine);
   if (!arguments.dot.empty()) {
@@ -121,6 +129,7 @@ json to_json(const train::Evaluation& evaluation) {
 
 int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   if (arguments.dry_run) return plan(recipe, arguments);
+  remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
   options.machine = machine_spec();
   options.quiet = arguments.as_json;

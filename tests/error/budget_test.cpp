@@ -1,0 +1,56 @@
+// Budgets that are none, and what every device computes.
+#include <doctest/doctest.h>
+
+#include "tests/support/program.h"
+
+using namespace weft::test;
+
+namespace {
+struct Sums : Workplace {
+  Sums() {
+    write("sums.yaml",
+          "model: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+          "num_attention_heads: 2}}\n"
+          "data: {dataset: addition, digits: 1}\ntrain: {steps: 2, global_batch_size: 4}\n"
+          "eval: {batch_size: 100}\n");
+  }
+};
+}  // namespace
+
+TEST_CASE("a budget that is no size, or none, is refused by its name") {
+  Sums place;
+  for (const char* verb : {"plan", "train"})
+    for (const std::string budget :
+         {"0", "0GiB", "lots", "-1GiB", "1.5 parsecs", "GiB", "1e400GiB"}) {
+      CAPTURE(budget);
+      CHECK(fails_with(place.weft({verb, "sums.yaml", "--train.memory=" + budget}), 2,
+                       "train.memory must be a size such as 1.5GiB. Got '" + budget + "'.") == "");
+    }
+}
+
+TEST_CASE("a budget below what a run needs names the least that would do, and that is enough") {
+  Sums place;
+  for (const char* verb : {"plan", "train"})
+    for (const char* budget : {"1", "1KiB", "20KiB"}) {
+      Outcome outcome = place.weft({verb, "sums.yaml", "--memory", budget});
+      CHECK(fails_with(outcome, 3, "the step takes at least ") == "");
+      CHECK(outcome.err.find("The limit is ") != std::string::npos);
+      size_t at = outcome.err.find("at least ") + 9;
+      std::string least = outcome.err.substr(at, outcome.err.find(" MiB", at) - at) + "MiB";
+      CAPTURE(least);
+      CHECK(place.weft({"plan", "sums.yaml", "--memory", least}).code == 0);
+    }
+}
+
+TEST_CASE("every device computes in every precision") {
+  Sums place;
+  for (const char* device : {"cpu", "reference"})
+    for (const char* precision : {"fp32", "fp64", "bf16-mixed", "fp16-mixed", "bf16"}) {
+      Outcome outcome = place.weft({"train", "sums.yaml", "--device", device, "--precision",
+                                    precision, "--overwrite", "--json"});
+      CHECK_MESSAGE(outcome.code == 0, outcome.err);
+    }
+  CHECK(fails_with(place.weft({"train", "sums.yaml", "--precision", "fp8"}), 2,
+                   "train.precision must be one of fp32, fp64, bf16-mixed, fp16-mixed, bf16. Got "
+                   "'fp8'.") == "");
+}
