@@ -154,7 +154,9 @@ TEST_CASE("the step of a non-finite loss is right even where no line was due") {
   recipe.set("log.every", "40", "test");
   recipe.set("checkpoint.every", "40", "test");
   recipe.set("eval.every", "40", "test");
-  CHECK(error_of([&] { train_in(folder, recipe); }) == each);
+  std::string rarely = error_of([&] { train_in(folder, recipe); });
+  REQUIRE(rarely.find("/rarely/") != std::string::npos);
+  CHECK(rarely.replace(rarely.find("/rarely/"), 8, "/run/") == each);
 }
 
 TEST_CASE(

@@ -168,7 +168,7 @@ std::vector<Explanation> explain(const train::Experiment& experiment, const Mach
     all.push_back(std::move(one));
   }
   for (const char* pass : {"simplify", "fuse", "alias", "order", "reuse"}) {
-    train::Steps without(experiment, "null", {pass});
+    train::Steps without(experiment, "null", {.skip = {pass}});
     auto executables = without.executables();
     for (size_t i = 0; i < all.size(); ++i)
       all[i].passes.push_back({pass, figures_of(executables[i].second->plan(), machine)});

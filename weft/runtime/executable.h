@@ -43,6 +43,8 @@ class Executable {
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
+  // Where the elements of a slot lie, from a first run on.
+  std::byte* address(int slot) const;
   // Of the arena, the bytes that kernels were really handed.
   size_t used_arena_bytes() const { return used_arena_bytes_; }
   // Steps are timed while somebody watches them; an empty one takes the watch away.
@@ -57,7 +59,6 @@ class Executable {
     void* workspace = nullptr;
   };
   void compile_kernels(const KernelLibrary& library);
-  std::byte* address(int slot) const;
   void bind();
   void detach_results();
   void run_steps();

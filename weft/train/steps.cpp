@@ -39,8 +39,7 @@ EvalSums& EvalSums::operator+=(const EvalSums& other) {
   return *this;
 }
 
-Steps::Steps(const Experiment& experiment, const std::string& device,
-             const std::vector<std::string>& skip)
+Steps::Steps(const Experiment& experiment, const std::string& device, const StepsOptions& chosen)
     : experiment_(experiment),
       parameters_(experiment.model->parameters()),
       accumulator_(experiment.passes_per_step() > 1
@@ -49,26 +48,31 @@ Steps::Steps(const Experiment& experiment, const std::string& device,
       loss_sum_("accumulated.loss", scalar_of(DType::f64), Category::gradient),
       count_("accumulated.rows", scalar_of(DType::f64), Category::gradient),
       first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
+      norms_("norms", {DType::f64, {kept_norms, 3}}, Category::buffer_state),
       pass_(
           [this](std::span<const Tensor> in) {
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
           options(device, Mode::train, accumulator_ == nullptr ? 0 : experiment.optimizer_bytes(),
-                  skip)),
+                  chosen)),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              options(device, Mode::train, 0, skip)),
+              options(device, Mode::train, 0, chosen)),
       evaluate_(
           [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-          options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes(), skip)) {}
+          options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes(), chosen)) {
+}
 
 CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere,
-                              const std::vector<std::string>& skip) const {
+                              const StepsOptions& chosen) const {
   const Recipe& recipe = experiment_.recipe;
-  CompileOptions options{
-      .mode = mode, .device = device, .precision = experiment_.precision.products, .skip = skip};
+  CompileOptions options{.mode = mode,
+                         .device = device,
+                         .precision = chosen.products.value_or(experiment_.precision.products),
+                         .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
-  if (!recipe.has("train.memory")) return options;
+  if (chosen.products) options.recompute = Recompute::none;
+  if (chosen.products || !recipe.has("train.memory")) return options;
   options.memory = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());
   options.held = static_cast<size_t>(elsewhere);
   return options;
@@ -96,7 +100,8 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
 
 Tensor Steps::logits(const Tensor& inputs) const {
   bool images = is_float(inputs.dtype());
-  return (*experiment_.model)(images ? cast(inputs, experiment_.precision.parameters) : inputs);
+  Tensor x = images ? cast(inputs, experiment_.precision.parameters) : inputs;
+  return (*experiment_.model)(Arg(x, UserLocation()));  // its nodes name the lines of the model
 }
 
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
@@ -126,10 +131,18 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   }
   Tensor step = experiment_.optimizer->step_count().value() + 1;
   Tensor earlier = first_non_finite_.value();
+  note(step, loss, clipped.norm);
   first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
   experiment_.optimizer->step(recipe.has("train.grad_clip") ? clipped.gradients : gradients,
                               only_if);
   return {loss, clipped.norm};
+}
+
+void Steps::note(const Tensor& step, const Tensor& loss, const Tensor& norm) const {
+  Tensor row = stack({cast(step, DType::f64), cast(loss, DType::f64), cast(norm, DType::f64)}, 0);
+  Tensor here = iota({kept_norms, 1}, 0) == remainder(step, kept_norms);
+  Tensor written = logical_and(here, first_non_finite_.value() == 0);
+  norms_.assign(select(written, row, norms_.value()));
 }
 
 std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
@@ -187,6 +200,19 @@ void Steps::run(const Tensor& inputs, const Tensor& labels) {
   update();
 }
 
+std::vector<std::pair<Executable*, std::vector<Tensor>>> Steps::runs(const Tensor& inputs,
+                                                                     const Tensor& labels) {
+  std::vector<std::pair<Executable*, std::vector<Tensor>>> all;
+  const int64_t rows = experiment_.micro_batch;
+  for (int64_t from = 0; from < experiment_.global_batch; from += rows) {
+    std::vector<Tensor> batch{rows_of(inputs, from, rows), rows_of(labels, from, rows)};
+    Executable& executable = pass_.prepare(std::array{batch[0].type(), batch[1].type()});
+    all.emplace_back(&executable, std::move(batch));
+  }
+  if (accumulator_ != nullptr) all.emplace_back(&update_.prepare({}), std::vector<Tensor>());
+  return all;
+}
+
 void Steps::keep(std::span<const Tensor> results) {
   loss_ = results[0];
   grad_norm_ = results[1];
@@ -196,6 +222,15 @@ double Steps::loss() const { return loss_.item(); }
 double Steps::grad_norm() const { return grad_norm_.item(); }
 int64_t Steps::first_non_finite() const {
   return static_cast<int64_t>(first_non_finite_.value().item());
+}
+
+std::vector<StepNorms> Steps::norms() const {
+  const std::vector<double> rows = norms_.value().to_doubles();
+  std::vector<StepNorms> all;
+  for (size_t i = 0; i < rows.size(); i += 3)
+    if (rows[i] > 0) all.push_back({static_cast<int64_t>(rows[i]), rows[i + 1], rows[i + 2]});
+  std::ranges::sort(all, {}, &StepNorms::step);
+  return all;
 }
 
 EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,12 +21,24 @@ struct EvalSums {
   EvalSums& operator+=(const EvalSums& other);
 };
 
+// Of one update, from 1.
+struct StepNorms {
+  int64_t step = 0;
+  double loss = 0, grad_norm = 0;
+};
+inline constexpr int64_t kept_norms = 50;  // updates
+
+struct StepsOptions {
+  std::vector<std::string> skip = {};  // as in CompileOptions
+  // Instead of what the recipe says; then without its limit of memory.
+  std::optional<Precision> products = {};
+};
+
 class Steps {
  public:
-  // `device`, `skip`: as in CompileOptions; "null" plans and runs nothing. The experiment must
-  // outlive this.
-  Steps(const Experiment& experiment, const std::string& device,
-        const std::vector<std::string>& skip = {});
+  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive
+  // this.
+  Steps(const Experiment& experiment, const std::string& device, const StepsOptions& options = {});
 
   // All of them, compiled: "train" and "evaluate"; with several passes per update "accumulate",
   // "update" and "evaluate".
@@ -37,12 +50,17 @@ class Steps {
   void update();
   // Both: a whole batch, in as many passes as the update takes.
   void run(const Tensor& inputs, const Tensor& labels);
+  // The runs that make up such a batch's update, in order, for who wants to run them otherwise.
+  std::vector<std::pair<Executable*, std::vector<Tensor>>> runs(const Tensor& inputs,
+                                                                const Tensor& labels);
   // Of the last update, until the next pass; reads from the device.
   double loss() const;
   double grad_norm() const;  // L2, before clipping
   // The first update whose loss or gradient was not finite, counting from 1; 0: none. Reads from
   // the device.
   int64_t first_non_finite() const;
+  // Of the last updates up to that one, ascending. Reads from the device.
+  std::vector<StepNorms> norms() const;
 
   EvalSums evaluate(const Tensor& inputs, const Tensor& labels);
 
@@ -61,15 +79,18 @@ class Steps {
   // The update by these gradients; yields {loss, norm}.
   std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
   void keep(std::span<const Tensor> results);
+  // Row [step, loss, norm] of `norms_` while none was not finite.
+  void note(const Tensor& step, const Tensor& loss, const Tensor& norm) const;
   // `elsewhere`: bytes of state that live besides those that the step names.
   CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere,
-                         const std::vector<std::string>& skip) const;
+                         const StepsOptions& options) const;
 
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
   Variable loss_sum_, count_;                        // of the passes so far
   Variable first_non_finite_;
+  Variable norms_;  // [kept_norms, 3]: a ring of (step, loss, norm); step 0: none yet
   CompiledStep pass_, update_, evaluate_;
   Tensor loss_, grad_norm_;
 };

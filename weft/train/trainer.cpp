@@ -10,6 +10,7 @@
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/advice.h"
+#include "weft/train/black_box.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/run_folder.h"
 #include "weft/train/signals.h"
@@ -168,12 +169,14 @@ class Trainer {
   }
 
   void check_finite() {
-    if (int64_t step = steps_.first_non_finite(); step > 0)
-      throw Error(ErrorKind::non_finite,
-                  "step {}: the loss, or its gradient, is not finite. Hint: a lower optimizer.lr, "
-                  "a warm-up, or "
-                  "train.grad_clip.",
-                  step);
+    if (int64_t step = steps_.first_non_finite(); step > 0) fail(step, false);
+  }
+
+  [[noreturn]] void fail(int64_t step, bool evaluation) const {
+    throw NonFiniteRun{.step = step,
+                       .evaluation = evaluation,
+                       .run_folder = folder_.path(),
+                       .norms = steps_.norms()};
   }
 
   bool evaluation_due() const {
@@ -191,9 +194,7 @@ class Trainer {
     check_finite();
     auto found = train::evaluate(experiment_, steps_, [&] { return signals_.stop_requested(); });
     if (!found) return;
-    if (!std::isfinite(found->loss))
-      throw Error(ErrorKind::non_finite, "evaluation at step {}: the loss is not finite.",
-                  progress_.step);
+    if (!std::isfinite(found->loss)) fail(progress_.step, true);
     result_.evaluation = *found;
     progress_.evaluated_step = progress_.step;
     reporter_->evaluation(progress_.step, *found);
@@ -299,7 +300,11 @@ auto advised(const Recipe& recipe, const MachineSpec& machine, Function function
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   recipe.check();  // the name of its folder, too
-  return advised(recipe, options.machine, [&] { return Trainer(recipe, options).run(); });
+  try {
+    return advised(recipe, options.machine, [&] { return Trainer(recipe, options).run(); });
+  } catch (const NonFiniteRun& failure) {  // the trainer is gone, and its memory with it
+    throw Error(ErrorKind::non_finite, write_black_box(recipe, failure));
+  }
 }
 
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)

@@ -1,0 +1,170 @@
+#include "weft/runtime/non_finite.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/base/buffer.h"
+#include "weft/ir/op_def.h"
+#include "weft/runtime/executable.h"
+
+namespace weft {
+namespace {
+// Of the elements at `at`, an element's bytes times `place` from `data` on.
+ValueRange range_of(const std::byte* data, const Type& type, const Placement& place) {
+  ValueRange range;
+  if (!is_float(type.dtype)) return range;
+  Dims index = Dims::filled(type.shape.size(), 0);
+  for (int64_t left = type.elements(); left > 0; --left) {
+    int64_t element = place.offset;
+    for (int i = 0; i < index.size(); ++i) element += index[i] * place.strides[i];
+    range.include(load(data, type.dtype, element));
+    for (int i = index.size(); i-- > 0;) {
+      if (++index[i] < type.shape[i]) break;
+      index[i] = 0;
+    }
+  }
+  return range;
+}
+ValueRange range_of(const std::byte* data, const Type& type) {
+  return range_of(data, type, {-1, 0, row_major_strides(type.shape)});
+}
+}  // namespace
+
+void ValueRange::include(double element) {
+  if (std::isnan(element)) {
+    ++nans;
+  } else if (std::isinf(element)) {
+    ++infinities;
+  } else {
+    low = std::min(low, element);
+    high = std::max(high, element);
+  }
+}
+
+void ValueRange::include(const ValueRange& other) {
+  low = std::min(low, other.low);
+  high = std::max(high, other.high);
+  nans += other.nans;
+  infinities += other.infinities;
+}
+
+// What the step will read and may overwrite.
+void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const Value> inputs) {
+  stored_.clear();
+  known_.clear();
+  state_.clear();
+  inputs_.clear();
+  for (const Value& input : inputs)
+    inputs_.push_back(range_of(input.eval()->data->data, input.type()));
+  for (const Slot& slot : executable.plan().slots)
+    if (slot.space == Space::state) {
+      VariableState& state = *slot.value->variable;
+      state_[&state] = range_of(state.elements().data, state.type);
+    }
+}
+
+void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs) {
+  read_leaves(executable, inputs);
+  const Plan& plan = executable.plan();
+  executable.set_observer([&](size_t step, double, double) {
+    for (const Access& result : plan.steps[step].results)
+      stored_[result.value.node()] =
+          range_of(executable.address(result.at.slot), result.value.type(), result.at);
+  });
+  executable.run(inputs);
+  executable.set_observer({});
+  outputs_.clear();
+  assigned_.clear();
+  for (const Access& output : plan.outputs) outputs_.push_back(output.value);
+  for (const Assign& assign : plan.assigns) assigned_.push_back(assign.value.value);
+  std::vector<Value> roots = outputs_;
+  roots.insert(roots.end(), assigned_.begin(), assigned_.end());
+  follow(roots);
+  for (const Assign& assign : plan.assigns) {
+    const Slot& slot = plan.slots[static_cast<size_t>(assign.state_slot)];
+    state_origin_[slot.value->variable.get()] = known_.at(assign.value.value.node()).origin;
+  }
+}
+
+// Inputs before users, so that origins travel along with the numbers that they spoil.
+void NonFiniteSearch::follow(const std::vector<Value>& roots) {
+  Graph graph;
+  graph.outputs = roots;
+  for (const Value& value : graph.nodes()) known_[value.node()] = known_of(value);
+}
+
+NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
+  Known known{.id = value->id};
+  if (value->is("scalar")) known.range.include(value->attrs.number("value"));
+  if (value->is("data")) known.range = range_of(value->data->data, value.type());
+  if (value->is("input"))
+    known.range = inputs_.at(static_cast<size_t>(value->attrs.integer("index")));
+  if (value->is("variable"))
+    if (auto state = state_.find(value->variable.get()); state != state_.end())
+      known.range = state->second;
+  const bool constant = !value->is("input") && !value->is("variable");
+  if (known.range.finite() || constant) return known;
+  if (value->variable != nullptr)
+    if (auto earlier = state_origin_.find(value->variable.get()); earlier != state_origin_.end()) {
+      known.origin = earlier->second;
+      return known;
+    }
+  const std::string& name = value->variable != nullptr ? value->variable->name : value->module();
+  known.origin =
+      std::make_shared<NonFiniteOrigin>(NonFiniteOrigin{.op = std::string(value->op->name),
+                                                        .module = name,
+                                                        .type = value.type(),
+                                                        .range = known.range});
+  return known;
+}
+
+NonFiniteSearch::Known NonFiniteSearch::known_of(const Value& value) const {
+  if (value->op->kind == OpKind::leaf) return leaf(value);
+  ValueRange operands;
+  for (const Value& input : value->inputs) operands.include(known_.at(input.node()).range);
+  auto stored = stored_.find(value.node());
+  Known known{.range = stored != stored_.end() ? stored->second : operands, .id = value->id};
+  if (known.range.finite()) return known;
+  // NaN comes from NaN where there is some, and else from an infinity.
+  const bool nan_from_nan = known.range.nans > 0 && operands.nans > 0;
+  const Known* first = nullptr;
+  for (const Value& input : value->inputs) {
+    const Known& of = known_.at(input.node());
+    if (of.origin == nullptr || (nan_from_nan && of.range.nans == 0)) continue;
+    if (first == nullptr || of.id < first->id) first = &of;
+  }
+  if (first != nullptr) {
+    known.origin = first->origin;
+    known.id = first->id;
+    return known;
+  }
+  const bool made = known.range.nans > 0 ? operands.nans == 0 : operands.infinities == 0;
+  if (!made) return known;  // from constants
+  const UserLocation& where = value->origin.where;
+  NonFiniteOrigin origin{.op = std::string(value->op->name),
+                         .module = value->module(),
+                         .file = where.file != nullptr ? where.file : "",
+                         .line = where.line,
+                         .type = value.type(),
+                         .range = known.range};
+  for (const Value& input : value->inputs)
+    origin.operands.push_back({input.type(), known_.at(input.node()).range});
+  known.origin = std::make_shared<NonFiniteOrigin>(std::move(origin));
+  return known;
+}
+
+std::optional<NonFiniteOrigin> NonFiniteSearch::of_output(size_t index) const {
+  const Origin& origin = known_.at(outputs_.at(index).node()).origin;
+  return origin == nullptr ? std::nullopt : std::optional(*origin);
+}
+
+std::optional<NonFiniteOrigin> NonFiniteSearch::of_state() const {
+  const Known* first = nullptr;
+  for (const Value& value : assigned_) {
+    const Known& known = known_.at(value.node());
+    if (known.origin != nullptr && (first == nullptr || known.id < first->id)) first = &known;
+  }
+  return first == nullptr ? std::nullopt : std::optional(*first->origin);
+}
+
+}  // namespace weft

@@ -1,0 +1,245 @@
+#include "weft/train/black_box.h"
+
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/data/loader.h"
+#include "weft/data/random.h"
+#include "weft/io/files.h"
+#include "weft/runtime/executable.h"
+#include "weft/runtime/non_finite.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/signals.h"
+
+namespace weft::train {
+namespace {
+using json = nlohmann::ordered_json;  // written in the order in which it is read
+
+// JSON has no infinities: they are words.
+json number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+json to_json(const ValueRange& range) {
+  json entry = {{"nan", range.nans}, {"inf", range.infinities}};
+  if (range.low <= range.high) entry.update({{"least", range.low}, {"greatest", range.high}});
+  return entry;
+}
+
+json to_json(const NonFiniteOrigin& origin) {
+  json entry = {{"op", origin.op},
+                {"module", origin.module},
+                {"file", origin.file},
+                {"line", origin.line},
+                {"type", to_string(origin.type)},
+                {"elements", to_json(origin.range)},
+                {"operands", json::array()}};
+  for (const NonFiniteOrigin::Operand& operand : origin.operands)
+    entry["operands"].push_back(
+        {{"type", to_string(operand.type)}, {"elements", to_json(operand.range)}});
+  return entry;
+}
+
+// "exp in blocks.0 (gpt.cpp:12)"
+std::string described(const NonFiniteOrigin& origin) {
+  if (origin.is_leaf()) return fmt::format("{} {}", origin.op, origin.module);
+  std::string text = origin.op;
+  if (!origin.module.empty()) text += " in " + origin.module;
+  if (!origin.file.empty())
+    text += fmt::format(" ({}:{})", std::filesystem::path(origin.file).filename().string(),
+                        origin.line);
+  return text;
+}
+
+// The run again, up to an update and into it.
+class Replay {
+ public:
+  Replay(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals)
+      : recipe_(recipe), failure_(failure), signals_(signals) {}
+
+  json batch() const { return batch_; }  // that update `step` takes
+  const std::string& shows_in() const { return shows_in_; }
+  int64_t begins() const { return begins_; }  // updates that its checkpoint has
+
+  // The origin of what is not finite in update `step`; empty where there is none.
+  std::optional<NonFiniteOrigin> look_into(int64_t step, Precision products) {
+    experiment_ = make_experiment(recipe_);
+    data::Loader loader(experiment_.train, {.batch_size = experiment_.global_batch,
+                                            .shuffle = true,
+                                            .drop_last = true,
+                                            .seed = recipe_.integer("seed")});
+    data::Batch batch;
+    go_to(failure_.evaluation ? step : step - 1, loader, batch);
+    Steps plain(experiment_, recipe_.text("train.device"),
+                {.skip = {"fuse"}, .products = products});
+    if (failure_.evaluation) return look_into_evaluation(plain);
+    describe_next(loader);
+    next(loader, batch);
+    NonFiniteSearch search;
+    for (const auto& [executable, inputs] : plain.runs(batch.inputs, batch.labels)) {
+      stop_if_asked();
+      search.run(*executable, inputs);
+    }
+    shows_in_ = "loss";
+    if (auto origin = search.of_output(0)) return origin;
+    shows_in_ = "gradient";
+    if (auto origin = search.of_output(1)) return origin;
+    shows_in_ = "update";
+    return search.of_state();
+  }
+
+ private:
+  void stop_if_asked() const {
+    if (signals_.stop_requested()) throw Error(ErrorKind::failed, "stopped by a signal");
+  }
+  static void next(data::Loader& loader, data::Batch& batch) {
+    if (!loader.next(batch)) loader.next(batch);
+  }
+
+  // The state after `updates` of the run.
+  void go_to(int64_t updates, data::Loader& loader, data::Batch& batch) {
+    random_step().assign(tensor(std::vector<int64_t>{0}, {}));
+    std::string from;
+    for (const CheckpointInfo& checkpoint : list_checkpoints(failure_.run_folder))
+      if (checkpoint.step <= updates) from = checkpoint.path;
+    Progress progress;
+    if (!from.empty()) progress = load_checkpoint(from, experiment_);
+    begins_ = progress.step;
+    loader.restore(progress.loader);
+    Steps steps(experiment_, recipe_.text("train.device"));
+    for (; progress.step < updates; ++progress.step) {
+      stop_if_asked();
+      next(loader, batch);
+      steps.run(batch.inputs, batch.labels);
+    }
+  }
+
+  std::optional<NonFiniteOrigin> look_into_evaluation(Steps& plain) {
+    shows_in_ = "evaluation";
+    data::Loader loader(experiment_.validation, {.batch_size = experiment_.eval_batch});
+    Executable* evaluate = plain.executables().back().second;
+    NonFiniteSearch search;
+    for (data::Batch batch; loader.next(batch);) {
+      stop_if_asked();
+      search.run(*evaluate, std::array{batch.inputs, batch.labels});
+      if (auto origin = search.of_output(0)) {
+        batch_ = {{"index", loader.state().position - 1}};
+        return origin;
+      }
+    }
+    return {};
+  }
+
+  void describe_next(const data::Loader& loader) {
+    data::LoaderState at = loader.state();
+    if (at.position == loader.batches_per_epoch()) at = {at.epoch + 1, 0};
+    std::vector<int64_t> order(static_cast<size_t>(loader.size()));
+    data::shuffle(order, recipe_.integer("seed"), at.epoch);
+    const auto first = order.begin() + at.position * loader.batch_size();
+    batch_ = {{"epoch", at.epoch},
+              {"index", at.position},
+              {"samples", std::vector<int64_t>(first, first + loader.batch_size())},
+              {"inputs", to_string(loader.input_type())},
+              {"labels", to_string(loader.label_type())}};
+  }
+
+  const Recipe& recipe_;
+  const NonFiniteRun& failure_;
+  const Signals& signals_;
+  Experiment experiment_ = {};
+  json batch_;
+  std::string shows_in_;
+  int64_t begins_ = 0;
+};
+
+struct Finding {
+  json entry;  // of the file
+  std::optional<NonFiniteOrigin> origin;
+};
+
+// In the type of the parameters first: what float16 alone cannot hold is looked for in float16.
+Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals) {
+  Replay replay(recipe, failure, signals);
+  const PrecisionKind& trained = *find_precision(recipe.text("train.precision"));
+  Precision products = Precision::as_written;
+  Finding found{.origin = replay.look_into(failure.step, products)};
+  if (!found.origin && trained.products != products) {
+    products = trained.products;
+    found.origin = replay.look_into(failure.step, products);
+  }
+  found.entry = {{"batch", replay.batch()}, {"replayed_from_step", replay.begins()}};
+  int64_t step = failure.step;
+  std::string shows_in = replay.shows_in();
+  // State that was spoiled before the step: by the update of the last one.
+  if (found.origin && found.origin->op == "variable" && step > 1 && !failure.evaluation)
+    if (auto earlier = replay.look_into(step - 1, products)) {
+      --step;
+      found.origin = earlier;
+      shows_in = replay.shows_in();
+    }
+  if (!found.origin) {
+    found.entry["note"] = "the step was finite when it was done again";
+    return found;
+  }
+  found.entry["first"] = to_json(*found.origin);
+  found.entry["first"].update(
+      {{"step", step},
+       {"shows_in", shows_in},
+       {"products_in",
+        name(products == Precision::as_written ? trained.parameters : trained.product_type())}});
+  return found;
+}
+
+json norms_of(const NonFiniteRun& failure) {
+  json all = json::array();
+  for (const StepNorms& norms : failure.norms)
+    all.push_back({{"step", norms.step},
+                   {"loss", number(norms.loss)},
+                   {"grad_norm", number(norms.grad_norm)}});
+  return all;
+}
+}  // namespace
+
+std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
+  Signals signals;
+  const std::string path = (std::filesystem::path(failure.run_folder) / "blackbox.json").string();
+  const json beginning = {{"format", 1},
+                          {"step", failure.step},
+                          {"while", failure.evaluation ? "evaluation" : "training"},
+                          {"precision", recipe.text("train.precision")}};
+  std::string more;
+  auto write = [&](const json& found) {
+    json box = beginning;
+    box.update(found);
+    box["norms"] = norms_of(failure);
+    try {
+      io::write_file_atomically(path, box.dump(2) + "\n");
+      more = path + " has more.";
+    } catch (const Error& error) {  // a full disk does not hide why the run ended
+      more = fmt::format("There is no black box: {}", error.what());
+    }
+  };
+  write({{"note", "the search was cut short"}});
+  std::string first;
+  try {
+    Finding found = search(recipe, failure, signals);
+    write(found.entry);
+    if (found.origin)
+      first = fmt::format(" First: {} of {}.", found.origin->range.nans > 0 ? "nan" : "inf",
+                          described(*found.origin));
+  } catch (const std::exception& error) {  // no memory for it, a signal, data that have changed
+    write({{"note", fmt::format("the search ended: {}", error.what())}});
+  }
+  return fmt::format(
+      "{}{}: the loss{} not finite.{} {}{}", failure.evaluation ? "evaluation at step " : "step ",
+      failure.step, failure.evaluation ? " is" : ", or its gradient, is", first, more,
+      failure.evaluation ? "" : " Hint: a lower optimizer.lr, a warm-up, or train.grad_clip.");
+}
+
+}  // namespace weft::train
