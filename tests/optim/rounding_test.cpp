@@ -119,6 +119,7 @@ TEST_CASE("rounded updates are one kernel per parameter, with all state written 
   for (auto [rounding, results] : {std::pair{optim::Rounding::stochastic, size_t{3}},
                                    std::pair{optim::Rounding::kahan, size_t{4}}}) {
     std::vector<Variable> parameters;
+    parameters.reserve(5);
     for (int i = 0; i < 5; ++i) parameters.push_back(bf16_ones("w" + std::to_string(i), {64, 32}));
     optim::AdamW adamw(parameters, {.rounding = rounding});
     CompiledStep step(

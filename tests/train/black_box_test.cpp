@@ -104,7 +104,7 @@ TEST_CASE("a black box names the operation that made the first number that is no
       CHECK(box["first"]["elements"][kind] > 0);
       CHECK(std::string(box["first"]["file"]).ends_with("black_box_test.cpp"));
       CHECK(box["first"]["line"] > 0);
-      CHECK(message.find("First: " + kind + " of " + op) != std::string::npos);
+      CHECK(message.find(fmt::format("First: {} of {}", kind, op)) != std::string::npos);
       CHECK(message.find("(black_box_test.cpp:") != std::string::npos);
       if (fault == "log") CHECK(box["first"]["operands"][0]["elements"]["greatest"] < 0);
     }
@@ -146,7 +146,8 @@ TEST_CASE("a rate that is far too high: norms and batch of the update, whatever 
 TEST_CASE("a checkpoint, several passes and a short memory lead to the same operation") {
   TemporaryFolder folder;
   auto recipe = [&](const std::string& name, const std::string& more) {
-    auto made = images_recipe(folder, "train: {steps: 90, global_batch_size: 12}\n" + more);
+    auto made = images_recipe(
+        folder, std::string("train: {steps: 90, global_batch_size: 12}\n").append(more));
     made.set("name", name, "test");
     made.set("model.layers", "[flatten, {linear: {out_features: 4}}]", "test");
     made.set("optimizer.lr", "100", "test");

@@ -51,6 +51,7 @@ Variable Optimizer::make_state(std::string_view prefix, const Variable& paramete
 
 std::vector<Variable> Optimizer::make_state(std::string_view prefix) {
   std::vector<Variable> made;
+  made.reserve(parameters_.size());
   for (const Variable& parameter : parameters_)
     made.push_back(make_state(prefix, parameter, accumulator(parameter.type().dtype)));
   return made;

@@ -18,28 +18,28 @@
 
 namespace weft::train {
 namespace {
-using json = nlohmann::ordered_json;  // written in the order in which it is read
+using Json = nlohmann::ordered_json;  // written in the order in which it is read
 
 // JSON has no infinities: they are words.
-json number(double value) {
+Json number(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-json to_json(const ValueRange& range) {
-  json entry = {{"nan", range.nans}, {"inf", range.infinities}};
+Json to_json(const ValueRange& range) {
+  Json entry = {{"nan", range.nans}, {"inf", range.infinities}};
   if (range.low <= range.high) entry.update({{"least", range.low}, {"greatest", range.high}});
   return entry;
 }
 
-json to_json(const NonFiniteOrigin& origin) {
-  json entry = {{"op", origin.op},
+Json to_json(const NonFiniteOrigin& origin) {
+  Json entry = {{"op", origin.op},
                 {"module", origin.module},
                 {"file", origin.file},
                 {"line", origin.line},
                 {"type", to_string(origin.type)},
                 {"elements", to_json(origin.range)},
-                {"operands", json::array()}};
+                {"operands", Json::array()}};
   for (const NonFiniteOrigin::Operand& operand : origin.operands)
     entry["operands"].push_back(
         {{"type", to_string(operand.type)}, {"elements", to_json(operand.range)}});
@@ -63,7 +63,7 @@ class Replay {
   Replay(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals)
       : recipe_(recipe), failure_(failure), signals_(signals) {}
 
-  json batch() const { return batch_; }  // that update `step` takes
+  Json batch() const { return batch_; }  // that update `step` takes
   const std::string& shows_in() const { return shows_in_; }
   int64_t begins() const { return begins_; }  // updates that its checkpoint has
 
@@ -153,13 +153,13 @@ class Replay {
   const NonFiniteRun& failure_;
   const Signals& signals_;
   Experiment experiment_ = {};
-  json batch_;
+  Json batch_;
   std::string shows_in_;
   int64_t begins_ = 0;
 };
 
 struct Finding {
-  json entry;  // of the file
+  Json entry;  // of the file
   std::optional<NonFiniteOrigin> origin;
 };
 
@@ -196,8 +196,8 @@ Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals&
   return found;
 }
 
-json norms_of(const NonFiniteRun& failure) {
-  json all = json::array();
+Json norms_of(const NonFiniteRun& failure) {
+  Json all = Json::array();
   for (const StepNorms& norms : failure.norms)
     all.push_back({{"step", norms.step},
                    {"loss", number(norms.loss)},
@@ -209,13 +209,13 @@ json norms_of(const NonFiniteRun& failure) {
 std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
   Signals signals;
   const std::string path = (std::filesystem::path(failure.run_folder) / "blackbox.json").string();
-  const json beginning = {{"format", 1},
+  const Json beginning = {{"format", 1},
                           {"step", failure.step},
                           {"while", failure.evaluation ? "evaluation" : "training"},
                           {"precision", recipe.text("train.precision")}};
   std::string more;
-  auto write = [&](const json& found) {
-    json box = beginning;
+  auto write = [&](const Json& found) {
+    Json box = beginning;
     box.update(found);
     box["norms"] = norms_of(failure);
     try {
