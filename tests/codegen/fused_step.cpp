@@ -136,7 +136,7 @@ double spread(const Value& leaf, int64_t index) {
   return unit * 4 - 2;
 }
 
-Run run(const FusedStep& fused, const Fill& fill, int vector_bytes) {
+Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
   Memories memory;
   for (const Value& value : fused.nodes) {
     if (in_memory(value)) {
@@ -151,16 +151,22 @@ Run run(const FusedStep& fused, const Fill& fill, int vector_bytes) {
       evaluate(value, memory);
     }
   }
-  CompiledKernel kernel = compile_cpu(fused.step, vector_bytes);
+  CompiledKernel kernel = compile_cpu(fused.step, target);
   std::vector<void*> operands, results;
   for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
   Run run;
   constexpr size_t guard = 64;  // bytes behind each result that must stay as they are
-  for (const Access& result : fused.step.results)
-    run.bytes.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
-  for (auto& bytes : run.bytes) results.push_back(bytes.data());
-  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, vector_bytes) + 64);
+  std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels want it
+  for (const Access& result : fused.step.results) {
+    auto& buffer =
+        memory_of_results.emplace_back(Buffer::allocate(result.value.type().bytes() + guard));
+    std::memset(buffer->data, 0x5a, buffer->bytes);
+    results.push_back(buffer->data);
+  }
+  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, target) + 64);
   run_kernel(kernel, operands.data(), results.data(), workspace->data);
+  for (const auto& buffer : memory_of_results)
+    run.bytes.emplace_back(buffer->data, buffer->data + buffer->bytes);
   for (size_t i = 0; i < run.bytes.size(); ++i) {
     const Value& value = fused.step.results[i].value;
     for (size_t k = 0; k < guard; ++k)
@@ -172,7 +178,7 @@ Run run(const FusedStep& fused, const Fill& fill, int vector_bytes) {
 }
 
 namespace {
-bool narrow_vectors = false;
+bool other_targets = false;
 
 void compare(const FusedStep& fused, const Run& run, double tolerance) {
   for (size_t r = 0; r < run.results.size(); ++r) {
@@ -190,7 +196,7 @@ void compare(const FusedStep& fused, const Run& run, double tolerance) {
 }
 }  // namespace
 
-void set_narrow_vectors(bool also) { narrow_vectors = also; }
+void set_other_targets(bool also) { other_targets = also; }
 
 void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
   FusedStep fused(std::move(outputs));
@@ -198,8 +204,10 @@ void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
   bool fuses = can_fuse(fused.step, &why);
   REQUIRE_MESSAGE(fuses, why);
   compare(fused, run(fused, fill), tolerance);
-  if (!narrow_vectors) return;
-  for (int bytes : {16, 32}) compare(fused, run(fused, fill, bytes), tolerance);
+  if (!other_targets) return;
+  for (int bytes : {0, 16, 32})
+    compare(fused, run(fused, fill, {.vector_bytes = bytes, .stream_bytes = 1}), tolerance);
+  for (int bytes : {16, 32}) compare(fused, run(fused, fill, {.vector_bytes = bytes}), tolerance);
 }
 
 }  // namespace weft::test

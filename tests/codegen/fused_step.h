@@ -31,12 +31,13 @@ struct Run {
   std::vector<std::vector<double>> expected;  // of the reference
   std::vector<std::vector<std::byte>> bytes;  // of the compiled kernel's results
 };
-Run run(const FusedStep& fused, const Fill& fill = spread, int vector_bytes = 0);
+Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& target = {});
 
 // Checks every element of every result: |a - b| <= tolerance * max(1, |b|), nan equal to nan.
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
 
-// Vector widths that check() tries: the machine's own, or also narrower ones.
-void set_narrow_vectors(bool also);
+// What check() compiles for: this machine, or also narrower vectors and results that all go past
+// the caches.
+void set_other_targets(bool also);
 
 }  // namespace weft::test

@@ -98,6 +98,21 @@ TEST_SUITE("codegen memory") {
     Value r = f32({1, 70}, 2);
     check_in_place({r * 0.9 + mean(x, over({0})) * 0.1, x - mean(x, over({0}))}, 0, r);
   }
+  TEST_CASE("large results go past the caches, but not where an operand lies") {
+    Value x = f32({48, 64}), h = input({DType::bf16, {48, 64}}, 1);
+    auto streams = [](const test::FusedStep& fused, size_t from = 48 * 64 * 2) {
+      return kernel_text(fused.step, {.stream_bytes = from}).find("stream 0") != std::string::npos;
+    };
+    for (const Value& large : {x * 2.0, h * 2.0, transpose(x) + 1.0, softmax(x)})
+      CHECK(streams(test::FusedStep({large})));
+    test::FusedStep scaled({x * 2.0});
+    CHECK_FALSE(streams(scaled, 48 * 64 * 4 + 1));
+    scaled.step.in_place.emplace_back(0, 0);
+    CHECK_FALSE(streams(scaled));
+    CHECK_FALSE(streams(test::FusedStep({softmax(f32({48, 65}))})));  // rows begin anywhere
+    CHECK_FALSE(streams(test::FusedStep({sum(x, over({0}))})));
+    CHECK_FALSE(streams(test::FusedStep({concat({f32({99, 3}), f32({99, 3})}, 1)})));
+  }
   TEST_CASE("bits do not depend on how ranges are cut") {
     std::vector<std::vector<Value>> graphs{{gelu(f32({300, 301}))},
                                            {softmax(f32({300, 301}))},
@@ -113,7 +128,7 @@ TEST_SUITE("codegen memory") {
     }
   }
   TEST_CASE("narrower vectors compute the same") {
-    test::set_narrow_vectors(true);
+    test::set_other_targets(true);
     Value x = f32({33, 45}), y = f32({33, 45}, 1), h = input({DType::bf16, {33, 45}}, 2);
     check({x * y + 1.0, transpose(transpose(x))});
     check({exp(x), erf(y), tanh(x), log(abs(x)), sin(x * 10.0), cos(y * 1e6)}, 1e-6);
@@ -124,7 +139,7 @@ TEST_SUITE("codegen memory") {
     check({argmin(x, 0, true), prod(y, over({0}))}, 1e-5);
     check({pad(x, {1, 2}, {3, 4}), pad(y, {2, 3}, {2, 3})});
     check({input({DType::f64, {100}}, 3) * 2.0, sqrt(abs(input({DType::f64, {100}}, 3)))});
-    test::set_narrow_vectors(false);
+    test::set_other_targets(false);
   }
   TEST_CASE("a step that is not one kernel is refused with a reason") {
     Value x = f32({20, 70});

@@ -125,8 +125,8 @@ TEST_SUITE("codegen random") {
 }
 TEST_SUITE("slow codegen random") {
   TEST_CASE("many random kernels compute what the reference does, with vectors of any width") {
-    test::set_narrow_vectors(true);
+    test::set_other_targets(true);
     check_random(1000, 3000);
-    test::set_narrow_vectors(false);
+    test::set_other_targets(false);
   }
 }

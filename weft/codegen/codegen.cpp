@@ -24,9 +24,11 @@ size_t align(size_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-loop::CpuSchedule schedule_of(const loop::Kernel& kernel, int vector_bytes) {
+loop::CpuSchedule schedule_of(const loop::Kernel& kernel, const CpuTarget& target) {
+  const loop::HostTarget& host = loop::host_target();
   return loop::schedule_cpu(kernel,
-                            vector_bytes != 0 ? vector_bytes : loop::host_target().vector_bytes);
+                            target.vector_bytes != 0 ? target.vector_bytes : host.vector_bytes,
+                            target.stream_bytes != 0 ? target.stream_bytes : host.stream_bytes);
 }
 
 // From the disk cache, or compiled. The text holds all that the machine code depends on.
@@ -59,7 +61,7 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
 }
 }  // namespace
 
-CompiledKernel compile_cpu(const Step& step, int vector_bytes) {
+CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
   struct Entry {
     std::once_flag once;  // who comes while another compiles it waits
     CompiledKernel kernel;
@@ -67,7 +69,7 @@ CompiledKernel compile_cpu(const Step& step, int vector_bytes) {
   static std::mutex mutex;
   static std::map<std::string, Entry> entries;  // whose places never change
   loop::Kernel kernel = loop::lower(step);
-  loop::CpuSchedule schedule = schedule_of(kernel, vector_bytes);
+  loop::CpuSchedule schedule = schedule_of(kernel, target);
   std::string text = to_text(kernel) + to_text(schedule) + std::to_string(schedule.vector_bytes);
   Entry& entry = [&]() -> Entry& {
     std::lock_guard lock(mutex);
@@ -87,8 +89,8 @@ bool can_fuse(const Step& step, std::string* why) {
   }
 }
 
-size_t workspace_bytes(const Step& step, int threads, int vector_bytes) {
-  loop::CpuSchedule schedule = schedule_of(loop::lower(step), vector_bytes);
+size_t workspace_bytes(const Step& step, int threads, const CpuTarget& target) {
+  loop::CpuSchedule schedule = schedule_of(loop::lower(step), target);
   return align(schedule.shared_scratch) +
          static_cast<size_t>(threads) * align(schedule.thread_scratch);
 }
@@ -108,9 +110,9 @@ void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const
   }
 }
 
-std::string kernel_text(const Step& step) {
+std::string kernel_text(const Step& step, const CpuTarget& target) {
   loop::Kernel kernel = loop::lower(step);
-  return to_text(kernel) + to_text(schedule_of(kernel, 0));
+  return to_text(kernel) + to_text(schedule_of(kernel, target));
 }
 
 }  // namespace weft

@@ -14,6 +14,7 @@ namespace weft {
 
 // One parallel loop of a kernel: fn runs positions [begin, end) of [0, extent). `thread_scratch` is
 // the caller's own; `shared` is the same for all. Results do not depend on how the range is cut up.
+// Pointers are to multiples of buffer_alignment.
 struct KernelStage {
   using Function = void (*)(void* const* operands, void* const* results, void* thread_scratch,
                             void* shared, int64_t begin, int64_t end);
@@ -35,14 +36,21 @@ struct CompiledKernel {
 // axes, gather and scatter from memory. `why`, if given, gets the reason where not.
 bool can_fuse(const Step& step, std::string* why = nullptr);
 
+// What kernels are made for; 0: as this machine has it.
+struct CpuTarget {
+  int vector_bytes = 0;  // 16, 32 or 64
+  // Results from this size on are stored past the caches, so that their lines are not read first:
+  // what no cache holds until its reader comes.
+  size_t stream_bytes = 0;
+};
+
 // Bytes of workspace, aligned as buffer_alignment, that run_kernel needs on up to `threads`
 // threads. Compiles nothing.
-size_t workspace_bytes(const Step& step, int threads, int vector_bytes = 0);
+size_t workspace_bytes(const Step& step, int threads, const CpuTarget& target = {});
 
 // Thread safe, several at once; identical kernels compile once per process and are kept on disk in
 // cache_directory()/kernels. Throws InternalError if can_fuse(step) is false.
-// `vector_bytes`: 16, 32 or 64; 0: the widest of this machine.
-CompiledKernel compile_cpu(const Step& step, int vector_bytes = 0);
+CompiledKernel compile_cpu(const Step& step, const CpuTarget& target = {});
 
 // Runs all stages on up to thread_count() threads. Pointers are to the slots, in the step's order;
 // offsets and strides are in the code. Allocates nothing.
@@ -50,6 +58,6 @@ void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const
                 void* workspace);
 
 // The loop IR and the CPU schedule of a step, as text: for debugging and snapshots.
-std::string kernel_text(const Step& step);
+std::string kernel_text(const Step& step, const CpuTarget& target = {});
 
 }  // namespace weft

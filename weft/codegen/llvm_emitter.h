@@ -180,6 +180,8 @@ class Emitter {
   void emit_store(const Store& store, llvm::Value* value);
   void store_scalar(const Store& store, llvm::Value* pointer, llvm::Value* value);
   void store_vector(const Store& store, llvm::Value* pointer, llvm::Value* value);
+  // Past the caches.
+  void stream(llvm::Value* pointer, llvm::Value* value);
 
   const Kernel& k_;
   const CpuSchedule& s_;
@@ -201,6 +203,7 @@ class Emitter {
   int copy_ = 0;
   int vectors_ = 1;  // copies of the body along the vector axis
   int loop_ = 0;
+  bool streamed_ = false;    // the stage has stores that go past the caches
   bool transposes_ = false;  // the body does `lanes` positions of the tile axis
   bool in_loop_ = false;
   // Rows: the accumulator of (instruction, copy, part).

@@ -161,12 +161,26 @@ void Emitter::store_scalar(const Store& store, Value* pointer, Value* value) {
                         llvm::Align(size_of(store.storage)));
 }
 
+void Emitter::stream(Value* pointer, Value* value) {
+  uint64_t bytes = module_->getDataLayout().getTypeStoreSize(value->getType());
+  llvm::StoreInst* store = b_.CreateAlignedStore(
+      value, pointer, llvm::Align(std::min<uint64_t>(bytes, buffer_alignment)));
+  auto* one = llvm::ConstantAsMetadata::get(b_.getInt32(1));
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, one));
+  streamed_ = true;
+}
+
 void Emitter::store_vector(const Store& store, Value* pointer, Value* value) {
   value = to_memory(b_, to_vector(b_, value, s_.lanes), store.storage);
   llvm::Align alignment(size_of(store.storage));
   int64_t stride = store.at.strides[s_.vector_axis];
   if (stride == 1) {
-    ask_ahead(pointer, true);
+    bool streams = s_.streams[static_cast<size_t>(&store - k_.stores.data())];
+    if (streams && mask_ == nullptr) {
+      stream(pointer, value);
+      return;
+    }
+    if (!streams) ask_ahead(pointer, true);
     if (mask_ == nullptr)
       b_.CreateAlignedStore(value, pointer, alignment);
     else

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include "weft/codegen/llvm_emitter.h"
 
@@ -74,6 +75,7 @@ void Emitter::begin_stage(int64_t extent) {
   function_->addFnAttr("min-legal-vector-width", std::to_string(s_.vector_bytes * 8));
   nest_.begin(function_);
   chunk_ = nullptr;
+  streamed_ = false;
   dummy_ = b_.CreateAlloca(b_.getInt64Ty());
   b_.CreateStore(word(0), dummy_);
 }
@@ -87,6 +89,8 @@ Value* Emitter::begin_items() {
 
 void Emitter::end_stage() {
   nest_.close();
+  // Stores that go past the caches are seen by others in no order without it.
+  if (streamed_) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   b_.CreateRetVoid();
 }
 

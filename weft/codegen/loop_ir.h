@@ -130,8 +130,9 @@ struct Store {
   int value = -1;
   DType storage = DType::f32;
   Affine at;
-  uint32_t axes = 0;  // axes that the result spans
-  int phase = 0;      // the loop that stores, for results that span a reduced axis
+  uint32_t axes = 0;      // axes that the result spans
+  int phase = 0;          // the loop that stores, for results that span a reduced axis
+  bool in_place = false;  // in the memory of an operand
 };
 
 struct Kernel {

@@ -107,8 +107,11 @@ class Lowering {
       }
       for (const Store& store : kernel_.stores)
         if (reads[static_cast<size_t>(store.value)]) last = std::max(last, store.phase);
-      for (Store& store : kernel_.stores)
-        if (store.result == result) store.phase = std::max(store.phase, last);
+      for (Store& store : kernel_.stores) {
+        if (store.result != result) continue;
+        store.phase = std::max(store.phase, last);
+        store.in_place = true;
+      }
     }
   }
 

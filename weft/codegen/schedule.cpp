@@ -45,7 +45,7 @@ double cost(const Instruction& in) {
 
 class Scheduler {
  public:
-  Scheduler(const Kernel& kernel, int vector_bytes)
+  Scheduler(const Kernel& kernel, int vector_bytes, size_t stream_bytes)
       : kernel_(kernel), reduced_(kernel.reduced_axes()) {
     choose_vector_axis();
     choose_lanes(vector_bytes);
@@ -60,6 +60,7 @@ class Scheduler {
     s_.stride = round_up(s_.columns ? s_.block : 1, s_.columns ? s_.lanes : 1);
     choose_arrays();
     lay_out();
+    for (const Store& store : kernel.stores) s_.streams.push_back(streams(store, stream_bytes));
     estimate_work();
   }
   CpuSchedule take() { return std::move(s_); }
@@ -293,6 +294,18 @@ class Scheduler {
       s_.shared_scratch = static_cast<size_t>(s_.items * (s_.chunks + 1)) * s_.partial_bytes;
   }
 
+  // Whole lines, and vectors at multiples of their size; an operand's memory is in cache already.
+  bool streams(const Store& store, size_t stream_bytes) const {
+    auto size = static_cast<int64_t>(size_of(store.storage));
+    int64_t run = s_.tile_axis < 0 ? extent(s_.vector_axis) : s_.lanes;
+    bool whole = store.at.strides[s_.vector_axis] == 1 && store.at.offset % s_.lanes == 0 &&
+                 run * size >= static_cast<int64_t>(buffer_alignment);
+    for (int axis = 0; axis < store.at.strides.size(); ++axis)
+      whole = whole && (axis == s_.vector_axis || store.at.strides[axis] % s_.lanes == 0);
+    int64_t bytes = kernel_.extent(store.axes) * size;
+    return whole && !store.in_place && bytes >= static_cast<int64_t>(stream_bytes);
+  }
+
   void estimate_work() {
     double operations = 0, bytes = 0;
     for (const Instruction& in : kernel_.code) {
@@ -314,8 +327,8 @@ class Scheduler {
 };
 }  // namespace
 
-CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes) {
-  return Scheduler(kernel, vector_bytes).take();
+CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes, size_t stream_bytes) {
+  return Scheduler(kernel, vector_bytes, stream_bytes).take();
 }
 
 int accumulator_parts(Reduction reduction) {
@@ -333,6 +346,8 @@ std::string to_text(const CpuSchedule& s) {
   for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
   for (const auto& array : s.kept)
     text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);
+  for (size_t i = 0; i < s.streams.size(); ++i)
+    if (s.streams[i]) text += fmt::format(" stream {}", i);
   return text + fmt::format(" scratch {} shared {}\n", s.thread_scratch, s.shared_scratch);
 }
 

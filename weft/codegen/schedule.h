@@ -1,7 +1,7 @@
 // How a kernel of the loop IR runs on a CPU: which axis is vectorised, what one item of the
-// parallel loop is, how far loops are unrolled, and what lies in scratch. A function of the kernel
-// and the vector width alone, so that neither the number of threads nor anything measured changes
-// bits.
+// parallel loop is, how far loops are unrolled, and what lies in scratch. A function of the kernel,
+// the vector width and the size of the caches, which changes no bits, so that neither the number of
+// threads nor anything measured does.
 //
 // Forms. *Columns*: the vector axis is kept; an item is a block of columns, reductions accumulate
 // one vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the
@@ -55,10 +55,13 @@ struct CpuSchedule {
 
   // Per instruction, what it varies over here: columns hold a reduction per column.
   std::vector<uint32_t> axes;
+  // Per store, whether it goes past the caches: its lines are not read first, and push nothing out.
+  std::vector<bool> streams;
   double work = 0;  // nanoseconds on one core, roughly
 };
 
-CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes);
+// `stream_bytes`: from which size on results are stored past the caches.
+CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes, size_t stream_bytes);
 
 // Parts of an accumulator: value, and index for argmax and argmin.
 int accumulator_parts(Reduction reduction);

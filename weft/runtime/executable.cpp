@@ -125,6 +125,9 @@ void Executable::bind() {
     bound.results.clear();
     for (const Access& access : step.operands) bound.operands.push_back(resolve(access.at.slot));
     for (const Access& access : step.results) bound.results.push_back(resolve(access.at.slot));
+    for (void* result : bound.results)
+      WEFT_ASSERT(reinterpret_cast<uintptr_t>(result) % buffer_alignment == 0,
+                  "a result of {} is not aligned", step.kernel);
     bound.workspace = step.workspace_slot >= 0 ? resolve(step.workspace_slot) : nullptr;
   }
   for (const Access& access : plan_.inputs) resolve(access.at.slot);
