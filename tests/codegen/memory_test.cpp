@@ -121,6 +121,8 @@ TEST_SUITE("codegen memory") {
                                            {transpose(f32({300, 301})) * 2.0}};
     Value x = f32({1500, 40});
     graphs.push_back({x - mean(x, over({0})), max(x, over({0}))});
+    Value dy = f32({300, 301}, 1), xhat = layer_norm(f32({300, 301}));
+    graphs.push_back({xhat, sum(dy * xhat, over({0})), sum(dy, over({0}))});
     for (auto& graph : graphs) {
       test::FusedStep fused(graph);
       std::vector<std::byte> whole = run_in_parts(fused, 1);
@@ -144,8 +146,11 @@ TEST_SUITE("codegen memory") {
   TEST_CASE("a step that is not one kernel is refused with a reason") {
     Value x = f32({20, 70});
     std::string why;
-    CHECK_FALSE(can_fuse(test::FusedStep({sum(x, over({0})), sum(x, over({1}))}).step, &why));
+    Value row = sum(x, over({1})), all = sum(x, over({0, 1})), column = sum(x, over({0}));
+    CHECK_FALSE(can_fuse(test::FusedStep({row, all}).step, &why));
     CHECK(why.find("different axes") != std::string::npos);
+    CHECK_FALSE(can_fuse(test::FusedStep({row, x - column}).step, &why));
+    CHECK(why.find("across rows") != std::string::npos);
     CHECK_FALSE(
         can_fuse(test::FusedStep({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
     CHECK(why.find("not in memory") != std::string::npos);

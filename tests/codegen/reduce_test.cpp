@@ -98,9 +98,34 @@ TEST_SUITE("codegen reduce") {
     check({dx, sum(dx, over({0}))}, 1e-5);
     check({dx, sum(dx, over({1}))}, 1e-5);
   }
+  TEST_CASE("reductions across the rows of a kernel, beside its rows") {
+    test::set_other_targets(true);
+    for (Shape shape :
+         {Shape{5, 3}, Shape{64, 16}, Shape{300, 67}, Shape{1, 40}, Shape{3000, 50}}) {
+      Value x = f32(shape), dy = f32(shape, 1);
+      check({sum(x, over({0})), sum(x, over({1}))}, 1e-4);
+      check(
+          {max(x, over({0})), softmax(dy), min(dy * x, over({0})), prod(x * 0.1 + 1.0, over({0}))},
+          1e-5);
+      Value xhat = layer_norm(x);
+      check({sum(dy * xhat, over({0})), sum(dy, over({0})), xhat * dy}, 1e-3);
+    }
+    Value image = f32({40, 6, 10, 12});  // rows of several axes, not next to each other in memory
+    Value turned = permute(image, {0, 2, 1, 3});
+    check({sum(turned, over({0})), turned - mean(turned, over({1, 2, 3}))}, 1e-4);
+    Value blocks = f32({7, 9, 30});  // several axes of rows
+    check({sum(blocks, over({0, 1})), softmax(blocks)}, 1e-4);
+    Value whole = input({DType::i32, {50, 20}}, 4), narrow = input({DType::bf16, {50, 20}}, 5);
+    check({sum(whole, over({0})), max(whole, over({1}))});
+    check({sum(narrow, over({0})), max(narrow, over({1}))}, 1e-2);
+    test::set_other_targets(false);
+  }
   TEST_CASE("reductions of nothing give their identity") {
     check({sum(f32({3, 0}), over({1})), prod(f32({3, 0}), over({1}))});
     check({sum(f32({0, 3}), over({0}))});
     check({sum(f32({0, 3}), over({1}))});
+    Value none = f32({0, 3}), empty = f32({3, 0});
+    check({sum(none, over({0})), sum(none, over({1}))});
+    check({sum(empty, over({0})), sum(empty, over({1}))});
   }
 }

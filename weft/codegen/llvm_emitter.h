@@ -18,6 +18,7 @@
 
 namespace weft::loop {
 
+inline constexpr int64_t across_block = 256;  // columns that are combined in one item
 inline constexpr int item_scope = 1;  // of one item of the parallel loop; scope 0 is the function
 
 class Emitter {
@@ -129,6 +130,16 @@ class Emitter {
   void combine_partials(int loop);
   void combine_chunks(int loop);
 
+  // ---- reductions across rows
+  std::pair<llvm::Value*, llvm::Value*> rows_of_items();
+  // The partial results of one item.
+  llvm::Value* across_slot(llvm::Value* group);
+  void begin_across();
+  const Store& across_store(size_t index) const;
+  void accumulate_across(const Store& store, llvm::Value* value);
+  void emit_across_results();
+  llvm::Value* combine_across(const CpuSchedule::Array& array, const Store& store);
+
   // ---- values without reduced axes
   // Columns: values that the loops read once per column are computed before loop `loop`; where each
   // stage is a function of its own, all that came before are computed again.
@@ -151,6 +162,8 @@ class Emitter {
   // Kept values lie row-major over the reduced axes, each row a block of columns or a row's
   // vectors.
   llvm::Value* kept_pointer(const CpuSchedule::Array& array);
+  llvm::Value* row_pointer(llvm::Value* base, DType type);
+  llvm::Value* bytes_of(llvm::Value* elements, DType type);
   llvm::Value* compute(int i, const Instruction& in);
   // The affine index at the first lane, as i64.
   llvm::Value* affine(const Affine& at);
@@ -194,6 +207,7 @@ class Emitter {
   std::vector<EmittedStage> stages_;
   llvm::Function* function_ = nullptr;
   llvm::Value *dummy_ = nullptr, *item_ = nullptr, *chunk_ = nullptr;
+  llvm::Value* across_base_ = nullptr;   // partial results of the row's item
   std::vector<llvm::Value*> positions_;  // per axis; the vector axis: of the first lane
   llvm::Value* tile_start_ = nullptr;
   // Vectors run over column_ in [0, length_); the first lane is at position start_ + column_.

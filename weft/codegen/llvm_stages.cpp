@@ -20,6 +20,7 @@ EmittedKernel Emitter::run() {
 void Emitter::emit_whole() {
   begin_stage(s_.items);
   place_item(begin_items());
+  begin_across();
   for (int loop = 0; loop < k_.loops(); ++loop) {
     if (runs(loop)) {
       emit_columns_before(loop);
@@ -28,6 +29,7 @@ void Emitter::emit_whole() {
   }
   emit_final_section();
   end_stage();
+  emit_across_results();
 }
 
 void Emitter::emit_split() {
@@ -84,7 +86,8 @@ Value* Emitter::begin_items() {
   uint32_t axes = 0;
   for (int axis : s_.outer)
     if (axis != s_.tile_axis) axes |= 1u << axis;
-  return nest_.open(function_->getArg(4), function_->getArg(5), 1, false, axes);
+  auto [from, to] = rows_of_items();
+  return nest_.open(from, to, 1, false, axes);
 }
 
 void Emitter::end_stage() {
@@ -248,7 +251,12 @@ void Emitter::emit_body(int loop, int copies) {
     std::vector<std::pair<const Store*, Value*>> results;
     for (const Store& store : k_.stores)
       if (stores_in(store, loop)) results.emplace_back(&store, get(store.value));
-    for (auto [store, value] : results) emit_store(*store, value);
+    for (auto [store, value] : results) {
+      if (store->across)
+        accumulate_across(*store, value);
+      else
+        emit_store(*store, value);
+    }
   }
   copy_ = 0;
   for (size_t i = 0; i < s_.reductions.size(); ++i)

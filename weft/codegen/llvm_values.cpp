@@ -38,6 +38,11 @@ Value* Emitter::make(int i, const Instruction& in) {
 }
 
 Value* Emitter::kept_pointer(const CpuSchedule::Array& array) {
+  Value* base = b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2), array.at);
+  return row_pointer(base, code(array.instruction).type);
+}
+
+Value* Emitter::row_pointer(Value* base, DType type) {
   Value* index = word(0);
   for (int axis : s_.inner) {
     Value* at = position(axis);
@@ -48,9 +53,7 @@ Value* Emitter::kept_pointer(const CpuSchedule::Array& array) {
       s_.columns ? s_.stride : (extent(s_.vector_axis) + s_.lanes - 1) / s_.lanes * s_.lanes;
   index = b_.CreateAdd(b_.CreateMul(index, word(row)), column_);
   if (s_.unrolled == s_.vector_axis) index = b_.CreateAdd(index, word(copy_ * s_.lanes));
-  Value* bytes = b_.CreateMul(index, b_.getInt64(size_of(code(array.instruction).type)));
-  Value* base = b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2), array.at);
-  return b_.CreateGEP(b_.getInt8Ty(), base, bytes);
+  return b_.CreateGEP(b_.getInt8Ty(), base, bytes_of(index, type));
 }
 
 Value* Emitter::compute(int i, const Instruction& in) {

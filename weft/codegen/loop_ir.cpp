@@ -41,6 +41,10 @@ std::string text(const Instruction& in) {
   if (in.op == Op::load && in.args[0] < 0 && in.args[1] >= 0) line += " guarded";
   return line;
 }
+std::string across_text(const Store& store) {
+  if (!store.across) return "";
+  return fmt::format("across {} ", reduction_names[static_cast<int>(store.reduction)]);
+}
 }  // namespace
 
 const char* name(Function function) { return function_names[static_cast<int>(function)]; }
@@ -77,8 +81,9 @@ std::string to_text(const Kernel& kernel) {
     lines += fmt::format("%{} = {}  # axes {:b} phase {}\n", i, text(kernel.code[i]),
                          kernel.code[i].axes, kernel.code[i].phase);
   for (const Store& store : kernel.stores)
-    lines += fmt::format("store result {} {} at {} %{}  # axes {:b} phase {}\n", store.result,
-                         name(store.storage), text(store.at), store.value, store.axes, store.phase);
+    lines += fmt::format("store result {} {} at {} {}%{}  # axes {:b} phase {}\n", store.result,
+                         name(store.storage), text(store.at), across_text(store), store.value,
+                         store.axes, store.phase);
   return lines;
 }
 

@@ -8,6 +8,8 @@
 // code runs in phases: loop 0 over the reduced axes computes reductions whose arguments need no
 // other reduction (phase 0), then loop 1 those that need them (phase 1), and so on; a store happens
 // in the loop of its phase, or, where its result does not span reduced axes, once after the loops.
+// A store may also reduce *across*: its result spans reduced axes only, and is the reduction of
+// what all positions of the kept axes have there.
 //
 // Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is
 // f32 followed by `round_f16` or `round_bf16`. Integer arithmetic wraps. Nothing contracts into
@@ -133,6 +135,8 @@ struct Store {
   uint32_t axes = 0;      // axes that the result spans
   int phase = 0;          // the loop that stores, for results that span a reduced axis
   bool in_place = false;  // in the memory of an operand
+  bool across = false;    // `reduction` of the values over the kept axes
+  Reduction reduction = Reduction::sum;
 };
 
 struct Kernel {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "weft/codegen/merge_axes.h"
 #include "weft/codegen/scalar_ops.h"
@@ -52,10 +53,23 @@ class Lowering {
         if (shape[i] != 1) space[i] = shape[i];
     };
     for (const Access& result : step_.results) grow(result.value.shape());
+    std::vector<const Node*> reductions;
     for (const Value& value : step_.body) {
       if (value->op->kind != OpKind::reduce) continue;
       grow(value->inputs[0].shape());
-      for (int64_t axis : value->attrs.dims("axes"))
+      reductions.push_back(value.node());
+    }
+    // Where some reduce the innermost axis, the others reduce across those rows.
+    int last = space.size() - 1;
+    while (last > 0 && space[last] == 1) --last;
+    auto of_rows = [&](const Node* node) { return node->attrs.dims("axes").contains(last); };
+    bool rows = std::any_of(reductions.begin(), reductions.end(), of_rows);
+    for (const Node* node : reductions) {
+      if (rows && !of_rows(node)) {
+        across_.insert(node);
+        continue;
+      }
+      for (int64_t axis : node->attrs.dims("axes"))
         if (!reduced.contains(axis)) reduced.push_back(axis);
     }
     for (int i = 0; i < space.size(); ++i) kernel_.axes.push_back({space[i], reduced.contains(i)});
@@ -83,13 +97,30 @@ class Lowering {
   void store(int index) {
     const Access& result = step_.results[static_cast<size_t>(index)];
     const Value& value = result.value;
-    View view = whole(value.shape());
-    Store store{.result = index, .value = lower(value, view, -1).id, .storage = value.dtype()};
-    store.at = at(view, result.at.strides, result.at.offset);
+    bool across = across_.contains(value.node());
+    const Value& from = across ? value->inputs[0] : value;
+    Store store{.result = index,
+                .value = lower(from, whole(from.shape()), -1).id,
+                .storage = value.dtype()};
+    if (across) reduce_across(*value.node(), store);
+    store.at = at(whole(value.shape()), result.at.strides, result.at.offset);
     for (int i = 0; i < value.rank(); ++i)
       if (value.shape()[i] != 1) store.axes |= 1u << i;
     store.phase = code_.at(store.value).phase;
     kernel_.stores.push_back(store);
+  }
+
+  void reduce_across(const Node& node, Store& store) const {
+    const Shape& from = node.inputs[0].shape();
+    bool value = node.inputs[0].dtype() == node.type.dtype;  // no position, as of the largest
+    for (int i = 0; i < from.size(); ++i) {
+      const Axis& axis = kernel_.axes[static_cast<size_t>(i)];
+      bool combines = node.attrs.dims("axes").contains(i);
+      value = value && from[i] == axis.extent && (combines != axis.reduced || axis.extent == 1);
+    }
+    WEFT_ASSERT(value, "reductions over different axes");
+    store.across = true;
+    store.reduction = reduction_of(node);
   }
 
   // A result in an operand's memory must not be written before the last loop that reads the
@@ -262,6 +293,7 @@ class Lowering {
   Expr reduce(const Node& node, const View& view, int guard) {
     const Value& x = node.inputs[0];
     const Dims& axes = node.attrs.dims("axes");
+    WEFT_ASSERT(!across_.contains(&node), "a reduction across rows that is read by them");
     WEFT_ASSERT(guard < 0, "a reduction behind a pad, concat or gather");
     View inner = whole(x.shape());
     for (int i = 0; i < x.rank(); ++i) {
@@ -276,14 +308,18 @@ class Lowering {
     return finish_reduce(node, lower(x, inner, -1), axes);
   }
 
-  Expr finish_reduce(const Node& node, Expr argument, const Dims& axes) {
+  static Reduction reduction_of(const Node& node) {
     static const std::map<std::string_view, Reduction> kinds{
         {"sum", Reduction::sum}, {"prod", Reduction::prod},     {"max", Reduction::max},
         {"min", Reduction::min}, {"argmax", Reduction::argmax}, {"argmin", Reduction::argmin}};
     auto kind = kinds.find(node.op->name);
     WEFT_ASSERT(kind != kinds.end(), "unknown reduction {}", node.op->name);
+    return kind->second;
+  }
+
+  Expr finish_reduce(const Node& node, Expr argument, const Dims& axes) {
     Instruction in{.op = Op::reduce, .type = argument.type(), .args = {argument.id, -1, -1}};
-    in.reduction = kind->second;
+    in.reduction = reduction_of(node);
     if (in.reduction == Reduction::argmax || in.reduction == Reduction::argmin) {
       WEFT_ASSERT(axes.size() == 1, "{} over {} axes", node.op->name, axes.size());
       Dims strides = Dims::filled(node.type.shape.size(), 0);
@@ -302,6 +338,7 @@ class Lowering {
   Code code_;
   std::unordered_map<const Node*, int> operands_;
   std::unordered_map<const Node*, bool> body_;
+  std::unordered_set<const Node*> across_;
   std::map<Key, int> known_;
 };
 }  // namespace

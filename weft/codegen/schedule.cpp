@@ -17,6 +17,7 @@ constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should s
 constexpr double worth_keeping = 10;      // vector operations
 constexpr double split_grain = 32768;     // elements of an item that is worth a thread's while
 constexpr int64_t most_items = 256;
+constexpr int64_t most_groups = 64;  // each with partial results of a row's length
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -47,6 +48,7 @@ class Scheduler {
  public:
   Scheduler(const Kernel& kernel, int vector_bytes, size_t stream_bytes)
       : kernel_(kernel), reduced_(kernel.reduced_axes()) {
+    for (const Store& store : kernel.stores) across_ = across_ || store.across;
     choose_vector_axis();
     choose_lanes(vector_bytes);
     choose_tile();
@@ -57,6 +59,7 @@ class Scheduler {
         s_.reductions.push_back({static_cast<int>(i), 0, kernel.code[i].phase});
     choose_block();
     choose_split();
+    choose_groups();
     s_.stride = round_up(s_.columns ? s_.block : 1, s_.columns ? s_.lanes : 1);
     choose_arrays();
     lay_out();
@@ -72,7 +75,9 @@ class Scheduler {
   // The axis with the most bytes next to each other; on equal terms the last.
   void choose_vector_axis() {
     double best = 0;
+    bool found = false;
     for (int axis = 0; axis < static_cast<int>(kernel_.axes.size()); ++axis) {
+      if (across_ && (reduced_ >> axis & 1) == 0) continue;
       double score = extent(axis) > 1 ? 1e-3 : 0;
       auto add = [&](const Affine& at, uint32_t axes, DType storage, bool indirect,
                      double strided) {
@@ -90,7 +95,8 @@ class Scheduler {
         add(in.at, in.axes, in.storage, indirect, 1);
       }
       for (const Store& store : kernel_.stores) add(store.at, store.axes, store.storage, false, 4);
-      if (axis == 0 || score >= best) {
+      if (!found || score >= best) {
+        found = true;
         best = score;
         s_.vector_axis = axis;
       }
@@ -178,12 +184,24 @@ class Scheduler {
     s_.items *= s_.blocks;
   }
 
-  void choose_split() {
-    if (reduced_ == 0) return;
+  // How many pieces are worth a thread's while: a power of two, which teams of 2, 4 or 8 share
+  // evenly.
+  int64_t wanted_pieces(int64_t most) const {
     auto elements = static_cast<double>(kernel_.extent(~0u >> (32 - kernel_.axes.size())));
-    // A power of two, which teams of 2, 4 or 8 share evenly.
-    const auto wanted = static_cast<int64_t>(
-        std::bit_ceil(static_cast<uint64_t>(std::min<double>(elements / split_grain, most_items))));
+    auto pieces = static_cast<uint64_t>(elements / split_grain);
+    return static_cast<int64_t>(
+        std::bit_ceil(std::min<uint64_t>(pieces, static_cast<uint64_t>(most))));
+  }
+
+  void choose_groups() {
+    if (!across_) return;
+    s_.group = std::max<int64_t>(1, ceil_div(s_.items, wanted_pieces(most_groups)));
+    s_.items = ceil_div(s_.items, s_.group);
+  }
+
+  void choose_split() {
+    if (reduced_ == 0 || across_) return;
+    const int64_t wanted = wanted_pieces(most_items);
     if (s_.items == 0 || s_.items * 2 >= wanted) return;
     int64_t pieces = ceil_div(wanted, s_.items);
     s_.split_axis = s_.inner.empty() ? s_.vector_axis : s_.inner.front();
@@ -281,6 +299,7 @@ class Scheduler {
     }
     s_.partial_bytes = at;
     if (!s_.columns) at = 0;
+    if (across_) lay_out_across();
     for (Array& array : s_.per_column) {
       array.at = at;
       at += column_bytes(size_of(code(array.instruction).type));
@@ -290,8 +309,18 @@ class Scheduler {
       at += kept_size(array.instruction);
     }
     s_.thread_scratch = at;
+    if (across_) s_.shared_scratch = static_cast<size_t>(s_.items) * s_.partial_bytes;
     if (s_.split_axis >= 0)
       s_.shared_scratch = static_cast<size_t>(s_.items * (s_.chunks + 1)) * s_.partial_bytes;
+  }
+
+  void lay_out_across() {
+    s_.partial_bytes = 0;
+    for (const Store& store : kernel_.stores) {
+      if (!store.across) continue;
+      s_.across.push_back({store.value, s_.partial_bytes, store.phase});
+      s_.partial_bytes += kept_size(store.value);
+    }
   }
 
   // Whole lines, and vectors at multiples of their size; an operand's memory is in cache already.
@@ -303,7 +332,7 @@ class Scheduler {
     for (int axis = 0; axis < store.at.strides.size(); ++axis)
       whole = whole && (axis == s_.vector_axis || store.at.strides[axis] % s_.lanes == 0);
     int64_t bytes = kernel_.extent(store.axes) * size;
-    return whole && !store.in_place && bytes >= static_cast<int64_t>(stream_bytes);
+    return whole && !store.in_place && !store.across && bytes >= static_cast<int64_t>(stream_bytes);
   }
 
   void estimate_work() {
@@ -321,6 +350,7 @@ class Scheduler {
 
   const Kernel& kernel_;
   uint32_t reduced_;
+  bool across_ = false;
   CpuSchedule s_;
   std::vector<int> first_;
   size_t kept_bytes_ = 0;
@@ -343,6 +373,7 @@ std::string to_text(const CpuSchedule& s) {
   if (s.tile_axis >= 0) text += fmt::format(" tile {} of axis {}", s.tile, s.tile_axis);
   if (s.split_axis >= 0)
     text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
+  if (!s.across.empty()) text += fmt::format(" group {}", s.group);
   for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
   for (const auto& array : s.kept)
     text += fmt::format(" kept %{} of loop {}", array.instruction, array.loop);

@@ -7,7 +7,8 @@
 // one vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the
 // vector axis is reduced; an item is one position of the kept axes, and accumulators are registers.
 // Where items are few and reductions long, each loop is *split* along one reduced axis into chunks:
-// a stage writes partial results, the next combines them in order.
+// a stage writes partial results, the next combines them in order. Where stores of a kernel of rows
+// reduce across them, an item is a *group* of rows, which fills partial results of its own.
 #pragma once
 
 #include <vector>
@@ -34,6 +35,7 @@ struct CpuSchedule {
   // registers.
   int tile_axis = -1;
   int64_t tile = 1;
+  int64_t group = 1;    // rows of an item
   int split_axis = -1;  // -1: not split
   int64_t chunk = 0, chunks = 1;
 
@@ -47,10 +49,11 @@ struct CpuSchedule {
   // Accumulators (columns; rows keep them in registers); values without reduced axes, computed once
   // per column for the loops over reduced axes (columns); values that later loops read again.
   std::vector<Array> reductions, per_column, kept;
-  int64_t stride = 1;  // columns of a block, rounded up to whole vectors
+  std::vector<Array> across;  // in the shared scratch of an item; `instruction` is the value stored
+  int64_t stride = 1;         // columns of a block, rounded up to whole vectors
   size_t thread_scratch = 0;
   // Shared scratch (split): accumulators of [item][chunk], then of [item]; reductions[i].at within
-  // each.
+  // each. With groups: across[i].at within each item's.
   size_t partial_bytes = 0, shared_scratch = 0;
 
   // Per instruction, what it varies over here: columns hold a reduction per column.

@@ -51,6 +51,7 @@ class Fuser {
       for (const Value& value : nodes_) note_base(value);
     for (size_t i = nodes_.size(); i-- > 0;) place(nodes_[i]);
     if (whole_) merge_reductions();
+    if (whole_) merge_across();
     finish();
     return std::move(fusion_);
   }
@@ -326,6 +327,12 @@ class Fuser {
   // Reductions of the same space over the same axes that read a value in common read it once: the
   // two sums of a batch norm's backward, a bias gradient beside them.
   void merge_reductions() {
+    for (const Units& units : readers_of_whole_values())
+      for (size_t i = 0; i < units.size(); ++i)
+        for (size_t j = i + 1; j < units.size(); ++j) try_merge(units[i], units[j]);
+  }
+  // For each value, the reducing units that read all of it from memory.
+  std::vector<Units> readers_of_whole_values() const {
     std::unordered_map<const Node*, Units> readers;
     for (size_t u = 0; u < fusion_.units.size(); ++u) {
       const Unit& unit = fusion_.units[u];
@@ -335,20 +342,21 @@ class Fuser {
           if (input.shape() == unit.space && !holds(static_cast<int>(u), input.node()))
             readers[input.node()].push_back(static_cast<int>(u));
     }
-    for (const Value& value : nodes_) {
-      auto found = readers.find(value.node());
-      if (found == readers.end()) continue;
-      Units& units = found->second;
-      for (size_t i = 0; i < units.size(); ++i)
-        for (size_t j = i + 1; j < units.size(); ++j) try_merge(units[i], units[j]);
-    }
+    std::vector<Units> result;
+    for (const Value& value : nodes_)
+      if (auto found = readers.find(value.node()); found != readers.end())
+        result.push_back(found->second);
+    return result;
   }
   void try_merge(int into, int from) {
     const Unit &a = at(into), &b = at(from);
     bool alike = into != from && a.space == b.space && a.reduced == b.reduced && !b.nodes.empty() &&
                  !a.nodes.empty() && a.nodes.size() + b.nodes.size() <= max_body;
     if (!alike || leads_to(readers_of(into), from) || leads_to(readers_of(from), into)) return;
-    for (const Value& value : b.nodes) {
+    merge(into, from);
+  }
+  void merge(int into, int from) {
+    for (const Value& value : at(from).nodes) {
       Units& in = units_of_.at(value.node());
       in.erase(std::find(in.begin(), in.end(), from));
       if (!contains(in, into)) join(value, into, {});
@@ -356,6 +364,97 @@ class Fuser {
       if (home != fusion_.home.end() && home->second == from) store(value, into);
     }
     fusion_.units[static_cast<size_t>(from)].nodes.clear();
+  }
+
+  // A kernel of rows takes over reductions across its rows that read the same values: the gradients
+  // of a norm's gain and bias beside that of its input.
+  void merge_across() {
+    bool any = false;
+    for (const Units& units : readers_of_whole_values())
+      for (int rows : units)
+        for (int columns : units)
+          if (rows != columns && reduces_across(at(rows), at(columns)) &&
+              !merging_makes_cycle(rows, columns)) {
+            merge(rows, columns);
+            any = true;
+          }
+    if (any) forget_unread();
+  }
+  // What only the reader that was taken over had read: views, and the values behind them.
+  void forget_unread() {
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const Node* node = nodes_[i].node();
+      auto home = fusion_.home.find(node);
+      if (home == fusion_.home.end() || demand(nodes_[i]).memory) continue;
+      Unit& unit = fusion_.units[index(home->second)];
+      bool view = unit.kind == Unit::Kind::view;
+      if (!view && unit.kind != Unit::Kind::fused) continue;
+      Units readers;
+      if (auto users = uses_.users.find(node); users != uses_.users.end())
+        for (const Node* user : users->second)
+          for (int reader : units_of(user))
+            if (!holds(reader, node)) readers.push_back(reader);
+      if (!readers.empty()) continue;
+      if (view) {
+        unit.nodes.clear();
+        Units& in = units_of_.at(node);
+        in.erase(std::find(in.begin(), in.end(), home->second));
+      }
+      fusion_.home.erase(home);
+    }
+  }
+  bool reduces_across(const Unit& rows, const Unit& columns) const {
+    if (rows.nodes.empty() || columns.nodes.empty() || rows.space != columns.space) return false;
+    if (rows.nodes.size() + columns.nodes.size() > max_body) return false;
+    if (!is_row(rows.space, rows.reduced, options_.threads)) return false;
+    const int kept = rows.space.size() - rows.reduced.size();
+    if (reduced_shape(rows.space, rows.reduced) == rows.space) return false;
+    if (columns.reduced.size() != kept) return false;
+    for (int64_t axis : columns.reduced)
+      if (axis >= kept) return false;
+    // Only sums and the like, which nothing here reads.
+    for (const Value& member : columns.nodes) {
+      bool reduces = member->op->kind == OpKind::reduce;
+      if (reduces && member.dtype() != member->inputs[0].dtype()) return false;
+      if (!reduces && member.shape() != rows.space && !is_constant(*member.node()) &&
+          member.shape() != reduced_shape(rows.space, rows.reduced))
+        return false;
+    }
+    return true;
+  }
+  // Whether one of the two would read what comes of the other, but for what they could read of each
+  // other inside one kernel.
+  bool merging_makes_cycle(int a, int b) const {
+    auto outside = [&](int unit) {
+      Units readers;
+      for (const Value& member : at(unit).nodes) {
+        auto home = fusion_.home.find(member.node());
+        auto users = uses_.users.find(member.node());
+        if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end())
+          continue;
+        const bool inside = holds(a, member.node()) || holds(b, member.node());
+        for (const Node* user : users->second)
+          for (int next : units_of(user)) {
+            const bool joined = next == a || next == b;
+            if (joined ? !inside : next != unit && !holds(next, member.node()))
+              readers.push_back(next);
+          }
+      }
+      return readers;
+    };
+    std::unordered_set<int> seen;
+    Units pending = outside(a), more = outside(b);
+    pending.insert(pending.end(), more.begin(), more.end());
+    const uint64_t last = std::max(last_id_[index(a)], last_id_[index(b)]);
+    while (!pending.empty()) {
+      const int unit = pending.back();
+      pending.pop_back();
+      if (unit == a || unit == b) return true;
+      if (!seen.insert(unit).second || (!exact_ && first_stored_[index(unit)] > last)) continue;
+      more = outside(unit);
+      pending.insert(pending.end(), more.begin(), more.end());
+    }
+    return false;
   }
   void finish() {
     for (Unit& unit : fusion_.units) {
