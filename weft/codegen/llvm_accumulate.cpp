@@ -115,7 +115,7 @@ void Emitter::begin_accumulators(int loop) {
   for (const auto& reduction : s_.reductions) {
     if (reduction.loop != loop + 1) continue;
     const Instruction& reduce = reduce_of(reduction);
-    int copies = s_.unrolled == s_.vector_axis ? s_.unroll : 1;
+    int copies = s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1;
     for (int copy = 0; copy < copies; ++copy)
       for (int part = 0; part < accumulator_parts(reduce.reduction); ++part) {
         llvm::Type* type = vector_of(part_type(reduce, part));
@@ -151,7 +151,7 @@ void Emitter::finish_rows(int loop) {
   for (const auto& reduction : s_.reductions) {
     if (reduction.loop != loop + 1) continue;
     const Instruction& reduce = reduce_of(reduction);
-    int copies = s_.unrolled == s_.vector_axis ? s_.unroll : 1;
+    int copies = s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1;
     std::vector<std::vector<Value*>> rows;
     for (int copy = 0; copy < copies; ++copy) {
       rows.emplace_back();

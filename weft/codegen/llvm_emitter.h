@@ -51,6 +51,9 @@ class Emitter {
 
   // ---- loops over reduced axes
   bool has_reductions(int loop) const;
+  int unroll_of(int loop) const {
+    return s_.unrolls.empty() ? s_.unroll : s_.unrolls[static_cast<size_t>(loop)];
+  }
   bool stores_in(const Store& store, int loop) const;
   bool runs(int loop) const;
   bool has_final_stores() const;
@@ -186,6 +189,9 @@ class Emitter {
   // Loads `lanes` vectors along the tile axis, one for each lane, and transposes them: one for each
   // copy.
   void ask_ahead(llvm::Value* pointer, bool to_write);
+  void ask_for(llvm::Value* pointer, int64_t distance, bool to_write);
+  bool asked_before(int i) const;
+  void ask_for_later_items(int loop);
   llvm::Value* load_transposed(int i, const Instruction& in);
   llvm::Value* load(int i, const Instruction& in, bool vector);
   // A result that does not span an axis is written at position 0 of it.

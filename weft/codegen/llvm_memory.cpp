@@ -1,4 +1,5 @@
 // Addresses, loads and stores.
+#include <algorithm>
 #include <cstdlib>
 
 #include <llvm/IR/Intrinsics.h>
@@ -68,12 +69,30 @@ Value* Emitter::load_transposed(int i, const Instruction& in) {
 // A line that another core wrote last comes late, and few demands are under way at once: lines are
 // asked for ahead of their use, for writing as the only owner.
 void Emitter::ask_ahead(Value* pointer, bool to_write) {
-  constexpr uint64_t read_distance = 2048, write_distance = 1024;  // bytes, by measurement
-  Value* ahead =
-      b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, to_write ? write_distance : read_distance);
+  constexpr int64_t write_distance = 1024;  // bytes, by measurement
+  ask_for(pointer, to_write ? write_distance : read_distance, to_write);
+}
+
+void Emitter::ask_for(Value* pointer, int64_t distance, bool to_write) {
+  Value* ahead = b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, static_cast<uint64_t>(distance));
   Value* locality = b_.getInt32(to_write ? 3 : 2);  // first-level cache, second-level cache
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
                      {ahead, b_.getInt32(to_write), locality, b_.getInt32(1)});
+}
+
+bool Emitter::asked_before(int i) const {
+  return std::any_of(s_.ahead.begin(), s_.ahead.end(),
+                     [&](const auto& load) { return load.instruction == i; });
+}
+
+void Emitter::ask_for_later_items(int loop) {
+  for (const auto& load : s_.ahead) {
+    if (load.loop != loop) continue;
+    const Instruction& in = code(load.instruction);
+    Value* pointer = address('l', load.instruction, function_->getArg(0), in.operand, in.at,
+                             in.storage, nest_.depth());
+    ask_for(pointer, load.bytes, false);
+  }
 }
 
 Value* Emitter::load(int i, const Instruction& in, bool vector) {
@@ -103,7 +122,7 @@ Value* Emitter::load(int i, const Instruction& in, bool vector) {
   int64_t stride = in.at.strides[s_.vector_axis];
   Value* value;
   if (indirect == nullptr && stride == 1) {
-    ask_ahead(pointer, false);
+    if (!asked_before(i)) ask_ahead(pointer, false);
     if (mask == nullptr)
       value = b_.CreateAlignedLoad(type, pointer, alignment);
     else

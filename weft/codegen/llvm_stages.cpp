@@ -187,7 +187,7 @@ void Emitter::emit_inner(size_t depth, int loop) {
     return;
   }
   if (depth == s_.inner.size()) {
-    emit_vectors(loop, s_.unrolled == s_.vector_axis ? s_.unroll : 1, 1);
+    emit_vectors(loop, s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1, 1);
     return;
   }
   int axis = s_.inner[depth];
@@ -246,6 +246,7 @@ void Emitter::emit_body(int loop, int copies) {
     accumulators.push_back(s_.columns && reduction.loop == loop + 1 ? load_accumulators(reduction)
                                                                     : std::vector<Value*>());
   for (copy_ = 0; copy_ < copies; ++copy_) {
+    ask_for_later_items(loop);
     for (size_t i = 0; i < s_.reductions.size(); ++i)
       if (s_.reductions[i].loop == loop + 1) accumulate(s_.reductions[i], accumulators[i]);
     std::vector<std::pair<const Store*, Value*>> results;

@@ -17,6 +17,8 @@ constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should s
 constexpr double worth_keeping = 10;      // vector operations
 constexpr double split_grain = 32768;     // elements of an item that is worth a thread's while
 constexpr int64_t most_items = 256;
+constexpr int64_t ahead_limit = 128 << 10;  // bytes of a row that wait in L2 for their turn
+constexpr double line_cost = 20, stored_line_cost = 10;  // of memory, in vector operations
 constexpr int64_t most_groups = 64;  // each with partial results of a row's length
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,6 +65,8 @@ class Scheduler {
     s_.stride = round_up(s_.columns ? s_.block : 1, s_.columns ? s_.lanes : 1);
     choose_arrays();
     lay_out();
+    if (!s_.columns) choose_unrolls();
+    if (!s_.columns) choose_ahead();
     for (const Store& store : kernel.stores) s_.streams.push_back(streams(store, stream_bytes));
     estimate_work();
   }
@@ -234,6 +238,7 @@ class Scheduler {
   // Walks what loop `loop` computes and decides what comes from scratch instead.
   void choose_arrays() {
     first_.assign(kernel_.code.size(), -1);
+    loop_cost_.assign(static_cast<size_t>(kernel_.loops()), 0);
     for (int loop = 0; loop < kernel_.loops(); ++loop) {
       std::vector<bool> seen(kernel_.code.size());
       for (const Array& reduction : s_.reductions)
@@ -276,6 +281,7 @@ class Scheduler {
         return;
       }
     }
+    loop_cost_[static_cast<size_t>(loop)] += cost(in);
     for (int arg : in.args)
       if (arg >= 0) visit(arg, loop, seen);
   }
@@ -285,6 +291,35 @@ class Scheduler {
     for (int axis : s_.inner) rows *= extent(axis);
     int64_t row = s_.columns ? s_.stride : round_up(extent(s_.vector_axis), s_.lanes);
     return align(static_cast<size_t>(rows * row) * size_of(code(i).type));
+  }
+
+  // A short body waits for its accumulators: more of them are under way at once.
+  void choose_unrolls() {
+    for (int loop = 0; loop < kernel_.loops(); ++loop) {
+      int most = loop_cost_[static_cast<size_t>(loop)] <= 8 ? 4 : s_.unroll;
+      while (most > s_.unroll && extent(s_.vector_axis) < int64_t{most} * s_.lanes) most /= 2;
+      s_.unrolls.push_back(std::max(most, s_.unroll));
+    }
+  }
+
+  void choose_ahead() {
+    if (kernel_.loops() < 2 || s_.split_axis >= 0 || s_.outer.empty() || !s_.inner.empty()) return;
+    std::vector<double> busy(static_cast<size_t>(kernel_.loops()));
+    for (size_t loop = 0; loop < busy.size(); ++loop) busy[loop] = -loop_cost_[loop];
+    for (const Store& store : kernel_.stores)  // which reading does not slow down
+      if ((store.axes & reduced_) != 0 && !store.across)
+        busy[static_cast<size_t>(store.phase)] -= stored_line_cost;
+    for (size_t i = 0; i < kernel_.code.size(); ++i) {
+      const Instruction& in = kernel_.code[i];
+      if (in.op != Op::load || in.args[0] >= 0 || in.args[1] >= 0) continue;
+      auto size = static_cast<int64_t>(size_of(in.storage));
+      int64_t row = extent(s_.vector_axis) * size, next = in.at.strides[s_.outer.back()] * size;
+      if (in.at.strides[s_.vector_axis] != 1 || next < row || row > ahead_limit) continue;
+      auto least = std::min_element(busy.begin(), busy.end());
+      *least += line_cost;
+      s_.ahead.push_back({static_cast<int>(i), static_cast<int>(least - busy.begin()),
+                          ceil_div(read_distance, row) * next});
+    }
   }
 
   void lay_out() {
@@ -353,6 +388,7 @@ class Scheduler {
   bool across_ = false;
   CpuSchedule s_;
   std::vector<int> first_;
+  std::vector<double> loop_cost_;  // vector operations of a position
   size_t kept_bytes_ = 0;
 };
 }  // namespace
@@ -373,6 +409,9 @@ std::string to_text(const CpuSchedule& s) {
   if (s.tile_axis >= 0) text += fmt::format(" tile {} of axis {}", s.tile, s.tile_axis);
   if (s.split_axis >= 0)
     text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
+  for (int unroll : s.unrolls) text += fmt::format(" {}", unroll);
+  for (const auto& load : s.ahead)
+    text += fmt::format(" ahead %{} in loop {} by {}", load.instruction, load.loop, load.bytes);
   if (!s.across.empty()) text += fmt::format(" group {}", s.group);
   for (const auto& array : s.per_column) text += fmt::format(" column %{}", array.instruction);
   for (const auto& array : s.kept)

@@ -27,8 +27,9 @@ struct CpuSchedule {
   int unrolled = 0;        // axis whose positions one loop body does several of: vector axis,
                            // inner.back() or tile_axis
   int unroll = 1;
-  int64_t block = 1;   // columns of one item
-  int64_t blocks = 1;  // along the vector axis
+  std::vector<int> unrolls;  // rows: of each loop; else `unroll`
+  int64_t block = 1;         // columns of one item
+  int64_t blocks = 1;        // along the vector axis
   int64_t items = 1;
   // Where loads run across the vector axis, a kept axis along which they are contiguous is cut into
   // tiles, in which `lanes` positions are done at once: `lanes` rows are loaded and transposed in
@@ -58,6 +59,14 @@ struct CpuSchedule {
 
   // Per instruction, what it varies over here: columns hold a reduction per column.
   std::vector<uint32_t> axes;
+  // Rows: loads whose lines of a later item are asked for in a loop with time to spare, so that
+  // memory is never idle while another loop computes.
+  struct Ahead {
+    int instruction = -1;
+    int loop = 0;
+    int64_t bytes = 0;  // from the line of this item
+  };
+  std::vector<Ahead> ahead;
   // Per store, whether it goes past the caches: its lines are not read first, and push nothing out.
   std::vector<bool> streams;
   double work = 0;  // nanoseconds on one core, roughly
@@ -65,6 +74,9 @@ struct CpuSchedule {
 
 // `stream_bytes`: from which size on results are stored past the caches.
 CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes, size_t stream_bytes);
+
+inline constexpr int64_t read_distance =
+    2048;  // bytes that loads are asked for ahead, by measurement
 
 // Parts of an accumulator: value, and index for argmax and argmin.
 int accumulator_parts(Reduction reduction);
