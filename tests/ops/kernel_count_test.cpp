@@ -37,6 +37,24 @@ std::pair<size_t, std::string> kernels(const Graph& graph) {
 }
 }  // namespace
 
+TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is a loss of rows") {
+  Value x = input({DType::f32, {512, 768}}, 0), dy = input({DType::f32, {512, 768}}, 1);
+  std::vector<Value> all = {x, input({DType::f32, {768}}, 2), input({DType::f32, {768}}, 3)};
+  Value loss = sum(layer_norm(all[0], all[1], all[2]) * dy);
+  auto [norm, norm_names] =
+      kernels({.inputs = {x, dy, all[1], all[2]}, .outputs = gradients(loss, all)});
+  INFO(norm_names);
+  CHECK(norm == 1);
+  Value labels = input({DType::i32, {512}}, 1);
+  Value entropy = cross_entropy(x, labels);
+  auto [rows, row_names] = kernels(
+      {.inputs = {x, labels}, .outputs = {entropy, gradients(entropy, std::span(&x, 1)).front()}});
+  INFO(row_names);
+  CHECK(row_names.find("exp") == row_names.rfind("exp"));
+  CHECK(row_names.find("max") == row_names.rfind("max"));
+  CHECK(rows <= 6);
+}
+
 TEST_CASE("softmax and norms over the last axis are one kernel, with their gradient two") {
   for (const Subject& subject : subjects) {
     Value x = input({DType::f32, {512, 768}}, 0), dy = input({DType::f32, {512, 768}}, 1);

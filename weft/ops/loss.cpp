@@ -7,12 +7,12 @@ namespace {
 constexpr ReduceOptions no_options{};
 
 // What forward and backward of the cross entropy share: logits [.., C] in float32 at least, less
-// the largest of their row, the label of each row spread over the row, and log(sum(exp(shifted)))
-// of each row [.., 1]. Where the label's logit is the largest, log p is -log_sum, to its last
+// the largest of their row, the label of each row spread over the row, exp(shifted) and its sum
+// of each row [.., 1]. Where the label's logit is the largest, log p is -log(total), to its last
 // digit: next to the logits themselves a small loss would lose its digits, and p its distance
 // from 1.
 struct Rows {
-  Value shifted, label_hit, log_sum;
+  Value shifted, label_hit, powers, total;
   double smoothing;
   ReduceOptions row;
   explicit Rows(const Node& node)
@@ -21,7 +21,8 @@ struct Rows {
     Value logits = widen(node.inputs[0]);
     label_hit = node.inputs[1] == iota(logits.shape(), -1, DType::i32);
     shifted = logits - max(logits, row);
-    log_sum = log(sum(exp(shifted), row));
+    powers = exp(shifted);
+    total = sum(powers, row);
   }
   double per_class() const { return smoothing / static_cast<double>(shifted.dim(-1)); }
 };
@@ -30,14 +31,14 @@ struct Rows {
 Value row_loss(const Node& node) {
   Rows rows(node);
   Value at_label = sum(select(rows.label_hit, rows.shifted, 0), rows.row);
-  Value loss = rows.log_sum - (1 - rows.smoothing) * at_label;
+  Value loss = log(rows.total) - (1 - rows.smoothing) * at_label;
   if (rows.smoothing != 0) loss = loss - rows.per_class() * sum(rows.shifted, rows.row);
   return loss;
 }
 
 Gradients row_loss_gradient(const Value& y, const Value& dy) {
   Rows rows(*y.node());
-  Value p = exp(rows.shifted - rows.log_sum);
+  Value p = rows.powers * (1.0 / rows.total);
   Value target = select(rows.label_hit, scalar(1 - rows.smoothing, p.dtype()), 0);
   if (rows.smoothing != 0) target = target + rows.per_class();
   return {narrow_to(dy * (p - target), y->inputs[0].dtype()), {}};

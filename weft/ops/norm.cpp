@@ -39,7 +39,7 @@ const OpDef& softmax_def = define({
           if (x.elements() == 0) return narrow_to(x, node.type.dtype);
           ReduceOptions row = over_axis(node);
           Value e = exp(x - max(x, row));
-          return narrow_to(e / sum(e, row), node.type.dtype);
+          return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // a division a row
         },
     .flops = per_element<5>,
     .axes = AxisRule::none,

@@ -50,8 +50,10 @@ class Fuser {
     if (whole_)
       for (const Value& value : nodes_) note_base(value);
     for (size_t i = nodes_.size(); i-- > 0;) place(nodes_[i]);
-    if (whole_) merge_reductions();
-    if (whole_) merge_across();
+    if (whole_) {
+      const bool merged = merge_reductions();
+      if (merge_across() || merged) forget_unread();
+    }
     finish();
     return std::move(fusion_);
   }
@@ -205,8 +207,11 @@ class Fuser {
   // latest unit goes first: values that the backward pass reads are short cuts. Units that store
   // nothing before the target's last node can lead back only through one that straddles it: rare,
   // so the search stops there and fuse() checks the outcome.
-  bool leads_to(const Units& from, int target) const {
+  // With `other`, the target is what the two would be as one.
+  bool leads_to(const Units& from, int target, int other = -1) const {
     if (options_.fault == "fuse-ignores-cycles") return false;
+    uint64_t last = last_id_[index(target)];
+    if (other >= 0) last = std::max(last, last_id_[index(other)]);
     std::unordered_set<int> seen;
     std::priority_queue<std::pair<uint64_t, int>> pending;
     auto reach = [&](const Units& units) {
@@ -216,22 +221,28 @@ class Fuser {
     for (reach(from); !pending.empty();) {
       auto [first_stored, unit] = pending.top();
       pending.pop();
-      if (unit == target) return true;
-      if (exact_ || first_stored <= last_id_[index(target)]) reach(readers_of(unit));
+      if (unit == target || unit == other) return true;
+      if (exact_ || first_stored <= last)
+        reach(other < 0 ? readers_of(unit) : readers_of(unit, target, other));
     }
     return false;
   }
-  // The units that read what this one stores.
-  Units readers_of(int unit) const {
+  // The units that read what this one stores; where `a` and `b` would be one, of those two only
+  // what neither holds.
+  Units readers_of(int unit, int a = -1, int b = -1) const {
     Units readers;
     for (const Value& member : at(unit).nodes) {
       auto home = fusion_.home.find(member.node());
       auto users = uses_.users.find(member.node());
       if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end())
         continue;
+      const bool inside = a >= 0 && (holds(a, member.node()) || holds(b, member.node()));
       for (const Node* user : users->second)
-        for (int next : units_of(user))
-          if (next != unit && !holds(next, member.node())) readers.push_back(next);
+        for (int next : units_of(user)) {
+          const bool joined = a >= 0 && (next == a || next == b);
+          if (joined ? !inside : next != unit && !holds(next, member.node()))
+            readers.push_back(next);
+        }
     }
     return readers;
   }
@@ -326,10 +337,12 @@ class Fuser {
 
   // Reductions of the same space over the same axes that read a value in common read it once: the
   // two sums of a batch norm's backward, a bias gradient beside them.
-  void merge_reductions() {
+  bool merge_reductions() {
+    bool any = false;
     for (const Units& units : readers_of_whole_values())
       for (size_t i = 0; i < units.size(); ++i)
-        for (size_t j = i + 1; j < units.size(); ++j) try_merge(units[i], units[j]);
+        for (size_t j = i + 1; j < units.size(); ++j) any |= try_merge(units[i], units[j]);
+    return any;
   }
   // For each value, the reducing units that read all of it from memory.
   std::vector<Units> readers_of_whole_values() const {
@@ -348,12 +361,17 @@ class Fuser {
         result.push_back(found->second);
     return result;
   }
-  void try_merge(int into, int from) {
+  bool try_merge(int into, int from) {
     const Unit &a = at(into), &b = at(from);
     bool alike = into != from && a.space == b.space && a.reduced == b.reduced && !b.nodes.empty() &&
                  !a.nodes.empty() && a.nodes.size() + b.nodes.size() <= max_body;
-    if (!alike || leads_to(readers_of(into), from) || leads_to(readers_of(from), into)) return;
+    if (!alike) return false;
+    const bool rows = is_row(a.space, a.reduced, options_.threads);  // may read each other's
+    if (rows ? merging_makes_cycle(into, from)
+             : leads_to(readers_of(into), from) || leads_to(readers_of(from), into))
+      return false;
     merge(into, from);
+    return true;
   }
   void merge(int into, int from) {
     for (const Value& value : at(from).nodes) {
@@ -368,7 +386,7 @@ class Fuser {
 
   // A kernel of rows takes over reductions across its rows that read the same values: the gradients
   // of a norm's gain and bias beside that of its input.
-  void merge_across() {
+  bool merge_across() {
     bool any = false;
     for (const Units& units : readers_of_whole_values())
       for (int rows : units)
@@ -378,30 +396,36 @@ class Fuser {
             merge(rows, columns);
             any = true;
           }
-    if (any) forget_unread();
+    return any;
   }
   // What only the reader that was taken over had read: views, and the values behind them.
   void forget_unread() {
     for (size_t i = nodes_.size(); i-- > 0;) {
       const Node* node = nodes_[i].node();
       auto home = fusion_.home.find(node);
-      if (home == fusion_.home.end() || demand(nodes_[i]).memory) continue;
+      if (home == fusion_.home.end() || is_read(node)) continue;
       Unit& unit = fusion_.units[index(home->second)];
-      bool view = unit.kind == Unit::Kind::view;
-      if (!view && unit.kind != Unit::Kind::fused) continue;
-      Units readers;
-      if (auto users = uses_.users.find(node); users != uses_.users.end())
-        for (const Node* user : users->second)
-          for (int reader : units_of(user))
-            if (!holds(reader, node)) readers.push_back(reader);
-      if (!readers.empty()) continue;
-      if (view) {
+      if (unit.kind == Unit::Kind::view) {
         unit.nodes.clear();
         Units& in = units_of_.at(node);
         in.erase(std::find(in.begin(), in.end(), home->second));
+      } else if (unit.kind != Unit::Kind::fused) {
+        continue;
       }
       fusion_.home.erase(home);
     }
+  }
+  // Whether anyone reads it from memory.
+  bool is_read(const Node* node) const {
+    if (uses_.roots.contains(node)) return true;
+    auto users = uses_.users.find(node);
+    if (users == uses_.users.end()) return false;
+    for (const Node* user : users->second) {
+      if (reads_memory(*user) || user->op->kind == OpKind::random) return true;
+      for (int unit : units_of(user))
+        if (!holds(unit, node)) return true;
+    }
+    return false;
   }
   bool reduces_across(const Unit& rows, const Unit& columns) const {
     if (rows.nodes.empty() || columns.nodes.empty() || rows.space != columns.space) return false;
@@ -425,36 +449,9 @@ class Fuser {
   // Whether one of the two would read what comes of the other, but for what they could read of each
   // other inside one kernel.
   bool merging_makes_cycle(int a, int b) const {
-    auto outside = [&](int unit) {
-      Units readers;
-      for (const Value& member : at(unit).nodes) {
-        auto home = fusion_.home.find(member.node());
-        auto users = uses_.users.find(member.node());
-        if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end())
-          continue;
-        const bool inside = holds(a, member.node()) || holds(b, member.node());
-        for (const Node* user : users->second)
-          for (int next : units_of(user)) {
-            const bool joined = next == a || next == b;
-            if (joined ? !inside : next != unit && !holds(next, member.node()))
-              readers.push_back(next);
-          }
-      }
-      return readers;
-    };
-    std::unordered_set<int> seen;
-    Units pending = outside(a), more = outside(b);
-    pending.insert(pending.end(), more.begin(), more.end());
-    const uint64_t last = std::max(last_id_[index(a)], last_id_[index(b)]);
-    while (!pending.empty()) {
-      const int unit = pending.back();
-      pending.pop_back();
-      if (unit == a || unit == b) return true;
-      if (!seen.insert(unit).second || (!exact_ && first_stored_[index(unit)] > last)) continue;
-      more = outside(unit);
-      pending.insert(pending.end(), more.begin(), more.end());
-    }
-    return false;
+    Units readers = readers_of(a, a, b), more = readers_of(b, a, b);
+    readers.insert(readers.end(), more.begin(), more.end());
+    return leads_to(readers, a, b);
   }
   void finish() {
     for (Unit& unit : fusion_.units) {

@@ -1,10 +1,11 @@
 // fuse: which nodes become one kernel. First half of schedule; names no op beyond its kind.
 //
 // Walks from users to producers and lets a producer join the kernel of its users, so that its value
-// never reaches memory, or reaches it once. Three rules keep it sound: one iteration space and one
-// set of reduced axes per kernel (see value.h); no way out of a kernel and back into it; and
-// nothing that reads a reduced value back over its row unless the row is innermost and there are
-// rows enough for every thread.
+// never reaches memory, or reaches it once. Then kernels that read a large value in common become
+// one. Three rules keep it sound: one iteration space and one set of reduced axes per kernel (see
+// value.h), beside which a kernel of rows may reduce across its rows what nothing in it reads; no
+// way out of a kernel and back into it; and nothing that reads a reduced value back over its row
+// unless the row is innermost and there are rows enough for every thread.
 #pragma once
 
 #include <unordered_map>
