@@ -61,8 +61,8 @@ HostTarget find_host() {
            features.lookup("avx512dq") && features.lookup("avx512bw");
   avx2 = features.lookup("avx2");
   host.vector_bytes = avx512 ? 64 : avx2 ? 32 : 16;
-  // Below, by measurement, products find more of such an operand in the last cache than its writer
-  // gains; and 8 MiB in the second-level caches are read no slower than memory.
+  // What the last cache may hold until it is read stays in it; others have their share of it. Below
+  // 16 MiB, by measurement, the second-level caches keep enough to be worth it.
   constexpr size_t least = size_t{16} << 20;
   const long last_cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   host.stream_bytes = std::max(least, static_cast<size_t>(std::max(last_cache, 0L)) / 4);
