@@ -86,11 +86,13 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
     return std::vector<Type>{inputs, labels};
   };
   std::vector<std::pair<std::string, Executable*>> all;
-  auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) try {
-    all.emplace_back(name, &step.prepare(inputs));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::does_not_fit) throw;
-    throw Error(error.kind(), "{}: {}", name, error.what());
+  auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) {
+    try {
+      all.emplace_back(name, &step.prepare(inputs));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      throw Error(error.kind(), "{}: {}", name, error.what());
+    }
   };
   add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
   if (accumulator_ != nullptr) add("update", update_, {});
