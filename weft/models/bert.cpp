@@ -222,7 +222,7 @@ BertConfig BertConfig::read(const nn::Options& config, const TaskShape& task) {
       reader.integer("max_position_embeddings", task.input[0], task.input[0]);
   c.type_vocab_size = reader.integer("type_vocab_size", c.type_vocab_size);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
+  c.num_hidden_layers = reader.layers("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   if (c.hidden_size % c.num_attention_heads != 0)
     throw Error(ErrorKind::usage,

@@ -70,7 +70,7 @@ GptConfig GptConfig::read(const nn::Options& config, const TaskShape& task) {
   c.max_position_embeddings =
       reader.integer("max_position_embeddings", task.input[0], task.input[0]);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
+  c.num_hidden_layers = reader.layers("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   if (c.hidden_size % c.num_attention_heads != 0)
     throw Error(ErrorKind::usage, "[gpt] num_attention_heads must divide hidden_size ({}). Got {}.",

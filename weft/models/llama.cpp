@@ -135,7 +135,7 @@ LlamaConfig LlamaConfig::read(const nn::Options& config, const TaskShape& task) 
       reader.integer("max_position_embeddings", task.input[0], task.input[0]);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
+  c.num_hidden_layers = reader.layers("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   c.num_key_value_heads = reader.integer("num_key_value_heads", c.num_attention_heads);
   if (c.num_attention_heads % c.num_key_value_heads != 0)

@@ -33,7 +33,7 @@ RecurrentConfig RecurrentConfig::read(const nn::Options& config, const TaskShape
   c.vocab_size = reader.integer("vocab_size", task.classes, task.classes);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.embedding_size = reader.integer("embedding_size", c.hidden_size);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers);
+  c.num_hidden_layers = reader.layers("num_hidden_layers", c.num_hidden_layers);
   c.dropout = reader.number("dropout", c.dropout, 0, 1);
   c.initializer_range = reader.number("initializer_range", c.initializer_range, 0, 10);
   reader.finish();

@@ -185,7 +185,7 @@ ResNetConfig ResNetConfig::read(const nn::Options& config, const TaskShape& task
   reader.text("model_type", "resnet");
   c.form = reader.choice("form", c.form, forms);
   bool small = c.form == "cifar";
-  c.depth = reader.integer("depth", small ? 20 : 50, 8);
+  c.depth = reader.layers("depth", small ? 20 : 50, 8);
   if (!stages_of(c))
     throw Error(ErrorKind::usage, "[resnet] depth must be {}. Got {}.",
                 small ? "6 n + 2 (20, 32, 44, 56, ...)" : "18, 34, 50, 101 or 152", c.depth);

@@ -122,7 +122,7 @@ std::unique_ptr<Layer> make_recurrent(const Request& r) {
   int64_t width = r.extent(2, 3, "[batch, time, features]");
   int64_t hidden = r.options.integer("hidden_size", {});
   return r.make<R>(width, hidden,
-                   RecurrentOptions{.num_layers = r.options.integer("num_layers", 1),
+                   RecurrentOptions{.num_layers = r.options.layers("num_layers", 1),
                                     .bias = r.options.flag("bias", true),
                                     .dropout = r.options.number("dropout", 0, 0, 1),
                                     .bidirectional = r.options.flag("bidirectional", false)});

@@ -128,6 +128,9 @@ std::vector<int64_t> OptionReader::integers(std::string_view key,
   if (values.empty() || !in_range)
     wrong_kind(key, *option,
                fmt::format("an integer or a list of integers, each at least {}", low));
+  if (values.size() > static_cast<size_t>(most_layers))
+    throw Error(ErrorKind::usage, "[{}] {} has at most {} entries. Got {}.", owner_, key,
+                most_layers, values.size());
   return values;
 }
 

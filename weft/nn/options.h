@@ -33,6 +33,10 @@ class Options {
   std::map<std::string, Option, std::less<>> entries_;
 };
 
+// Most layers of a model, blocks of a net: what is built one by one, before anything can say that it
+// does not fit.
+inline constexpr int64_t most_layers = 100'000;
+
 // Reads the options of one thing. A getter throws Error(usage) that names the owner ("conv2d"), the
 // option and the limit; finish() refuses options that no getter asked for.
 class OptionReader {
@@ -43,13 +47,17 @@ class OptionReader {
   // In [low, high]; required where `otherwise` is empty.
   int64_t integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low = 1,
                   int64_t high = std::numeric_limits<int64_t>::max());
+  // How many layers: in [low, most_layers].
+  int64_t layers(std::string_view key, std::optional<int64_t> otherwise, int64_t low = 1) {
+    return integer(key, otherwise, low, most_layers);
+  }
   double number(std::string_view key, double otherwise, double low, double high);
   bool flag(std::string_view key, bool otherwise);
   std::string text(std::string_view key, std::string_view otherwise);
   // One of `allowed`.
   std::string choice(std::string_view key, std::string_view otherwise,
                      std::span<const std::string_view> allowed);
-  // A list of at least one integer, each >= low; a single integer is a list of one.
+  // A list of 1 to most_layers integers, each >= low; a single integer is a list of one.
   std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> otherwise,
                                 int64_t low = 1);
 
