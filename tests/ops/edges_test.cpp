@@ -1,0 +1,85 @@
+// What operations mean at their edges, on every backend: labels that are no class, nothing to
+// reduce, whole numbers that no double holds.
+#include <cmath>
+#include <limits>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/base/buffer.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+Value integers(const std::vector<int64_t>& list, DType dtype = DType::i64) {
+  Random random(0);
+  Value x = random_values({dtype, {static_cast<int64_t>(list.size())}}, 0, 0, random);
+  for (size_t i = 0; i < list.size(); ++i)
+    store_int(x->data->data, dtype, static_cast<int64_t>(i), list[i]);
+  return x;
+}
+std::vector<int64_t> integers_of(const Value& x) {
+  std::vector<int64_t> list;
+  for (int64_t i = 0; i < x.elements(); ++i) list.push_back(load_int(x->data->data, x.dtype(), i));
+  return list;
+}
+std::vector<Value> run(std::vector<Value> outputs, const KernelLibrary& library) {
+  Graph graph;
+  graph.outputs = std::move(outputs);
+  return run_planned(graph, {}, library);
+}
+
+struct LossAndGradient {
+  double loss;
+  std::vector<double> gradient;  // [3, 2]
+};
+// Of three rows with labels 0, `label` and 1.
+LossAndGradient cross_entropy_at(int64_t label, const CrossEntropyOptions& options,
+                                 const KernelLibrary& library) {
+  Value logits = constant(std::vector<double>{1, 2, 3, 5, 7, 4}, {3, 2}, DType::f32);
+  Value loss = cross_entropy(logits, integers({0, label, 1}), options);
+  std::vector<Value> results =
+      run({loss, gradients(loss, std::vector<Value>{logits}).front()}, library);
+  return {elements(results[0]).front(), elements(results[1])};
+}
+}  // namespace
+
+TEST_CASE("a label that is no class makes the loss and the gradient of its row NaN") {
+  for (const auto& library : backends())
+    for (double smoothing : {0.0, 0.1})
+      for (int64_t label : {int64_t{-1}, int64_t{2}, int64_t{5}, int64_t{1} << 32}) {
+        CAPTURE(library->name());
+        CAPTURE(label);
+        auto [loss, gradient] = cross_entropy_at(label, {.label_smoothing = smoothing}, *library);
+        CHECK(std::isnan(loss));
+        for (size_t i = 0; i < 6; ++i) CHECK(std::isnan(gradient[i]) == (i / 2 == 1));
+      }
+}
+
+TEST_CASE("an ignored label counts neither in the loss nor in the gradient, whatever it is") {
+  // -log p of the first and the last row, and p less one at the label, in halves.
+  const double first = std::log1p(std::exp(1.0)), last = std::log1p(std::exp(3.0));
+  const double p = 1 / (1 + std::exp(-1.0)), q = 1 / (1 + std::exp(-3.0));
+  for (const auto& library : backends())
+    for (int64_t label : {int64_t{-100}, int64_t{-1}, int64_t{7}, int64_t{1} << 32}) {
+      CAPTURE(library->name());
+      CAPTURE(label);
+      auto [loss, gradient] = cross_entropy_at(label, {.ignore_index = label}, *library);
+      CHECK(loss == doctest::Approx((first + last) / 2).epsilon(1e-6));
+      const std::vector<double> expected = {-p / 2, p / 2, 0, 0, q / 2, -q / 2};
+      for (size_t i = 0; i < 6; ++i)
+        CHECK(gradient[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("labels of a narrow type meet an ignore_index that it cannot hold") {
+  Value logits = zeros({1, 200});
+  for (const auto& library : backends()) {
+    Value loss = cross_entropy(logits, integers({156}, DType::u8));  // -100 modulo 256
+    CHECK(elements(run({loss}, *library)[0])[0] == doctest::Approx(std::log(200.0)));
+  }
+}
