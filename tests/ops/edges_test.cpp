@@ -83,3 +83,36 @@ TEST_CASE("labels of a narrow type meet an ignore_index that it cannot hold") {
     CHECK(elements(run({loss}, *library)[0])[0] == doctest::Approx(std::log(200.0)));
   }
 }
+
+TEST_CASE("any of nothing is false and all of nothing is true") {
+  Value none = zeros({0, 3}, DType::boolean);
+  for (const auto& library : backends()) {
+    CAPTURE(library->name());
+    auto all_results = run({any(none), all(none), any(none, {.axes = {0}, .keepdim = true}),
+                            all(none, {.axes = {0}}), any(none, {.axes = {1}}), all(zeros({0}))},
+                           *library);
+    CHECK(integers_of(all_results[0]) == std::vector<int64_t>{0});
+    CHECK(integers_of(all_results[1]) == std::vector<int64_t>{1});
+    CHECK(integers_of(all_results[2]) == std::vector<int64_t>{0, 0, 0});
+    CHECK(all_results[2].shape() == Shape{1, 3});
+    CHECK(integers_of(all_results[3]) == std::vector<int64_t>{1, 1, 1});
+    CHECK(all_results[3].shape() == Shape{3});
+    CHECK(all_results[4].shape() == Shape{0});
+    CHECK(integers_of(all_results[5]) == std::vector<int64_t>{1});
+  }
+}
+
+TEST_CASE("narrow integers sum and multiply without wrapping") {
+  for (const auto& library : backends()) {
+    CAPTURE(library->name());
+    auto got = run(
+        {sum(integers({100, 100, 100}, DType::i8)), prod(integers({200, 200, 200}, DType::u8)),
+         sum(integers({2147483647, 2147483647}, DType::i32)), max(integers({3, 4}, DType::i16))},
+        *library);
+    CHECK(integers_of(got[0]) == std::vector<int64_t>{300});
+    CHECK(integers_of(got[1]) == std::vector<int64_t>{8000000});
+    CHECK(integers_of(got[2]) == std::vector<int64_t>{4294967294});
+    CHECK(got[0].dtype() == DType::i64);
+    CHECK(got[3].dtype() == DType::i16);
+  }
+}

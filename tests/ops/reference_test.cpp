@@ -172,5 +172,5 @@ TEST_CASE("embedding and one_hot") {
 
 TEST_CASE("sums of many 16-bit numbers accumulate wider") {
   CHECK(values(sum(ones({4096}, DType::bf16))) == std::vector<double>{4096});
-  CHECK(values(sum(full({1000}, 100, DType::i16))) == std::vector<double>{100000 - 65536 * 2});
+  CHECK(values(sum(full({1000}, 100, DType::i16))) == std::vector<double>{100000});
 }

@@ -1,4 +1,5 @@
 // Reductions. In the graph they keep their axes with extent 1; users drop them by default.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -100,6 +101,12 @@ Value drop(const Value& kept, const Dims& axes, bool keepdim) {
   return reshape(kept, shape);
 }
 
+// Some extent that is reduced is 0.
+bool is_empty(const Value& x, const Dims& axes) {
+  return std::any_of(axes.begin(), axes.end(),
+                     [&](int64_t axis) { return x.shape()[static_cast<int>(axis)] == 0; });
+}
+
 Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
   CallSite here(x.where, def.name);
   Dims axes = reduce_axes(options.axes, x.value.rank(), def.name);
@@ -117,9 +124,18 @@ Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
                 {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
 }
 
-// Bool is summed and multiplied as whole numbers.
+// Whole numbers are summed and multiplied in i64: narrow ones would soon wrap.
 Value counted(const Arg& x) {
-  return x.value && x.value.dtype() == DType::boolean ? cast(x, DType::i64) : x.value;
+  bool narrow = x.value && !is_float(x.value.dtype()) && x.value.dtype() != DType::i64;
+  return narrow ? cast(x, DType::i64) : x.value;
+}
+// Whether any or all elements hold, as an extreme of bool; of none `of_none`.
+Value truth(const OpDef& extreme, const Arg& x, const ReduceOptions& options, bool of_none) {
+  Value holds = cast(x, DType::boolean);
+  Dims axes = reduce_axes(options.axes, holds.rank(), extreme.name);
+  if (!is_empty(holds, axes)) return reduce(extreme, {holds, x.where}, options);
+  Type kept = reduced_type({&holds, 1}, {{"axes", axes}});
+  return drop(full(kept.shape, of_none ? 1 : 0, kept.dtype), axes, options.keepdim);
 }
 Value real(const Arg& x) { return is_float(x.value.dtype()) ? x.value : cast(x, DType::f32); }
 
@@ -130,7 +146,6 @@ double reduced_count(const Value& x, const Dims& axes) {
 }
 }  // namespace
 
-// Sums of bool count; everything else keeps its dtype.
 Value sum(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   return reduce(sum_def, counted(x), options);
@@ -142,10 +157,12 @@ Value prod(Arg x, ReduceOptions options) {
 Value max(Arg x, ReduceOptions options) { return reduce(max_def, x, options); }
 Value min(Arg x, ReduceOptions options) { return reduce(min_def, x, options); }
 Value any(Arg x, ReduceOptions options) {
-  return reduce(max_def, cast(x, DType::boolean), options);
+  CallSite here(x.where);
+  return truth(max_def, x, options, false);
 }
 Value all(Arg x, ReduceOptions options) {
-  return reduce(min_def, cast(x, DType::boolean), options);
+  CallSite here(x.where);
+  return truth(min_def, x, options, true);
 }
 Value argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
 Value argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
@@ -164,8 +181,9 @@ Value variance(Arg x, ReduceOptions options, double correction) {
   Dims axes = reduce_axes(options.axes, value.rank(), "variance");
   Value centred = value - mean(value, {.axes = axes, .keepdim = true});
   double count = reduced_count(value, axes);
-  WEFT_CHECK(count > correction, "[variance] needs more than {} elements. Got {}.", correction,
-             count);
+  WEFT_CHECK(count > correction,
+             "[variance] needs more elements than its correction, {}. Got shape {}.", correction,
+             to_string(x.value.shape()));
   return sum(centred * centred, options) * (1 / (count - correction));
 }
 
