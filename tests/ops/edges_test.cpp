@@ -102,6 +102,51 @@ TEST_CASE("any of nothing is false and all of nothing is true") {
   }
 }
 
+TEST_CASE("powers of whole numbers are whole and exact where they fit") {
+  struct Power {
+    int64_t base, exponent, result;
+  };
+  const std::vector<Power> powers = {{3, 30, 205891132094649},
+                                     {3, 39, 4052555153018976267},
+                                     {-3, 39, -4052555153018976267},
+                                     {2, 62, int64_t{1} << 62},
+                                     {-2, 63, std::numeric_limits<int64_t>::min()},
+                                     {10, 18, 1000000000000000000},
+                                     {7, 0, 1},
+                                     {0, 0, 1},
+                                     {0, 5, 0},
+                                     {0, 64, 0},
+                                     {1, int64_t{1} << 60, 1},
+                                     {-1, 1000001, -1},
+                                     {-1, 1000002, 1},
+                                     {1, -3, 1},
+                                     {-1, -3, -1},
+                                     {-1, -4, 1},
+                                     {2, -1, 0},
+                                     {-5, -2, 0}};
+  std::vector<int64_t> bases, exponents, results;
+  for (const Power& power : powers) {
+    bases.push_back(power.base);
+    exponents.push_back(power.exponent);
+    results.push_back(power.result);
+  }
+  Value a = integers(bases), b = integers(exponents);
+  Value narrow = integers({2, -2, 3, 11}, DType::i8);
+  for (const auto& library : backends()) {
+    CAPTURE(library->name());
+    auto got = run({pow(a, b), pow(narrow, 2), pow(narrow, 6), pow(2, narrow)}, *library);
+    CHECK(integers_of(got[0]) == results);
+    CHECK(integers_of(got[1]) == std::vector<int64_t>{4, 4, 9, 121});
+    CHECK(integers_of(got[2]) == std::vector<int64_t>{64, 64, -39, 41});  // modulo 256
+    CHECK(integers_of(got[3]) == std::vector<int64_t>{4, 0, 8, 0});
+  }
+  CHECK(pow(a, 3).dtype() == DType::i64);
+  CHECK(pow(narrow, narrow).dtype() == DType::i8);
+  CHECK(pow(a, 2.0).dtype() == DType::f32);
+  CHECK(pow(a, 0.5).dtype() == DType::f32);
+  CHECK(pow(2.5, a).dtype() == DType::f32);
+}
+
 TEST_CASE("narrow integers sum and multiply without wrapping") {
   for (const auto& library : backends()) {
     CAPTURE(library->name());
@@ -115,4 +160,18 @@ TEST_CASE("narrow integers sum and multiply without wrapping") {
     CHECK(got[0].dtype() == DType::i64);
     CHECK(got[3].dtype() == DType::i16);
   }
+}
+
+TEST_CASE("the remainder of a division by infinity has the sign of the divisor") {
+  const double inf = INFINITY;
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16})
+    for (const auto& library : backends()) {
+      CAPTURE(library->name());
+      Value a = constant(std::vector<double>{5, -5, 5, -5, 0, 7, inf}, {7}, dtype);
+      Value b = constant(std::vector<double>{inf, inf, -inf, -inf, inf, -3, 3}, {7}, dtype);
+      std::vector<double> got = elements(run({remainder(a, b)}, *library)[0]);
+      const std::vector<double> expected = {5, inf, -inf, -5, 0, -2};
+      CHECK(std::vector<double>(got.begin(), got.end() - 1) == expected);
+      CHECK(std::isnan(got.back()));
+    }
 }

@@ -19,13 +19,14 @@ Expr floor_divide(Expr a, Expr b) {
   if (!is_float(a.type())) return integer_floor_divide(a, b);
   return convert(floor(convert(a, DType::f64) / convert(b, DType::f64)), a.type());
 }
-Expr remainder(Expr a, Expr b) {
-  if (is_float(a.type())) {
-    Expr x = convert(a, DType::f64), y = convert(b, DType::f64);
-    return convert(x - floor(x / y) * y, a.type());
-  }
-  Expr rest = a.code->op(Op::remainder, a.type(), a, b);
+Expr with_sign_of(Expr b, Expr rest) {
   return select((rest != 0.0) & ((rest < 0.0) != (b < 0.0)), rest + b, rest);
+}
+Expr remainder(Expr a, Expr b) {
+  if (!is_float(a.type())) return with_sign_of(b, a.code->op(Op::remainder, a.type(), a, b));
+  Expr x = convert(a, DType::f64), y = convert(b, DType::f64), quotient = floor(x / y);
+  Expr rest = select(quotient == 0.0, x, x - quotient * y);  // y may be infinite
+  return convert(with_sign_of(y, rest), a.type());
 }
 
 Expr sign(Expr x) {

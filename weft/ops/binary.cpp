@@ -117,7 +117,12 @@ const OpDef& remainder_def = define({
       return {dy, -(dy * floor(a / b))};
     },
     .scalar = ScalarOp::remainder,
-    .oracle = [](double a, double b, double) { return a - std::floor(a / b) * b; },
+    .oracle =
+        [](double a, double b, double) {
+          double quotient = std::floor(a / b);
+          double rest = quotient == 0 ? a : a - quotient * b;  // b may be infinite
+          return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+        },
     .axes = AxisRule::elementwise,
     .test = {.low = -5, .high = 5, .second_low = 1, .second_high = 4, .integers = true},
 });
@@ -322,14 +327,33 @@ Value logical_or(Arg a, Arg b) { return apply_binary(logical_or_def, a, b); }
 Value logical_xor(Arg a, Arg b) { return apply_binary(logical_xor_def, a, b); }
 
 Value round_stochastic(Arg x, Arg noise) { return apply_binary(round_stochastic_def, x, noise); }
+namespace {
+// By squaring, for each bit of the exponent. Powers from 64 on fit for the bases -1, 0 and 1 alone,
+// where what counts is whether they are even; negative ones likewise for -1 and 1.
+Value integer_power(const Value& base, const Value& exponent) {
+  Value odd = remainder(exponent, 2) == 1;
+  Value left = select(exponent < 64, exponent, remainder(exponent, 2) + 62);
+  Value power = ones_like(base), square = base;
+  for (int bit = 0; bit < 6; ++bit) {
+    power = select(remainder(left, 2) == 1, power * square, power);
+    left = floor_divide(left, 2);
+    square = square * square;
+  }
+  Value inverse = select(abs(base) == 1, select(odd, base, 1), 0);
+  return select(exponent < 0, inverse, power);
+}
+}  // namespace
 
 Value pow(Arg a, Arg b) {
   CallSite here(a.where);
   // Small whole powers stay exact at negative bases, and differentiate without a logarithm.
-  if (!b.value && b.scalar == 1) return a.value;
-  if (!b.value && b.scalar == 2) return a.value * a.value;
-  if (!b.value && b.scalar == 3) return a.value * a.value * a.value;
-  return apply_binary(pow_def, a, b);
+  bool whole = !b.value && (b.integral || is_float(a.value.dtype()));
+  if (whole && b.scalar == 1) return a.value;
+  if (whole && b.scalar == 2) return a.value * a.value;
+  if (whole && b.scalar == 3) return a.value * a.value * a.value;
+  auto [base, exponent] = match(a, b, "pow");
+  if (is_integer(base.dtype())) return integer_power(base, exponent);
+  return apply_binary(pow_def, base, exponent);
 }
 
 Value select(Arg condition, Arg a, Arg b) {
