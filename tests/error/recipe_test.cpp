@@ -22,7 +22,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"optimizer: {lr: [1]}\n", "optimizer.lr must be a number. Got a list."},
       {"optimizer: {name: adamm}\n",
        "optimizer.name must be one of adamw, adam, sgd. Got 'adamm'."},
-      {"train: {steps: 0}\n", "train.steps must be in 1 .. 9e+15. Got '0'."},
+      {"train: {steps: 0}\n", "train.steps must be at least 1. Got '0'."},
       {"train: {steps: 1.5}\n", "train.steps must be a whole number. Got '1.5'."},
       {"train: {precision: int3}\n", "train.precision must be one of"},
       {"train: {device: gpu}\n", "train.device must be one of auto, cpu, reference. Got 'gpu'."},
@@ -33,9 +33,10 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"- a\n- b\n", "a recipe is a map of keys. Got a list."},
       {"train: {steps: 5\n", "not YAML"},
       {"a: &b 1\nc: *b\n", "recipes have no anchors and aliases"},
-      {"", "exactly one of model.name and model.layers must be set."},
-      {"model: {name: gpt, layers: [relu]}\n",
-       "exactly one of model.name and model.layers must be set."},
+      {"data: {seq_len: 2M}\n", "data.seq_len must be in 1 .. 1048576. Got '2M'."},
+      {"", "wrong.yaml: exactly one of model.name and model.layers must be set."},
+      {"seed: 1\nmodel: {name: gpt, layers: [relu]}\n",
+       "wrong.yaml:2: exactly one of model.name and model.layers must be set."},
       {"model: {name: gpt}\n", "exactly one of data.dataset and data.format must be set."},
       {"model: {name: gpt}\ndata: {format: text}\n", "data.format needs data.path."},
       {"model: {name: gpt}\ndata: {dataset: addition}\n",
@@ -62,7 +63,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {sums + "scheduler: {warmup_steps: 2, warmup_ratio: 0.1}\n",
        "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set."},
       {sums + "scheduler: {min_lr: 0.5}\n",
-       "scheduler.min_lr is at most optimizer.lr. Got 0.5 and 0.001."},
+       "wrong.yaml:4: scheduler.min_lr is at most optimizer.lr. Got 0.5 and 0.001."},
       {sums + "optimizer: {betas: [0.9]}\n", "optimizer.betas has two numbers. Got 1."},
       {sums + "optimizer: {name: adamw, momentum: 0.9}\n", "adamw has no momentum."},
       {"model: {name: gpt}\ndata: {dataset: addition, transforms: [random_crop]}\ntrain: {steps: "
@@ -70,7 +71,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
        "data.transforms are for images."},
       {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: "
        "10000000}\n",
-       "train.global_batch_size is at most the 100000 samples of an epoch."},
+       "wrong.yaml:3: train.global_batch_size is at most the 100000 samples of an epoch."},
   };
   Workplace place;
   for (const Mistake& mistake : mistakes) {
@@ -88,6 +89,12 @@ TEST_CASE("a mistake in a flag or a variable names it") {
   };
   CHECK(fails_with(plan({"--optimizer.lr", "fast"}), 2,
                    "--optimizer.lr: optimizer.lr must be a number. Got 'fast'.") == "");
+  CHECK(fails_with(plan({"--scheduler.min_lr", "0.5"}), 2,
+                   "--scheduler.min_lr: scheduler.min_lr is at most optimizer.lr.") == "");
+  CHECK(fails_with(plan({"--model.config.heads", "[a]"}), 2,
+                   "--model.config.heads: model.config lists hold whole numbers.") == "");
+  CHECK(fails_with(plan({"--model.configuration.heads", "3"}), 2,
+                   "model.configuration.heads is no recipe key.") == "");
   CHECK(fails_with(plan({"--optimizer.lr"}), 2, "--optimizer.lr needs a value.") == "");
   CHECK(fails_with(plan({"--optimizer.rate", "1"}), 2, "optimizer.rate is no recipe key.") == "");
   CHECK(fails_with(plan({"--lr", "fast"}), 2, "--lr: optimizer.lr must be a number. Got 'fast'.") ==

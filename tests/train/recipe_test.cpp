@@ -84,6 +84,8 @@ TEST_CASE("whole numbers may be written as counts") {
   CHECK(recipe.integer("train.global_batch_size") == 2'048);
   CHECK(recipe.integer("seed") == 1'000'000);
   CHECK(recipe.integer("log.every") == 7);
+  CHECK(recipe.where("seed") == "r.yaml:2");
+  CHECK(recipe.where("name") == "r.yaml");
   CHECK(std::get<int64_t>(*recipe.options("model.config").find("vocab_size")) == 50'000);
   CHECK(Recipe::parse(recipe.to_yaml(), "again").to_yaml() == recipe.to_yaml());
   CHECK(parse_count("2GiB", "B") == int64_t{2} << 30);
@@ -129,6 +131,45 @@ TEST_CASE("a flag beats the environment, which beats the recipe") {
   CHECK(error_of([&] {
           recipe.set("optimizer.lr", "x", "--optimizer.lr");
         }).starts_with("usage: --optimizer.lr: "));
+}
+
+TEST_CASE("one option of a map changes one option; an empty map empties it") {
+  const std::string gpt =
+      "model: {name: gpt, config: {hidden_size: 64, dropout: 0.1}}\n"
+      "data: {dataset: addition}\ntrain: {steps: 1}\n";
+  Recipe recipe = Recipe::parse(gpt, "r.yaml");
+  auto config = [&] { return recipe.to_yaml("model.config"); };
+  recipe.set("model.config", "{dropout: 0.2, bias: false}", "flag");
+  CHECK(config() == "{bias: false, dropout: 0.2, hidden_size: 64}");
+  recipe.set("model.config.hidden_size", "32", "flag");
+  recipe.set("model.config.hidden_act", "gelu", "flag");
+  CHECK(config() == "{bias: false, dropout: 0.2, hidden_act: gelu, hidden_size: 32}");
+  recipe.set("model.name", "gpt", "flag");
+  CHECK(config() == "{bias: false, dropout: 0.2, hidden_act: gelu, hidden_size: 32}");
+  for (const char* empty : {"{}", "null"}) {
+    recipe.set("model.config", "{dropout: 0.3}", "flag");
+    recipe.set("model.config", empty, "flag");
+    CHECK(config() == "{}");
+  }
+  recipe.set("model.config.depth", "8", "flag");
+  recipe.set("model.name", "resnet", "flag");  // whose options are others
+  CHECK(config() == "{}");
+}
+
+TEST_CASE("options from the environment join those of the recipe, a new model's its own") {
+  setenv("WEFT__MODEL__CONFIG", "{dropout: 0.5}", 1);
+  setenv("WEFT__MODEL__CONFIG__HIDDEN_SIZE", "96", 1);
+  const std::string rest = "data: {dataset: addition}\ntrain: {steps: 1}\n";
+  Recipe recipe = Recipe::parse("model: {name: gpt, config: {bias: false}}\n" + rest, "r.yaml");
+  Recipe renamed = recipe;
+  recipe.apply_environment();
+  setenv("WEFT__MODEL__NAME", "lstm", 1);
+  renamed.apply_environment();
+  for (const char* name :
+       {"WEFT__MODEL__CONFIG", "WEFT__MODEL__CONFIG__HIDDEN_SIZE", "WEFT__MODEL__NAME"})
+    unsetenv(name);
+  CHECK(recipe.to_yaml("model.config") == "{bias: false, dropout: 0.5, hidden_size: 96}");
+  CHECK(renamed.to_yaml("model.config") == "{dropout: 0.5, hidden_size: 96}");
 }
 
 TEST_CASE("schema and reference list every key of the table once") {

@@ -14,12 +14,13 @@ using namespace weft::test;
 
 namespace {
 constexpr const char* no_dropout =
-    "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}";
+    "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0}";
 
 // All parameters after three updates of 24 sums each.
-std::vector<double> parameters_after(const std::string& micro_batch, const std::string& optimizer) {
-  auto recipe =
-      sums_recipe("train: {steps: 3, global_batch_size: 24, precision: fp64, grad_clip: 0.5}\n");
+std::vector<double> parameters_after(const std::string& micro_batch, const std::string& optimizer,
+                                     const std::string& grad_clip = "0.5") {
+  auto recipe = sums_recipe("train: {steps: 3, global_batch_size: 24, precision: fp64}\n");
+  recipe.set("train.grad_clip", grad_clip, "test");
   recipe.set("model.config", no_dropout, "test");
   recipe.set("train.micro_batch_size", micro_batch, "test");
   recipe.set("optimizer.name", optimizer, "test");
@@ -88,6 +89,12 @@ TEST_CASE("an update in several passes equals one in a single pass, whatever cou
     INFO(optimizer);
     CHECK(difference < (std::string(optimizer) == "sgd" ? 1e-12 : 1e-7));
   }
+}
+
+TEST_CASE("a limit of 0 for the gradients is none") {
+  std::vector<double> off = parameters_after("24", "sgd", "null");
+  CHECK(parameters_after("24", "sgd", "0") == off);
+  CHECK(parameters_after("24", "sgd", "0.01") != off);
 }
 
 TEST_CASE("evaluation counts every sample once, at any batch size, and no padding") {

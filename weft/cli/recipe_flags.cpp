@@ -14,6 +14,7 @@ namespace weft::cli {
 namespace {
 constexpr ShortFlag shorts[] = {
     {"--name", "name", "folder of the run: runs/NAME"},
+    {"--task", "task", "auto, classification, causal_lm or masked_lm"},
     {"--seed", "seed", "of initial weights, order of samples, dropout"},
     {"--steps", "train.steps", "updates (instead of epochs)"},
     {"--epochs", "train.epochs", "passes over the data (instead of steps)"},
@@ -131,7 +132,9 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
     for (int i : {0, 1})
       if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
         recipe.set(pair[1 - i], "null", "flag");
-  for (const RecipeFlag& flag : flags) {
+  RecipeFlags ordered = flags;  // a model goes before its config, wherever it stands
+  std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
+  for (const RecipeFlag& flag : ordered) {
     const train::RecipeKey* key = train::find_key(flag.path);
     bool word = key != nullptr && key->type == train::KeyType::text && flag.value != "null";
     recipe.set(flag.path, word ? quoted(flag.value) : flag.value, flag.flag);

@@ -15,8 +15,9 @@
 
 namespace weft::train {
 namespace {
-[[noreturn]] void usage(const std::string& message) {
-  throw Error(ErrorKind::usage, "recipe: {}", message);
+// What is wrong with a key, where it was given.
+[[noreturn]] void usage(const Recipe& recipe, std::string_view key, const std::string& message) {
+  throw Error(ErrorKind::usage, "{}: {}", recipe.where(key), message);
 }
 
 // What the data say of a run.
@@ -47,7 +48,8 @@ data::Transforms read_transforms(const Recipe& recipe) {
     else if (spec.name == "random_horizontal_flip")
       transforms.random_horizontal_flip = reader.number("p", 0.5, 0, 1);
     else
-      usage(fmt::format("data.transforms knows random_crop, random_horizontal_flip. Got '{}'.",
+      usage(recipe, "data.transforms",
+            fmt::format("data.transforms knows random_crop, random_horizontal_flip. Got '{}'.",
                         spec.name));
     reader.finish();
   }
@@ -121,10 +123,10 @@ DataParts text_data(const Recipe& recipe, const std::optional<io::Vocabulary>& v
   const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
   for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
     if (!evaluated && recipe.has(key))
-      usage(
-          fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
-                      "data.val_path.",
-                      key));
+      usage(recipe, key,
+            fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
+                        "data.val_path.",
+                        key));
   std::string_view tokenizer = recipe.text("data.tokenizer");
   if (tokenizer == "auto") tokenizer = "characters";
   data::TextDataset text =
@@ -153,9 +155,10 @@ bool is_text(const Recipe& recipe) {
 // Some tokens are to be guessed; one more than the vocabulary has stands for them.
 void mask_tokens(const Recipe& recipe, DataParts& parts) {
   if (parts.task != Task::causal_lm || is_addition(recipe))
-    usage("task masked_lm needs text or random-tokens.");
+    usage(recipe, "task", "task masked_lm needs text or random-tokens.");
   double probability = recipe.number("data.mlm_probability");
-  if (probability == 0) usage("data.mlm_probability must be above 0.");
+  if (probability == 0)
+    usage(recipe, "data.mlm_probability", "data.mlm_probability must be above 0.");
   data::MaskOptions options{
       .vocabulary = parts.shape.classes, .mask = parts.shape.classes, .probability = probability};
   for (auto* source : {&parts.train, &parts.validation})
@@ -181,10 +184,11 @@ DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) 
   if (!options.with_data) parts.train = parts.validation = nullptr;
   const std::string& wanted = recipe.text("task");
   if (wanted != "auto" && wanted != name(parts.task))
-    usage(fmt::format("task is {} with these data. Got {}. Hint: task: auto.", name(parts.task),
+    usage(recipe, "task",
+          fmt::format("task is {} with these data. Got {}. Hint: task: auto.", name(parts.task),
                       wanted));
   if (!recipe.transforms().empty() && parts.shape.kind != InputKind::images)
-    usage("data.transforms are for images.");
+    usage(recipe, "data.transforms", "data.transforms are for images.");
   return parts;
 }
 
@@ -197,13 +201,15 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
                                   static_cast<double>(total_steps));
   int64_t left = total_steps - warmup, decay = recipe.integer("scheduler.decay_steps");
   if ((name == "linear" || name == "cosine" || name == "wsd") && left <= 0)
-    usage(fmt::format(
-        "scheduler.{} must leave some of the {} steps of the run to {}. Got {}. Hint: "
-        "--scheduler.warmup_steps 0 --scheduler.warmup_ratio 0.05.",
-        by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, name,
-        by_ratio ? recipe.number("scheduler.warmup_ratio") : static_cast<double>(warmup)));
+    usage(recipe, by_ratio ? "scheduler.warmup_ratio" : "scheduler.warmup_steps",
+          fmt::format(
+              "scheduler.{} must leave some of the {} steps of the run to {}. Got {}. Hint: "
+              "--scheduler.warmup_steps 0 --scheduler.warmup_ratio 0.05.",
+              by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, name,
+              by_ratio ? recipe.number("scheduler.warmup_ratio") : static_cast<double>(warmup)));
   if (name == "wsd" && decay > left)
-    usage(fmt::format("scheduler.decay_steps is at most the {} steps after warmup. Got {}.", left,
+    usage(recipe, "scheduler.decay_steps",
+          fmt::format("scheduler.decay_steps is at most the {} steps after warmup. Got {}.", left,
                       decay));
   return optim::make_schedule(name, recipe.number("optimizer.lr"),
                               {.warmup = warmup,
@@ -247,7 +253,8 @@ void count_steps(Experiment& experiment) {
   const Recipe& recipe = experiment.recipe;
   experiment.steps_per_epoch = experiment.train->size() / experiment.global_batch;
   if (experiment.steps_per_epoch == 0)
-    usage(fmt::format("train.global_batch_size is at most the {} samples of an epoch. Got {}.",
+    usage(recipe, "train.global_batch_size",
+          fmt::format("train.global_batch_size is at most the {} samples of an epoch. Got {}.",
                       experiment.train->size(), experiment.global_batch));
   experiment.total_steps = recipe.has("train.steps")
                                ? recipe.integer("train.steps")

@@ -34,6 +34,8 @@ enum class KeyType : uint8_t {
   transforms
 };
 
+constexpr double most_exact = 9e15;  // integers that a double holds exactly; as a limit: none
+
 struct RecipeKey {
   std::string_view path;  // "optimizer.lr"
   KeyType type;
@@ -60,11 +62,16 @@ class Recipe {
   // `name` stands in messages. At most 1 MiB, 32 levels deep, no aliases.
   static Recipe parse(std::string_view yaml, const std::string& name);
   static Recipe load(const std::string& path);
-  // One key from a flag or the environment; `value` is YAML.
+  // One key from a flag or the environment; `value` is YAML. Maps are merged: options that `value`
+  // does not name stay, unless it is empty ("{}" or "null"). "model.config.dropout" is one option.
+  // A new model takes its config from the defaults.
   void set(std::string_view path, const std::string& value, const std::string& origin);
   void apply_environment();
   // Rules between keys ("exactly one of model.name and model.layers").
   void check() const;
+
+  // Where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.
+  const std::string& where(std::string_view path) const;
 
   bool has(std::string_view path) const;
   const std::string& text(std::string_view path) const;
@@ -83,7 +90,11 @@ class Recipe {
 
  private:
   const Value& get(std::string_view path) const;
+  void give(const std::string& path, Value value, std::string where);
+
+  std::string name_ = "recipe";
   std::map<std::string, Value, std::less<>> values_;
+  std::map<std::string, std::string, std::less<>> given_;  // where
 };
 
 std::string recipe_schema();     // JSON Schema, for editors

@@ -10,7 +10,7 @@
 namespace weft::train {
 namespace {
 using enum KeyType;
-constexpr double many = 9e15;  // integers that a double holds exactly
+constexpr double many = most_exact;
 
 constexpr RecipeKey table[] = {
     {"name", text, "run", "", 0, 0, "folder of the run: runs/NAME"},
@@ -21,7 +21,7 @@ constexpr RecipeKey table[] = {
     {"model.layers", layers, "null", "", 0, 0,
      "a net without C++: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
     {"model.config", map, "{}", "", 0, 0,
-     "hidden_size, num_hidden_layers, num_attention_heads, ..."},
+     "hidden_size, num_hidden_layers, num_attention_heads, ...; --model.config.dropout 0.1"},
     {"data.dataset", text, "null",
      "mnist, fashion-mnist, cifar10, addition, random-images, random-tokens", 0, 0,
      "found under data.path or WEFT_DATA_DIR; addition and random-* make their own"},
@@ -68,7 +68,8 @@ constexpr RecipeKey table[] = {
     {"train.global_batch_size", integer, "32", "", 1, many, "samples of one update"},
     {"train.micro_batch_size", integer, "null", "", 1, many,
      "samples of one pass; null: the whole batch. Gradients add up between passes"},
-    {"train.grad_clip", number, "null", "", 0, many, "greatest L2 norm of all gradients"},
+    {"train.grad_clip", number, "null", "", 0, many,
+     "greatest L2 norm of all gradients; 0: no limit"},
     {"train.precision", text, "fp32", "fp32, fp64, bf16-mixed, fp16-mixed, bf16", 0, 0,
      "of parameters and activations; mixed: of products and what goes into them"},
     {"train.rounding", text, "null", "nearest, stochastic, kahan", 0, 0,
@@ -179,14 +180,18 @@ std::string recipe_reference() {
       "# Recipe keys\n\n"
       "One recipe is one run. Flag (`--section.key value`) > environment (`WEFT__SECTION__KEY`) > "
       "recipe > default.\n"
+      "A map that overrides another changes the options it names and no others; `{}` empties it. "
+      "`--model.config.dropout 0.1`\n"
+      "(`WEFT__MODEL__CONFIG__DROPOUT`) is one option. Another `model.name` begins without the "
+      "recipe's `model.config`.\n"
       "Whole numbers may be counts: 32K is 32,000, 32Ki is 32,768; M, G and T likewise.\n"
       "This page is what `weft config reference` prints.\n\n"
       "| key | type | default | allowed | what it does |\n|---|---|---|---|---|\n";
   for (const RecipeKey& key : table) {
     std::string allowed(key.choices);
     if (key.low < key.high)
-      allowed = key.high >= many ? fmt::format(">= {:g}", key.low)
-                                 : fmt::format("{:g} to {:g}", key.low, key.high);
+      allowed = key.high >= many ? fmt::format(">= {}", key.low)
+                                 : fmt::format("{} to {}", key.low, key.high);
     page += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.path, type_name(key.type),
                         key.initial, allowed, key.help);
   }

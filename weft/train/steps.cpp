@@ -121,9 +121,9 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   const Recipe& recipe = experiment_.recipe;
   const optim::LossScale* scale = experiment_.loss_scale.get();
   if (scale != nullptr) gradients = scale->unscaled(gradients);
+  double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 0;
   // Without a limit only the norm is wanted.
-  double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 1;
-  optim::Clipped clipped = optim::clip_grad_norm(gradients, limit);
+  optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
   Tensor finite = logical_and(is_finite(loss), is_finite(clipped.norm)), only_if;
   Tensor failed = logical_not(finite);
   if (scale != nullptr) {
@@ -135,8 +135,7 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   Tensor earlier = first_non_finite_.value();
   note(step, loss, clipped.norm);
   first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
-  experiment_.optimizer->step(recipe.has("train.grad_clip") ? clipped.gradients : gradients,
-                              only_if);
+  experiment_.optimizer->step(limit > 0 ? clipped.gradients : gradients, only_if);
   return {loss, clipped.norm};
 }
 

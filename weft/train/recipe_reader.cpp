@@ -1,0 +1,243 @@
+#include "weft/train/recipe_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/quantity.h"
+#include "weft/io/files.h"
+
+namespace weft::train {
+namespace {
+constexpr int max_depth = 32;
+
+std::optional<double> as_number(const std::string& text) {
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
+  return value;
+}
+std::optional<bool> as_flag(const std::string& text) {
+  if (text == "true" || text == "yes" || text == "on") return true;
+  if (text == "false" || text == "no" || text == "off") return false;
+  return std::nullopt;
+}
+
+// Reads one value of a key's type.
+class Reader {
+ public:
+  Reader(const RecipeOrigin& origin, const RecipeKey& key) : origin_(origin), key_(key) {}
+
+  Recipe::Value read(const YAML::Node& node) const {
+    if (node.IsNull() || (node.IsScalar() && (node.Scalar() == "null" || node.Scalar() == "~"))) {
+      if (key_.type == KeyType::map) return nn::Options();
+      if (key_.initial != "null") wrong(node, "must not be null");
+      return {};
+    }
+    switch (key_.type) {
+      case KeyType::text:
+        return text(node);
+      case KeyType::integer:
+        return integer(node);
+      case KeyType::number:
+        return number(node);
+      case KeyType::boolean:
+        return flag(node);
+      case KeyType::numbers:
+        return numbers(node);
+      case KeyType::texts:
+        return texts(node);
+      case KeyType::map:
+        return options(node, key_.path);
+      case KeyType::layers:
+        return named<nn::LayerSpec>(node);
+      case KeyType::transforms:
+        return named<TransformSpec>(node);
+    }
+    return {};
+  }
+
+  // One entry of a map of options.
+  nn::Option option(const YAML::Node& node) const {
+    if (node.IsSequence()) {
+      std::vector<int64_t> all;
+      for (const YAML::Node& entry : node) {
+        auto value = entry.IsScalar() ? parse_count(entry.Scalar()) : std::nullopt;
+        if (!value)
+          fail(origin_, entry, key_.path, "lists hold whole numbers. Got " + shown(entry) + ".");
+        all.push_back(*value);
+      }
+      return all;
+    }
+    std::string value = scalar(node, "a value");
+    if (auto integer = parse_count(value)) return *integer;
+    if (auto number = as_number(value)) return *number;
+    if (auto flag = as_flag(value)) return *flag;
+    return value;
+  }
+
+ private:
+  [[noreturn]] void wrong(const YAML::Node& node, const std::string& rule) const {
+    fail(origin_, node, key_.path, fmt::format("{}. Got {}.", rule, shown(node)));
+  }
+  std::string scalar(const YAML::Node& node, std::string_view expected) const {
+    if (!node.IsScalar()) wrong(node, fmt::format("must be {}", expected));
+    return node.Scalar();
+  }
+
+  std::string text(const YAML::Node& node) const {
+    std::string value = scalar(node, "a word");
+    std::string list = fmt::format(", {}, ", key_.choices);
+    if (!key_.choices.empty() && list.find(fmt::format(", {}, ", value)) == std::string::npos)
+      wrong(node, fmt::format("must be one of {}", key_.choices));
+    if (value.empty()) wrong(node, "must not be empty");
+    return value;
+  }
+  void check_range(const YAML::Node& node, double value) const {
+    if (key_.low < key_.high && (value < key_.low || value > key_.high))
+      wrong(node, key_.high < most_exact ? fmt::format("must be in {} .. {}", key_.low, key_.high)
+                                         : fmt::format("must be at least {}", key_.low));
+  }
+  int64_t integer(const YAML::Node& node) const {
+    auto value = parse_count(scalar(node, "a whole number"));
+    if (!value) wrong(node, "must be a whole number");
+    check_range(node, static_cast<double>(*value));
+    return *value;
+  }
+  double number(const YAML::Node& node) const {
+    auto value = as_number(scalar(node, "a number"));
+    if (!value) wrong(node, "must be a number");
+    check_range(node, *value);
+    return *value;
+  }
+  bool flag(const YAML::Node& node) const {
+    auto value = as_flag(scalar(node, "true or false"));
+    if (!value) wrong(node, "must be true or false");
+    return *value;
+  }
+  std::vector<double> numbers(const YAML::Node& node) const {
+    if (!node.IsSequence()) wrong(node, "must be a list of numbers");
+    std::vector<double> all;
+    for (const YAML::Node& entry : node) all.push_back(number(entry));
+    return all;
+  }
+  std::vector<std::string> texts(const YAML::Node& node) const {
+    if (!node.IsSequence()) wrong(node, "must be a list of words");
+    std::vector<std::string> all;
+    for (const YAML::Node& entry : node) all.push_back(text(entry));
+    return all;
+  }
+
+  nn::Options options(const YAML::Node& node, std::string_view what) const {
+    if (!node.IsMap())
+      fail(origin_, node, what, "must be a map of options. Got " + shown(node) + ".");
+    refuse_duplicates(origin_, node, fmt::format("{}.", what));
+    nn::Options result;
+    for (const auto& entry : node) result.set(entry.first.Scalar(), option(entry.second));
+    return result;
+  }
+  // [name, {name: {option: value}}, ...]
+  template <class Spec>
+  std::vector<Spec> named(const YAML::Node& node) const {
+    if (!node.IsSequence()) wrong(node, "must be a list");
+    std::vector<Spec> all;
+    for (const YAML::Node& entry : node) {
+      if (entry.IsScalar()) {
+        all.push_back({entry.Scalar()});
+        continue;
+      }
+      if (!entry.IsMap() || entry.size() != 1)
+        fail(origin_, entry, key_.path,
+             "lists names, or maps of one name to its options. Got " + shown(entry) + ".");
+      const auto& only = *entry.begin();
+      all.push_back({only.first.Scalar(), only.second.IsNull()
+                                              ? nn::Options()
+                                              : options(only.second, only.first.Scalar())});
+    }
+    return all;
+  }
+
+  const RecipeOrigin& origin_;
+  const RecipeKey& key_;
+};
+// Before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its memory.
+void check_text(std::string_view yaml, const std::string& name) {
+  if (yaml.size() > max_recipe_bytes)
+    throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name,
+                max_recipe_bytes, yaml.size());
+  int depth = 0;
+  bool line_start = true;
+  size_t indent = 0, deepest = 0;
+  for (char c : yaml) {
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > max_depth)
+      throw Error(ErrorKind::usage, "{}: a recipe nests at most {} deep.", name, max_depth);
+    if (c == '\n') {
+      line_start = true;
+      indent = 0;
+    } else if (line_start && (c == ' ' || c == '-' || c == '?')) {
+      deepest = std::max(deepest, ++indent);
+    } else {
+      line_start = false;
+    }
+  }
+  if (deepest > 8 * max_depth)
+    throw Error(ErrorKind::usage, "{}: a recipe is indented by at most {} columns.", name,
+                8 * max_depth);
+  for (size_t at = yaml.find_first_of("&*"); at != std::string_view::npos;
+       at = yaml.find_first_of("&*", at + 1)) {
+    bool token =
+        at == 0 || std::string_view(" \n[{,:-").find(yaml[at - 1]) != std::string_view::npos;
+    bool comment = yaml.substr(0, at).rfind('#') != std::string_view::npos &&
+                   yaml.substr(0, at).rfind('#') > yaml.substr(0, at).rfind('\n') + 1;
+    if (token && !comment)
+      throw Error(ErrorKind::usage, "{}: recipes have no anchors and aliases (& and *).", name);
+  }
+}
+}  // namespace
+
+[[noreturn]] void fail(const RecipeOrigin& origin, const YAML::Node& node, std::string_view path,
+                       const std::string& rule) {
+  throw Error(ErrorKind::usage, "{}: {} {}", origin.at(node), path, rule);
+}
+
+std::string shown(const YAML::Node& node) {
+  if (node.IsScalar()) return fmt::format("'{}'", io::printable(node.Scalar()));
+  return node.IsNull() ? "nothing" : node.IsSequence() ? "a list" : "a map";
+}
+
+void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
+                       const std::string& prefix) {
+  std::set<std::string> seen;
+  for (const auto& entry : map)
+    if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second)
+      fail(origin, entry.first, io::printable(prefix + entry.first.Scalar()), "is given twice.");
+}
+
+YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
+  check_text(yaml, name);
+  try {
+    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.size() > 1)
+      throw Error(ErrorKind::usage, "{}: a recipe is one YAML document. Got {}.", name,
+                  documents.size());
+    return documents.empty() ? YAML::Node() : documents.front();
+  } catch (const YAML::Exception& error) {
+    throw Error(ErrorKind::usage, "{}:{}: not YAML: {}.", name, error.mark.line + 1,
+                io::printable(error.msg));
+  }
+}
+
+Recipe::Value read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node) {
+  return Reader(origin, key).read(node);
+}
+nn::Option read_option(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node) {
+  return Reader(origin, key).option(node);
+}
+}  // namespace weft::train
