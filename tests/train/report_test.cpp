@@ -68,6 +68,14 @@ TEST_CASE("numbers are short and right at the edges") {
   CHECK(train::duration_text(131) == "02:11");
   CHECK(train::duration_text(3600 + 131) == "1:02:11");
   CHECK(train::duration_text(1.0 / 0.0) == "-");
+  CHECK(train::duration_text(3e9) == "34722 days");
+  CHECK(train::time_text(0.01225) == "12.25 ms");
+  CHECK(train::time_text(14) == "14.0 s");
+  CHECK(train::time_text(600) == "10.0 min");
+  CHECK(train::time_text(11277.37184) == "3.1 h");
+  CHECK(train::time_text(86400 * 4.25) == "4.2 days");
+  CHECK(train::amount_text(4.1e9, "FLOP") == "4.1 GFLOP");
+  CHECK(train::amount_text(12, "FLOP") == "12 FLOP");
   CHECK(train::rate_text(3e-4) == "3.0e-4");
   CHECK(train::rate_text(9.99e-4) == "1.0e-3");
   CHECK(train::rate_text(0) == "0");

@@ -99,12 +99,6 @@ void draw_bytes_ticks(Svg& svg, const Axis& y) {
 
 // ---- roofline
 
-std::string flops_text(double flops_per_s) {  // "472 GFLOP/s"
-  std::string text = train::count_text(flops_per_s);
-  size_t digits = text.find_first_not_of("0123456789.");
-  return text.insert(std::min(digits, text.size()), " ") + "FLOP/s";
-}
-
 struct Dot {
   KernelTime time;
   Family family;
@@ -139,7 +133,7 @@ void draw_decades(Svg& svg, const Axis& x, const Axis& y) {
   for (double tick = x.from; tick <= x.to * 1.01; tick *= 10)
     x_tick(svg, x(tick), fmt::format("{:g}", tick));
   for (double tick = y.from; tick <= y.to * 1.01; tick *= 10)
-    y_tick(svg, y(tick), flops_text(tick));
+    y_tick(svg, y(tick), train::amount_text(tick, "FLOP/s"));
 }
 
 void draw_roof(Svg& svg, const Axis& x, const Axis& y, double peak, double bandwidth,
@@ -228,7 +222,7 @@ std::string roofline_svg(const Profile& profile, const MachineSpec& machine,
   draw_dots(svg, x, y, dots);
   for (const auto& [dtype, flops] : roofs)
     draw_roof(svg, x, y, flops, machine.bytes_per_s,
-              fmt::format("{} {}", name(dtype), flops_text(flops)));
+              fmt::format("{} {}", name(dtype), train::amount_text(flops, "FLOP/s")));
   svg.text({legend, bottom}, fmt::format("memory {:.1f} GB/s", 1e-9 * machine.bytes_per_s));
   frame(svg, title, "FLOP per byte");
   return svg.str();

@@ -24,6 +24,7 @@ using nlohmann::json;
 using train::bytes_text;
 using train::count_text;
 using train::duration_text;
+using train::time_text;
 
 // ---- runs
 
@@ -65,9 +66,8 @@ std::vector<std::pair<std::string, std::string>> facts(const RunLog& run) {
           {"accuracy", last == nullptr ? "-" : number(last->accuracy)},
           {"best", best == nullptr ? "-" : fmt::format("{:.4f} at {}", best->accuracy, best->step)},
           {"rate", run.rate ? count_text(*run.rate) + " " + run.unit : "-"},
-          {"step time", unless_zero(run.step_seconds, number(1e3 * run.step_seconds, 2) + " ms")},
-          {"planned", unless_zero(run.planned_step_seconds,
-                                  number(1e3 * run.planned_step_seconds, 2) + " ms")},
+          {"step time", unless_zero(run.step_seconds, time_text(run.step_seconds))},
+          {"planned", unless_zero(run.planned_step_seconds, time_text(run.planned_step_seconds))},
           {"time", unless_zero(run.seconds, duration_text(run.seconds))},
           {"memory", unless_zero(run.process_peak, bytes_text(run.process_peak))},
           {"planned memory", unless_zero(run.planned_bytes, bytes_text(run.planned_bytes))}};

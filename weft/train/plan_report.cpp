@@ -181,10 +181,10 @@ std::string to_table(const RunReport& report) {
   row("process", bytes(report.process_bytes()),
       fmt::format("at most: {} of data, {} of code and its heaps besides", bytes(report.data_bytes),
                   bytes(report.runtime_bytes)));
-  row("work", count_text(report.flops) + "FLOP",
+  row("work", amount_text(report.flops, "FLOP"),
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.seconds > 0)
-    row("time", fmt::format("{:.2f} ms", 1000 * report.seconds),
+    row("time", time_text(report.seconds),
         fmt::format("an update at best, {} in all", duration_text(report.total_seconds())));
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),

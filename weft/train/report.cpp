@@ -24,7 +24,8 @@ double now() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 constexpr double mebibyte = 1 << 20;
-constexpr double live_interval = 0.1;  // seconds
+constexpr double hour = 3600, day = 24 * hour;  // seconds
+constexpr double live_interval = 0.1;           // seconds
 }  // namespace
 
 std::string bytes_text(double bytes) {
@@ -48,8 +49,23 @@ std::string count_text(double count) {
   return fmt::format("{:.{}f}{}", count, whole || count >= 99.95 ? 0 : 1, units[unit]);
 }
 
+std::string amount_text(double amount, std::string_view unit) {
+  std::string text = count_text(amount);
+  size_t prefix = std::min(text.find_first_of("kMGTP"), text.size());
+  return text.insert(prefix, " ") + std::string(unit);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 10) return fmt::format("{:.2f} ms", 1e3 * seconds);
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 2 * hour) return fmt::format("{:.1f} min", seconds / 60);
+  if (seconds < 2 * day) return fmt::format("{:.1f} h", seconds / hour);
+  return fmt::format("{:.{}f} days", seconds / day, seconds < 100 * day ? 1 : 0);
+}
+
 std::string duration_text(double seconds) {
-  if (!(seconds >= 0) || seconds > 1e9) return "-";
+  if (!(seconds >= 0) || std::isinf(seconds)) return "-";
+  if (seconds >= 10 * day) return time_text(seconds);
   auto whole = static_cast<int64_t>(std::llround(seconds));
   int64_t hours = whole / 3600, minutes = whole / 60 % 60;
   return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
@@ -124,9 +140,7 @@ std::string to_table(const ClosingReport& report) {
   auto mebibytes = [](size_t bytes) {
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / mebibyte);
   };
-  auto milliseconds = [](double seconds) {
-    return seconds > 0 ? fmt::format("{:.2f} ms", 1000 * seconds) : std::string("-");
-  };
+  auto time = [](double seconds) { return seconds > 0 ? time_text(seconds) : std::string("-"); };
   auto row = [](std::string_view what, std::string_view planned, std::string_view used) {
     return fmt::format("{:<12}{:>14}{:>14}\n", what, planned, used);
   };
@@ -137,8 +151,7 @@ std::string to_table(const ClosingReport& report) {
          row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
          row("state", mebibytes(report.state), mebibytes(report.state)) +
          row("process", mebibytes(report.planned_process), mebibytes(report.process_peak)) +
-         row("step time", milliseconds(report.planned_step_seconds),
-             milliseconds(report.measured_step_seconds)) +
+         row("step time", time(report.planned_step_seconds), time(report.measured_step_seconds)) +
          row("energy", "-", report.joules ? energy_text(*report.joules) : "not measured") +
          (report.usd_per_hour ? row("cost", costs(report.planned_seconds()), costs(report.seconds))
                               : std::string()) +
@@ -180,7 +193,8 @@ void Reporter::log(const std::string& line) {
 void Reporter::text(std::string_view text) {
   if (out_ == nullptr) return;
   clear_live();
-  fmt::print(out_, "{}", text);
+  // Unlike fmt::print this does not throw where nobody reads: the run goes on, and its end says so.
+  std::fwrite(text.data(), 1, text.size(), out_);
   std::fflush(out_);
 }
 

@@ -87,9 +87,11 @@ std::string to_json(const RunReport& report);
 
 // ---- numbers as people read them
 
-std::string bytes_text(double bytes);       // "812 MiB"
-std::string count_text(double count);       // "21.4k"
-std::string duration_text(double seconds);  // "02:11", "1:02:11"
+std::string bytes_text(double bytes);                           // "812 MiB"
+std::string count_text(double count);                           // "21.4k"
+std::string amount_text(double amount, std::string_view unit);  // "4.1 GFLOP"
+std::string time_text(double seconds);      // "12.25 ms", "14.0 s", "3.5 h", "130 days"
+std::string duration_text(double seconds);  // "02:11", "1:02:11", "12.0 days"
 std::string rate_text(double rate);         // "3.0e-4"
 std::string energy_text(double joules);     // "812 J", "1.20 Wh"
 std::string cost_text(double usd);          // "$0.0012", "$12.35"
