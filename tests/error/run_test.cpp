@@ -1,5 +1,7 @@
 // Runs and checkpoints that cannot be used.
+#include <cstdlib>
 #include <filesystem>
+#include <sys/wait.h>
 
 #include <doctest/doctest.h>
 
@@ -34,6 +36,65 @@ TEST_CASE("a run does not overwrite another") {
   CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--json"}).code == 0);
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--resume"}), usage,
                    "--overwrite") == "");
+}
+
+TEST_CASE("what is no run is not overwritten") {
+  TinyRun place;
+  place.write("runs/thesis/chapter.txt", "years of work");
+  place.write("runs/letter", "a file");
+  for (const char* name : {"thesis", "letter"})
+    CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name}), usage,
+                     std::string("runs/") + name +
+                         " is no run: it has neither recipe.yaml nor log.jsonl.") == "");
+  CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
+  CHECK(place.read("runs/letter") == "a file");
+  fs::create_directories(place.path("runs/empty"));
+  CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", "empty", "--json"}).code == 0);
+}
+
+TEST_CASE("a run is found by its name beside data of the same name") {
+  for (const char* kind : {"folder", "file"}) {
+    TinyRun place;
+    place.write(kind == std::string("folder") ? "tiny/labels.gz" : "tiny", "data");
+    CHECK(place.weft({"eval", "tiny"}).code == 0);
+    CHECK(place.weft({"generate", "tiny", "--prompt", "1+1="}).code == 0);
+    CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
+    CHECK(place.weft({"ckpt", "ls", "tiny"}).out.find("latest") != std::string::npos);
+  }
+}
+
+TEST_CASE("a link that leads in a circle is no checkpoint") {
+  TinyRun place;
+  const fs::path checkpoints = place.path("runs/tiny/checkpoints");
+  fs::remove_all(checkpoints);
+  fs::create_directories(checkpoints);
+  fs::create_symlink("latest", checkpoints / "latest");
+  for (const char* verb : {"eval", "ckpt"}) {
+    std::vector<std::string> arguments = {verb, "tiny"};
+    if (verb == std::string("ckpt")) arguments.insert(arguments.begin() + 1, "verify");
+    CHECK(fails_with(place.weft(arguments), checkpoint,
+                     "checkpoints/latest has no MANIFEST.json.") == "");
+  }
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume"}), checkpoint,
+                   "checkpoints/latest has no MANIFEST.json.") == "");
+}
+
+TEST_CASE("a run whose lines nobody reads any more goes on to its end") {
+  TinyRun place;
+  for (const char* reader : {"| head -n 1 >/dev/null", "| true", ">/dev/full"}) {
+    fs::remove_all(place.path("runs/unread"));
+    std::string command = "cd '" + place.folder() +
+                          "' && (\"$WEFT\" train tiny.yaml --name unread --steps 40 --log.every 1 "
+                          "2>errors; echo $? >code) " +
+                          reader;
+    CHECK(WEXITSTATUS(std::system(command.c_str())) == 0);
+    CAPTURE(reader);
+    CHECK(place.read("code") == "1\n");
+    CHECK(place.read("errors").find("cannot write the output") != std::string::npos);
+    CHECK(fs::exists(place.path("runs/unread/checkpoints/step-00000040/MANIFEST.json")));
+    CHECK(place.read("runs/unread/log.jsonl").find("\"measured_step_seconds\"") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("a run that is not there is not resumed") {

@@ -245,13 +245,8 @@ std::string checkpoint_marks(const train::CheckpointInfo& info) {
          (info.best ? "best" : "");
 }
 
-std::string run_folder(const std::string& name) {
-  if (!fs::exists(name) && fs::exists("runs/" + name)) return "runs/" + name;
-  return name;
-}
-
 int ckpt_ls(const std::string& run, bool as_json) {
-  std::string folder = run_folder(run);
+  std::string folder = train::locate_run(run);
   if (!fs::is_directory(folder))
     throw Error(ErrorKind::usage, "no run {}. Hint: weft runs ls.", folder);
   std::vector<train::CheckpointInfo> all = train::list_checkpoints(folder);
@@ -278,7 +273,8 @@ int ckpt_ls(const std::string& run, bool as_json) {
 int ckpt_inspect(const std::string& name, bool as_json) {
   std::string file = name;
   if (!fs::is_regular_file(name))
-    file = (fs::path(train::find_checkpoint(run_folder(name))) / "model.safetensors").string();
+    file =
+        (fs::path(train::find_checkpoint(train::locate_run(name))) / "model.safetensors").string();
   io::Safetensors tensors = io::Safetensors::open(file);
   size_t bytes = 0;
   int64_t elements = 0;
@@ -308,7 +304,7 @@ int ckpt_inspect(const std::string& name, bool as_json) {
 }
 
 int ckpt_verify(const std::string& name, bool as_json) {
-  std::string folder = train::find_checkpoint(run_folder(name));
+  std::string folder = train::find_checkpoint(train::locate_run(name));
   train::verify_checkpoint(folder);
   line(as_json ? json{{"checkpoint", folder}, {"whole", true}}.dump()
                : fmt::format("{}: every file is as its manifest says", folder));

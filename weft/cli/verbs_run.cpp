@@ -1,7 +1,7 @@
 // Verbs that run a recipe or a checkpoint: plan, train, eval, generate.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <csignal>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -133,6 +133,7 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   train::TrainOptions options = arguments.options;
   options.machine = machine_spec();
   options.quiet = arguments.as_json;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves ends the lines, not the run
   train::TrainResult result = train::train(recipe, options);
   if (arguments.as_json) {
     json result_line = to_json(result.evaluation);
@@ -178,10 +179,7 @@ void add_train(Program& program) {
 
 // A checkpoint by its path, by the folder of its run, or by the name of its run.
 std::string checkpoint_of(const std::string& name) {
-  std::string run = "runs/" + name;
-  if (!std::filesystem::exists(name) && std::filesystem::exists(run))
-    return train::find_checkpoint(run);
-  return train::find_checkpoint(name);
+  return train::find_checkpoint(train::locate_run(name));
 }
 
 Experiment load_experiment(const std::string& folder, const RecipeFlags& flags, bool with_data) {

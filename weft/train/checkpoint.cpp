@@ -122,6 +122,16 @@ std::string checkpoints_of(const std::string& run_folder) {
   return join(run_folder, "checkpoints");
 }
 
+// Links may lead nowhere or in a circle: false, as for what is not there.
+bool is_whole(const fs::path& checkpoint) {
+  std::error_code error;
+  return fs::exists(checkpoint / "MANIFEST.json", error);
+}
+bool is_link(const fs::path& path) {
+  std::error_code error;
+  return fs::is_symlink(path, error);
+}
+
 // The step in "step-00001000"; nullopt for any other name.
 std::optional<int64_t> step_of(const std::string& name) {
   int64_t step = 0;
@@ -224,19 +234,27 @@ void check_same_run(const std::string& folder, const Recipe& here) {
 }  // namespace
 
 std::string find_checkpoint(const std::string& path) {
-  if (fs::exists(join(path, "MANIFEST.json"))) return path;
+  if (is_whole(path)) return path;
   for (const std::string& folder : {path, checkpoints_of(path)}) {
     std::error_code error;
     fs::path link = fs::path(folder) / "latest", target = fs::read_symlink(link, error);
-    if (!error && fs::exists(link / "MANIFEST.json")) return join(folder, target.string());
+    if (!error && is_whole(link)) return join(folder, target.string());
   }
   std::vector<CheckpointInfo> all = list_checkpoints(path);
   if (!all.empty()) return all.back().path;
-  if (fs::is_symlink(fs::path(checkpoints_of(path)) / "latest"))
+  if (is_link(fs::path(checkpoints_of(path)) / "latest"))
     throw Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.",
                 join(checkpoints_of(path), "latest"));
   throw Error(ErrorKind::checkpoint,
               "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
+}
+
+std::string locate_run(const std::string& name) {
+  std::error_code error;
+  const bool is_one = is_whole(name) || is_link(fs::path(name) / "latest") ||
+                      fs::is_directory(checkpoints_of(name), error);
+  std::string run = join("runs", name);
+  return !is_one && fs::is_directory(run, error) ? run : name;
 }
 
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
@@ -251,7 +269,7 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     std::string name = entry.path().filename().string();
     auto step = step_of(name);
-    if (!step || entry.is_symlink() || !fs::exists(entry.path() / "MANIFEST.json")) continue;
+    if (!step || entry.is_symlink() || !is_whole(entry.path())) continue;
     CheckpointInfo info{.path = entry.path().string(),
                         .step = *step,
                         .latest = name == latest,

@@ -38,8 +38,10 @@ struct CheckpointInfo {
 };
 
 // `path` may be a checkpoint, a folder of checkpoints (its latest), a run folder (the same) or a
-// link.
+// link. Throws Error(checkpoint) where there is none.
 std::string find_checkpoint(const std::string& path);
+// `name` itself if it is one of these, else the run of that name under runs/, if there is one.
+std::string locate_run(const std::string& name);
 // Those of a run, ascending by step; unfinished ones are not there.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
 

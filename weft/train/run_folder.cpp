@@ -30,6 +30,13 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
               similar.empty() ? "Hint: without --resume it begins."
                               : fmt::format("Did you mean --name {}?", similar));
 }
+
+// Whether --overwrite may remove it: a run, or nothing.
+bool is_run(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "recipe.yaml", error) || fs::exists(folder / "log.jsonl", error) ||
+         (fs::is_directory(folder, error) && fs::is_empty(folder, error));
+}
 }  // namespace
 
 RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite)
@@ -39,6 +46,11 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
     throw Error(ErrorKind::usage,
                 "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "
                 "chooses another.",
+                path_);
+  if (fs::exists(path_) && overwrite && !is_run(path_))
+    throw Error(ErrorKind::usage,
+                "{} is no run: it has neither recipe.yaml nor log.jsonl. --overwrite replaces "
+                "runs alone. Hint: --name chooses another.",
                 path_);
 }
 

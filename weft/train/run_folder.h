@@ -13,7 +13,7 @@ namespace weft::train {
 class RunFolder {
  public:
   // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set, or it does
-  // not and `resume` is. Changes nothing.
+  // not and `resume` is, or `overwrite` meets what is no run. Changes nothing.
   RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite);
 
   const std::string& path() const { return path_; }
