@@ -119,6 +119,17 @@ TEST_CASE("trailing bytes are refused, plain and gzipped, inside and after the s
         "data: [idx] f: 3 bytes after the end of the gzip stream.");
 }
 
+TEST_CASE("gzip files one after another are read as one") {
+  std::string plain = idx(0x08, {6}, "abcdef");
+  for (size_t cut = 0; cut <= plain.size(); ++cut) {
+    std::string packed = gzip(plain.substr(0, cut)) + gzip("") + gzip(plain.substr(cut));
+    CHECK(elements_of(io::parse_idx(buffer_of(packed), "f")) == "abcdef");
+    CHECK(error_for(packed + gzip("g")) == "data: [idx] f: more bytes than the header counts.");
+    CHECK(error_for(packed + "xyz") == "data: [idx] f: 3 bytes after the end of the gzip stream.");
+    CHECK(error_for(packed.substr(0, packed.size() - 1)).starts_with("data: [idx] f: truncated"));
+  }
+}
+
 TEST_CASE("truncated and damaged gzip files are refused") {
   std::string packed = gzip(idx(0x08, {16}, "abcdefghijklmnop"));
   CHECK(error_for(packed.substr(0, 20)) ==

@@ -17,12 +17,15 @@ namespace {
 // Deflate cannot do better than about 1032 to 1.
 constexpr uint64_t largest_ratio = 1032;
 
+bool is_gzip(const std::byte* begin) {
+  return begin[0] == std::byte{0x1f} && begin[1] == std::byte{0x8b};
+}
+
 // Where the bytes come from, plain or inflated, in order.
 class Reader {
  public:
   Reader(const Buffer& bytes, std::string_view name) : bytes_(bytes), name_(name) {
-    gzipped_ =
-        bytes.bytes >= 2 && bytes.data[0] == std::byte{0x1f} && bytes.data[1] == std::byte{0x8b};
+    gzipped_ = bytes.bytes >= 2 && is_gzip(bytes.data);
     if (!gzipped_) return;
     // 16 + 15: a gzip wrapper, the largest window.
     if (inflateInit2(&stream_, 16 + 15) != Z_OK)
@@ -76,6 +79,10 @@ class Reader {
         position_ += chunk;
       }
       int status = inflate(&stream_, Z_NO_FLUSH);
+      if (status == Z_STREAM_END && another_follows()) {
+        inflateReset(&stream_);
+        status = Z_OK;
+      }
       if (status == Z_STREAM_END || (status == Z_BUF_ERROR && position_ == bytes_.bytes))
         return status;
       if (status != Z_OK && status != Z_BUF_ERROR)
@@ -83,6 +90,12 @@ class Reader {
                     position_ - stream_.avail_in, stream_.msg != nullptr ? stream_.msg : "zlib");
       if (stream_.avail_out == 0) return status;
     }
+  }
+
+  // Gzip files may be put one after another (RFC 1952, 2.2).
+  bool another_follows() const {
+    size_t next = position_ - stream_.avail_in;
+    return bytes_.bytes - next >= 2 && is_gzip(bytes_.data + next);
   }
 
   void read_inflated(void* into, uint64_t count, std::string_view part) {
