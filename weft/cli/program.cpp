@@ -40,7 +40,7 @@ CLI::App* find_verb(CLI::App& app, const std::vector<std::string>& arguments) {
       std::string_view similar = nearest(argument, names);
       std::string of = verb == &app ? "verb" : fmt::format("verb of {}", verb->get_name());
       throw Error(ErrorKind::usage, "no {} '{}'. {}", of, argument,
-                  similar.empty() ? "Hint: weft --help lists them."
+                  similar.empty() ? fmt::format("Hint: {} --help lists them.", verb_path(*verb))
                                   : fmt::format("Did you mean {}?", similar));
     }
     verb = verb->get_subcommand(argument);
@@ -71,6 +71,9 @@ std::string reason(const CLI::ParseError& error) {
     return fmt::format("{} does not take '{}'",
                        text.substr(conversion.size(), equals - conversion.size()),
                        text.substr(equals + 3));
+  constexpr std::string_view zeros = ".000000";  // it prints limits with all six digits
+  for (size_t at = text.find(zeros); at != text.npos; at = text.find(zeros))
+    text.erase(at, zeros.size());
   if (text.ends_with(" missing"))  // "--steps: 1 required VALUE missing"
     return text.substr(0, text.find(':')) + " needs a value";
   return text;
