@@ -33,9 +33,9 @@ class Options {
   std::map<std::string, Option, std::less<>> entries_;
 };
 
-// Most layers of a model, blocks of a net: what is built one by one, before anything can say that it
-// does not fit.
-inline constexpr int64_t most_layers = 100'000;
+// Most layers of a model. They are built one by one, before anything can say what they need: about
+// 0.7 MB each where they are blocks of a transformer.
+inline constexpr int64_t most_layers = 20'000;
 
 // Reads the options of one thing. A getter throws Error(usage) that names the owner ("conv2d"), the
 // option and the limit; finish() refuses options that no getter asked for.
