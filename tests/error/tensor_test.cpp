@@ -1,4 +1,5 @@
 // Tensors that cannot be, in C++: one line that names the operation and the user's line.
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 
@@ -118,8 +119,28 @@ TEST_CASE("what names a rank or sizes says which it takes") {
       "[conv2d] needs x[N, C, H, W]. Got [1, 1, 3].");
 }
 
+TEST_CASE("random numbers are refused a range or a spread that is none") {
+  RandomKey key{.step = scalar(0, DType::i64)};
+  has(message_of([&] { uniform({4}, key, 3, 1); }),
+      "[uniform] low must not exceed high. Got 3 and 1. (tensor_test.cpp:");
+  has(message_of([&] { uniform({4}, key, 0, NAN); }), "[uniform] low must not exceed high.");
+  has(message_of([&] { normal({4}, key, 0, -1); }),
+      "[normal] the deviation must not be negative. Got -1. (tensor_test.cpp:");
+  has(message_of([&] { bernoulli({4}, key, 1.5); }),
+      "[bernoulli] the probability must be in [0, 1]. Got 1.5. (tensor_test.cpp:");
+  has(message_of([&] { permutation(-1, key); }), "(tensor_test.cpp:");
+  CHECK(uniform({4}, key, 2, 2).shape() == Shape{4});
+}
+
+TEST_CASE("what has too few elements says which it is") {
+  has(message_of([] { variance(ones({1})); }),
+      "[variance] needs more elements than its correction, 1. Got shape [1]. (tensor_test.cpp:");
+  has(message_of([] { max(zeros({0, 2})); }), "[max] axis 0 is empty. Got shape [0, 2].");
+}
+
 TEST_CASE("errors and nodes name the line of the user's operator") {
   Tensor a = ones({2}), b = ones({3});
+  RandomKey key{.step = scalar(0, DType::i64)};
   Variable weight("w", {DType::f32, {3}});
   struct Mistake {
     unsigned line;
@@ -156,6 +177,10 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return tensor({1.0}, {2}); }},
       {__LINE__, [&] { return tensor({1}, {2}); }},
       {__LINE__, [&] { return tensor({1.0}, {2}, DType::f64); }},
+      {__LINE__, [&] { return uniform({4}, key, 3, 1); }},
+      {__LINE__, [&] { return normal({4}, key, 0, -1); }},
+      {__LINE__, [&] { return bernoulli({4}, key, 2); }},
+      {__LINE__, [&] { return permutation(-1, key); }},
       {__LINE__, [&] { return grad(b, std::vector{a}); }},
       {__LINE__, [&] { return weight.assign(a); }},
   };

@@ -1,5 +1,8 @@
 // The layers of the field, under PyTorch's names, with PyTorch's defaults and initial values.
-// B: batch. Every layer is made from (parent, name, ...).
+// B: batch. Every layer is made from (parent, name, ...). Parameters have the dtype of the
+// BuildScope they are made in (f32 outside), results that of their input, which must be the same.
+// Error(usage) with the user's line for extents below 1, a member of the same name, an input whose
+// rank, width or dtype does not fit, and options outside the range that is said.
 #pragma once
 
 #include <initializer_list>
@@ -29,7 +32,7 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   Tensor forward(const Tensor& x) const override;
 };
 
-class Embedding : public Layer {  // integers [...] -> [..., dimension]
+class Embedding : public Layer {  // integers [...] -> [..., dimension]; zeros outside [0, count)
  public:
   Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
             const Init& init = Init::normal(0, 1));
@@ -54,7 +57,7 @@ struct PerAxis {
 
 struct ConvLayerOptions {
   PerAxis stride = 1, padding = 0, dilation = 1;
-  int64_t groups = 1;
+  int64_t groups = 1;  // divides in and out
   bool bias = true;
   std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
 };
@@ -149,7 +152,7 @@ class RMSNorm : public Layer {  // over the last axis
  private:
   double eps_;
 };
-class GroupNorm : public Layer {  // [B, C, ...], over groups of channels
+class GroupNorm : public Layer {  // [B, C, ...], over groups of channels; groups divides C
  public:
   GroupNorm(Module& parent, std::string name, int64_t groups, int64_t channels, double eps = 1e-5);
   Variable weight, bias;  // [channels]
@@ -182,7 +185,7 @@ class BatchNorm : public Layer {
 
 // ---- activation.cpp
 
-class Dropout : public Layer {  // off in eval mode
+class Dropout : public Layer {  // off in eval mode; probability in [0, 1]
  public:
   Dropout(Module& parent, std::string name, double probability = 0.5);
 
@@ -290,7 +293,7 @@ struct MultiHeadAttentionOptions {
   std::string qkv_name = "qkv", out_name = "out";
 };
 // Self-attention, [B, T, width] -> [B, T, width]. Rows of the qkv weight [3 width, width]: q, k, v,
-// each of `heads` contiguous parts.
+// each of `heads` contiguous parts; heads divides width.
 class MultiHeadAttention : public Layer {
  public:
   MultiHeadAttention(Module& parent, std::string name, int64_t width, int64_t heads,

@@ -84,6 +84,8 @@ Value add(Arg a, Arg b);
 Value sub(Arg a, Arg b);
 Value mul(Arg a, Arg b);
 Value div(Arg a, Arg b);  // integers divide in float32
+// Two integers: an integer, exact where it fits and else wrapped; a negative power of one is 0 but
+// for bases 1 and -1. As soon as one is a float, so is the result.
 Value pow(Arg a, Arg b);
 Value maximum(Arg a, Arg b);
 Value minimum(Arg a, Arg b);
@@ -139,7 +141,10 @@ Value gelu(Arg x);                // x * Phi(x), with erf
 Value gelu_tanh(Arg x);           // the tanh form of GPT-2
 Value glu(Arg x, int axis = -1);  // the first half along axis, times the sigmoid of the second
 
-// ---- reductions (reduce.cpp). No axes: all. keepdim keeps them with extent 1.
+// ---- reductions (reduce.cpp). No axes: all. keepdim keeps them with extent 1. Integers and bool
+// sum and multiply to i64, which wraps; mean, variance and logsumexp of them are f32. Of no
+// elements sum is 0, prod 1, any false, all true, mean NaN and logsumexp -inf; max, min, argmax,
+// argmin and variance throw Error(usage).
 struct ReduceOptions {
   Dims axes = {};
   bool keepdim = false;
@@ -185,7 +190,9 @@ Value squeeze(Arg x, int axis);
 Value unsqueeze(Arg x, int axis);
 Value flatten(Arg x, int first = 0, int last = -1);
 
-// ---- gather and scatter (gather.cpp)
+// ---- gather and scatter (gather.cpp). Indices are integers of any dtype, else Error(usage). One
+// outside [0, N) is no error, as values are known only when the step runs: it reads (and one_hot
+// gives) zeros, and adds and passes back nothing.
 Value gather(Arg x, Arg indices,
              int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
 Value scatter_add(Arg into, Arg indices,
@@ -237,9 +244,11 @@ Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Val
 
 // ---- losses (loss.cpp). Means over elements (cross entropy: over rows that are not ignored).
 struct CrossEntropyOptions {
-  int64_t ignore_index = -100;
-  double label_smoothing = 0;
+  int64_t ignore_index = -100;  // rows of this label count neither in the loss nor in its mean
+  double label_smoothing = 0;   // in [0, 1]
 };
+// A label outside [0, C) other than ignore_index makes the loss NaN, and the gradient of its row:
+// training stops there instead of learning from it.
 Value cross_entropy(Arg logits, Arg labels,
                     const CrossEntropyOptions& options = {});  // [..., C], integer [...]
 Value mse_loss(Arg prediction, Arg target);
@@ -266,16 +275,21 @@ LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
 // gate scales what both give to new; h[B, H] -> [T, B, H]
 Value gru(Arg gates, Arg weight, Arg bias, Arg h);
 
-// ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index)
+// ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). Error(usage) for
+// low > high, deviation < 0 and probabilities outside [0, 1].
 struct RandomKey {
   Value step;  // i64 scalar that changes from step to step
   int64_t seed = 0;
   int64_t stream = 0;  // one per call site
 };
-Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1);  // f32
-Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1);
-Value bernoulli(const Shape& shape, const RandomKey& key, double probability);  // bool
-Value permutation(int64_t count, const RandomKey& key);                         // i64
+Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1,
+              std::source_location where = std::source_location::current());  // f32, [low, high)
+Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1,
+             std::source_location where = std::source_location::current());  // f32
+Value bernoulli(const Shape& shape, const RandomKey& key, double probability,
+                std::source_location where = std::source_location::current());  // bool
+Value permutation(int64_t count, const RandomKey& key,
+                  std::source_location where = std::source_location::current());  // i64
 Value dropout(Arg x, double probability, const RandomKey& key);
 
 }  // namespace weft

@@ -34,25 +34,34 @@ void check_probability(double probability, std::string_view op) {
 }
 }  // namespace
 
-Value uniform(const Shape& shape, const RandomKey& key, double low, double high) {
+Value uniform(const Shape& shape, const RandomKey& key, double low, double high,
+              std::source_location where) {
+  CallSite here(where);
+  WEFT_CHECK(low <= high, "[uniform] low must not exceed high. Got {} and {}.", low, high);
   Value u = unit(shape, key, key.stream);
   return low == 0 && high == 1 ? u : low + (high - low) * u;
 }
 
-Value normal(const Shape& shape, const RandomKey& key, double mean, double deviation) {
+Value normal(const Shape& shape, const RandomKey& key, double mean, double deviation,
+             std::source_location where) {
+  CallSite here(where);
+  WEFT_CHECK(deviation >= 0, "[normal] the deviation must not be negative. Got {}.", deviation);
   Value u = 1.0 - unit(shape, key, key.stream);  // (0, 1], whose logarithm is finite
   Value v = unit(shape, key, second_stream(key.stream));
   Value standard = sqrt(-2.0 * log(u)) * cos(2 * std::numbers::pi * v);  // Box and Muller 1958
   return mean + deviation * standard;
 }
 
-Value bernoulli(const Shape& shape, const RandomKey& key, double probability) {
+Value bernoulli(const Shape& shape, const RandomKey& key, double probability,
+                std::source_location where) {
+  CallSite here(where);
   check_probability(probability, "bernoulli");
   return unit(shape, key, key.stream) < probability;
 }
 
 // The rank of each of `count` random keys; equal keys in order of their index. Compares all pairs.
-Value permutation(int64_t count, const RandomKey& key) {
+Value permutation(int64_t count, const RandomKey& key, std::source_location where) {
+  CallSite here(where);
   Value keys = unit({count}, key, key.stream);
   Shape square{count, count};
   Value mine = broadcast_to(unsqueeze(keys, 1), square), other = broadcast_to(keys, square);
