@@ -23,8 +23,9 @@ Value integers(const std::vector<int64_t>& list, DType dtype = DType::i64) {
   return x;
 }
 std::vector<int64_t> integers_of(const Value& x) {
-  std::vector<int64_t> list;
-  for (int64_t i = 0; i < x.elements(); ++i) list.push_back(load_int(x->data->data, x.dtype(), i));
+  std::vector<int64_t> list(static_cast<size_t>(x.elements()));
+  for (size_t i = 0; i < list.size(); ++i)
+    list[i] = load_int(x->data->data, x.dtype(), static_cast<int64_t>(i));
   return list;
 }
 std::vector<Value> run(std::vector<Value> outputs, const KernelLibrary& library) {
