@@ -1,5 +1,11 @@
 // Budgets that are none, and what every device computes.
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
 
@@ -40,6 +46,48 @@ TEST_CASE("a budget below what a run needs names the least that would do, and th
       CAPTURE(least);
       CHECK(place.weft({"plan", "sums.yaml", "--memory", least}).code == 0);
     }
+}
+
+TEST_CASE("what is said to fit does, and what is kept of the limit by other steps counts") {
+  Sums place;
+  auto flags_of = [](const std::string& change) {  // "--a 1 --b 2"
+    std::vector<std::string> flags;
+    std::istringstream words(change);
+    for (std::string word; words >> word;) flags.push_back(word);
+    return flags;
+  };
+  auto total = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"plan", "sums.yaml", "--json"});
+    return json_of(place.weft(arguments)).at("total_bytes").get<double>();
+  };
+  const std::vector<std::string> batch{"--train.global_batch_size", "512", "--eval.batch_size",
+                                       "8"};
+  auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), batch.begin(), batch.end());
+    return more;
+  };
+  const double limit = total(with({"--train.micro_batch_size", "64"})) + 4096;
+  const std::string budget = std::to_string(static_cast<int64_t>(limit));
+  REQUIRE(total(with({})) > 2 * limit);
+  Outcome outcome =
+      place.weft(with({"plan", "sums.yaml", "--memory", budget, "--recompute", "none"}));
+  CHECK(fails_with(outcome, 3, "train: [compile] the step takes at least ") == "");
+  const size_t hint = outcome.err.find("Hint: ");
+  REQUIRE(hint != std::string::npos);
+  std::string changes = outcome.err.substr(hint + 6);
+  int count = 0;
+  for (size_t end; (end = changes.find(" fits at ")) != std::string::npos; ++count) {
+    std::vector<std::string> command = with({"plan", "sums.yaml", "--memory", budget});
+    std::vector<std::string> flags = flags_of(changes.substr(0, end));
+    CAPTURE(changes);
+    if (std::ranges::find(flags, "--train.recompute") == flags.end())
+      command.insert(command.end(), {"--recompute", "none"});
+    command.insert(command.end(), flags.begin(), flags.end());
+    CHECK(place.weft(command).code == 0);
+    const std::string_view tail = " times the time";
+    changes = changes.substr(changes.find(tail, end) + tail.size() + 1);  // a comma, or the end
+  }
+  CHECK(count >= 1);
 }
 
 TEST_CASE("every device computes in every precision") {
