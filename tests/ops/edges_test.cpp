@@ -176,3 +176,23 @@ TEST_CASE("the remainder of a division by infinity has the sign of the divisor")
       CHECK(std::isnan(got.back()));
     }
 }
+
+TEST_CASE("rows without elements, and no rows, have gradients without elements") {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{17, 0}, Shape{0, 17}, Shape{3, 0, 5}, Shape{0, 0}})
+      for (const auto& library : backends()) {
+        CAPTURE(library->name());
+        Random random(1);
+        Value x = input({dtype, shape}, 0);  // no constant, which would be folded
+        for (const Value& y : {layer_norm(x), rms_norm(x), log_softmax(x), softmax(x)}) {
+          Value loss = sum(square(y));
+          Graph graph{.inputs = {x},
+                      .outputs = {y, gradients(loss, std::vector<Value>{x}).front(), loss}};
+          auto got = run_planned(
+              graph, std::vector<Value>{random_values({dtype, shape}, -1, 1, random)}, *library);
+          CHECK(got[0].shape() == shape);
+          CHECK(got[1].shape() == shape);
+          CHECK(elements(got[2]) == std::vector<double>{0});
+        }
+      }
+}

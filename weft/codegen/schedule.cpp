@@ -314,7 +314,8 @@ class Scheduler {
       if (in.op != Op::load || in.args[0] >= 0 || in.args[1] >= 0) continue;
       auto size = static_cast<int64_t>(size_of(in.storage));
       int64_t row = extent(s_.vector_axis) * size, next = in.at.strides[s_.outer.back()] * size;
-      if (in.at.strides[s_.vector_axis] != 1 || next < row || row > ahead_limit) continue;
+      if (in.at.strides[s_.vector_axis] != 1 || row == 0 || next < row || row > ahead_limit)
+        continue;
       auto least = std::min_element(busy.begin(), busy.end());
       *least += line_cost;
       s_.ahead.push_back({static_cast<int>(i), static_cast<int>(least - busy.begin()),

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/ranges.h>
+
 #include "weft/backends/cpu/machine.h"
 #include "weft/base/buffer.h"
 #include "weft/base/env.h"
@@ -19,9 +21,10 @@ namespace {
 // own.
 std::string machine_identity() {
   const Machine machine = this_machine();
-  std::string text = machine.model + " " + std::to_string(machine.cores);
-  for (const std::string& feature : machine.features) text += " " + feature;
-  for (const auto& [name, version] : library_versions()) text += " " + name + " " + version;
+  std::string text =
+      fmt::format("{} {} {}", machine.model, machine.cores, fmt::join(machine.features, " "));
+  for (const auto& [name, version] : library_versions())
+    text += fmt::format(" {} {}", name, version);
   return to_hex(hash_text(text));
 }
 
