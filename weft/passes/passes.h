@@ -25,7 +25,7 @@ namespace weft {
 struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
-  DType narrow = DType::f32;  // of products under mixed precision; f32: as written
+  DType narrow = DType::f32;    // of products under mixed precision; f32: as written
   size_t memory = 0, held = 0;  // as in CompileOptions
   Recompute recompute = Recompute::automatic;
   // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
