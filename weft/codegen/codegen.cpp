@@ -1,6 +1,8 @@
 #include "weft/codegen/codegen.h"
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -66,17 +68,28 @@ CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
     std::once_flag once;  // who comes while another compiles it waits
     CompiledKernel kernel;
   };
+  constexpr size_t many = 4096;  // each takes mappings of the process, which are limited
   static std::mutex mutex;
-  static std::map<std::string, Entry> entries;  // whose places never change
+  static std::map<std::string, std::shared_ptr<Entry>> entries;
+  static size_t limit = many;
   loop::Kernel kernel = loop::lower(step);
   loop::CpuSchedule schedule = schedule_of(kernel, target);
   std::string text = to_text(kernel) + to_text(schedule) + std::to_string(schedule.vector_bytes);
-  Entry& entry = [&]() -> Entry& {
+  std::shared_ptr<Entry> entry;
+  {
     std::lock_guard lock(mutex);
-    return entries[text];
-  }();
-  std::call_once(entry.once, [&] { entry.kernel = compile(kernel, schedule); });
-  return entry.kernel;
+    if (entries.size() >= limit) {  // those that no step has are forgotten
+      std::erase_if(entries, [](const auto& item) {
+        return item.second.use_count() == 1 && item.second->kernel.code.use_count() == 1;
+      });
+      limit = std::max(many, 2 * entries.size());
+    }
+    std::shared_ptr<Entry>& known = entries[text];
+    if (known == nullptr) known = std::make_shared<Entry>();
+    entry = known;
+  }
+  std::call_once(entry->once, [&] { entry->kernel = compile(kernel, schedule); });
+  return entry->kernel;
 }
 
 bool can_fuse(const Step& step, std::string* why) {
