@@ -274,9 +274,14 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
                         .step = *step,
                         .latest = name == latest,
                         .best = name == best};
-    for (const auto& file : fs::directory_iterator(entry.path()))
-      if (file.is_regular_file()) info.bytes += file.file_size();
-    all.push_back(std::move(info));
+    // A run that goes on meanwhile may remove it.
+    std::error_code gone;
+    for (const auto& file : fs::directory_iterator(entry.path(), gone)) {
+      std::error_code absent;
+      const uintmax_t bytes = fs::file_size(file.path(), absent);
+      if (!absent) info.bytes += bytes;
+    }
+    if (is_whole(entry.path())) all.push_back(std::move(info));
   }
   std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.step < b.step; });
   return all;
