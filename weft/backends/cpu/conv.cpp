@@ -152,6 +152,7 @@ class WindowsConv : public Kernel {
   Bound result_;
   int threads_;
 };
+
 KernelChoice laid_out(const Node& node, KernelChoice choice) {
   const bool gradient = node.is("conv_weight_gradient");
   choice.operand_order = {channels_last, gradient ? channels_last : row_major};

@@ -58,7 +58,8 @@ class CpuLibrary : public KernelLibrary {
     }
     std::optional<KernelChoice> choice = family->choose(node, operands);
     std::lock_guard lock(mutex_);
-    if (choice && family->alternatives != nullptr) choice = select(key, node, operands, *choice);
+    if (choice && family->alternatives != nullptr)
+      choice = select(*family, key, node, operands, *choice);
     return choices_.emplace(std::move(key), std::move(choice)).first->second;
   }
 
@@ -92,9 +93,8 @@ class CpuLibrary : public KernelLibrary {
 
  private:
   // What was measured in place of the rule of thumb.
-  KernelChoice select(const std::string& key, const Node& node, std::span<const Placement> operands,
-                      const KernelChoice& rule) const {
-    const Family& family = *find_family(node.op->name);
+  KernelChoice select(const Family& family, const std::string& key, const Node& node,
+                      std::span<const Placement> operands, const KernelChoice& rule) const {
     std::optional<std::string> known = selection_.find(key);
     if (!known && !tunes()) return rule;
     const std::vector<KernelChoice> all = family.alternatives(node, operands);

@@ -251,7 +251,6 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
     }
   return tasks;
 }
-
 }  // namespace
 
 KernelChoice choose_product(const Contraction& task) {
