@@ -33,6 +33,10 @@ const std::vector<Geometry> geometries = {
     {"one of all", {1, 1, 1, 1}, {1, 1, 1, 1}, {}},
     {"padding beyond the kernel", {1, 2, 3, 3}, {2, 2, 2, 2}, {.padding = {3, 2}}},
     {"channels of whole vectors", {2, 32, 9, 9}, {64, 32, 3, 3}, {.padding = {1, 1}}},
+    {"tiles that end with the image", {1, 16, 8, 12}, {48, 16, 3, 3}, {.padding = {1, 1}}},
+    {"one tile and less", {3, 48, 3, 5}, {32, 48, 3, 3}, {}},
+    {"more padding than elements", {2, 16, 1, 2}, {16, 16, 3, 3}, {.padding = {2, 2}}},
+    {"blocks of tiles that end early", {9, 64, 17, 14}, {32, 64, 3, 3}, {.padding = {0, 1}}},
 };
 
 // The convolution and its two gradients, as nodes on inputs.

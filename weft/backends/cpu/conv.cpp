@@ -1,13 +1,14 @@
 // Convolutions: oneDNN where it knows the type, else windows as a matrix (im2col.h). Activations
 // lie channels-last, which measured 1.1 to 2 times as fast as oneDNN's blocked layouts with
 // conversions around them, in all three directions; weights stay row-major and are converted
-// inside.
+// inside. Of 3 x 3 elements in float32: Winograd's algorithm (winograd.h).
 #include <algorithm>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/im2col.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
+#include "weft/backends/cpu/winograd.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
@@ -153,6 +154,32 @@ class WindowsConv : public Kernel {
   int threads_;
 };
 
+class WinogradConv : public Kernel {
+ public:
+  WinogradConv(const Convolution& conv, const Step& step)
+      : conv_(conv),
+        inputs_(bind_inputs(step)),
+        result_(bind_result(step)),
+        threads_(thread_count()) {
+    const size_t needed = winograd_workspace(conv_, threads_);
+    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
+                step.workspace, needed);
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    winograd_convolve(conv_, reinterpret_cast<const float*>(inputs_[0].in(operands)),
+                      reinterpret_cast<const float*>(inputs_[1].in(operands)),
+                      reinterpret_cast<float*>(result_.out(results)), workspace, threads_);
+  }
+
+ private:
+  Convolution conv_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  int threads_;
+};
+
+constexpr std::string_view winograd_name = "weft:winograd";
+
 KernelChoice laid_out(const Node& node, KernelChoice choice) {
   const bool gradient = node.is("conv_weight_gradient");
   choice.operand_order = {channels_last, gradient ? channels_last : row_major};
@@ -170,6 +197,10 @@ KernelChoice windows_choice(const Node& node, const Convolution& conv) {
   return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
                          .workspace = im2col_workspace(conv, thread_count())});
 }
+KernelChoice winograd_choice(const Node& node, const Convolution& conv) {
+  return laid_out(node, {.kernel = std::string(winograd_name),
+                         .workspace = winograd_workspace(conv, thread_count())});
+}
 }  // namespace
 
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement>) {
@@ -177,6 +208,7 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
   if (!contracts(conv.dtype)) return std::nullopt;
   if (auto product = as_product(conv); product && better_as_product(conv))
     return laid_out(node, choose_product(*product));
+  if (winograd_pays(conv)) return winograd_choice(node, conv);
   if (auto choice = library_choice(node, conv)) return choice;
   return windows_choice(node, conv);
 }
@@ -186,6 +218,7 @@ std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Pl
   std::vector<KernelChoice> all;
   if (!contracts(conv.dtype)) return all;
   if (auto choice = library_choice(node, conv)) all.push_back(std::move(*choice));
+  if (winograd_can(conv)) all.push_back(winograd_choice(node, conv));
   if (auto product = as_product(conv))
     for (KernelChoice& choice : product_alternatives(*product))
       all.push_back(laid_out(node, std::move(choice)));
@@ -200,6 +233,7 @@ std::unique_ptr<Kernel> compile_conv(const Step& step) {
     if (conv.kind == Convolution::Kind::weight_gradient) std::ranges::reverse(inputs);
     return compile_product(*as_product(conv), std::move(inputs), step);
   }
+  if (step.kernel == winograd_name) return std::make_unique<WinogradConv>(conv, step);
   if (!step.kernel.starts_with("dnnl:")) return std::make_unique<WindowsConv>(conv, step);
   auto primitive = library_primitive(conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", step.kernel);
