@@ -68,7 +68,7 @@ class Contents {
   // A view lies where its base lies, a concatenation where all of its parts do, a constant where
   // one element of it does.
   static bool holds(const std::set<const Node*>& held, const Node& node) {
-    if (held.contains(&node)) return true;
+    if (held.contains(&node) || node.type.elements() == 0) return true;
     if (node.is("scalar"))
       return std::any_of(held.begin(), held.end(), [&](const Node* other) {
         return other->is("scalar") && other->type.dtype == node.type.dtype &&

@@ -10,7 +10,8 @@
 
 namespace weft {
 namespace {
-constexpr size_t max_body = 64;  // nodes: beyond this registers spill and compile time grows
+constexpr size_t most_selected = 4;  // parts that a kernel picks from, element by element
+constexpr size_t max_body = 64;      // nodes: beyond this registers spill and compile time grows
 constexpr int64_t max_row_elements = 1 << 17;  // a row of f32 that the L2 cache holds
 
 size_t index(int unit) { return static_cast<size_t>(unit); }
@@ -72,8 +73,20 @@ class Fuser {
     for (const Value& input : node.inputs)
       dense.push_back({-1, 0, row_major_strides(input.shape())});
     if (library.choose(node, dense)) return Unit::Kind::library;
+    if (node.is("concat") && is_placed(node)) return Unit::Kind::placed;
     WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
     return Unit::Kind::fused;
+  }
+  // Whether each part can be computed where it belongs, or they are too many to pick from.
+  bool is_placed(const Node& concat) const {
+    return concat.inputs.size() > most_selected ||
+           std::ranges::all_of(concat.inputs, [&](const Value& part) {
+             const Node* node = part.node();
+             while (node->is("reshape")) node = node->inputs[0].node();
+             const Unit::Kind kind = kinds_.at(node);
+             const bool computed = kind == Unit::Kind::fused || kind == Unit::Kind::library;
+             return computed && !is_constant(*node) && uses_.count(node) == 1;
+           });
   }
   void classify(const Value& value) { kinds_[value.node()] = kind_of(*value.node()); }
   bool fusable(const Node* node) const { return kinds_.at(node) == Unit::Kind::fused; }

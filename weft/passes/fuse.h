@@ -15,13 +15,14 @@
 
 namespace weft {
 
-// One kernel to be, or one node that stays by itself (leaf, view, library kernel).
+// One kernel to be, or one node that stays by itself (leaf, view, library kernel, concatenation
+// whose parts are stored where the whole lies).
 struct Unit {
-  enum class Kind : uint8_t { leaf, view, library, fused };
+  enum class Kind : uint8_t { leaf, view, library, fused, placed };
   Kind kind = Kind::fused;
   Shape space;               // fused: the iteration space
   Dims reduced;              // fused: the axes that its reductions run over; empty without any
-  std::vector<Value> nodes;  // ascending ids once fuse() returns; leaf, view, library: one
+  std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one
 
   bool contains(const Value& value) const;
 };

@@ -26,8 +26,9 @@ bool is_only_use(const Step& step, const Access& result, const Access& operand) 
          uses(step.results, operand.at.slot) == 0;
 }
 
-StepUse use_of(const Plan& plan, const Step& step, const std::vector<size_t>& bytes) {
+StepUse use_of(const Plan& plan, const Step& step) {
   StepUse use;
+  auto bytes_of = [&](int slot) { return plan.slots[index(slot)].type.bytes(); };
   for (const std::vector<Access>* accesses : {&step.operands, &step.results})
     for (const Access& access : *accesses)
       if (in_arena(plan, access.at.slot)) add_once(use.slots, access.at.slot);
@@ -36,7 +37,7 @@ StepUse use_of(const Plan& plan, const Step& step, const std::vector<size_t>& by
     const Access& operand = step.operands[index(o)];
     int to = result.at.slot, from = operand.at.slot;
     if (!in_arena(plan, to) || !in_arena(plan, from)) continue;
-    if (bytes[index(to)] == bytes[index(from)] && same_elements(result, operand) &&
+    if (bytes_of(to) == bytes_of(from) && same_elements(result, operand) &&
         is_only_use(step, result, operand))
       use.take_overs.push_back({to, from});
   }
@@ -52,7 +53,7 @@ ArenaUse::ArenaUse(const Plan& plan)
     : bytes(plan.slots.size()), from_start(plan.slots.size()), to_end(plan.slots.size()) {
   for (size_t i = 0; i < plan.slots.size(); ++i)
     if (plan.slots[i].space == Space::arena) bytes[i] = arena_size(plan.slots[i].bytes);
-  for (const Step& step : plan.steps) steps.push_back(use_of(plan, step, bytes));
+  for (const Step& step : plan.steps) steps.push_back(use_of(plan, step));
   for (const Access& input : plan.inputs)
     if (in_arena(plan, input.at.slot)) from_start[index(input.at.slot)] = true;
   for (const Access& output : plan.outputs)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "weft/base/buffer.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
 #include "weft/passes/steps.h"
@@ -27,6 +28,7 @@ class Scheduler {
     for (const Value& output : graph_.outputs) plan_.outputs.push_back(row_major(output));
     for (const auto& [variable, value] : graph_.assignments)
       plan_.assigns.push_back({placed_.at(variable.node()).slot, row_major(value)});
+    follow_moves();
     return std::move(plan_);
   }
 
@@ -41,6 +43,8 @@ class Scheduler {
         return emit_library(unit.nodes[0]);
       case Unit::Kind::fused:
         return emit_fused(unit, index);
+      case Unit::Kind::placed:
+        return emit_placed(unit.nodes[0]);
     }
   }
 
@@ -71,6 +75,71 @@ class Scheduler {
     std::optional<Placement> at = view_of(*value.node(), placed_.at(input.node()));
     if (!at) at = view_of(*value.node(), copy_as(input, {}));
     placed_[value.node()] = *at;
+  }
+
+  // A concatenation: each part is stored where it belongs by the step that makes it, or copied.
+  void emit_placed(const Value& value) {
+    const auto axis = static_cast<int>(value->attrs.integer("axis"));
+    Placement at = new_slot(value, {});
+    placed_[value.node()] = at;
+    for (const Value& part : value->inputs) {
+      if (!move_into(at, part)) copy_into(at, part);
+      at.offset += part.shape()[axis] * at.strides[axis];
+    }
+  }
+
+  // Where what was to lie in a slot of its own lies now.
+  struct Move {
+    Placement to;
+    bool strided = false;  // else the strides of whoever touches it stay as they are
+  };
+  // Whether the part's own slot could become part of another. Others may have been chosen for the
+  // strides that it has: these change only for a kernel that is generated and has no other reader.
+  bool move_into(const Placement& to, const Value& part) {
+    const Placement& from = placed_.at(part.node());
+    const Slot& slot = plan_.slots[static_cast<size_t>(from.slot)];
+    const int64_t byte = to.offset * static_cast<int64_t>(size_of(part.dtype()));
+    if (slot.space != Space::arena || slot.category != Category::activation || from.offset != 0 ||
+        slot.bytes != part.type().bytes() || moves_.contains(from.slot) ||
+        byte % static_cast<int64_t>(buffer_alignment) != 0)
+      return false;
+    const bool same = same_strides(part.shape(), from.strides, to.strides);
+    if (!same) {
+      auto home = fusion_.home.find(part.node());
+      const bool generated =
+          home != fusion_.home.end() &&
+          fusion_.units[static_cast<size_t>(home->second)].kind == Unit::Kind::fused;
+      if (!generated || uses_.count(part.node()) != 1) return false;
+    }
+    moves_[from.slot] = {to, !same};
+    return true;
+  }
+  void copy_into(const Placement& to, const Value& part) {
+    if (part.elements() == 0) return;
+    OriginOverride origin(part->origin);
+    Value copy = make_node(op("identity"), {part});
+    Step step{.kernel = "copy",
+              .body = {copy},
+              .operands = {{part, placed_.at(part.node())}},
+              .results = {{copy, to}}};
+    finish(step);
+  }
+
+  void follow_moves() {
+    auto follow = [&](Access& access) {
+      for (auto move = moves_.find(access.at.slot); move != moves_.end();
+           move = moves_.find(access.at.slot)) {
+        access.at.slot = move->second.to.slot;
+        access.at.offset += move->second.to.offset;
+        if (move->second.strided) access.at.strides = move->second.to.strides;
+      }
+    };
+    for (Step& step : plan_.steps) {
+      std::ranges::for_each(step.operands, follow);
+      std::ranges::for_each(step.results, follow);
+    }
+    std::ranges::for_each(plan_.outputs, follow);
+    for (Assign& assign : plan_.assigns) follow(assign.value);
   }
 
   // The value dense in the given order of axes: where it lies if it lies so, else in a copy (made
@@ -263,6 +332,7 @@ class Scheduler {
   Fusion fusion_;
   Plan plan_;
   std::unordered_map<const Node*, Placement> placed_;
+  std::unordered_map<int, Move> moves_;  // by slot
   std::unordered_map<const Node*, std::map<std::vector<int64_t>, Placement>> copies_;
 };
 }  // namespace

@@ -1,7 +1,7 @@
-// Convolutions of 3 x 3 elements with a quarter of the multiplications: F(4 x 4, 3 x 3) of Lavin and
-// Gray (2016), "Fast Algorithms for Convolutional Neural Networks", at the points 0, +-5/8, +-3/2
-// and infinity. Results in float32 are off by 0.5 to 2.5 millionths of their root mean square,
-// about twice what a direct convolution's sums in order are.
+// Convolutions of 3 x 3 elements with a quarter of the multiplications: F(4 x 4, 3 x 3) of Lavin
+// and Gray (2016), "Fast Algorithms for Convolutional Neural Networks", at the points 0, +-5/8,
+// +-3/2 and infinity. Results in float32 are off by 0.5 to 2.5 millionths of their root mean
+// square, about twice what a direct convolution's sums in order are.
 #pragma once
 
 #include <cstddef>
