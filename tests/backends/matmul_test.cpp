@@ -7,6 +7,7 @@
 #include "tests/support/allocations.h"
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/onednn.h"
+#include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -141,6 +142,35 @@ TEST_CASE("the contraction sums in one order whatever the number of threads") {
   }
   set_thread_count(before);
   for (const auto& result : results) CHECK(result == results[0]);
+}
+
+TEST_CASE("a product cut along K at multiples of the depth has the bits of the whole") {
+  const int64_t m = 70, n = 130, k = 1000, depth = cpu::contraction_depth;
+  std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
+  for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(static_cast<float>(i));
+  for (size_t i = 0; i < b.size(); ++i) b[i] = std::cos(static_cast<float>(i));
+  auto summed = [&](bool transposed, std::initializer_list<int64_t> cuts) {
+    std::vector<float> result(static_cast<size_t>(m * n), 7.0F);
+    int64_t from = 0;
+    for (int64_t until : cuts) {
+      cpu::Contraction task{DType::f32, false, {}, m, n, until - from, {}, {}, {}, from > 0};
+      task.a = {{}, transposed ? 1 : k, transposed ? m : 1};
+      task.b = {{}, n, 1};
+      task.result = {{}, n, 1};
+      const size_t bytes = cpu::contraction_workspace(task, 2);
+      const auto workspace = Buffer::allocate(bytes);
+      cpu::contract(task, a.data() + from * task.a.column, b.data() + from * n, result.data(),
+                    workspace->data, 2);
+      from = until;
+    }
+    return result;
+  };
+  for (bool transposed : {false, true}) {
+    const std::vector<float> whole = summed(transposed, {k});
+    CHECK(summed(transposed, {depth, k}) == whole);
+    CHECK(summed(transposed, {2 * depth, 3 * depth, k}) == whole);
+    CHECK(summed(transposed, {100, k}) != whole);
+  }
 }
 
 TEST_CASE("matmul allocates less than 1 KiB while it runs, and keeps none of it") {

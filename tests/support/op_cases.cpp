@@ -163,6 +163,13 @@ Value matmul_case(const Draw& draw) {
   return draw.make({draw.operand(a), draw.operand(b)});
 }
 
+Value matmul_add_case(const Draw& draw) {
+  Value product = matmul_case(Draw{op("matmul"), draw.dtype, draw.source, draw.random});
+  Type sums = product.type();
+  if (is_float(sums.dtype)) sums.dtype = accumulator(sums.dtype);
+  return draw.make({draw.operand(sums), product->inputs[0], product->inputs[1]});
+}
+
 // A convolution's attributes and shapes.
 struct Convolution {
   Shape x, weight, y;
@@ -347,6 +354,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"gather", gather_case},
       {"scatter_add", scatter_add_case},
       {"matmul", matmul_case},
+      {"matmul_add", matmul_add_case},
       {"conv", conv_case},
       {"conv_input_gradient", conv_input_gradient_case},
       {"conv_weight_gradient", conv_weight_gradient_case},

@@ -23,6 +23,10 @@ struct KernelChoice {
   size_t workspace = 0;  // bytes
   std::optional<int> in_place =
       {};  // operand whose memory the result may take over where both lie alike
+  // A product whose elements are summed so many terms at a time, in order, whatever its extents
+  // are; 0: nothing is said. A part of such a product that the same kernel computes has the same
+  // bits.
+  int64_t depth = 0;
 };
 
 class Kernel {

@@ -58,6 +58,30 @@ const OpDef& matmul_def = define({
     .test = {.integers = true},
 });
 
+// A product whose sums go on where others ended: so can one be cut along K.
+const OpDef& matmul_add_def = define({
+    .name = "matmul_add",
+    .arity = 3,
+    .doc = "so_far [.., M, N] + [.., M, K] x [.., K, N], in the type that products are summed in",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      Type sums = matmul_type(inputs.subspan(1), {});
+      if (is_float(sums.dtype)) sums.dtype = accumulator(sums.dtype);
+      WEFT_CHECK(inputs[0].type() == sums, "[matmul_add] sums must be {}. Got {}.", to_string(sums),
+                 to_string(inputs[0].type()));
+      return sums;
+    },
+    .decompose = [](const Node& node) -> Value {
+      return node.inputs[0] + wide_matmul(node.inputs[1], node.inputs[2]);
+    },
+    .flops =
+        [](const Node& node) {
+          return 2.0 * static_cast<double>(node.type.elements()) *
+                 static_cast<double>(node.inputs[1].dim(-1));
+        },
+    .axes = AxisRule::contraction,
+    .test = {.integers = true},
+});
+
 Value with_rank(const Value& x, int rank) {
   Shape shape = Dims::filled(rank - x.rank(), 1);
   for (int64_t extent : x.shape()) shape.push_back(extent);

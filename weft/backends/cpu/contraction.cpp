@@ -31,7 +31,6 @@ struct Blocks {
   int64_t rows, columns, depth;
   int64_t row_items, column_items, items;
 };
-constexpr int64_t block_depth = 256;
 constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,7 +62,7 @@ Blocks cut(const Contraction& task, int threads) {
   Blocks blocks;
   blocks.rows = ceil_div(ceil_div(task.m, row_items), most_tile_rows) * most_tile_rows;
   blocks.columns = ceil_div(ceil_div(task.n, column_items), lanes) * lanes;
-  blocks.depth = ceil_div(task.k, ceil_div(task.k, block_depth));
+  blocks.depth = std::min(task.k, contraction_depth);
   blocks.row_items = ceil_div(task.m, blocks.rows);
   blocks.column_items = ceil_div(task.n, blocks.columns);
   blocks.items = matrices * blocks.row_items * blocks.column_items;
@@ -274,7 +273,7 @@ struct Machine {
             std::min(blocks.rows, task.m - row),
             std::min(blocks.columns, task.n - column),
             std::min(blocks.depth, task.k - from),
-            from == 0,
+            from == 0 && !task.accumulate,
             from + blocks.depth >= task.k};
   }
 
@@ -439,6 +438,10 @@ bool is_empty(const Contraction& task) {
 }  // namespace
 
 bool contracts(DType dtype) { return dtype != DType::boolean; }
+bool accumulates(const Contraction& task) {
+  bool swapped = false;
+  return sums_in_place(dense_columns(task, swapped));
+}
 
 size_t contraction_workspace(const Contraction& given, int threads) {
   if (is_empty(given) || given.k == 0) return 0;
@@ -452,9 +455,11 @@ size_t contraction_workspace(const Contraction& given, int threads) {
 void contract(const Contraction& given, const void* a, const void* b, void* result, void* workspace,
               int threads) {
   if (is_empty(given)) return;
+  if (given.k == 0 && given.accumulate) return;
   if (given.k == 0) return fill_zeros(given, result);
   bool swapped = false;
   const Contraction task = dense_columns(given, swapped);
+  WEFT_ASSERT(!task.accumulate || sums_in_place(task), "nothing to add {} to", name(task.dtype));
   if (swapped) std::swap(a, b);
   const Blocks blocks = cut(task, threads);
   const Scratch sizes = scratch_of(task, blocks);

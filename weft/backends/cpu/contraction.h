@@ -1,8 +1,8 @@
 // The register-tiled matrix product for every numeric type and any strides: what oneDNN lacks
 // (float64, float16, integers), and what it would need copies for.
 //
-// The order in which the products of one element are summed depends on K alone, never on threads,
-// strides or the other elements.
+// The products of one element are summed `contraction_depth` at a time, from the first on, and
+// those sums in order: whatever the threads, the strides and the other elements.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,10 @@ struct Contraction {
   Dims batch;
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;
+  bool accumulate = false;  // sums begin with what the result holds
 };
+
+constexpr int64_t contraction_depth = 256;
 
 // Bytes of scratch that contract() needs on `threads` threads.
 size_t contraction_workspace(const Contraction& task, int threads);
@@ -37,5 +40,7 @@ void contract(const Contraction& task, const void* a, const void* b, void* resul
 
 // Whether contract() knows the type (every number; not bool).
 bool contracts(DType dtype);
+// Whether the result can hold the sums, so that more can be added to them.
+bool accumulates(const Contraction& task);
 
 }  // namespace weft::cpu

@@ -32,6 +32,7 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
   auto append = [&](const Attr& attr) {
     if (const auto* number = std::get_if<int64_t>(&attr)) text += std::to_string(*number);
     if (const auto* dims = std::get_if<Dims>(&attr)) text += to_string(*dims);
+    if (const auto* word = std::get_if<std::string>(&attr)) text += *word;
   };
   for (const Attrs::Entry& entry : node.attrs.entries()) {
     text += ' ';
@@ -56,9 +57,11 @@ class CpuLibrary : public KernelLibrary {
       std::lock_guard lock(mutex_);
       if (auto found = choices_.find(key); found != choices_.end()) return found->second;
     }
-    std::optional<KernelChoice> choice = family->choose(node, operands);
+    const bool named = node.attrs.has("by_kernel");
+    std::optional<KernelChoice> choice =
+        named ? by_name(*family, node, operands) : family->choose(node, operands);
     std::lock_guard lock(mutex_);
-    if (choice && family->alternatives != nullptr)
+    if (choice && family->alternatives != nullptr && !named)
       choice = select(*family, key, node, operands, *choice);
     return choices_.emplace(std::move(key), std::move(choice)).first->second;
   }
@@ -92,6 +95,13 @@ class CpuLibrary : public KernelLibrary {
   }
 
  private:
+  // The kernel that the node asks for, so that a part of a value has the bits of the whole.
+  static std::optional<KernelChoice> by_name(const Family& family, const Node& node,
+                                             std::span<const Placement> operands) {
+    for (KernelChoice& choice : family.alternatives(node, operands))
+      if (choice.kernel == node.attrs.text("by_kernel")) return std::move(choice);
+    return std::nullopt;
+  }
   // What was measured in place of the rule of thumb.
   KernelChoice select(const Family& family, const std::string& key, const Node& node,
                       std::span<const Placement> operands, const KernelChoice& rule) const {

@@ -27,6 +27,11 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Step& step);
+std::optional<KernelChoice> choose_matmul_add(const Node& node,
+                                              std::span<const Placement> operands);
+std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
+                                                  std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_matmul_add(const Step& step);
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement> operands);
 std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_conv(const Step& step);

@@ -1,6 +1,7 @@
 // Matrix products: oneDNN where it takes the operands as they lie and is fast there, else the
 // contraction of contraction.h, which takes any strides.
 #include <algorithm>
+#include <cstring>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
@@ -154,6 +155,7 @@ std::string_view name_of(Route route) {
 std::optional<onednn::Primitive> library_primitive(const Contraction& task, Route route) {
   if (is_empty(task) || !onednn::supports(task.dtype)) return std::nullopt;
   onednn::Problem problem = problem_of(task);
+  problem.accumulate = task.accumulate;
   for (const onednn::Tensor* tensor : {&problem.a, &problem.b, &problem.result})
     for (int64_t stride : tensor->strides)
       if (stride < 1) return std::nullopt;  // flipped, or broadcast within a matrix
@@ -165,7 +167,9 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
 std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
   KernelChoice choice{.kernel = std::string(name_of(route))};
   if (route == Route::contraction) {
+    if (task.accumulate && !accumulates(task)) return std::nullopt;
     choice.workspace = contraction_workspace(task, thread_count());
+    choice.depth = contraction_depth;
   } else {
     auto primitive = library_primitive(task, route);
     if (!primitive) return std::nullopt;
@@ -317,6 +321,76 @@ std::vector<KernelChoice> matmul_alternatives(const Node& node,
   std::vector<KernelChoice> all = product_alternatives(best->task);
   for (KernelChoice& choice : all) choice.operand_order = best->operand_order;
   return all;
+}
+
+namespace {
+// so_far + a b: the product whose sums begin with what `so_far` left where the result lies.
+std::vector<KernelChoice> onto(const Node& node, std::span<const Placement> operands,
+                               std::vector<KernelChoice> (*choices)(const Contraction&)) {
+  const Value product =
+      make_node(op("matmul"), {node.inputs[1], node.inputs[2]},
+                node.type.dtype == node.inputs[1].dtype() ? Attrs() : Attrs{{"wide", int64_t{1}}});
+  std::optional<Copied> best = best_lie(*product.node(), operands.subspan(1));
+  if (!best) return {};
+  best->task.accumulate = true;
+  std::vector<KernelChoice> all = choices(best->task);
+  for (KernelChoice& choice : all) {
+    choice.operand_order = best->operand_order;
+    choice.operand_order.resize(2);
+    choice.operand_order.insert(choice.operand_order.begin(), Dims::iota(node.inputs[0].rank()));
+    choice.in_place = 0;
+  }
+  return all;
+}
+std::vector<KernelChoice> by_rule(const Contraction& task) {
+  for (Route route : {route_of(task), Route::contraction})
+    if (auto choice = choice_by(route, task)) return {std::move(*choice)};
+  return {};
+}
+
+class AddingMatmul : public Kernel {
+ public:
+  AddingMatmul(std::unique_ptr<Kernel> product, Bound so_far, Bound result)
+      : product_(std::move(product)), so_far_(std::move(so_far)), result_(std::move(result)) {}
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    const std::byte* from = so_far_.in(operands);
+    std::byte* to = result_.out(results);
+    const auto bytes = static_cast<int64_t>(result_.type.bytes());
+    constexpr int64_t block = 1 << 20;
+    if (from != to)
+      parallel_for((bytes + block - 1) / block, [&](int64_t begin, int64_t end) {
+        const int64_t until = std::min(bytes, end * block);
+        std::memcpy(to + begin * block, from + begin * block,
+                    static_cast<size_t>(until - begin * block));
+      });
+    product_->run(operands, results, workspace);
+  }
+
+ private:
+  std::unique_ptr<Kernel> product_;
+  Bound so_far_, result_;
+};
+}  // namespace
+
+std::optional<KernelChoice> choose_matmul_add(const Node& node,
+                                              std::span<const Placement> operands) {
+  std::vector<KernelChoice> choices = onto(node, operands, by_rule);
+  return choices.empty() ? std::nullopt : std::optional(std::move(choices.front()));
+}
+
+std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
+                                                  std::span<const Placement> operands) {
+  return onto(node, operands, product_alternatives);
+}
+
+std::unique_ptr<Kernel> compile_matmul_add(const Step& step) {
+  const std::vector<Bound> inputs = bind_inputs(step);
+  const Bound result = bind_result(step);
+  Contraction task = simplest(result.type, inputs[1].type, inputs[1].strides, inputs[2].type.shape,
+                              inputs[2].strides, result.strides);
+  task.accumulate = true;
+  return std::make_unique<AddingMatmul>(compile_product(task, {inputs[1], inputs[2]}, step),
+                                        inputs[0], result);
 }
 
 std::unique_ptr<Kernel> compile_matmul(const Step& step) {

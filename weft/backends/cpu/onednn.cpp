@@ -42,8 +42,9 @@ struct Host {
   Engine engine;
   Stream stream;
   Attributes attributes;  // scratchpads are ours to give
+  Attributes adding;      // the same, and the result is added to what is there
 
-  Host() {
+  Host() : attributes(make_attributes()), adding(make_attributes()) {
     dnnl_engine_t made_engine = nullptr;
     check(dnnl_engine_create(&made_engine, dnnl_cpu, 0), "dnnl_engine_create");
     engine.reset(made_engine);
@@ -51,11 +52,20 @@ struct Host {
     check(dnnl_stream_create(&made_stream, made_engine, dnnl_stream_in_order),
           "dnnl_stream_create");
     stream.reset(made_stream);
-    dnnl_primitive_attr_t made_attributes = nullptr;
-    check(dnnl_primitive_attr_create(&made_attributes), "dnnl_primitive_attr_create");
-    attributes.reset(made_attributes);
-    check(dnnl_primitive_attr_set_scratchpad_mode(made_attributes, dnnl_scratchpad_mode_user),
+    dnnl_post_ops_t made_sum = nullptr;
+    check(dnnl_post_ops_create(&made_sum), "dnnl_post_ops_create");
+    const Handle<dnnl_post_ops, dnnl_post_ops_destroy> sum(made_sum);
+    check(dnnl_post_ops_append_sum(made_sum, 1), "dnnl_post_ops_append_sum");
+    check(dnnl_primitive_attr_set_post_ops(adding.get(), made_sum),
+          "dnnl_primitive_attr_set_post_ops");
+  }
+  static Attributes make_attributes() {
+    dnnl_primitive_attr_t made = nullptr;
+    check(dnnl_primitive_attr_create(&made), "dnnl_primitive_attr_create");
+    Attributes attributes(made);
+    check(dnnl_primitive_attr_set_scratchpad_mode(made, dnnl_scratchpad_mode_user),
           "dnnl_primitive_attr_set_scratchpad_mode");
+    return attributes;
   }
 };
 const Host& host() {
@@ -102,10 +112,11 @@ std::string implementation_of(const_dnnl_primitive_desc_t description) {
 }
 
 // The first acceptable implementation, or null.
-Description first_acceptable(const_dnnl_op_desc_t operation, const_dnnl_primitive_desc_t hint) {
+Description first_acceptable(const_dnnl_op_desc_t operation, const_dnnl_primitive_desc_t hint,
+                             const Attributes& attributes = host().attributes) {
   dnnl_primitive_desc_iterator_t made = nullptr;
-  dnnl_status_t status = dnnl_primitive_desc_iterator_create(
-      &made, operation, host().attributes.get(), host().engine.get(), hint);
+  dnnl_status_t status = dnnl_primitive_desc_iterator_create(&made, operation, attributes.get(),
+                                                             host().engine.get(), hint);
   if (status == dnnl_unimplemented) return nullptr;
   check(status, "dnnl_primitive_desc_iterator_create");
   Iterator iterator(made);
@@ -121,7 +132,8 @@ Description describe_matmul(const Problem& problem) {
   dnnl_memory_desc_t a = wanted(problem.a), b = wanted(problem.b), result = wanted(problem.result);
   dnnl_matmul_desc_t operation;
   if (dnnl_matmul_desc_init(&operation, &a, &b, nullptr, &result) != dnnl_success) return nullptr;
-  return first_acceptable(&operation, nullptr);
+  return first_acceptable(&operation, nullptr,
+                          problem.accumulate ? host().adding : host().attributes);
 }
 
 Description describe_conv_forward(const Problem& problem, const Tensor& x, const Tensor& weight,

@@ -30,6 +30,7 @@ struct Problem {
   Operation operation = Operation::matmul;
   Tensor a, b, result;
   Dims stride, padding, padding_after, dilation;  // of convolutions, per spatial axis
+  bool accumulate = false;                        // of matmul: adds to what the result holds
 };
 
 // One primitive with the conversions around it. Running allocates nothing of note: oneDNN itself
