@@ -17,6 +17,11 @@ void check_range(uint64_t first, uint64_t count) {
       for (Recompute extent : {Recompute::selective, Recompute::full})
         CHECK(check_random_graph(seed, *library,
                                  {.skip = skip, .fault = "", .recompute = extent}) == "");
+      for (int chunks : {2, 3}) {
+        PlanSettings settings{.skip = skip, .fault = ""};
+        settings.chunks = chunks;
+        CHECK(check_random_graph(seed, *library, settings) == "");
+      }
       for (DType narrow : {DType::bf16, DType::f16})
         CHECK(check_random_graph(seed, *library, {.skip = skip, .fault = "", .narrow = narrow}) ==
               "");
@@ -36,19 +41,21 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
     const char* name;
     int least;
     DType narrow = DType::f32;
+    int chunks = 0;
   };
-  for (auto [name, least, narrow] :
+  for (auto [name, least, narrow, chunks] :
        {Fault{"decompose-negates", 12}, Fault{"cse-ignores-attrs", 40}, Fault{"fold-wrong", 17},
         Fault{"arithmetic-wrong", 4}, Fault{"movement-forgets-flips", 2},
         Fault{"fuse-ignores-cycles", 5}, Fault{"schedule-forgets-copies", 25},
         Fault{"alias-ignores-readers", 4}, Fault{"order-ignores-dependency", 40},
         Fault{"memory-overlap", 30}, Fault{"lower-forgets-offsets", 10},
-        Fault{"precision-negates", 1, DType::bf16}}) {
+        Fault{"precision-negates", 1, DType::bf16},
+        Fault{"chunk-repeats-rows", 1, DType::f32, 2}}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < graphs; ++seed) try {
-        caught += !check_random_graph(seed, *backends().back(),
-                                      {.skip = {}, .fault = name, .narrow = narrow})
-                       .empty();
+        PlanSettings settings{.skip = {}, .fault = name, .narrow = narrow};
+        settings.chunks = chunks;
+        caught += !check_random_graph(seed, *backends().back(), settings).empty();
       } catch (const InternalError&) {  // the verifier was faster
         ++caught;
       }

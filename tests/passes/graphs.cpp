@@ -110,9 +110,9 @@ Graph conv_step(int layers, int64_t channels, int64_t batch) {
   return trainer.sgd(cross_entropy(linear(pooled, trainer.parameter({10, channels})), labels));
 }
 
-Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length) {
+Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length, int64_t vocabulary) {
   Trainer trainer;
-  constexpr int64_t vocabulary = 50, heads = 2;
+  constexpr int64_t heads = 2;
   Value tokens = trainer.in({DType::i64, {batch, length}});
   Value labels = trainer.in({DType::i64, {batch, length}});
   Value table = trainer.parameter({vocabulary, width});

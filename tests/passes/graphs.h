@@ -33,7 +33,8 @@ Value zero_variable(const std::string& name, const Type& type);
 Graph mlp_step(int layers, int64_t width, int64_t batch);  // ReLU, cross entropy, SGD with momentum
 Graph conv_step(int layers, int64_t channels,
                 int64_t batch);  // conv, batch norm, ReLU, residual; SGD
-Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length);  // blocks, AdamW
+Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length,
+               int64_t vocabulary = 50);  // blocks, AdamW
 // Inputs for a step: random, within range for integer inputs.
 std::vector<Value> random_inputs(const Graph& graph, Random& random);
 

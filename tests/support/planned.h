@@ -22,15 +22,19 @@ struct PlanSettings {
   std::string fault;
   DType narrow = DType::f32;  // of products (PassOptions)
   Recompute recompute = Recompute::automatic;
+  int chunks = 0;        // of the widest rows,
+  bool anywhere = true;  // cut between any two of them
+  size_t memory = 0;
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
                                const KernelLibrary& library, const PlanSettings& settings = {});
 
-// "" where each result agrees with the interpreter's: to the bit on the reference backend, within
-// what rounding allows (rounding.h) on others. Else the first that does not.
+// "" where each result agrees with the interpreter's: to the bit on the reference backend (unless a
+// pass cut sums: then it is not `exact`), within what rounding allows (rounding.h) on others. Else
+// the first that does not.
 std::string disagreement(std::span<const Value> got, std::span<const Interpreted> want,
-                         const KernelLibrary& library);
+                         const KernelLibrary& library, bool exact = true);
 
 }  // namespace weft::testing

@@ -3,6 +3,7 @@
 //   precision   products on a narrower type, where that is asked for
 //   decompose   composites that no backend kernel overrides become their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
+//   chunk       the widest rows of a step in parts, which never exist at once
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
 //   alias       assignments write straight into their variable where no old value is read later
 //   order       the order of steps with the least peak of live bytes
@@ -28,6 +29,8 @@ struct PassOptions {
   DType narrow = DType::f32;    // of products under mixed precision; f32: as written
   size_t memory = 0, held = 0;  // as in CompileOptions
   Recompute recompute = Recompute::automatic;
+  int chunks = 0;               // as in CompileOptions
+  bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
   // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
@@ -38,6 +41,9 @@ struct PassOptions {
 Graph precision(const Graph& graph, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
+// Into options.chunks parts, where that changes no bits (but in the last digit of sums of 16-bit
+// products); the same graph where it would.
+Graph chunk(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
@@ -45,8 +51,11 @@ Plan order(Plan plan, const PassOptions& options);
 // arena are live at once or nothing lowers that any more.
 Plan recompute(Plan plan, size_t live_bytes, const PassOptions& options);
 Plan assign_memory(Plan plan, const PassOptions& options);
-// Both, as PassOptions::memory asks. Throws Error(does_not_fit) naming the least that would do.
+// Both, as PassOptions::memory asks: the plan of the least memory where none fits.
 Plan fit_memory(Plan plan, const PassOptions& options);
+bool fits_memory(const Plan& plan, const PassOptions& options);
+// Throws Error(does_not_fit) naming what the plan takes, the least that would do.
+void check_memory(const Plan& plan, const PassOptions& options);
 
 // All of them, each named, timed (WEFT_DEBUG=1), verified in debug builds and tests.
 Plan make_plan(const Graph& graph, const PassOptions& options);

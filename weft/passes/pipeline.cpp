@@ -6,6 +6,7 @@
 #include "weft/base/log.h"
 #include "weft/base/stopwatch.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/steps.h"
 
 namespace weft {
 namespace {
@@ -40,6 +41,53 @@ class Runner {
  private:
   const PassOptions& options_;
 };
+
+// The kernels of a step, with its widest rows in so many parts, in the order of the graph.
+Plan cut_into(int chunks, const Graph& step, PassOptions options) {
+  options.chunks = chunks;
+  Runner run(options);
+  const Graph parts = chunks > 1 ? run.always("chunk", chunk, step) : step;
+  Plan plan = run.always("schedule", schedule, parts);       // fuses unless "fuse" is skipped
+  return run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
+}
+Plan ordered(Plan plan, const PassOptions& options) {
+  return Runner(options).unless_skipped("order", order, std::move(plan));
+}
+Plan placed(const Plan& plan, const PassOptions& options) {
+  return Runner(options).always("memory", fit_memory, plan);  // no reuse where "reuse" is skipped
+}
+
+double cost(const Plan& plan) {
+  double total = 0;
+  for (const Step& step : plan.steps) total += cost(step);
+  return total;
+}
+// The least time that fits the limit: parts, as many as help, and kernels that run again. Those are
+// chosen in the order of the graph where rows are cut: there one part comes after another, where
+// the order of the least memory may keep all parts for a sum that can wait.
+Plan fitting(const Graph& step, const PassOptions& options) {
+  PassOptions kept = options;
+  kept.recompute = Recompute::none;
+  const bool repeats = options.memory == 0 && options.recompute != Recompute::automatic &&
+                       options.recompute != Recompute::none;
+  std::vector<Plan> plans;
+  Plan best;
+  for (int chunks = std::max(1, options.chunks);; chunks *= 2) {
+    Plan plan = cut_into(chunks, step, options);
+    if (!plans.empty() && plan.steps.size() == plans.back().steps.size()) break;  // no more parts
+    Plan in_order = ordered(plan, options);
+    best = placed(in_order, kept);
+    plans.push_back(chunks > 1 ? std::move(plan) : std::move(in_order));
+    if (fits_memory(best, options) || options.chunks > 0) break;
+  }
+  if (repeats || !fits_memory(best, options)) best = placed(plans.back(), options);
+  for (plans.pop_back(); !plans.empty() && fits_memory(best, options); plans.pop_back()) {
+    Plan fewer = placed(plans.back(), options);
+    if (!fits_memory(fewer, options) || cost(fewer) >= cost(best)) break;
+    best = std::move(fewer);
+  }
+  return best;
+}
 }  // namespace
 
 bool PassOptions::skips(std::string_view pass) const {
@@ -55,10 +103,8 @@ Plan make_plan(const Graph& graph, const PassOptions& options) {
   Graph step = run.always("precision", precision, graph);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
-  Plan plan = run.always("schedule", schedule, step);        // fuses unless "fuse" is skipped
-  plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
-  plan = run.unless_skipped("order", order, std::move(plan));
-  plan = run.always("memory", fit_memory, std::move(plan));  // no reuse where "reuse" is skipped
+  Plan plan = fitting(step, options);
+  check_memory(plan, options);
   if (debug_level() >= 2) log::debug(2, "plan:\n{}", to_text(plan));
   return plan;
 }

@@ -18,8 +18,8 @@
 
 namespace weft {
 namespace {
-constexpr double flops_per_byte = 10;  // of machines, roughly: what a kernel costs, in bytes
-constexpr int longest_chain = 8;       // of kernels that run again for the last one's sake
+constexpr int most_fruitless = 16;  // rounds
+constexpr int longest_chain = 8;    // of kernels that run again for the last one's sake
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -31,12 +31,13 @@ class Recomputation {
   Plan run(size_t limit) {
     Plan best = plan_;
     size_t least = 0;
-    // Every round shortens lives; a plan that is still too large after so many will stay so.
-    for (size_t rounds = plan_.steps.size(); rounds > 0; --rounds) {
+    // Every round shortens lives; a plan that so many do not make smaller will stay as it is.
+    for (int fruitless = 0; fruitless < most_fruitless; ++fruitless) {
       look();
       if (least == 0 || live_->peak < least) {
         least = live_->peak;
         best = plan_;
+        fruitless = -1;
       }
       if (live_->peak <= limit || !shorten(static_cast<double>(live_->peak - limit))) break;
     }
@@ -130,7 +131,7 @@ class Recomputation {
     for (const Access& operand : step.operands)
       if (!available(operand.at.slot, writers.front(), peak, depth, choice)) return false;
     choice.reruns.push_back({writers.front(), slot});
-    choice.cost += std::max(step.flops / flops_per_byte, step.bytes);
+    choice.cost += cost(step);
     return true;
   }
 
@@ -246,16 +247,26 @@ Plan fit_memory(Plan plan, const PassOptions& options) {
   const size_t room = options.memory - std::min(options.memory, outside);
   size_t limit = room;
   for (int tries = 0; may && tries < 4; ++tries) {  // packing may take more than what is live
-    if (tries == 3) limit = 0;
     whole = planned(limit);
-    if (whole.arena_bytes <= room) return whole;
-    if (whole.live_peak_bytes > limit) break;  // nothing lowers it further
-    limit -= std::min(limit, whole.arena_bytes - room);
+    if (whole.arena_bytes <= room || limit == 0) return whole;
+    // Where nothing lowers it to the limit, another way down may: that to the least.
+    const bool stuck = whole.live_peak_bytes > limit || tries == 2;
+    limit = stuck ? 0 : limit - std::min(limit, whole.arena_bytes - room);
   }
-  const size_t least = outside + whole.arena_bytes;
+  return whole;
+}
+
+bool fits_memory(const Plan& plan, const PassOptions& options) {
+  const size_t bytes = bytes_outside_arena(plan) + options.held + plan.arena_bytes;
+  return options.memory == 0 || bytes <= options.memory;
+}
+
+void check_memory(const Plan& plan, const PassOptions& options) {
+  if (fits_memory(plan, options)) return;
+  const size_t outside = bytes_outside_arena(plan) + options.held;
   throw Error(ErrorKind::does_not_fit,
               "[compile] the step takes at least {}, {} of them state. The limit is {}.",
-              mebibytes(least), mebibytes(outside), mebibytes(options.memory));
+              mebibytes(outside + plan.arena_bytes), mebibytes(outside), mebibytes(options.memory));
 }
 
 }  // namespace weft

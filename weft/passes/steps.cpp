@@ -17,6 +17,11 @@ void count_work(Step& step, std::span<const Slot> slots) {
     step.bytes += static_cast<double>(result.value.type().bytes());
 }
 
+double cost(const Step& step) {
+  constexpr double flops_per_byte = 10;
+  return std::max(step.flops / flops_per_byte, step.bytes);
+}
+
 bool gathers(const Step& step, const Node* operand) {
   return std::ranges::any_of(step.body, [operand](const Value& value) {
     const bool chooses =

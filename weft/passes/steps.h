@@ -10,6 +10,9 @@ namespace weft {
 // Sets Step::flops and Step::bytes from its body, operands and results.
 void count_work(Step& step, std::span<const Slot> slots);
 
+// What the kernel takes of a machine, roughly: bytes that it moves in the time.
+double cost(const Step& step);
+
 // Whether the kernel reads the operand at places of an op's own choosing (gather, pad, concat), not
 // element by element.
 bool gathers(const Step& step, const Node* operand);

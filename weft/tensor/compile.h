@@ -37,7 +37,10 @@ struct CompileOptions {
   size_t memory = 0;
   size_t held = 0;  // bytes of that limit that others hold: the state of another step
   Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
-  std::vector<std::string> skip = {};          // optional passes to leave out, by name
+  // Into so many parts the widest rows (logits) are cut, so that they never exist whole, to the
+  // same bits; 0: as the limit asks.
+  int chunks = 0;
+  std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };
 
 // The step behind compile(): values in, values out.

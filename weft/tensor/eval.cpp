@@ -130,6 +130,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
                                           .memory = options.memory,
                                           .held = options.held,
                                           .recompute = options.recompute,
+                                          .chunks = options.chunks,
                                           .skip = options.skip})});
   return *state_->cache.back().executable;
 }

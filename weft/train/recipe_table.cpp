@@ -78,6 +78,8 @@ constexpr RecipeKey table[] = {
      "most memory of weights, state and arena, as 1.5GiB; null: no limit"},
     {"train.recompute", text, "auto", "auto, none, selective, full", 0, 0,
      "what may be computed again instead of kept; auto: what the limit asks for"},
+    {"train.chunks", integer, "null", "", 1, 1 << 16,
+     "parts in which the widest rows (logits) are computed; null: what the limit asks for"},
     {"train.device", text, "auto", "auto, cpu, reference", 0, 0, "what runs the plan"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},

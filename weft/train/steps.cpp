@@ -71,6 +71,7 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
                          .precision = chosen.products.value_or(experiment_.precision.products),
                          .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
+  if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
   if (chosen.products) options.recompute = Recompute::none;
   if (chosen.products || !recipe.has("train.memory")) return options;
   options.memory = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());

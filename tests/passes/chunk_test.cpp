@@ -1,0 +1,165 @@
+#include <doctest/doctest.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/support/planned.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+PassOptions on_cpu(int chunks = 0) {
+  return {.library = backends().back().get(), .threads = 2, .chunks = chunks, .verify = true};
+}
+Graph simplified(const Graph& graph) { return simplify(decompose(graph, on_cpu()), on_cpu()); }
+int count(const Graph& graph, std::string_view op) {
+  int found = 0;
+  for (const Value& value : graph.nodes()) found += value->is(op);
+  return found;
+}
+int64_t widest(const Graph& graph) {
+  int64_t elements = 0;
+  for (const Value& value : graph.nodes())
+    if (value->is("matmul")) elements = std::max(elements, value.elements());
+  return elements;
+}
+
+// The head of a language model: rows [batch, length, width] to a vocabulary, and one update.
+struct Head {
+  Value x, labels, weight;
+  Graph graph;
+  Head(int64_t batch, int64_t length, int64_t width, int64_t vocabulary, bool bias = false,
+       DType dtype = DType::f32) {
+    Random random(3);
+    x = random_variable("x", {DType::f32, {batch, length, width}}, random);
+    weight = random_variable("weight", {DType::f32, {vocabulary, width}}, random);
+    labels = input({DType::i64, {batch, length}}, 0);
+    Value offsets = random_variable("bias", {DType::f32, {vocabulary}}, random);
+    Value logits =
+        linear(cast(tanh(x), dtype), cast(weight, dtype), bias ? cast(offsets, dtype) : Value());
+    Value loss = cross_entropy(logits, labels);
+    std::vector<Value> wanted{x, weight};
+    if (bias) wanted.push_back(offsets);
+    std::vector<Value> all = gradients(loss, wanted);
+    graph = {.inputs = {labels}, .outputs = {loss}, .assignments = {}};
+    for (size_t i = 0; i < all.size(); ++i)
+      graph.assignments.push_back({wanted[i], wanted[i] - 0.1 * all[i]});
+  }
+};
+
+std::vector<Value> run(const Graph& graph, const PlanSettings& settings) {
+  Random random(5);
+  return run_planned(graph, random_inputs(graph, random), *backends().back(), settings);
+}
+PlanSettings into(int chunks) {
+  PlanSettings settings{.skip = {}, .fault = ""};
+  settings.chunks = chunks;
+  settings.anywhere = false;
+  return settings;
+}
+}  // namespace
+
+TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
+  // Rows over two axes, not a multiple of what a part has at least, and as many as there are.
+  for (const Graph& graph : {Head(2, 512, 96, 1000).graph, Head(1, 1100, 64, 1500).graph,
+                             gpt_step(1, 64, 4, 256, 1000)}) {
+    const std::vector<Value> whole = run(graph, into(1));
+    for (int chunks : {2, 3, 4, 64}) {
+      CAPTURE(chunks);
+      CHECK(count(chunk(simplified(graph), on_cpu(chunks)), "matmul_add") ==
+            std::min(chunks, 4) - 1);
+      const std::vector<Value> parts = run(graph, into(chunks));
+      REQUIRE(parts.size() == whole.size());
+      for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(parts[i], whole[i], 0) == "");
+    }
+  }
+}
+
+TEST_CASE(
+    "logits that are computed in parts exist nowhere whole, and the plan is smaller by them") {
+  const Graph graph = Head(2, 1024, 32, 4000).graph;
+  const auto logits = static_cast<double>(2 * 1024 * 4000 * sizeof(float));
+  const Plan whole = make_plan(graph, on_cpu(1));
+  for (int chunks : {2, 4, 8}) {
+    const Graph parts = chunk(simplified(graph), on_cpu(chunks));
+    CHECK(widest(parts) == 2 * 1024 * 4000 / chunks);
+    const Plan plan = make_plan(graph, on_cpu(chunks));
+    const double saved = static_cast<double>(whole.arena_bytes - plan.arena_bytes);
+    CAPTURE(chunks);
+    CHECK(saved > 0.95 * logits * (1 - 1.0 / chunks));
+  }
+}
+
+TEST_CASE("a step is left alone whose widest rows are read whole, or would be summed otherwise") {
+  auto alone = [](const Graph& graph) {
+    const Graph before = simplified(graph), after = chunk(before, on_cpu(4));
+    return structural_hash(before) == structural_hash(after);
+  };
+  CHECK(alone(mlp_step(3, 512, 2048)));
+  CHECK(alone(conv_step(2, 8, 8)));
+  CHECK(alone(Head(1, 2048, 64, 1000, true).graph));  // the bias sums over rows
+  CHECK(alone(Head(1, 511, 64, 4000).graph));         // too few rows for two parts
+  Head kept(1, 2048, 64, 1000);
+  kept.graph.outputs.push_back(linear(tanh(kept.x), kept.weight));
+  CHECK(alone(kept.graph));
+  CHECK(!alone(Head(1, 2048, 64, 1000).graph));
+}
+
+TEST_CASE("what every row needs of all rows is no part of a region") {
+  Random random(1);
+  Value x = random_variable("x", {DType::f32, {1024, 64}}, random);
+  Value weight = random_variable("w", {DType::f32, {64, 2000}}, random);
+  Value y = exp(matmul(x, weight)), total = sum(y, {.axes = {1}, .keepdim = true});
+  Graph each{.inputs = {}, .outputs = {sum(y / total * 2.0, {.axes = {1}})}, .assignments = {}};
+  Graph all{.inputs = {}, .outputs = {sum(y / sum(total), {.axes = {1}})}, .assignments = {}};
+  CHECK(widest(chunk(simplified(each), on_cpu(2))) == 512 * 2000);
+  CHECK(widest(chunk(simplified(all), on_cpu(2))) == 1024 * 2000);
+  const std::vector<Value> whole = run(each, into(1)), parts = run(each, into(2));
+  CHECK(difference(parts[0], whole[0], 0) == "");
+}
+
+TEST_CASE("a limit below what the whole takes is met by parts, to the same bits") {
+  const Graph graph = gpt_step(2, 64, 8, 256, 2000);
+  PassOptions options = on_cpu();
+  auto bytes = [](const Plan& plan) {
+    size_t total = plan.arena_bytes;
+    for (const Slot& slot : plan.slots) total += slot.space == Space::arena ? 0 : slot.bytes;
+    return total;
+  };
+  options.recompute = Recompute::full;
+  options.chunks = 1;
+  const size_t least_whole = bytes(make_plan(graph, options));
+  options.chunks = 8;
+  const size_t least_parts = bytes(make_plan(graph, options));
+  CHECK(static_cast<double>(least_parts) < 0.8 * static_cast<double>(least_whole));
+  PlanSettings settings = into(0);
+  settings.memory = (least_whole + least_parts) / 2;
+  options = on_cpu();
+  options.memory = settings.memory;
+  CHECK(bytes(make_plan(graph, options)) <= settings.memory);
+  const std::vector<Value> whole = run(graph, into(1)), limited = run(graph, settings);
+  for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(limited[i], whole[i], 0) == "");
+  // What it names as the least, it can do.
+  options.memory = 1;
+  std::string message;
+  try {
+    make_plan(graph, options);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  const std::string before = "takes at least ";
+  REQUIRE(message.find(before) != std::string::npos);
+  const double named = std::stod(message.substr(message.find(before) + before.size())) * (1 << 20);
+  CHECK(named < 1.05 * static_cast<double>(least_parts) + (1 << 17));
+  options.memory = static_cast<size_t>(named);
+  CHECK(bytes(make_plan(graph, options)) <= options.memory);
+}
+
+TEST_CASE("without a limit nothing is cut") {
+  const Graph graph = Head(1, 2048, 64, 1000).graph;
+  CHECK(content_hash(make_plan(graph, on_cpu(0))) == content_hash(make_plan(graph, on_cpu(1))));
+  CHECK(content_hash(make_plan(graph, on_cpu(0))) != content_hash(make_plan(graph, on_cpu(2))));
+}
