@@ -234,6 +234,7 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   CHECK(without["reuse"]["arena_bytes"] > planned["arena_bytes"]);
   CHECK(without["order"]["arena_bytes"] >= planned["arena_bytes"]);
   CHECK(train["fused_kernels"] <= planned["kernels"]);
+  CHECK(without["chunk"] == planned);  // nothing is cut unless a limit asks for it
 
   // Each value that is stored has one reason; what goes through memory is part of the traffic.
   double bytes = 0;

@@ -71,8 +71,9 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
 
 TEST_CASE("a compiled step skips only passes that there are") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
-  CHECK(message_of([&] { step(ones({2})); }) ==
-        "[compile] no pass 'nosuchpass' to skip. Known: simplify, fuse, alias, order, reuse.");
+  CHECK(
+      message_of([&] { step(ones({2})); }) ==
+      "[compile] no pass 'nosuchpass' to skip. Known: simplify, chunk, fuse, alias, order, reuse.");
 }
 
 TEST_CASE("arithmetic that has no meaning for bool does not take it") {

@@ -167,12 +167,15 @@ std::vector<Explanation> explain(const train::Experiment& experiment, const Mach
     one.stored = reasons_to_store(plan);
     all.push_back(std::move(one));
   }
-  for (const char* pass : {"simplify", "fuse", "alias", "order", "reuse"}) {
-    train::Steps without(experiment, "null", {.skip = {pass}});
-    auto executables = without.executables();
-    for (size_t i = 0; i < all.size(); ++i)
-      all[i].passes.push_back({pass, figures_of(executables[i].second->plan(), machine)});
-  }
+  for (const char* pass : {"simplify", "chunk", "fuse", "alias", "order", "reuse"}) try {
+      train::Steps without(experiment, "null", {.skip = {pass}});
+      auto executables = without.executables();
+      for (size_t i = 0; i < all.size(); ++i)
+        all[i].passes.push_back({pass, figures_of(executables[i].second->plan(), machine)});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      for (Explanation& one : all) one.passes.push_back({pass, std::nullopt});
+    }
   return all;
 }
 
@@ -181,11 +184,16 @@ std::string to_table(const Explanation& explanation) {
   Table passes({explanation.step, ">kernels", ">traffic", ">arena", ">at best"});
   passes.row({"as planned", whole(plan.kernels), train::bytes_text(plan.bytes),
               train::bytes_text(plan.arena), milliseconds(plan.seconds)});
-  for (const auto& [pass, without] : explanation.passes)
-    passes.row({"without " + pass, difference(without.kernels, plan.kernels, whole),
-                difference(without.bytes, plan.bytes, train::bytes_text),
-                difference(without.arena, plan.arena, train::bytes_text),
-                difference(without.seconds, plan.seconds, milliseconds)});
+  for (const auto& [pass, without] : explanation.passes) {
+    if (!without) {
+      passes.row({"without " + pass, "does not fit", "", "", ""});
+      continue;
+    }
+    passes.row({"without " + pass, difference(without->kernels, plan.kernels, whole),
+                difference(without->bytes, plan.bytes, train::bytes_text),
+                difference(without->arena, plan.arena, train::bytes_text),
+                difference(without->seconds, plan.seconds, milliseconds)});
+  }
   Table stored({"stored between kernels, because", ">values", ">traffic"});
   for (const StorageReason& row : explanation.stored)
     stored.row({row.reason, std::to_string(row.values), train::bytes_text(row.bytes)});
@@ -198,7 +206,8 @@ std::string to_json(const std::vector<Explanation>& explanations) {
   json list = json::array();
   for (const Explanation& one : explanations) {
     json passes = json::object(), stored = json::array();
-    for (const auto& [pass, without] : one.passes) passes[pass] = to_json(without);
+    for (const auto& [pass, without] : one.passes)
+      passes[pass] = without ? to_json(*without) : json();
     for (const StorageReason& row : one.stored)
       stored.push_back({{"reason", row.reason}, {"values", row.values}, {"bytes", row.bytes}});
     list.push_back({{"step", one.step},

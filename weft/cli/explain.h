@@ -2,6 +2,7 @@
 // not. For `weft plan --explain`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct PlanFigures {
 // The same step planned without one of the optional passes.
 struct PassEffect {
   std::string pass;
-  PlanFigures without;
+  std::optional<PlanFigures> without;  // nullopt: the step does not fit its limit then
 };
 
 // Values by one reason; bytes count once each way that they go.

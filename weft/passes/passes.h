@@ -31,7 +31,7 @@ struct PassOptions {
   Recompute recompute = Recompute::automatic;
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
-  // Optional passes, by name: "simplify", "fuse", "alias", "order", "reuse".
+  // Optional passes, by name: "simplify", "chunk", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
   std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which

@@ -10,7 +10,8 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional_passes[] = {"simplify", "fuse", "alias", "order", "reuse"};
+constexpr std::string_view optional_passes[] = {"simplify", "chunk", "fuse",
+                                                "alias",    "order", "reuse"};
 
 #ifdef WEFT_DEBUG_BUILD
 constexpr bool debug_build = true;
@@ -62,6 +63,7 @@ double cost(const Plan& plan) {
   for (const Step& step : plan.steps) total += cost(step);
   return total;
 }
+
 // The least time that fits the limit: parts, as many as help, and kernels that run again. Those are
 // chosen in the order of the graph where rows are cut: there one part comes after another, where
 // the order of the least memory may keep all parts for a sum that can wait.
@@ -72,15 +74,19 @@ Plan fitting(const Graph& step, const PassOptions& options) {
                        options.recompute != Recompute::none;
   std::vector<Plan> plans;
   Plan best;
-  for (int chunks = std::max(1, options.chunks);; chunks *= 2) {
+  const int asked = options.skips("chunk") ? 1 : options.chunks;
+  for (int chunks = std::max(1, asked);; chunks *= 2) {
     Plan plan = cut_into(chunks, step, options);
     if (!plans.empty() && plan.steps.size() == plans.back().steps.size()) break;  // no more parts
     Plan in_order = ordered(plan, options);
     best = placed(in_order, kept);
     plans.push_back(chunks > 1 ? std::move(plan) : std::move(in_order));
-    if (fits_memory(best, options) || options.chunks > 0) break;
+    if (fits_memory(best, options) || asked > 0) break;
   }
-  if (repeats || !fits_memory(best, options)) best = placed(plans.back(), options);
+  if (repeats || !fits_memory(best, options)) {
+    Plan less = placed(plans.back(), options);
+    if (fits_memory(less, options) || less.arena_bytes < best.arena_bytes) best = std::move(less);
+  }
   for (plans.pop_back(); !plans.empty() && fits_memory(best, options); plans.pop_back()) {
     Plan fewer = placed(plans.back(), options);
     if (!fits_memory(fewer, options) || cost(fewer) >= cost(best)) break;
