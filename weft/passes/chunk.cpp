@@ -163,6 +163,7 @@ Placement lies(const Value& value) {
 
 std::optional<KernelChoice> chosen(const Node& node, const PassOptions& options) {
   std::vector<Placement> operands;
+  operands.reserve(node.inputs.size());
   for (const Value& input : node.inputs) operands.push_back(lies(input));
   return options.library->choose(node, operands);
 }

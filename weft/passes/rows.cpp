@@ -25,19 +25,23 @@ std::optional<int64_t> on_same_axes(const Shape& operand, const Shape& result,
   return elements_before(operand, axes.first);
 }
 
+// Axes first to last, as `order` names them, but those of extent 1.
+Dims long_axes(const Shape& shape, const RowAxes& axes, const Dims& order) {
+  Dims found;
+  for (int i = axes.first; i <= axes.last; ++i)
+    if (shape[static_cast<int>(order[i])] != 1) found.push_back(order[i]);
+  return found;
+}
+
 // Of what is permuted: its rows must stay next to each other, in order.
 std::optional<int64_t> before_permutation(const Node& node, const RowAxes& axes, int64_t rows) {
   const Dims& order = node.attrs.dims("order");
   const Shape& shape = node.inputs[0].shape();
   const int64_t before = elements_before(shape, static_cast<int>(order[axes.first]));
   const std::optional<RowAxes> from = row_axes(shape, before, rows);
-  int at = axes.first;
-  for (int i = from ? from->first : 0; from && i <= from->last; ++i) {
-    if (shape[i] == 1) continue;
-    while (at <= axes.last && shape[static_cast<int>(order[at])] == 1) ++at;
-    if (at > axes.last || order[at++] != i) return std::nullopt;
-  }
-  return from ? std::optional(before) : std::nullopt;
+  const bool same =
+      from && long_axes(shape, axes, order) == long_axes(shape, *from, Dims::iota(shape.size()));
+  return same ? std::optional(before) : std::nullopt;
 }
 
 std::optional<int64_t> before_broadcast(const Node& node, const RowAxes& axes) {

@@ -350,8 +350,8 @@ std::vector<KernelChoice> by_rule(const Contraction& task) {
 
 class AddingMatmul : public Kernel {
  public:
-  AddingMatmul(std::unique_ptr<Kernel> product, Bound so_far, Bound result)
-      : product_(std::move(product)), so_far_(std::move(so_far)), result_(std::move(result)) {}
+  AddingMatmul(std::unique_ptr<Kernel> product, const Bound& so_far, const Bound& result)
+      : product_(std::move(product)), so_far_(so_far), result_(result) {}
   void run(void* const* operands, void* const* results, void* workspace) const override {
     const std::byte* from = so_far_.in(operands);
     std::byte* to = result_.out(results);
