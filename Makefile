@@ -40,8 +40,12 @@ fuzz: setup ## every fuzzer for ten seconds
 bench: build ## every workload against the roofline; planning by depth
 	@tools/bench.sh
 
-bench-peers: build ## the same work in other systems, side by side
-	@python3 bench/peers/run.py
+# The peers' Python; bench/peers/README.md says how to make one.
+PEERS_PYTHON ?=
+bench-peers: build ## every row of the CPU table, weft and the peers in turn (PEERS_PYTHON=...)
+	@test -n "$(PEERS_PYTHON)" || { echo "bench-peers needs a Python that has PyTorch: make bench-peers PEERS_PYTHON=.../bin/python (bench/peers/README.md)"; exit 2; }
+	@python3 bench/peers/run.py --all --weft build/release/weft --python $(PEERS_PYTHON) \
+	  --json build/peers/results.json --markdown build/peers/table.md --inductor-cache build/peers/inductor
 
 package: build ## .deb packages and a relocatable archive, in build/package
 	@tools/package.sh

@@ -7,35 +7,32 @@
 
 A visit is weft, then a peer's setting; the next visit is weft again, then the next setting. The
 ratio of a pair is the peer's time over weft's just before it, so a machine that slows down for an
-hour does not move it. Peers far behind the best are left out after the first round (--keep).
+hour does not move it. Later rounds have only the peers near the best of the first (--keep).
+What is done stays in the JSON file: the same command, started again, goes on after it.
 """
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import platform
 import shlex
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
+import facts
 from report import markdown, table
+from turns import HERE, KEEP_PAGES, Runner, compare, visit_in_turn, with_time
 from workloads import CASES, WORKLOADS
 
-HERE = pathlib.Path(__file__).resolve().parent
-DEFAULT = ["gpt2-4x64", "gpt2-1x1024", "gpt2-4x256-bf16", "gpt-char", "resnet20", "mnist-conv",
-           "mlp"]
 RECIPE = HERE.parent.parent / "recipes" / "shakespeare.yaml"
-# glibc hands large blocks back at every free and faults them in again; kept, some steps take half.
-KEEP_PAGES = ("glibc.malloc.mmap_max=0:glibc.malloc.mmap_threshold=4294967296:"
-              "glibc.malloc.trim_threshold=34359738368")
+FACTS = {"start": facts.start, "dispatch": facts.dispatch}
 MAKE_ENVIRONMENT = """make an environment and name its Python:
     python3 -m venv peers-venv
     peers-venv/bin/pip install torch==2.13.0 jax jaxlib optax
-    python3 bench/peers/run.py --python peers-venv/bin/python ..."""
+    make bench-peers PEERS_PYTHON=$PWD/peers-venv/bin/python"""
 
 
 def versions_of(python):
@@ -53,167 +50,27 @@ def versions_of(python):
     return found
 
 
-def peer_settings(case, installed, wanted):
-    """Name of a setting -> its script and flags, for every setting this case can have.
-
-    A name that ends in "+malloc" also runs with KEEP_PAGES.
-    """
-    workload, settings = WORKLOADS[case.workload], {}
-    if "torch" in installed:
-        settings = {"eager": ["torch_peer.py", "--mode", "eager"],
-                    "compile": ["torch_peer.py", "--mode", "compile"]}
-        if case.workload == "adamw":
-            del settings["compile"]  # the fused update is one kernel already
-        if workload.convolutions:
-            settings |= {f"{name}-channels-last": [*command, "--channels-last"]
-                         for name, command in list(settings.items())}
-        settings |= {f"{name}+malloc": command for name, command in list(settings.items())}
-    if workload.jax and {"jax", "optax"} <= installed.keys():
-        settings["jax"] = ["jax_peer.py"]
-    return {k: v for k, v in settings.items() if not wanted or k in wanted}
-
-
-class Runner:
-    """Starts the processes, all with the same threads on the same cores."""
-
-    def __init__(self, args):
-        self.args = args
-        self.cores = sorted(os.sched_getaffinity(0))[:args.threads]
-        self.scratch = tempfile.TemporaryDirectory(prefix="weft-peers-")
-        threads = str(args.threads)
-        self.environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
-                                         "WEFT_THREADS": threads}
-
-    def call(self, command, cache="shared", keep_pages=False):
-        """The last JSON line that the command prints, with wall seconds; a failure has `error`."""
-        print("  $", shlex.join(map(str, command)), file=sys.stderr, flush=True)
-        # A fresh folder per case: the first visit compiles cold, the later ones warm.
-        extra = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(self.scratch.name, cache)}
-        extra |= {"GLIBC_TUNABLES": KEEP_PAGES} if keep_pages else {}
-        start, load = time.perf_counter(), os.getloadavg()[0]
-        try:
-            done = subprocess.run(
-                list(map(str, command)), capture_output=True, text=True, cwd=self.scratch.name,
-                timeout=self.args.timeout, env=self.environment | extra,
-                preexec_fn=lambda: os.sched_setaffinity(0, self.cores))
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return {"error": str(error)}
-        wall = time.perf_counter() - start
-        for line in reversed(done.stdout.splitlines()):
-            if line.startswith("{") and done.returncode == 0:
-                return json.loads(line) | {"wall_s": round(wall, 2), "load_before": round(load, 2)}
-        last = (done.stderr.strip().splitlines() or ["printed no JSON line"])[-1]
-        return {"error": f"exit {done.returncode}: {last}"}
-
-    def weft(self, case):
-        command = [self.args.weft, "bench", case.workload, "--json", *self.sizes(case)]
-        return self.call(command + (["--precision", "bf16-mixed"] if case.precision == "bf16" else []))
-
-    def weights(self, case):
-        """Flags that give a peer the weights from which weft starts; none where it has no such."""
-        if not self.args.weft or not WORKLOADS[case.workload].weights:
-            return []
-        path = os.path.join(self.scratch.name, "weights.safetensors")  # of the last case
-        done = self.call([self.args.weft, "bench", case.workload, "--json", "--steps", 1,
-                          *self.sizes(case, steps=False), "--write-weights", path])
-        return [] if "error" in done else ["--weights", path]
-
-    def peer(self, case, command, cache, keep_pages):
-        script, *flags = command
-        return self.call([self.args.python, HERE / script, case.workload, *flags, "--precision",
-                          case.precision, *self.sizes(case)], cache, keep_pages)
-
-    def sizes(self, case, steps=True):
-        flags = ["--threads", self.args.threads]
-        flags += ["--steps", max(7, self.args.steps or case.steps)] if steps else []
-        flags += ["--batch", case.batch] if case.batch else []
-        return flags + (["--length", case.length] if case.length else [])
-
-
-def visit_in_turn(run_weft, run_peer, settings, visits, keep):
-    """weft, A, weft, B, ... for each round; returns {side: [visit, ...]}, weft's under "weft".
-
-    Each peer visit carries `ratio`, its time over that of the weft visit just before it.
-    """
-    seen = {"weft": [], **{name: [] for name in settings}}
-    running = list(settings)
-    for _ in range(visits):
-        for name in running or [None]:
-            ours = run_weft() if run_weft else None
-            if ours:
-                seen["weft"].append(ours)
-            if name is None:
-                continue
-            theirs = run_peer(name)
-            if ours and "error" not in ours and "error" not in theirs:
-                theirs["ratio"] = theirs["time"] / ours["time"]
-            seen[name].append(theirs)
-        # least times, as one disturbed visit must not drop a peer; what failed once fails again
-        times = {name: least(seen[name]) for name in running}
-        best = min((t for t in times.values() if t), default=None)
-        running = [n for n in running if times[n] and times[n] <= keep * best]
-        if not running and not (run_weft and any("error" not in v for v in seen["weft"])):
-            break
-    return seen
-
-
-def least(visits):
-    return min((v.get("best_ms", v["time"]) for v in visits if "error" not in v), default=None)
-
-
-def summary(visits):
-    """One side of one case: median of visits, their spread, and the best of the other numbers."""
-    good = [v for v in visits if "error" not in v]
-    if not good:
-        return {"error": visits[-1]["error"] if visits else "not run"}
-    times = sorted(v["time"] for v in good)
-    row = {"time": statistics.median(times), "least": times[0], "most": times[-1],
-           "visits": len(good)}
-    middle = min(good, key=lambda v: abs(v["time"] - row["time"]))
-    for key in ("items_per_s", "loss", "system"):
-        if key in middle:
-            row[key] = middle[key]
-    for key, choose in (("best_ms", min), ("peak_rss_gb", min)):
-        values = [v[key] for v in good if v.get(key) is not None]
-        if values:
-            row[key] = choose(values)
-    firsts = [v["first_step_done_s"] for v in good if v.get("first_step_done_s") is not None]
-    if firsts:
-        row["first_step_cold_s"], row["first_step_s"] = firsts[0], min(firsts)
-    ratios = [v["ratio"] for v in good if "ratio" in v]
-    if ratios:
-        row |= {"ratio": statistics.median(ratios), "ratio_least": min(ratios),
-                "ratio_most": max(ratios)}
-    return row
-
-
-def compare(name, unit, seen):
-    sides = {side: summary(visits) for side, visits in seen.items() if visits}
-    peers = {k: v for k, v in sides.items() if k != "weft" and "error" not in v}
-    best = min(peers, key=lambda k: peers[k]["time"]) if peers else None
-    loss = sides.get("weft", {}).get("loss")
-    for peer in peers.values():
-        if loss and peer.get("loss"):
-            peer["loss_off"] = abs(peer["loss"] - loss) / abs(loss)
-    return {"case": name, "unit": unit, "best_peer": best, "sides": sides, "visits": seen}
-
-
-def with_time(numbers, key, scale=1.0):
-    if "error" not in numbers and numbers.get(key) is None:
-        return {"error": f"the JSON line has no {key}"}
-    return numbers | ({} if "error" in numbers else {"time": numbers[key] * scale})
+def settings_of(case, installed, wanted):
+    """The settings of peers that a case is held against, of those that are installed."""
+    jax = WORKLOADS[case.workload].jax and {"jax", "optax"} <= installed.keys()
+    known = [s for s in wanted or case.peers if s != "jax" or jax]
+    if case.workload == "adamw":  # the fused update is one kernel already
+        known = [s for s in known if not s.startswith("compile")]
+    return known
 
 
 def run_case(runner, name, case, installed, args):
+    result = {}
+    if args.weft and not args.no_limits:
+        result["limits"] = facts.limits(runner, case)
     weights = runner.weights(case)
-    settings = {name: [*command, *weights]
-                for name, command in peer_settings(case, installed, args.peers).items()}
     seen = visit_in_turn(
         (lambda: with_time(runner.weft(case), "median_ms")) if args.weft else None,
-        lambda setting: with_time(runner.peer(case, settings[setting], name,
-                                              setting.endswith("+malloc")), "median_ms"),
-        settings, args.visits, args.keep)
-    return compare(name, "ms", seen)
+        lambda setting: with_time(runner.peer(case, setting, *weights), "median_ms"),
+        settings_of(case, installed, args.peers), args.visits or case.visits, args.keep)
+    if args.weft and not args.no_limits:
+        result["profile"] = facts.profile(runner, case)
+    return compare(name, "ms", seen) | result
 
 
 def run_train_characters(runner, installed, args):
@@ -230,14 +87,15 @@ def run_train_characters(runner, installed, args):
                             "train-characters", "--overwrite", "--json"])
 
     def peer(setting):
-        mode, _, pages = setting.partition("+")
+        mode, _, malloc = setting.partition("+")
+        extra = {"TORCHINDUCTOR_CACHE_DIR": str(runner.inductor / "characters")}
         return runner.call([args.python, HERE / "torch_peer.py", "train-characters", "--text", text,
                             "--mode", mode, "--steps", steps, "--threads", args.threads],
-                           "train-characters", bool(pages))
+                           extra | ({"GLIBC_TUNABLES": KEEP_PAGES} if malloc else {}))
 
     seen = visit_in_turn((lambda: with_time(weft(), "wall_s")) if args.weft else None,
-                         lambda mode: with_time(peer(mode), "wall_s"), settings, args.visits,
-                         args.keep)
+                         lambda mode: with_time(peer(mode), "wall_s"), settings,
+                         args.visits or 3, args.keep)
     return compare("train-characters", "s", seen)
 
 
@@ -255,35 +113,70 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE",
-                        help=f"of {', '.join([*CASES, 'train-characters'])}; "
-                             f"default: {' '.join(DEFAULT)}")
+                        help=f"of {', '.join([*CASES, *FACTS, 'train-characters'])}")
     parser.add_argument("--all", action="store_true", help="every case but train-characters")
     parser.add_argument("--weft", type=pathlib.Path, help="the program; without it peers only")
     parser.add_argument("--python", default=sys.executable, help="Python that has the peers")
     parser.add_argument("--peers", type=lambda s: s.split(","),
-                        help="only these settings: eager, compile, eager-channels-last, "
-                             "compile-channels-last, each also with +malloc; jax")
-    parser.add_argument("--visits", type=int, default=3, help="rounds of every setting")
-    parser.add_argument("--steps", type=int, help="timed steps of a visit (seven at least)")
+                        help="only these settings: eager, compile, each also with -channels-last, "
+                             "+malloc or both; jax")
+    parser.add_argument("--visits", type=int, help="rounds of every setting (2 or 3, by case)")
+    parser.add_argument("--steps", type=int, help="timed steps of a visit")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--keep", type=float, default=1.5,
-                        help="later rounds have peers within this factor of the best peer")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds of one process")
+    parser.add_argument("--keep", type=float, default=1.05,
+                        help="later rounds have peers within this factor of the best peer (1.05)")
+    parser.add_argument("--no-limits", action="store_true", help="neither floors nor profiles")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds of one process")
     parser.add_argument("--text", type=pathlib.Path, help="text of train-characters")
     parser.add_argument("--recipe", type=pathlib.Path, default=RECIPE)
-    parser.add_argument("--json", type=pathlib.Path, help="write everything that was seen")
+    parser.add_argument("--inductor-cache", type=lambda s: pathlib.Path(s).resolve(),
+                        help="folder where torch.compile keeps its kernels for the next run")
+    parser.add_argument("--json", type=pathlib.Path, help="everything that was seen; goes on there")
+    parser.add_argument("--fresh", action="store_true", help="measure again what the file has")
     parser.add_argument("--markdown", type=pathlib.Path, help="write the table")
     args = parser.parse_args()
-    args.cases = list(CASES) if args.all else args.cases or DEFAULT
-    unknown = [c for c in args.cases if c not in CASES and c != "train-characters"]
-    if unknown:
-        parser.error(f"no case named {unknown[0]}; there are {', '.join(CASES)}, "
-                     "train-characters")
+    args.cases = [*CASES, *FACTS] if args.all else args.cases
+    known = [*CASES, *FACTS, "train-characters"]
+    unknown = [c for c in args.cases if c not in known]
+    if unknown or not args.cases:
+        parser.error(f"{f'no case named {unknown[0]}' if unknown else 'name a case, or --all'}; "
+                     f"there are {', '.join(known)}")
     if args.weft:
         args.weft = args.weft.resolve()
         if not args.weft.is_file():
             parser.error(f"--weft {args.weft} is not a file; build it, or leave --weft away")
+    elif any(c in FACTS for c in args.cases):
+        parser.error("start and dispatch are weft's: --weft FILE")
     return args
+
+
+def identity(args, installed):
+    """What results must share to stand in one table."""
+    program = hashlib.sha256(args.weft.read_bytes()).hexdigest()[:16] if args.weft else None
+    return {"weft": program, "versions": installed, "threads": args.threads, "machine": machine()}
+
+
+def open_document(args, installed):
+    """What the file has, where it stands for the same programs on the same machine."""
+    who = identity(args, installed)
+    if args.json and args.json.is_file() and not args.fresh:
+        kept = json.loads(args.json.read_text())
+        if kept.get("identity") == who:
+            return kept
+        print(f"run.py: {args.json} is of another weft, peer or machine: all is measured again",
+              file=sys.stderr)
+    return {"date": datetime.date.today().isoformat(), "identity": who,
+            "command": shlex.join(["bench/peers/run.py", *sys.argv[1:]]), "seconds": 0,
+            "results": {}, "facts": {}}
+
+
+def measure(name, runner, installed, args, document):
+    if name in FACTS:
+        document["facts"][name] = FACTS[name](runner)
+    elif name == "train-characters":
+        document["results"][name] = run_train_characters(runner, installed, args)
+    else:
+        document["results"][name] = run_case(runner, name, CASES[name], installed, args)
 
 
 def main():
@@ -298,24 +191,25 @@ def main():
     if os.getloadavg()[0] > 0.5:
         print(f"run.py: the machine is busy (load {os.getloadavg()[0]:.1f}); OpenMP threads that "
               "spin suffer most, so expect wide spreads", file=sys.stderr)
-    runner = Runner(args)
-    document = {"date": datetime.date.today().isoformat(), "machine": machine(),
-                "versions": installed, "threads": args.threads,
-                "command": shlex.join(["run.py", *sys.argv[1:]]), "results": []}
+    runner, document = Runner(args), open_document(args, installed)
     for name in args.cases:
+        if name in document["results"] | document["facts"]:
+            print(f"{name}: in {args.json} already", file=sys.stderr)
+            continue
         print(f"{name}:", file=sys.stderr, flush=True)
-        if name == "train-characters":
-            result = run_train_characters(runner, installed, args)
-        else:
-            result = run_case(runner, name, CASES[name], installed, args)
-        document["results"].append(result)
-        print(table([result]), flush=True)
+        began = time.perf_counter()
+        measure(name, runner, installed, args, document)
+        document["seconds"] += round(time.perf_counter() - began)
+        if name in document["results"]:
+            print(table([document["results"][name]]), flush=True)
         if args.json:  # after every case, so that a long run can be stopped
+            args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.write_text(json.dumps(document, indent=1) + "\n")
         if args.markdown:
             args.markdown.write_text(markdown(document))
-    if len(args.cases) > 1:
-        print("\n" + table(document["results"]))
+    if args.markdown:
+        args.markdown.write_text(markdown(document))
+        print(f"the table is in {args.markdown}")
 
 
 if __name__ == "__main__":

@@ -52,18 +52,6 @@ class PreNormBlock(nn.Module):
         return x + self.c_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate=self.gelu))
 
 
-class PostNormBlock(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.attn, self.ln1 = Attention(width, heads, False, True), nn.LayerNorm(width)
-        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.ln2 = nn.LayerNorm(width)
-
-    def forward(self, x):
-        x = self.ln1(x + self.attn(x))
-        return self.ln2(x + self.out(F.gelu(self.fc(x))))
-
-
 class Gpt(nn.Module):
     """GPT-2 with tied head; bias=False and gelu="none" (exact) give nanoGPT's character form."""
 
@@ -90,49 +78,95 @@ def gpt_characters(vocabulary=65):
     return Gpt(4, 4, 128, vocabulary, 64, bias=False, gelu="none")
 
 
+class Output(nn.Module):
+    """The end of both halves of a layer: product, residual, norm."""
+
+    def __init__(self, inputs, width):
+        super().__init__()
+        self.dense, self.LayerNorm = nn.Linear(inputs, width), nn.LayerNorm(width, 1e-12)
+
+    def forward(self, y, x):
+        return self.LayerNorm(self.dense(y) + x)
+
+
+class BertLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        each = nn.Module()
+        each.query, each.key, each.value = (nn.Linear(width, width) for _ in range(3))
+        self.attention = nn.Module()
+        self.attention.self, self.attention.output = each, Output(width, width)
+        self.intermediate = nn.Module()
+        self.intermediate.dense = nn.Linear(width, 4 * width)
+        self.output = Output(4 * width, width)
+
+    def forward(self, x):
+        each = self.attention.self
+        q, k, v = (part(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+                   for part in (each.query, each.key, each.value))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = self.attention.output(y, x)
+        return self.output(F.gelu(self.intermediate.dense(x)), x)
+
+
 class Bert(nn.Module):
-    """BERT-base with the masked language model's head, every position predicted, no dropout."""
+    """BERT-base with the masked language model's tied head, every position predicted, no dropout."""
 
     def __init__(self, layers=12, heads=12, width=768, vocabulary=30522, context=512):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.ln = nn.LayerNorm(width)
-        self.h = nn.Sequential(*[PostNormBlock(width, heads) for _ in range(layers)])
-        self.transform, self.transform_ln = nn.Linear(width, width), nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary)
+        self.bert, self.cls = nn.Module(), nn.Module()
+        e = self.bert.embeddings = nn.Module()
+        e.word_embeddings = nn.Embedding(vocabulary, width)
+        e.position_embeddings = nn.Embedding(context, width)
+        e.token_type_embeddings = nn.Embedding(2, width)
+        e.LayerNorm = nn.LayerNorm(width, 1e-12)
+        self.bert.encoder = nn.Module()
+        self.bert.encoder.layer = nn.Sequential(*[BertLayer(width, heads) for _ in range(layers)])
+        p = self.cls.predictions = nn.Module()
+        p.transform = nn.Module()
+        p.transform.dense, p.transform.LayerNorm = nn.Linear(width, width), nn.LayerNorm(width, 1e-12)
+        p.bias = nn.Parameter(torch.zeros(vocabulary))
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids):
-        x = self.h(self.ln(self.wte(ids) + self.wpe.weight[:ids.shape[1]]))
-        return self.head(self.transform_ln(F.gelu(self.transform(x)))).flatten(0, 1)
+        e, p = self.bert.embeddings, self.cls.predictions
+        where = e.position_embeddings.weight[:ids.shape[1]] + e.token_type_embeddings.weight[0]
+        x = self.bert.encoder.layer(e.LayerNorm(e.word_embeddings(ids) + where))
+        x = p.transform.LayerNorm(F.gelu(p.transform.dense(x)))
+        return F.linear(x, e.word_embeddings.weight, p.bias).flatten(0, 1)
 
 
 class LstmLm(nn.Module):
     def __init__(self, vocabulary=10000, width=512):
         super().__init__()
-        self.embed = nn.Embedding(vocabulary, width)
-        self.lstm = nn.LSTM(width, width, 2, batch_first=True)
-        self.head = nn.Linear(width, vocabulary)
+        self.encoder = nn.Embedding(vocabulary, width)
+        self.rnn = nn.LSTM(width, width, 2, batch_first=True)
+        self.decoder = nn.Linear(width, vocabulary)
 
     def forward(self, ids):
-        return self.head(self.lstm(self.embed(ids))[0]).flatten(0, 1)
-
-
-def conv_bn(inputs, outputs, size, stride=1, padding=0):
-    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, padding, bias=False),
-                         nn.BatchNorm2d(outputs))
+        return self.decoder(self.rnn(self.encoder(ids))[0]).flatten(0, 1)
 
 
 class Bottleneck(nn.Module):
     def __init__(self, inputs, width, stride):
         super().__init__()
         outputs = 4 * width
-        self.a, self.b = conv_bn(inputs, width, 1), conv_bn(width, width, 3, stride, 1)
-        self.c = conv_bn(width, outputs, 1)
-        same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else conv_bn(inputs, outputs, 1, stride)
+        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                            nn.BatchNorm2d(outputs))
 
     def forward(self, x):
-        return F.relu(self.c(F.relu(self.b(F.relu(self.a(x))))) + self.shortcut(x))
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn3(self.conv3(F.relu(self.bn2(self.conv2(y)))))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
 class Basic(nn.Module):
@@ -158,12 +192,15 @@ def named(**layers):
 
 
 def resnet50():
-    layers, inputs = [conv_bn(3, 64, 7, 2, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
-    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for k in range(count):
-            layers.append(Bottleneck(inputs, width, stride if k == 0 else 1))
-            inputs = 4 * width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+    def stage(inputs, width, count, stride):
+        rest = [Bottleneck(4 * width, width, 1) for _ in range(count - 1)]
+        return nn.Sequential(Bottleneck(inputs, width, stride), *rest)
+
+    return named(conv1=nn.Conv2d(3, 64, 7, 2, 3, bias=False), bn1=nn.BatchNorm2d(64),
+                 relu=nn.ReLU(), maxpool=nn.MaxPool2d(3, 2, 1), layer1=stage(64, 64, 3, 1),
+                 layer2=stage(256, 128, 4, 2), layer3=stage(512, 256, 6, 2),
+                 layer4=stage(1024, 512, 3, 2), avgpool=nn.AdaptiveAvgPool2d(1),
+                 flatten=nn.Flatten(), fc=nn.Linear(2048, 1000))
 
 
 def resnet20():
@@ -180,12 +217,15 @@ def resnet20():
 def alexnet():
     """The one-tower form with dropout before the first two linear layers."""
     conv, relu, pool = nn.Conv2d, nn.ReLU, lambda: nn.MaxPool2d(3, 2)
-    return nn.Sequential(
-        conv(3, 64, 11, 4, 2), relu(), pool(), conv(64, 192, 5, padding=2), relu(), pool(),
-        conv(192, 384, 3, padding=1), relu(), conv(384, 256, 3, padding=1), relu(),
-        conv(256, 256, 3, padding=1), relu(), pool(), nn.Flatten(),
-        nn.Dropout(), nn.Linear(9216, 4096), relu(),
-        nn.Dropout(), nn.Linear(4096, 4096), relu(), nn.Linear(4096, 1000))
+    return named(
+        features=nn.Sequential(
+            conv(3, 64, 11, 4, 2), relu(), pool(), conv(64, 192, 5, padding=2), relu(), pool(),
+            conv(192, 384, 3, padding=1), relu(), conv(384, 256, 3, padding=1), relu(),
+            conv(256, 256, 3, padding=1), relu(), pool()),
+        flatten=nn.Flatten(),
+        classifier=nn.Sequential(
+            nn.Dropout(), nn.Linear(9216, 4096), relu(),
+            nn.Dropout(), nn.Linear(4096, 4096), relu(), nn.Linear(4096, 1000)))
 
 
 def mnist_conv():

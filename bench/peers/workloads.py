@@ -10,61 +10,82 @@ import time
 class Workload:
     batch: int
     length: int = 0  # tokens of a row; 0 where there is no such thing
-    convolutions: bool = False  # channels-last is worth a try
+    convolutions: bool = False  # channels-last
     jax: bool = False  # jax_peer.py has it
-    half: bool = True  # bf16 makes sense
-    weights: bool = False  # weft has the model: peers start from its weights
+    model: bool = True  # peers start from weft's weights
 
 
 WORKLOADS = {
-    "gpt2": Workload(4, 64, jax=True, weights=True),
-    "gpt-char": Workload(12, 64, jax=True, weights=True),
+    "gpt2": Workload(4, 64, jax=True),
+    "gpt-char": Workload(12, 64, jax=True),
     "bert": Workload(8, 128),
     "lstm": Workload(64, 35),
     "resnet50": Workload(16, convolutions=True),
-    "resnet20": Workload(128, convolutions=True, weights=True),
+    "resnet20": Workload(128, convolutions=True),
     "alexnet": Workload(64, convolutions=True),
-    "mnist-conv": Workload(128, convolutions=True, jax=True, weights=True),
-    "mlp": Workload(128, jax=True, weights=True),
-    "adamw": Workload(0, half=False),
+    "mnist-conv": Workload(128, convolutions=True, jax=True),
+    "mlp": Workload(128, jax=True),
+    "adamw": Workload(0, model=False),
     # rows x columns of one activation, forward and backward
-    "softmax": Workload(16384, 4096, half=False),
-    "layer-norm": Workload(16384, 4096, half=False),
-    "gelu": Workload(16384, 4096, half=False),
-    "cross-entropy": Workload(16384, 4096, half=False),
+    "softmax": Workload(16384, 4096, model=False),
+    "layer-norm": Workload(16384, 4096, model=False),
+    "gelu": Workload(16384, 4096, model=False),
+    "cross-entropy": Workload(16384, 4096, model=False),
 }
+
+SHORT = ("eager", "compile", "eager+malloc", "compile+malloc", "jax")
+LONG = ("eager", "eager+malloc", "compile+malloc")  # what costs a minute a visit is chosen by hand
+LAST = ("eager-channels-last", "compile-channels-last", "eager-channels-last+malloc",
+        "compile-channels-last+malloc")
+LONG_LAST = ("eager-channels-last", "eager-channels-last+malloc", "compile-channels-last+malloc")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One line of the table; short steps are timed more often."""
+    """One row of the table: what runs, how often, beside whom, and what is to be reached."""
     workload: str
+    title: str
     precision: str = "f32"
     batch: int = 0
     length: int = 0
-    steps: int = 7
+    steps: int = 7  # timed, of a visit; seven at least in all
+    visits: int = 2
+    peers: tuple = SHORT
+    ratio: float = 0  # goal: the best peer's time over weft's
+    ceiling: float = 0  # goal: the rate of the products alone that a step reaches
+    bandwidth: float = 0  # goal: the share of the bandwidth
 
 
+ROWS = "16,384 x 4,096, forward and backward"
 CASES = {
-    "gpt2-4x64": Case("gpt2", batch=4, length=64),
-    "gpt2-1x1024": Case("gpt2", batch=1, length=1024),
-    "gpt2-4x256-bf16": Case("gpt2", "bf16", 4, 256),
-    "gpt-char": Case("gpt-char", steps=40),
-    "resnet20": Case("resnet20", steps=9),
-    "mnist-conv": Case("mnist-conv", steps=20),
-    "mlp": Case("mlp", steps=300),
-    "resnet50": Case("resnet50"),
-    "resnet50-bf16": Case("resnet50", "bf16"),
-    "lstm": Case("lstm"),
-    "lstm-bf16": Case("lstm", "bf16"),
-    "bert": Case("bert"),
-    "bert-bf16": Case("bert", "bf16"),
-    "alexnet": Case("alexnet"),
-    "adamw": Case("adamw", steps=15),
-    "softmax": Case("softmax", steps=9),
-    "layer-norm": Case("layer-norm", steps=9),
-    "gelu": Case("gelu", steps=9),
-    "cross-entropy": Case("cross-entropy", steps=9),
+    "gpt2-4x64": Case("gpt2", "GPT-2 124M f32, 4 x 64", batch=4, length=64, steps=4, ratio=1.7,
+                      ceiling=0.85),
+    "gpt2-1x1024": Case("gpt2", "GPT-2 124M f32, 1 x 1024", batch=1, length=1024, steps=4,
+                        peers=LONG, ratio=2, ceiling=0.82),
+    "gpt2-4x256-bf16": Case("gpt2", "GPT-2 124M bf16-mixed, 4 x 256", "bf16", 4, 256, 4,
+                            peers=LONG, ratio=1.6, ceiling=0.78),
+    "adamw": Case("adamw", "AdamW alone, 124M parameters", steps=15, visits=3,
+                  peers=("eager", "eager+malloc"), ratio=1),
+    "resnet50": Case("resnet50", "ResNet-50 f32, batch 16", steps=4, peers=LONG_LAST, ratio=1.5,
+                     ceiling=0.75),
+    "resnet50-bf16": Case("resnet50", "ResNet-50 bf16-mixed, batch 16", "bf16", steps=4,
+                          peers=LONG_LAST, ratio=1.4),
+    "resnet20": Case("resnet20", "ResNet-20 f32, batch 128", steps=9, peers=LAST, ratio=1.8),
+    "mnist-conv": Case("mnist-conv", "MNIST conv net f32, batch 128", steps=20, visits=3,
+                       peers=(*LAST, "eager+malloc"), ratio=2),
+    "mlp": Case("mlp", "MLP 784-256-10 f32, batch 128", steps=300, visits=3, ratio=2),
+    "gpt-char": Case("gpt-char", "GPT of characters f32, 12 x 64", steps=40, visits=3, ratio=2.5),
+    "lstm": Case("lstm", "LSTM 2 x 512 f32, 64 x 35", steps=4, peers=SHORT, ratio=1.5),
+    "lstm-bf16": Case("lstm", "LSTM 2 x 512 bf16-mixed, 64 x 35", "bf16", steps=4, peers=SHORT,
+                      ratio=1.3),
+    "bert": Case("bert", "BERT-base f32, 8 x 128", steps=4, peers=LONG, ratio=1.7),
+    "bert-bf16": Case("bert", "BERT-base bf16-mixed, 8 x 128", "bf16", steps=4, peers=LONG,
+                      ratio=1.5),
+    "alexnet": Case("alexnet", "AlexNet f32, batch 64", steps=4, peers=LONG_LAST, ratio=1.5),
+    "softmax": Case("softmax", f"softmax f32, {ROWS}", bandwidth=0.85),
+    "layer-norm": Case("layer-norm", f"layer norm f32, {ROWS}", bandwidth=0.85),
+    "gelu": Case("gelu", f"GELU f32, {ROWS}", bandwidth=0.85),
+    "cross-entropy": Case("cross-entropy", f"cross entropy f32, {ROWS}", bandwidth=0.85),
 }
 
 

@@ -40,6 +40,31 @@ TEST_CASE("a bench's loss follows from its weights file and the documented batch
   CHECK(loss < 2);  // it learned
 }
 
+TEST_CASE("a bench says what its step needs at least, and takes weights from a file") {
+  Workplace place;
+  Outcome written = place.weft(
+      {"bench", "mlp", "--steps", "1", "--write-weights", "w.st", "--ceiling", "--json"});
+  REQUIRE_MESSAGE(written.code == 0, written.err);
+  const auto first = nlohmann::json::parse(written.out);
+  // 784-256-10 on 128 rows: forward, gradients of the weights, and that of the hidden layer.
+  const double products = 2.0 * 128 * (2 * (784 * 256 + 256 * 10) + 256 * 10);
+  CHECK(first["least_flops"]["f32"].get<double>() > products);
+  CHECK(first["least_flops"]["f32"].get<double>() < 1.05 * products);
+  // Parameters and momentum are read and written, the batch is read.
+  const double parameters = 784 * 256 + 256 + 256 * 10 + 10;
+  const double bytes = 4 * 4 * parameters + 128 * (784 * 4 + 8);
+  CHECK(first["least_bytes"].get<double>() == doctest::Approx(bytes).epsilon(1e-4));
+  CHECK(first["products_ms"].get<double>() > 0);
+  CHECK(first["arena_bytes"] == first["used_arena_bytes"]);
+  CHECK(first["planned_process_bytes"].get<double>() > first["arena_bytes"].get<double>());
+
+  Outcome again = place.weft({"bench", "mlp", "--steps", "1", "--weights", "w.st", "--json"});
+  REQUIRE_MESSAGE(again.code == 0, again.err);
+  CHECK(nlohmann::json::parse(again.out)["loss"] == first["loss"]);
+  CHECK(fails_with(place.weft({"bench", "mlp", "--steps", "1", "--weights", "none.st"}), 5,
+                   "none.st") == "");
+}
+
 TEST_CASE("a workload without a model has no weights to write") {
   Workplace place;
   CHECK(fails_with(place.weft({"bench", "softmax", "--batch", "2", "--length", "2",

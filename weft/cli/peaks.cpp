@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace weft::cli {
 namespace {
-constexpr double seconds_each = 0.25;                // for each of the four peaks
+constexpr double seconds_each = 0.25;                // for each of the peaks
 constexpr auto busy_for = std::chrono::minutes(10);  // then a busy machine is measured again
 
 // What the numbers were measured on.
@@ -29,7 +29,7 @@ std::string machine_text() {
   return fmt::format("{}, {} threads", cpu::this_machine().model, thread_count());
 }
 std::string cache_file() {
-  return fmt::format("{}/machine-peaks-{}-threads", cache_directory(), thread_count());
+  return fmt::format("{}/peaks-{}-threads", cache_directory(), thread_count());
 }
 
 struct Kept {

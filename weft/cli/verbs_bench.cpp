@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
 #include "weft/base/quantity.h"
+#include "weft/cli/ceiling.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/profile.h"
 #include "weft/cli/terminal.h"
@@ -32,11 +33,11 @@ constexpr int warm_up_steps = 3;
 constexpr int most_watched_steps = 10;
 
 struct BenchArguments {
-  std::string workload, weights;
+  std::string workload, weights, written_weights;
   int64_t batch = 0, length = 0;
   int steps = 20, threads = 0;
   std::string precision = "fp32", memory;
-  bool as_json = false;
+  bool as_json = false, ceiling = false;
 };
 
 struct Measurement {
@@ -44,6 +45,7 @@ struct Measurement {
   double first_step_done = 0;   // seconds since the process began
   double peak_rss = 0;          // bytes
   double loss = 0;              // of the last step
+  double products = 0;          // seconds of products and convolutions alone; 0: not asked for
 };
 
 // Since the process began (Linux), so that loading and compiling count.
@@ -79,6 +81,15 @@ Measurement measure(Workload& workload, int steps) {
   return result;
 }
 
+// What the process takes at most, as a plan of a run says it: a workload's data is one batch.
+size_t process_bytes(const Plan& plan) {
+  size_t bytes = plan.arena_bytes + train::runtime_bytes(thread_count(), plan.steps.size());
+  for (const Slot& slot : plan.slots)
+    if (slot.space != Space::arena) bytes += slot.bytes;
+  for (const Access& input : plan.inputs) bytes += input.value.type().bytes();
+  return bytes;
+}
+
 void print_table(const WorkloadKind& kind, Workload& workload, const BenchArguments& arguments,
                  const Measurement& m) {
   MachineSpec machine = machine_spec();
@@ -103,6 +114,9 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
                          percent_text(all.best.memory, m.median), 1e-9 * machine.bytes_per_s)});
   facts.row({"roofline", fmt::format("{:.3f} ms at best: the step reaches {}", 1e3 * all.at_best,
                                      percent_text(all.at_best, m.median))});
+  if (m.products > 0)
+    facts.row({"products", fmt::format("{:.3f} ms alone: the step reaches {} of their rate",
+                                       1e3 * m.products, percent_text(m.products, m.median))});
   facts.row({"memory", fmt::format("{} of arena, process {}",
                                    train::bytes_text(static_cast<double>(plan.arena_bytes)),
                                    train::bytes_text(m.peak_rss))});
@@ -123,11 +137,46 @@ size_t memory_of(const std::string& text) {
   return static_cast<size_t>(bytes);
 }
 
-void write_weights(const Workload& workload, const WorkloadKind& kind, const std::string& path) {
+// Reads and writes the weights that are asked for.
+void exchange_weights(Workload& workload, const WorkloadKind& kind,
+                      const BenchArguments& arguments) {
+  if (arguments.weights.empty() && arguments.written_weights.empty()) return;
   if (workload.model() == nullptr)
-    throw Error(ErrorKind::usage, "the workload {} has no model whose weights to write.",
+    throw Error(ErrorKind::usage, "the workload {} has no model whose weights to read or write.",
                 kind.name);
-  io::save(*workload.model(), path);
+  if (!arguments.weights.empty()) io::load(*workload.model(), arguments.weights);
+  if (!arguments.written_weights.empty()) io::save(*workload.model(), arguments.written_weights);
+}
+
+json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Workload& workload,
+             const Measurement& m) {
+  auto rounded = [](double value, double per_unit) {
+    return std::round(value * per_unit) / per_unit;
+  };
+  const Executable& executable = workload.executable();
+  const Plan& plan = executable.plan();
+  const LeastWork least = least_work(plan);
+  json result = {{"workload", arguments.workload},
+                 {"system", "weft"},
+                 {"precision", arguments.precision},
+                 {"threads", thread_count()},
+                 {"batch", options.batch},
+                 {"length", options.length},
+                 {"steps", arguments.steps},
+                 {"median_ms", rounded(1e3 * m.median, 1e4)},
+                 {"best_ms", rounded(1e3 * m.best, 1e4)},
+                 {"items_per_s", rounded(workload.items() / m.median, 10)},
+                 {"first_step_done_s", rounded(m.first_step_done, 1e3)},
+                 {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e3)},
+                 {"loss", m.loss},
+                 {"kernels", plan.steps.size()},
+                 {"least_flops", least.flops},
+                 {"least_bytes", least.bytes},
+                 {"arena_bytes", plan.arena_bytes},
+                 {"used_arena_bytes", executable.used_arena_bytes()},
+                 {"planned_process_bytes", process_bytes(plan)}};
+  if (m.products > 0) result["products_ms"] = rounded(1e3 * m.products, 1e4);
+  return result;
 }
 
 int bench(const BenchArguments& arguments) {
@@ -138,29 +187,14 @@ int bench(const BenchArguments& arguments) {
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.as_json) machine_peaks();  // before there are threads
   std::unique_ptr<Workload> workload = make_workload(kind, options);
-  if (!arguments.weights.empty()) write_weights(*workload, kind, arguments.weights);
+  exchange_weights(*workload, kind, arguments);
   Measurement m = measure(*workload, arguments.steps);
+  if (arguments.ceiling) m.products = 1e-3 * products_milliseconds(workload->executable().plan());
   if (!arguments.as_json) {
     print_table(kind, *workload, arguments, m);
     return 0;
   }
-  auto rounded = [](double value, double per_unit) {
-    return std::round(value * per_unit) / per_unit;
-  };
-  line(json{{"workload", kind.name},
-            {"system", "weft"},
-            {"precision", arguments.precision},
-            {"threads", thread_count()},
-            {"batch", options.batch},
-            {"length", options.length},
-            {"steps", arguments.steps},
-            {"median_ms", rounded(1e3 * m.median, 1e4)},
-            {"best_ms", rounded(1e3 * m.best, 1e4)},
-            {"items_per_s", rounded(workload->items() / m.median, 10)},
-            {"first_step_done_s", rounded(m.first_step_done, 1e3)},
-            {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e3)},
-            {"loss", m.loss}}
-           .dump());
+  line(to_json(arguments, options, *workload, m).dump());
   return 0;
 }
 }  // namespace
@@ -187,13 +221,18 @@ void add_bench_verb(Program& program) {
   verb.add_option("--threads", arguments->threads, "of the team (WEFT_THREADS)")
       ->type_name("N")
       ->check(CLI::Range(1, most_threads));
-  verb.add_option("--write-weights", arguments->weights, "write the initial weights (safetensors)")
+  verb.add_option("--weights", arguments->weights, "start from these weights (safetensors)")
+      ->type_name("FILE");
+  verb.add_option("--write-weights", arguments->written_weights,
+                  "write the initial weights (safetensors)")
       ->type_name("FILE");
   verb.add_option("--precision", arguments->precision, "fp32, bf16-mixed or fp16-mixed")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"fp32", "bf16-mixed", "fp16-mixed"}));
   verb.add_option("--memory", arguments->memory, "most memory of weights, state and arena: 1.5GiB")
       ->type_name("SIZE");
+  verb.add_flag("--ceiling", arguments->ceiling,
+                "also time the step's products and convolutions alone");
   verb.add_flag("--json", arguments->as_json, "one JSON line");
 }
 

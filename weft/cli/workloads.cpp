@@ -94,7 +94,7 @@ class Training : public Workload {
         options.compile);
   }
 
-  const Model* model() const override { return model_.get(); }
+  Model* model() override { return model_.get(); }
 
  private:
   std::unique_ptr<Model> model_;

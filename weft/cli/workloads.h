@@ -28,7 +28,7 @@ class Workload {
   double step();  // one step; its loss, 0 where there is none
   Executable& executable();
   double items() const { return items_; }
-  virtual const Model* model() const { return nullptr; }  // null: it trains none
+  virtual Model* model() { return nullptr; }  // null: it trains none
 
  protected:
   std::vector<Tensor> inputs_;

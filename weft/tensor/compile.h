@@ -85,7 +85,8 @@ class Compiled {
 
 namespace detail {
 template <class F, size_t... I>
-auto call_with(F& function, std::span<const Tensor> inputs, std::index_sequence<I...>) {
+auto call_with(F& function, [[maybe_unused]] std::span<const Tensor> inputs,
+               std::index_sequence<I...>) {
   return function(inputs[I]...);
 }
 template <class>

@@ -29,9 +29,11 @@ std::vector<std::pair<std::string, std::string>> library_versions();
 // Measured on thread_count() threads. Operations count a multiply-add as two.
 struct Peaks {
   double f32 = 0, f64 = 0, bf16 = 0;  // GFLOP/s out of registers; bf16 without instructions: f32's
-  double bandwidth = 0;  // GB/s of a[i] = b[i] + s c[i], 12 bytes each (STREAM's triad)
+  // GB/s, reads and writes together: the better of a[i] = b[i] + s c[i], stored past the caches,
+  // and a[i] *= s in place.
+  double bandwidth = 0;
 };
-// Takes about four times `seconds`, and while it runs three arrays of the size of the last cache
+// Takes about five times `seconds`, and while it runs three arrays of the size of the last cache
 // (64 MiB at least), or half of the memory that is free; then a warning says so.
 Peaks measure_peaks(double seconds = 0.05);
 

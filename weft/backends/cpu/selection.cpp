@@ -117,6 +117,21 @@ void Selection::prefer(const std::map<std::string, std::string>& kernels) {
   for (const auto& [signature, kernel] : kernels) kernels_[signature] = kernel;
 }
 
+double least_milliseconds(const Node& node, std::span<const Placement> operands) {
+  const Family* family = find_family(node.op->name);
+  if (family == nullptr) return 0;
+  std::vector<KernelChoice> choices;
+  if (family->alternatives != nullptr) choices = family->alternatives(node, operands);
+  if (choices.empty())
+    if (auto choice = family->choose(node, operands)) choices = {*choice};
+  double least = 0;
+  for (const KernelChoice& choice : choices) {
+    const double took = milliseconds(node, operands, *family, choice);
+    if (least == 0 || took < least) least = took;
+  }
+  return least;
+}
+
 const KernelChoice& fastest(const Node& node, std::span<const Placement> operands,
                             const Family& family, std::span<const KernelChoice> choices) {
   std::vector<double> times;

@@ -35,4 +35,7 @@ bool tunes();  // WEFT_TUNE
 const KernelChoice& fastest(const Node& node, std::span<const Placement> operands,
                             const Family& family, std::span<const KernelChoice> choices);
 
+// Of the fastest kernel that there is for the node, measured here and now; 0: there is none.
+double least_milliseconds(const Node& node, std::span<const Placement> operands);
+
 }  // namespace weft::cpu

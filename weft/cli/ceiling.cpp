@@ -1,0 +1,81 @@
+#include "weft/cli/ceiling.h"
+
+#include <algorithm>
+#include <set>
+
+#include "weft/backends/cpu/selection.h"
+#include "weft/device/spec.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::cli {
+namespace {
+const Node* product_of(const Step& step) {
+  auto found = std::ranges::find_if(
+      step.body, [](const Value& value) { return value->op->kind == OpKind::contraction; });
+  return found == step.body.end() ? nullptr : found->node();
+}
+
+// Where the inputs of a node lie; what the step computes itself counts as row-major.
+std::vector<Placement> operands_of(const Step& step, const Node& node) {
+  std::vector<Placement> placements;
+  for (const Value& input : node.inputs) {
+    auto found = std::ranges::find_if(
+        step.operands, [&](const Access& operand) { return operand.value.node() == input.node(); });
+    if (found != step.operands.end())
+      placements.push_back(found->at);
+    else
+      placements.push_back({.strides = row_major_strides(input.shape())});
+  }
+  return placements;
+}
+
+// All that its time depends on.
+std::string signature(const Node& node, std::span<const Placement> operands) {
+  std::string text(node.op->name);
+  for (const Attrs::Entry& entry : node.attrs.entries()) {
+    if (const auto* number = std::get_if<int64_t>(&entry.value)) text += std::to_string(*number);
+    if (const auto* dims = std::get_if<Dims>(&entry.value)) text += to_string(*dims);
+    text += ' ';
+  }
+  for (size_t i = 0; i < operands.size(); ++i)
+    text += to_string(node.inputs[i].type()) + to_string(operands[i].strides) + ' ';
+  return text + to_string(node.type);
+}
+}  // namespace
+
+LeastWork least_work(const Plan& plan) {
+  LeastWork work;
+  std::set<int> read;
+  for (const Step& step : plan.steps) {
+    if (step.again) continue;
+    work.flops[std::string(name(computed_in(step)))] += step.flops;
+    for (const Access& operand : step.operands) read.insert(operand.at.slot);
+  }
+  auto bytes_of = [](const Access& access) {
+    return static_cast<double>(access.value.type().bytes());
+  };
+  for (int slot : read) {
+    const Slot& at = plan.slots[static_cast<size_t>(slot)];
+    if (at.space != Space::arena) work.bytes += static_cast<double>(at.bytes);
+  }
+  for (const Access& input : plan.inputs) work.bytes += bytes_of(input);
+  for (const Access& output : plan.outputs) work.bytes += bytes_of(output);
+  for (const Assign& assign : plan.assigns) work.bytes += bytes_of(assign.value);
+  return work;
+}
+
+double products_milliseconds(const Plan& plan) {
+  std::map<std::string, double> measured;
+  double all = 0;
+  for (const Step& step : plan.steps) {
+    const Node* node = product_of(step);
+    if (node == nullptr || step.again) continue;
+    const std::vector<Placement> operands = operands_of(step, *node);
+    auto [found, is_new] = measured.try_emplace(signature(*node, operands));
+    if (is_new) found->second = cpu::least_milliseconds(*node, operands);
+    all += found->second;
+  }
+  return all;
+}
+
+}  // namespace weft::cli
