@@ -254,6 +254,25 @@ TEST_CASE("variables are saved and loaded by name") {
   CHECK(loaded[1].floats()[5] == 6);
 }
 
+TEST_CASE("what PyTorch counts beside the weights is not needed, and only that") {
+  TemporaryFolder folder;
+  Type type{DType::f32, {2}}, count{DType::i64, {}};
+  auto refused = [&](const char* other) {
+    std::vector<Variable> saved{variable("bn1.running_mean", type, 3), Variable(other, count)};
+    std::vector<Variable> loaded{variable("bn1.running_mean", type, 0)};
+    io::save_safetensors(folder.file("m"), saved);
+    const std::string error = error_of([&] { io::load_into(folder.file("m"), loaded); });
+    CAPTURE(error);
+    CHECK((loaded[0].floats()[1] == 4) == (error == "none"));
+    return error != "none";
+  };
+  CHECK_FALSE(refused("bn1.num_batches_tracked"));
+  CHECK_FALSE(refused("num_batches_tracked"));
+  CHECK_FALSE(refused("bert.embeddings.position_ids"));
+  CHECK(refused("bn1.weight"));
+  CHECK(refused("num_batches_tracked.weight"));
+}
+
 TEST_CASE("a file that does not fit is refused with the first names, and nothing changes") {
   TemporaryFolder folder;
   Type type{DType::f32, {2}};

@@ -95,6 +95,12 @@ std::string count_and_names(const std::vector<std::string>& names, std::string_v
   return text + (names.size() > 3 ? ", ...)" : ")");
 }
 
+// What PyTorch saves beside weights and nobody needs: the steps that a batch norm has seen (its
+// running statistics have a fixed momentum), and the row 0, 1, 2, ... of positions.
+bool is_bookkeeping(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  return last == "num_batches_tracked" || last == "position_ids";
+}
 }  // namespace
 
 Safetensors Safetensors::open(const std::string& path) {
@@ -207,7 +213,8 @@ void load_into(const std::string& path, const NamedVariables& variables) {
   }
   std::sort(wanted.begin(), wanted.end());
   for (const Safetensors::Entry& entry : file.entries())
-    if (!std::binary_search(wanted.begin(), wanted.end(), entry.name))
+    if (!std::binary_search(wanted.begin(), wanted.end(), entry.name) &&
+        !is_bookkeeping(entry.name))
       unexpected.push_back(fmt::format("'{}'", printable(entry.name)));
   std::string differences;
   auto report = [&](const std::vector<std::string>& names, std::string_view what) {

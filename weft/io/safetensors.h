@@ -71,7 +71,8 @@ FileSummary save_safetensors(const std::string& path, const NamedVariables& vari
                              const Metadata& metadata = {{"format", "pt"}});
 
 // Overwrites the variables with the tensors of their names. Nothing changes unless every variable
-// is in the file with its type, and nothing else is; the error lists what differs.
+// is in the file with its type, and nothing else is but PyTorch's "num_batches_tracked" and
+// "position_ids"; the error lists what differs.
 void load_into(const std::string& path, const NamedVariables& variables);
 
 // The same for span<const Variable>, and for a model: parameters and buffers, named from it
