@@ -7,6 +7,7 @@
 #include "tests/support/allocations.h"
 #include "weft/codegen/codegen.h"
 #include "weft/models/gpt.h"
+#include "weft/models/model.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/gradients.h"
 #include "weft/optim/optimizer.h"
@@ -75,4 +76,26 @@ TEST_CASE("a model of 48 layers compiles the kernels of one of 4") {
   CAPTURE(four);
   CAPTURE(all);
   CHECK(all <= four + 4);
+}
+
+TEST_CASE("a step that no kernel that runs again makes small enough is given up soon") {
+  if (!can_watch_allocations()) return;
+  nn::BuildScope no_weights({.initialize = false});
+  auto model = make_model("resnet50", {}, {InputKind::images, {3, 224, 224}, 1000});
+  auto planning = [&](size_t memory) {
+    CompiledStep step(
+        [&](std::span<const Tensor> in) -> std::vector<Tensor> {
+          return grad(cross_entropy((*model)(in[0]), in[1]), model->parameters());
+        },
+        {.device = "null", .memory = memory});
+    std::vector<Type> types{{DType::f32, {32, 3, 224, 224}}, {DType::i64, {32}}};
+    return allocations_of([&] {
+      if (memory == 0)
+        step.prepare(types);
+      else
+        CHECK_THROWS_WITH(step.prepare(types), doctest::Contains("the step takes at least "));
+    });
+  };
+  const auto whole = static_cast<double>(planning(0).own);
+  CHECK(static_cast<double>(planning(1).own) < 10 * whole);
 }

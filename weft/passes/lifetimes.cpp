@@ -81,7 +81,10 @@ Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> o
     int step = order[index(at)];
     for (int slot : use.steps[index(step)].slots) begin_at(slot, at);
     size_t now = live - grant(use, step, at) + arena_size(plan.steps[index(step)].workspace);
-    if (now > peak) peak = now, peak_at = at;
+    if (now > peak)
+      peak = now, peak_at = at, peaks = 1;
+    else if (now == peak)
+      ++peaks;
     total += static_cast<double>(now);
     for (int slot : use.steps[index(step)].slots) end_at(slot, at);
   }

@@ -39,6 +39,7 @@ struct Liveness {
   };
   size_t peak = 0;   // most bytes live at once, scratch included
   int peak_at = -1;  // its first position
+  int peaks = 1;     // positions with as much
   double total = 0;  // live bytes summed over the steps: among equal peaks, less is better
   // Per slot, as positions in `order`: -1 before it, order.size() after it; `never` outside the
   // arena.

@@ -11,6 +11,8 @@
 //   memory      arena offsets, with reuse and in-place
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +33,7 @@ struct PassOptions {
   Recompute recompute = Recompute::automatic;
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
+  std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
   // Optional passes, by name: "simplify", "chunk", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds

@@ -4,6 +4,7 @@
 // same bits. Stands after order, which says when values are read, and works with memory, which
 // says what the arena then takes.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -18,8 +19,8 @@
 
 namespace weft {
 namespace {
-constexpr int most_fruitless = 16;  // rounds
-constexpr int longest_chain = 8;    // of kernels that run again for the last one's sake
+constexpr int longest_chain = 8;      // of kernels that run again for the last one's sake
+constexpr int most_idle_rounds = 16;  // after which the peak is taken for the least
 
 size_t index(int i) { return static_cast<size_t>(i); }
 
@@ -30,16 +31,18 @@ class Recomputation {
 
   Plan run(size_t limit) {
     Plan best = plan_;
-    size_t least = 0;
-    // Every round shortens lives; a plan that so many do not make smaller will stay as it is.
-    for (int fruitless = 0; fruitless < most_fruitless; ++fruitless) {
+    std::pair<size_t, int> least{};  // the peak, and how often the plan rises to it
+    // A round that lowers neither may be the way to one that does; so many in a row are not.
+    for (int idle = 0; idle < most_idle_rounds; ++idle) {
       look();
-      if (least == 0 || live_->peak < least) {
-        least = live_->peak;
-        best = plan_;
-        fruitless = -1;
+      const std::pair now{live_->peak, live_->peaks};
+      if (least.first == 0 || now.first < least.first) best = plan_;
+      if (least.first == 0 || now < least) {
+        least = now;
+        idle = 0;
       }
-      if (live_->peak <= limit || !shorten(static_cast<double>(live_->peak - limit))) break;
+      if (live_->peak <= limit || is_late()) break;
+      if (!shorten(static_cast<double>(live_->peak - limit))) break;
     }
     return best;
   }
@@ -57,6 +60,10 @@ class Recomputation {
     double price() const { return cost / freed; }
     int slot() const { return reruns.back().slot; }
   };
+
+  bool is_late() const {
+    return options_.until && std::chrono::steady_clock::now() > *options_.until;
+  }
 
   // Who touches each slot, and when each is live, with the steps as they are.
   void look() {
@@ -167,10 +174,12 @@ class Recomputation {
         Step again = only(plan_.steps[index(rerun.step)], rerun.slot);
         redirect(again);
         fresh.emplace_back(rerun.slot, static_cast<int>(plan_.slots.size()));
-        for (Access& result : again.results) result.at.slot = fresh.back().second;
+        copy_slot(rerun.slot);
+        for (Access& result : again.results) {
+          const int was = result.at.slot;
+          result.at.slot = was == rerun.slot ? fresh.back().second : copy_slot(was);
+        }
         made.emplace_back(choice.before, std::move(again));
-        Slot copy = plan_.slots[index(rerun.slot)];
-        plan_.slots.push_back(std::move(copy));
       }
       fresh = {fresh.back()};
       for (int reader : readers_[index(choice.slot())])
@@ -187,16 +196,28 @@ class Recomputation {
     plan_.steps = std::move(steps);
   }
 
-  // The kernel that computes just what lies in the slot.
+  int copy_slot(int slot) {
+    Slot copy = plan_.slots[index(slot)];
+    plan_.slots.push_back(std::move(copy));
+    return static_cast<int>(plan_.slots.size()) - 1;
+  }
+
+  // The kernel that computes just what lies in the slot; all of it where that takes a reduction:
+  // the order of a sum depends on what else its kernel does, and the bits on the order.
   Step only(Step step, int slot) const {
     step.again = true;
     if (std::ranges::all_of(step.results, [&](auto& r) { return r.at.slot == slot; })) return step;
-    std::erase_if(step.results, [&](auto& result) { return result.at.slot != slot; });
     std::unordered_set<const Node*> needed, read;
-    for (const Access& result : step.results) needed.insert(result.value.node());
-    for (auto value = step.body.rbegin(); value != step.body.rend(); ++value)
-      if (needed.contains(value->node()))
-        for (const Value& input : (*value)->inputs) needed.insert(input.node());
+    for (const Access& result : step.results)
+      if (result.at.slot == slot) needed.insert(result.value.node());
+    bool reduces = false;
+    for (auto value = step.body.rbegin(); value != step.body.rend(); ++value) {
+      if (!needed.contains(value->node())) continue;
+      reduces = reduces || (*value)->op->kind == OpKind::reduce;
+      for (const Value& input : (*value)->inputs) needed.insert(input.node());
+    }
+    if (reduces && options_.fault != "recompute-sums-otherwise") return step;
+    std::erase_if(step.results, [&](auto& result) { return result.at.slot != slot; });
     std::erase_if(step.body, [&](const Value& value) { return !needed.contains(value.node()); });
     for (const Value& value : step.body)
       for (const Value& input : value->inputs) read.insert(input.node());
@@ -247,11 +268,12 @@ Plan fit_memory(Plan plan, const PassOptions& options) {
   const size_t room = options.memory - std::min(options.memory, outside);
   size_t limit = room;
   for (int tries = 0; may && tries < 4; ++tries) {  // packing may take more than what is live
-    whole = planned(limit);
-    if (whole.arena_bytes <= room || limit == 0) return whole;
-    // Where nothing lowers it to the limit, another way down may: that to the least.
-    const bool stuck = whole.live_peak_bytes > limit || tries == 2;
-    limit = stuck ? 0 : limit - std::min(limit, whole.arena_bytes - room);
+    Plan fitted = planned(limit);
+    const size_t over = fitted.arena_bytes - std::min(fitted.arena_bytes, room);
+    const bool as_low = fitted.live_peak_bytes <= limit && tries < 2;
+    if (fitted.arena_bytes < whole.arena_bytes) whole = std::move(fitted);
+    if (over == 0 || limit == 0) break;
+    limit = as_low ? limit - std::min(limit, over) : 0;  // all that goes may take another way there
   }
   return whole;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -40,6 +42,7 @@ struct CompileOptions {
   // Into so many parts the widest rows (logits) are cut, so that they never exist whole, to the
   // same bits; 0: as the limit asks.
   int chunks = 0;
+  std::optional<std::chrono::steady_clock::time_point> until = {};  // then no more is tried to fit
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };
 

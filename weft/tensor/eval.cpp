@@ -131,6 +131,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
                                           .held = options.held,
                                           .recompute = options.recompute,
                                           .chunks = options.chunks,
+                                          .until = options.until,
                                           .skip = options.skip})});
   return *state_->cache.back().executable;
 }

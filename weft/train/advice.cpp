@@ -1,6 +1,7 @@
 #include "weft/train/advice.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,12 +10,15 @@
 
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
-#include "weft/base/stopwatch.h"
+#include "weft/base/quantity.h"
+#include "weft/train/report.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {
 namespace {
-constexpr double patience = 1000;  // ms; what is being planned then is still finished
+using Clock = std::chrono::steady_clock;
+constexpr auto patience = std::chrono::milliseconds(700);  // since the plan began that failed,
+constexpr auto least = std::chrono::milliseconds(200);     // or since it failed, if that is later
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
@@ -28,21 +32,32 @@ Recipe with(Recipe recipe, const Settings& settings) {
   return recipe;
 }
 
-// Of an update; nullopt where the step does not fit.
-std::optional<double> planned_seconds(const Recipe& recipe, const MachineSpec& machine) {
-  try {
-    return PlannedRun(recipe, machine).report.seconds;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::does_not_fit) throw;
-    return std::nullopt;
-  }
-}
-
 class Search {
  public:
-  Search(const Recipe& recipe, const MachineSpec& machine) : recipe_(recipe), machine_(machine) {
+  Search(const Recipe& recipe, const MachineSpec& machine, Clock::time_point began)
+      : recipe_(recipe),
+        machine_(machine),
+        until_(std::max(began + patience, Clock::now() + least)) {
     if (!recipe_.has("train.memory"))
       recipe_.set("train.memory", std::to_string(available_memory() + resident_memory()), "advice");
+  }
+
+  // Bytes of parameters, gradients and optimiser that no change here makes fewer; 0: they fit.
+  int64_t state_that_exceeds() const {
+    const Experiment experiment = make_experiment(recipe_, {.initialize = false});
+    const int64_t state = experiment.model_bytes() + experiment.optimizer_bytes();
+    return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
+  }
+
+  // Of an update; nullopt where the step does not fit, or where there is no time to plan it.
+  std::optional<double> seconds(const Settings& settings) const {
+    if (Clock::now() > until_) return std::nullopt;
+    try {
+      return PlannedRun(with(recipe_, settings), machine_, {.until = until_}).report.seconds;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      return std::nullopt;
+    }
   }
 
   std::vector<Change> run() {
@@ -73,29 +88,32 @@ class Search {
   }
 
   bool attempt(const Settings& settings) {
-    if (watch_.milliseconds() >= patience) return false;
-    const auto seconds = planned_seconds(with(recipe_, settings), machine_);
-    if (!seconds) return false;
+    const auto planned = seconds(settings);
+    if (!planned) return false;
     std::string flags;
     for (const auto& [key, value] : settings) flags += fmt::format(" --{} {}", key, value);
-    found_.push_back({flags.substr(1), *seconds});
+    found_.push_back({flags.substr(1), *planned});
     return true;
   }
 
   Recipe recipe_;
   const MachineSpec& machine_;
-  Stopwatch watch_;
+  Clock::time_point until_;
   std::vector<Change> found_;
 };
 }  // namespace
 
-std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine) {
-  const std::vector<Change> changes = Search(recipe, machine).run();
+std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
+                             std::chrono::steady_clock::time_point began) {
+  Search search(recipe, machine, began);
+  if (const int64_t state = search.state_that_exceeds())
+    return fmt::format("Parameters and optimizer alone take {}, whatever the batch.",
+                       bytes_text(static_cast<double>(state)));
+  const std::vector<Change> changes = search.run();
   if (changes.empty())
     return "No smaller micro-batch, bfloat16 or recomputation fits there that could be found in a "
            "second.";
-  const double before =
-      planned_seconds(with(recipe, {{"train.memory", "8000TiB"}}), machine).value_or(0);
+  const double before = search.seconds({{"train.memory", "8000TiB"}}).value_or(0);
   std::string text;
   for (const Change& change : changes) {
     text += text.empty() ? "Hint: " : ", ";

@@ -69,6 +69,7 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
   CompileOptions options{.mode = mode,
                          .device = device,
                          .precision = chosen.products.value_or(experiment_.precision.products),
+                         .until = chosen.until,
                          .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
   if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));

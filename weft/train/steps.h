@@ -32,6 +32,7 @@ struct StepsOptions {
   std::vector<std::string> skip = {};  // as in CompileOptions
   // Instead of what the recipe says; then without its limit of memory.
   std::optional<Precision> products = {};
+  std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
 };
 
 class Steps {

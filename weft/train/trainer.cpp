@@ -289,11 +289,13 @@ class Trainer {
 // A step that does not fit says what would.
 template <class Function>
 auto advised(const Recipe& recipe, const MachineSpec& machine, Function function) {
+  const auto began = std::chrono::steady_clock::now();
   try {
     return function();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    throw Error(error.kind(), std::string(error.what()) + " " + changes_that_fit(recipe, machine));
+    throw Error(error.kind(),
+                std::string(error.what()) + " " + changes_that_fit(recipe, machine, began));
   }
 }
 }  // namespace
@@ -307,9 +309,10 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   }
 }
 
-PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
+PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
+                       const StepsOptions& options)
     : experiment(make_experiment(recipe, {.initialize = false})),
-      steps(experiment, "null"),
+      steps(experiment, "null", options),
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {

@@ -43,7 +43,7 @@ struct PlannedRun {
   Steps steps;
   RunReport report;  // of the plans in `steps`
 
-  PlannedRun(const Recipe& recipe, const MachineSpec& machine);
+  PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
 };
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine = {});
 

@@ -1,0 +1,102 @@
+// One loss curve under every setting: what keeps the bits keeps them in every precision, what adds
+// up in another order stays near.
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "tests/train/runs.h"
+#include "weft/base/parallel.h"
+#include "weft/data/loader.h"
+#include "weft/train/steps.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+struct Setting {
+  std::string precision, recompute = "none";
+  bool fuse = true;
+  int threads = 2;
+};
+
+class Threads {
+ public:
+  explicit Threads(int count) { set_thread_count(count); }
+  ~Threads() { set_thread_count(saved_); }
+  Threads(const Threads&) = delete;
+
+ private:
+  int saved_ = thread_count();
+};
+
+// Losses and norms of the gradients of three steps.
+std::vector<double> curve(train::Recipe recipe, const Setting& setting) {
+  Threads threads(setting.threads);
+  recipe.set("train.precision", setting.precision, "test");
+  recipe.set("train.recompute", setting.recompute, "test");
+  random_step().assign(tensor(std::vector<int64_t>{0}, {}));  // dropout begins anew
+  train::Experiment experiment = train::make_experiment(recipe);
+  train::StepsOptions options;
+  if (!setting.fuse) options.skip = {"fuse"};
+  train::Steps steps(experiment, "cpu", options);
+  data::Loader loader(experiment.train, {.batch_size = experiment.global_batch, .seed = 1});
+  std::vector<double> values;
+  data::Batch batch;
+  for (int step = 0; step < 3; ++step) {
+    REQUIRE(loader.next(batch));
+    steps.run(batch.inputs, batch.labels);
+    values.push_back(steps.loss());
+    values.push_back(steps.grad_norm());
+  }
+  return values;
+}
+
+double farthest(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    most = std::max(most, std::abs(a[i] - b[i]) / std::abs(a[i]));
+  return most;
+}
+
+// Sums that are split elsewhere differ by the rounding of what they are of; what follows rounds to
+// the narrow type of products, now and then to the other neighbour.
+double tolerance(const std::string& precision) {
+  if (precision == "fp32") return 1e-5;
+  return precision == "fp16-mixed" ? 2e-3 : 1e-2;
+}
+
+void check_matrix(const train::Recipe& recipe) {
+  for (const char* precision : {"fp32", "bf16-mixed", "fp16-mixed"}) {
+    const std::vector<double> plain = curve(recipe, {precision});
+    CHECK(std::isfinite(plain.back()));
+    for (int threads : {1, 2})
+      for (bool fuse : {true, false}) {
+        CAPTURE(precision);
+        CAPTURE(threads);
+        CAPTURE(fuse);
+        const std::vector<double> kept = curve(recipe, {precision, "none", fuse, threads});
+        CHECK(curve(recipe, {precision, "full", fuse, threads}) == kept);
+        CHECK(farthest(plain, kept) <= tolerance(precision));
+      }
+  }
+}
+}  // namespace
+
+TEST_CASE("a loss curve is one under every precision, recomputation, fusion and thread count") {
+  TemporaryFolder folder;
+  SUBCASE("MLP") {
+    train::Recipe recipe = images_recipe(folder, "train: {steps: 3, global_batch_size: 16}\n");
+    recipe.set("model.layers",
+               "[flatten, {linear: {out_features: 32}}, relu, {linear: {out_features: 4}}]",
+               "test");
+    check_matrix(recipe);
+  }
+  SUBCASE("convolutions") { check_matrix(images_recipe(folder, "train: {steps: 3}\n")); }
+  SUBCASE("GPT") { check_matrix(sums_recipe("train: {steps: 3, global_batch_size: 8}\n")); }
+  SUBCASE("LSTM") {
+    train::Recipe recipe = sums_recipe("train: {steps: 3, global_batch_size: 8}\n");
+    recipe.set("model.name", "lstm", "test");
+    recipe.set("model.config", "{hidden_size: 16, num_hidden_layers: 2, dropout: 0.1}", "test");
+    check_matrix(recipe);
+  }
+}
