@@ -71,3 +71,28 @@ TEST_CASE("a workload without a model has no weights to write") {
                                "--write-weights", "w.st"}),
                    2, "has no model") == "");
 }
+
+TEST_CASE("a memory curve keeps the losses and the planned bytes at every budget, and is drawn") {
+  Workplace place;
+  Outcome outcome = place.weft({"bench", "gpt-char", "--batch", "4", "--length", "32", "--steps",
+                                "2", "--memory-curve", "curve.svg", "--json"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  const auto curve = nlohmann::json::parse(outcome.out);
+  REQUIRE(curve.size() == 10);
+  double before = 1e18;
+  for (const auto& point : curve) {
+    CHECK(point["same_losses"].get<bool>());
+    CHECK(point["used"] == point["planned"]);
+    CHECK(point["planned"].get<double>() <= point["budget"].get<double>());
+    CHECK(point["budget"].get<double>() < before);
+    before = point["budget"].get<double>();
+  }
+  CHECK(curve[0]["again"] == 0);
+  CHECK(curve[9]["again"].get<int>() > 0);
+  const std::string picture = place.read("curve.svg");
+  CHECK(picture.find("memory of weights, state and arena") != std::string::npos);
+  CHECK(picture.find("the least: ") != std::string::npos);
+  CHECK(fails_with(place.weft({"bench", "softmax", "--batch", "2", "--length", "2",
+                               "--memory-curve", "curve.svg"}),
+                   2, "has no model") == "");
+}

@@ -1,4 +1,4 @@
-// The charts of svg.h: the memory of a plan, the roofline of a profile.
+// The charts of svg.h: the memory of a plan, time over memory, the roofline of a profile.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -195,6 +195,40 @@ std::string memory_svg(const Plan& plan, std::string_view title) {
     svg.text({legend, bottom}, plan.steps[step].module);
   }
   frame(svg, title, "kernel of the plan");
+  return svg.str();
+}
+
+std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string_view title) {
+  Svg svg(width, height);
+  const double whole = points.front().seconds;
+  double most = 1.1;
+  std::vector<std::pair<double, double>> values;  // bytes, relative time; least memory first
+  for (const MemoryPoint& point : points) {
+    values.emplace_back(static_cast<double>(point.planned), point.seconds / whole);
+    most = std::max(most, values.back().second);
+  }
+  std::ranges::sort(values);
+  double unit = 1;
+  while (values.back().first / unit >= 4096) unit *= 1024;
+  const double step = unit * round_step(values.back().first / unit);
+  Axis x{0, 1.05 * values.back().first, left, right}, y{0, 1.1 * most, bottom, top};
+  for (double tick = 0; tick <= y.to; tick += round_step(y.to))
+    y_tick(svg, y(tick), fmt::format("{:.1f}", tick));
+  for (double tick = 0; tick <= x.to; tick += step) x_tick(svg, x(tick), train::bytes_text(tick));
+  svg.line({left, y(1)}, {right, y(1)}, ink, true);
+  std::vector<Svg::Point> line;
+  for (auto [bytes, time] : values) line.emplace_back(x(bytes), y(time));
+  svg.polyline(line, palette[0]);
+  for (auto [bytes, time] : values)
+    svg.circle({x(bytes), y(time)}, 4, palette[0],
+               fmt::format("{}: {:.2f} of the time", train::bytes_text(bytes), time));
+  auto label = [&](const std::pair<double, double>& at, std::string_view text) {
+    svg.text({x(at.first), y(at.second) - 12}, text, Svg::Anchor::middle);
+  };
+  label(values.front(), "the least: " + train::bytes_text(values.front().first));
+  label(values.back(), "all kept: " + train::bytes_text(values.back().first));
+  svg.text({left + 8, top + 4}, "time of a step, where 1 is that with all kept");
+  frame(svg, title, "memory of weights, state and arena");
   return svg.str();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/cli/memory_curve.h"
 #include "weft/cli/profile.h"
 #include "weft/ir/plan.h"
 
@@ -40,5 +41,8 @@ std::string memory_svg(const Plan& plan, std::string_view title);
 // the area of a dot is the kernel's share of the time, its colour the family.
 std::string roofline_svg(const Profile& profile, const MachineSpec& machine,
                          std::string_view title);
+
+// Time of a step, against that without a budget, over the memory that it may have.
+std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string_view title);
 
 }  // namespace weft::cli

@@ -14,11 +14,14 @@
 #include "weft/base/parallel.h"
 #include "weft/base/quantity.h"
 #include "weft/cli/ceiling.h"
+#include "weft/cli/memory_curve.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/profile.h"
+#include "weft/cli/svg.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/cli/workloads.h"
+#include "weft/io/files.h"
 #include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/precision.h"
@@ -36,7 +39,7 @@ struct BenchArguments {
   std::string workload, weights, written_weights;
   int64_t batch = 0, length = 0;
   int steps = 20, threads = 0;
-  std::string precision = "fp32", memory;
+  std::string precision = "fp32", memory, curve;
   bool as_json = false, ceiling = false;
 };
 
@@ -179,12 +182,42 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
   return result;
 }
 
+// Exit code 1 where a budget changed a loss, or took other bytes than planned.
+int draw_memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
+                      const BenchArguments& arguments) {
+  constexpr int points = 10;
+  io::AtomicFile file(arguments.curve);  // before the first step
+  const std::vector<MemoryPoint> curve = memory_curve(kind, options, points, arguments.steps);
+  const std::string length = options.length > 0 ? fmt::format(" x {}", options.length) : "";
+  file.write(memory_curve_svg(
+      curve, fmt::format("{}, {}{}: time over memory", kind.name, options.batch, length)));
+  file.commit();
+  json list = json::array();
+  bool good = true;
+  for (const MemoryPoint& point : curve) {
+    good = good && point.same_losses && point.used == point.planned;
+    list.push_back({{"budget", point.budget},
+                    {"planned", point.planned},
+                    {"used", point.used},
+                    {"kernels", point.kernels},
+                    {"again", point.again},
+                    {"median_ms", 1e3 * point.seconds},
+                    {"same_losses", point.same_losses}});
+  }
+  if (arguments.as_json)
+    line(list.dump());
+  else
+    out(to_table(curve));
+  return good ? 0 : 1;
+}
+
 int bench(const BenchArguments& arguments) {
   const WorkloadKind& kind = find_workload(arguments.workload);
   WorkloadOptions options = workload_options(kind, arguments.batch, arguments.length,
                                              train::find_precision(arguments.precision)->products);
   options.compile.memory = memory_of(arguments.memory);
   if (arguments.threads > 0) set_thread_count(arguments.threads);
+  if (!arguments.curve.empty()) return draw_memory_curve(kind, options, arguments);
   if (!arguments.as_json) machine_peaks();  // before there are threads
   std::unique_ptr<Workload> workload = make_workload(kind, options);
   exchange_weights(*workload, kind, arguments);
@@ -231,6 +264,10 @@ void add_bench_verb(Program& program) {
       ->check(CLI::IsMember({"fp32", "bf16-mixed", "fp16-mixed"}));
   verb.add_option("--memory", arguments->memory, "most memory of weights, state and arena: 1.5GiB")
       ->type_name("SIZE");
+  verb.add_option("--memory-curve", arguments->curve,
+                  "instead, run in ten budgets and draw the time over the memory (SVG)")
+      ->type_name("FILE")
+      ->excludes("--memory");
   verb.add_flag("--ceiling", arguments->ceiling,
                 "also time the step's products and convolutions alone");
   verb.add_flag("--json", arguments->as_json, "one JSON line");

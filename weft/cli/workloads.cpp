@@ -309,7 +309,8 @@ WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_
 std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const WorkloadOptions& options) {
   std::unique_ptr<Workload> workload = kind.make(options);
   const CompileOptions& compile = options.compile;
-  if ((compile.precision != Precision::as_written || compile.memory > 0) &&
+  if ((compile.precision != Precision::as_written || compile.memory > 0 ||
+       compile.recompute != Recompute::automatic) &&
       workload->model() == nullptr)
     throw Error(ErrorKind::usage,
                 "the workload {} has no model: it runs in fp32, and with the memory it needs.",

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs GPT-2 124M and ResNet-50 in ten budgets each, from all kept to the least, and draws time over
+# memory in docs/pictures. Fails where a budget changes a loss or takes other bytes than planned.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p docs/pictures
+build/release/weft bench gpt2 --batch 4 --length 256 --steps "${STEPS:-5}" \
+  --memory-curve docs/pictures/memory-gpt2.svg
+build/release/weft bench resnet50 --batch 16 --steps "${STEPS:-5}" \
+  --memory-curve docs/pictures/memory-resnet50.svg
