@@ -217,6 +217,7 @@ std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string
   for (double tick = 0; tick <= x.to; tick += step) x_tick(svg, x(tick), train::bytes_text(tick));
   svg.line({left, y(1)}, {right, y(1)}, ink, true);
   std::vector<Svg::Point> line;
+  line.reserve(values.size());
   for (auto [bytes, time] : values) line.emplace_back(x(bytes), y(time));
   svg.polyline(line, palette[0]);
   for (auto [bytes, time] : values)

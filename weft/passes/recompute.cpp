@@ -268,12 +268,16 @@ Plan fit_memory(Plan plan, const PassOptions& options) {
   const size_t room = options.memory - std::min(options.memory, outside);
   size_t limit = room;
   for (int tries = 0; may && tries < 4; ++tries) {  // packing may take more than what is live
+    if (tries == 3) limit = 0;
     Plan fitted = planned(limit);
     const size_t over = fitted.arena_bytes - std::min(fitted.arena_bytes, room);
-    const bool as_low = fitted.live_peak_bytes <= limit && tries < 2;
+    const size_t fitted_peak = fitted.live_peak_bytes;
+    const bool as_low = fitted_peak <= limit;
     if (fitted.arena_bytes < whole.arena_bytes) whole = std::move(fitted);
     if (over == 0 || limit == 0) break;
-    limit = as_low ? limit - std::min(limit, over) : 0;  // all that goes may take another way there
+    // A descent that got stuck near the limit finds another way from below; else all that goes.
+    const bool near = fitted_peak < limit + limit / 4;
+    limit = as_low ? limit - std::min(limit, over) : near ? limit - limit / 8 : 0;
   }
   return whole;
 }
