@@ -67,6 +67,9 @@ TEST_CASE("the process of a run of every model takes what is planned") {
   for (const char* model : {"mlp", "cnn", "lenet5", "resnet20"})
     check_process(place, model, images(model, 64));
   check_process(place, "gpt", sums(128, 2, 64));
+  const std::string files = "train: {offload: [parameters, optimizer, gradients], ";
+  std::string recipe = sums(512, 4, 16);
+  check_process(place, "files", recipe.replace(recipe.find("train: {"), 8, files));
 }
 
 TEST_SUITE("slow") {

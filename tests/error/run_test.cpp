@@ -1,6 +1,7 @@
 // Runs and checkpoints that cannot be used.
 #include <cstdlib>
 #include <filesystem>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <doctest/doctest.h>
@@ -36,6 +37,34 @@ TEST_CASE("a run does not overwrite another") {
   CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--json"}).code == 0);
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--resume"}), usage,
                    "--overwrite") == "");
+}
+
+TEST_CASE("a folder for offloaded values that cannot be written, or is full, ends with one line") {
+  TinyRun place;
+  const std::vector<std::string> train{"train",           "tiny.yaml",
+                                       "--name",          "moved",
+                                       "--train.offload", "[parameters, optimizer]",
+                                       "--model.config",  "{hidden_size: 256}"};
+  auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = train;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return place.weft(arguments);
+  };
+  CHECK(fails_with(with({"--train.offload_folder", "/nowhere"}), failed,
+                   "[offload] /nowhere cannot be written for ") == "");
+  CHECK(fails_with(with({"--train.offload", "[weights]"}), usage,
+                   "must be one of parameters, optimizer, gradients, activations. Got "
+                   "'weights'.") == "");
+  rlimit saved{};
+  getrlimit(RLIMIT_FSIZE, &saved);
+  rlimit limit = saved;
+  limit.rlim_cur = size_t{2} << 20;
+  setrlimit(RLIMIT_FSIZE, &limit);  // of the program, too: a file can be no larger
+  const Outcome full = with({"--train.offload_folder", place.folder()});
+  setrlimit(RLIMIT_FSIZE, &saved);
+  CHECK(fails_with(full, failed, "[offload] " + place.folder() + " has no room for ") == "");
+  CHECK(!fs::exists(place.path("runs/moved")));
+  CHECK(with({"--json"}).code == 0);
 }
 
 TEST_CASE("what is no run is not overwritten") {

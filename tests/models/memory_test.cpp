@@ -6,6 +6,7 @@
 
 #include "tests/models/training.h"
 #include "tests/support/allocations.h"
+#include "tests/support/offloaded.h"
 #include "tests/support/values.h"
 #include "weft/base/parallel.h"
 #include "weft/device/registry.h"
@@ -43,15 +44,17 @@ void for_each_training(const CompileOptions& options, Check&& check) {
       check(training);
     }
 }
-// As written, on narrower products, and with all recomputed that can be.
+// As written, on narrower products, with all recomputed that can be, and with all in files.
 template <class Check>
 void for_each_way(Check&& check) {
   for (const CompileOptions& options :
        {CompileOptions{.device = "cpu"},
         CompileOptions{.device = "cpu", .precision = Precision::bf16_mixed},
-        CompileOptions{.device = "cpu", .recompute = Recompute::full}}) {
+        CompileOptions{.device = "cpu", .recompute = Recompute::full},
+        CompileOptions{.device = "cpu", .offload = all_in_files()}}) {
     CAPTURE(static_cast<int>(options.precision));
     CAPTURE(static_cast<int>(options.recompute));
+    CAPTURE(options.offload.categories.size());
     for_each_training(options, check);
   }
 }

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/offloaded.h"
+
 using namespace weft;
 using namespace weft::testing;
 
@@ -22,6 +24,8 @@ void check_range(uint64_t first, uint64_t count) {
         settings.chunks = chunks;
         CHECK(check_random_graph(seed, *library, settings) == "");
       }
+      CHECK(check_random_graph(seed, *library,
+                               {.skip = skip, .fault = "", .offload = all_in_files()}) == "");
       for (DType narrow : {DType::bf16, DType::f16})
         CHECK(check_random_graph(seed, *library, {.skip = skip, .fault = "", .narrow = narrow}) ==
               "");
@@ -42,19 +46,22 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
     int least;
     DType narrow = DType::f32;
     int chunks = 0;
+    Offload offload = {};
   };
-  for (auto [name, least, narrow, chunks] :
+  for (const auto& [name, least, narrow, chunks, offload] :
        {Fault{"decompose-negates", 12}, Fault{"cse-ignores-attrs", 40}, Fault{"fold-wrong", 17},
         Fault{"arithmetic-wrong", 4}, Fault{"movement-forgets-flips", 2},
         Fault{"fuse-ignores-cycles", 5}, Fault{"schedule-forgets-copies", 25},
         Fault{"alias-ignores-readers", 4}, Fault{"order-ignores-dependency", 40},
         Fault{"memory-overlap", 30}, Fault{"lower-forgets-offsets", 10},
-        Fault{"precision-negates", 1, DType::bf16},
-        Fault{"chunk-repeats-rows", 1, DType::f32, 2}}) {
+        Fault{"precision-negates", 1, DType::bf16}, Fault{"chunk-repeats-rows", 1, DType::f32, 2},
+        Fault{"offload-forgets-stores", 8, DType::f32, 0, all_in_files()},
+        Fault{"overlap-awaits-late", 20, DType::f32, 0, all_in_files()}}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < graphs; ++seed) try {
         PlanSettings settings{.skip = {}, .fault = name, .narrow = narrow};
         settings.chunks = chunks;
+        settings.offload = offload;
         caught += !check_random_graph(seed, *backends().back(), settings).empty();
       } catch (const InternalError&) {  // the verifier was faster
         ++caught;

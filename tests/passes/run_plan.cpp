@@ -17,7 +17,8 @@ class PlanRunner {
     for (const Slot& slot : plan.slots) {
       own_.emplace_back(slot.space == Space::arena ? 0 : slot.bytes);
       const Buffer* source = nullptr;
-      if (slot.space == Space::state) source = slot.value->variable->buffer.get();
+      const bool file = slot.space == Space::file && slot.value->variable != nullptr;
+      if (slot.space == Space::state || file) source = slot.value->variable->buffer.get();
       if (slot.space == Space::constant) source = slot.value->data.get();
       if (source != nullptr) std::memcpy(own_.back().data(), source->data, slot.bytes);
     }

@@ -66,6 +66,7 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
                                 .recompute = settings.recompute,
                                 .chunks = settings.chunks,
                                 .chunk_anywhere = settings.anywhere,
+                                .offload = settings.offload,
                                 .skip = settings.skip,
                                 .verify = true,
                                 .fault = settings.fault});

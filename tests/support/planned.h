@@ -9,6 +9,7 @@
 #include "tests/support/interpreter.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
+#include "weft/ir/offload.h"
 #include "weft/ir/step_options.h"
 
 namespace weft::testing {
@@ -25,6 +26,7 @@ struct PlanSettings {
   int chunks = 0;        // of the widest rows,
   bool anywhere = true;  // cut between any two of them
   size_t memory = 0;
+  Offload offload = {};
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.

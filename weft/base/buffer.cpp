@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
@@ -56,6 +57,14 @@ void Buffer::populate() const {
                  madvise(data + from, to - from, MADV_POPULATE_WRITE);
                });
 #endif
+}
+
+void Buffer::release(size_t offset, size_t length) const {
+  if (!in_file) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(data + offset) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(data + offset + length);
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 std::shared_ptr<Buffer> Buffer::part(const std::shared_ptr<Buffer>& whole, size_t offset,

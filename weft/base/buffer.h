@@ -22,6 +22,10 @@ struct Buffer {
   // Hands the pages of a large allocation that nobody wrote yet to the process, on the whole team.
   // A page that is read before it is written costs two faults and a stop of every core.
   void populate() const;
+  // The pages in a part of a file that is mapped leave the process; read again, they come from the
+  // file. Nothing else has somewhere to go.
+  void release(size_t offset, size_t bytes) const;
+  bool in_file = false;
 };
 
 }  // namespace weft

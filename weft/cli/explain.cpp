@@ -80,9 +80,11 @@ class Storage {
   explicit Storage(const Plan& plan) : plan_(plan) {
     for (const Access& output : plan.outputs) kept_.insert(output.value.node());
     for (const Assign& assign : plan.assigns) kept_.insert(assign.value.value.node());
-    for (const Step& step : plan.steps)
+    for (const Step& step : plan.steps) {
+      if (moves(step)) continue;
       for (const Access& operand : step.operands)
         readers_[stored_value(operand)].push_back({&step, operand.value.node()});
+    }
   }
 
   std::vector<StorageReason> reasons() const {
@@ -106,6 +108,9 @@ class Storage {
     const Step* step;
     const Node* node;  // what it reads there: the value, or a view of it
   };
+  static bool moves(const Step& step) {
+    return step.kind == Step::Kind::transfer || step.kind == Step::Kind::await;
+  }
   // The value that a view is a view of.
   static const Node* stored_value(const Access& access) {
     const Node* node = access.value.node();
@@ -119,6 +124,7 @@ class Storage {
   }
 
   std::string reason(const Step& maker, const Access& result) const {
+    if (moves(maker)) return "on the way to a file or from there";
     if (kept_.contains(result.value.node())) return "results and new values of variables";
     if (maker.kind == Step::Kind::library) return "made by a library's kernel";
     std::vector<Reader> readers = readers_of(result);

@@ -42,6 +42,7 @@ Family family_of(const Step& step, const std::unordered_set<const Node*>& update
   auto named = [&](std::string_view part) {
     return any([part](const Value& v) { return v->op->name.find(part) != std::string_view::npos; });
   };
+  if (step.kind == Step::Kind::transfer || step.kind == Step::Kind::await) return Family::files;
   if (named("attention")) return Family::attention;
   if (is_kind(OpKind::contraction)) return named("conv") ? Family::conv : Family::matmul;
   if (is_kind(OpKind::window)) return Family::pooling;
@@ -87,6 +88,7 @@ std::string_view words(const std::string& family) {
       {"reduce", "reductions"},
       {"elementwise", "elementwise kernels"},
       {"movement", "copies"},
+      {"files", "waiting for files"},
   };
   auto found = all.find(family);
   return found == all.end() ? std::string_view(family) : found->second;
@@ -104,8 +106,8 @@ std::string against_limit(const KernelTime& row) {
 }  // namespace
 
 std::string_view name(Family family) {
-  constexpr std::string_view names[] = {"matmul", "conv",   "attention",   "pooling", "gather",
-                                        "update", "reduce", "elementwise", "movement"};
+  constexpr std::string_view names[] = {"matmul", "conv",   "attention",   "pooling",  "gather",
+                                        "update", "reduce", "elementwise", "movement", "files"};
   return names[static_cast<size_t>(family)];
 }
 

@@ -24,6 +24,7 @@ enum class Family : uint8_t {
   reduce,       // and what is fused with it: softmax, norms, losses
   elementwise,  // casts and random numbers too
   movement,     // copies
+  files,        // waits for transfers to and from files, and their begins
 };
 std::string_view name(Family family);  // "matmul"
 

@@ -133,6 +133,7 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   train::TrainOptions options = arguments.options;
   options.machine = machine_spec();
   options.quiet = arguments.as_json;
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is an error of writing, in words
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves ends the lines, not the run
   train::TrainResult result = train::train(recipe, options);
   if (arguments.as_json) {

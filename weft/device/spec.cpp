@@ -21,7 +21,7 @@ DType computed_in(const Step& step) {
 }
 
 Roofline roofline(const Step& step, const MachineSpec& machine) {
-  if (!machine.known()) return {};
+  if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // beside the kernels
   return {step.flops / machine.flops_per_s_in(computed_in(step)), step.bytes / machine.bytes_per_s};
 }
 

@@ -8,11 +8,16 @@
 
 namespace weft {
 
+// A byte to or from a file takes as long as so many in memory: nobody measures it, and plans count
+// on it.
+constexpr double file_slowdown = 10;
+
 struct MachineSpec {
   double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
   double f64_flops_per_s = 0, bf16_flops_per_s = 0;  // 0: as float32's
 
+  double file_bytes_per_s() const { return bytes_per_s / file_slowdown; }
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
   double flops_per_s_in(DType dtype) const;
 };

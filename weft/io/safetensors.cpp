@@ -11,6 +11,7 @@
 
 namespace weft::io {
 namespace {
+constexpr size_t chunk_bytes = size_t{16} << 20;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw Error(ErrorKind::checkpoint, "[safetensors] {}: {}.", file, what);
@@ -51,6 +52,15 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
   });
 }
 
+// What lies in a file takes no more memory for being saved.
+void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
+  for (size_t at = 0; at < tensor.bytes.size(); at += chunk_bytes) {
+    const size_t bytes = std::min(chunk_bytes, tensor.bytes.size() - at);
+    file.write(tensor.bytes.data() + at, bytes);
+    if (tensor.buffer != nullptr) tensor.buffer->release(at, bytes);
+  }
+}
+
 std::string quoted_json(const std::string& text) {
   try {
     return nlohmann::json(text).dump();
@@ -72,7 +82,7 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   }
   size_t offset = 0;
   for (size_t i : order) {
-    const auto& [name, type, bytes] = tensors[i];
+    const auto& [name, type, bytes, buffer] = tensors[i];
     std::string shape;
     for (int64_t extent : type.shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
     header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},",
@@ -181,7 +191,7 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   for (size_t i = 0; i < size.size(); ++i) size[i] = static_cast<uint8_t>(header.size() >> (8 * i));
   file.write(size.data(), size.size());
   file.write(header);
-  for (size_t i : order) file.write(tensors[i].bytes.data(), tensors[i].bytes.size());
+  for (size_t i : order) write_bytes(file, tensors[i]);
   return file.commit();
 }
 
@@ -195,7 +205,7 @@ FileSummary save_safetensors(const std::string& path, const NamedVariables& vari
                              const Metadata& metadata) {
   std::vector<NamedBytes> tensors;
   for (const auto& [name, variable] : variables)
-    tensors.push_back({name, variable.type(), variable.bytes()});
+    tensors.push_back({name, variable.type(), variable.bytes(), variable.state()->buffer.get()});
   return write_safetensors(path, tensors, metadata);
 }
 
@@ -228,13 +238,13 @@ void load_into(const std::string& path, const NamedVariables& variables) {
     throw Error(ErrorKind::checkpoint, "[load] {} does not fit: {}.", path, differences);
   // What is copied leaves the process, or for a moment the weights would take twice their memory;
   // with all around it that the system mapped too: up to 2 MiB since Linux 6.18.
-  constexpr size_t chunk = size_t{16} << 20;
   for (const auto& [name, variable] : variables) {
     std::span<std::byte> to = variable.bytes();
     std::span<const std::byte> from = file.bytes(*file.find(name));
-    for (size_t at = 0; at < to.size(); at += chunk) {
-      size_t bytes = std::min(chunk, to.size() - at);
+    for (size_t at = 0; at < to.size(); at += chunk_bytes) {
+      size_t bytes = std::min(chunk_bytes, to.size() - at);
       copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
+      variable.state()->buffer->release(at, bytes);
       release_pages(file.bytes());
     }
   }

@@ -55,6 +55,7 @@ struct NamedBytes {
   std::string name;
   Type type;
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
+  const Buffer* buffer = nullptr;    // all of which they are: what is written leaves the process
 };
 
 // Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are

@@ -21,11 +21,21 @@ Buffer& VariableState::elements() {
   return *buffer;
 }
 
+void VariableState::move_to(const FileRange& range) {
+  WEFT_ASSERT(range.bytes() == type.bytes(), "{} moves to {} bytes", name, range.bytes());
+  std::shared_ptr<Buffer> mapped = range.map();
+  if (buffer != nullptr) range.write(buffer->data);
+  file = range;
+  buffer = std::move(mapped);
+  ++moves;
+}
+
 void detach_readers(VariableState& state) {
   const std::shared_ptr<Node> leaf = state.leaf.lock();
   if (leaf == nullptr) return;
   auto copy = Buffer::allocate(state.type.bytes());
   std::memcpy(copy->data, state.elements().data, state.type.bytes());
+  state.elements().release(0, state.type.bytes());
   leaf->data = std::move(copy);
   leaf->op = &op("data");
   state.leaf.reset();

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "weft/base/file_range.h"
 #include "weft/ir/value.h"
 
 namespace weft {
@@ -40,7 +41,12 @@ struct VariableState {
   std::shared_ptr<Buffer> buffer;  // row-major elements; null until they are first touched
   std::weak_ptr<Node> leaf;        // by which handles outside of steps read it; owned by them
 
+  FileRange file;  // where they lie instead of in memory; `buffer` then maps it
+
   Buffer& elements();  // zeros at first, which take no memory while nobody asks for them
+  // The elements go there. Where they were, nobody must look for them any more: see `moves`.
+  void move_to(const FileRange& range);
+  static inline int moves = 0;  // of all variables: addresses are those of this count
 };
 // Gives handles that read the present value bytes of their own, before it changes.
 void detach_readers(VariableState& state);

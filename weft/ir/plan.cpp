@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 std::string_view name(Space space) {
-  constexpr std::string_view names[] = {"arena", "state", "constant"};
+  constexpr std::string_view names[] = {"arena", "state", "constant", "file"};
   return names[static_cast<int>(space)];
 }
 
@@ -41,7 +41,7 @@ class Contents {
  public:
   explicit Contents(const Plan& plan) : plan_(plan), held_(plan.slots.size()) {
     for (size_t i = 0; i < plan.slots.size(); ++i)
-      if (plan.slots[i].space != Space::arena) held_[i] = {plan.slots[i].value.node()};
+      if (holds_from_start(plan.slots[i])) held_[i] = {plan.slots[i].value.node()};
     for (const Access& input : plan.inputs) held_[index(input)] = {input.value.node()};
   }
 
@@ -60,6 +60,10 @@ class Contents {
   }
 
  private:
+  static bool holds_from_start(const Slot& slot) {
+    return slot.space != Space::arena &&
+           (slot.space != Space::file || slot.value->variable != nullptr);
+  }
   size_t index(const Access& access) const {
     WEFT_ASSERT(access.at.slot >= 0 && access.at.slot < static_cast<int>(plan_.slots.size()),
                 "{} has no slot", access.value->op->name);
@@ -173,6 +177,35 @@ void check_overlaps(const Plan& plan) {
   }
 }
 
+// What is under way between a transfer and the step that awaits it is left alone.
+void check_transfers(const Plan& plan) {
+  std::multimap<int, bool> under_way;  // by slot in memory: whether it is being written
+  auto in_file = [&](const Access& access) {
+    return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::file;
+  };
+  auto check_untouched = [&](const Access& access, bool writes, const Step& step) {
+    auto moving = under_way.find(access.at.slot);
+    WEFT_ASSERT(moving == under_way.end() || !(writes || moving->second),
+                "{} touches slot {} while it is moved", step.kernel, access.at.slot);
+  };
+  for (const Step& step : plan.steps) {
+    if (step.kind == Step::Kind::await) {
+      const int slot = step.operands[0].at.slot;
+      auto moving = under_way.find(slot);
+      WEFT_ASSERT(moving != under_way.end(), "slot {} is not being moved", slot);
+      under_way.erase(moving);
+      continue;
+    }
+    for (const Access& operand : step.operands) check_untouched(operand, false, step);
+    for (const Access& result : step.results) check_untouched(result, true, step);
+    if (step.kind != Step::Kind::transfer) continue;
+    const bool fetch = in_file(step.operands[0]);
+    WEFT_ASSERT(fetch != in_file(step.results[0]), "a transfer within one place");
+    under_way.emplace((fetch ? step.results : step.operands)[0].at.slot, fetch);
+  }
+  WEFT_ASSERT(under_way.empty(), "{} transfers are not awaited", under_way.size());
+}
+
 // Axes that step through memory evenly merged into one: what of a placement does not depend on its
 // shape.
 std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
@@ -207,6 +240,8 @@ std::string to_text(const Plan& plan) {
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
     text += fmt::format("s{}: {} {} {} bytes", i, name(slot.space), describe(slot), slot.bytes);
+    if (slot.space == Space::file && slot.value->variable == nullptr)
+      text += fmt::format(" at {}", slot.offset);
     if (slot.space == Space::arena)
       text += fmt::format(" at {}, steps {} to {}", slot.offset, slot.first, slot.last);
     text += '\n';
@@ -236,6 +271,7 @@ void verify(const Plan& plan) {
   if (plan.arena_bytes == 0) return;  // before the memory pass
   check_lifetimes(plan);
   check_overlaps(plan);
+  check_transfers(plan);
 }
 
 }  // namespace weft

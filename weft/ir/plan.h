@@ -20,6 +20,7 @@ enum class Space : uint8_t {
   arena,     // offset into the workspace arena
   state,     // a variable's own bytes
   constant,  // a "data" leaf's own bytes
+  file,      // outside of memory: a variable's range of a file, or an offset into the plan's own
 };
 
 // One piece of memory, contiguous, that values live in.
@@ -28,7 +29,7 @@ struct Slot {
   Category category = Category::activation;
   Space space = Space::arena;
   size_t bytes = 0;   // rounded up to buffer_alignment in the arena
-  size_t offset = 0;  // in the arena; set by the memory pass
+  size_t offset = 0;  // in the arena, or in the plan's file; set by the memory pass
   int first = 0,
       last =
           0;  // steps between which it is live; -1: before the first, steps.size(): after the last
@@ -55,8 +56,13 @@ bool same_elements(const Access& a, const Access& b);
 
 // One kernel. `body` lists what it computes, inputs before users; a fused kernel's body is loops
 // over one iteration space (see value.h), a library kernel's is usually one node.
+//
+// A transfer moves the bytes of its operand to its result, one of which lies in a file. It has no
+// body, and only begins there: nobody touches the result, or writes the operand, before the step
+// that awaits it, whose operand is the side in the arena. Transfers are done in the order of their
+// steps.
 struct Step {
-  enum class Kind : uint8_t { fused, library };
+  enum class Kind : uint8_t { fused, library, transfer, await };
   Kind kind = Kind::fused;
   std::string kernel;  // "add.relu", "dnnl:matmul"
   std::vector<Value> body;
@@ -90,6 +96,7 @@ struct Plan {
   std::vector<Access> outputs;  // in the graph's order
   std::vector<Assign> assigns;
   size_t arena_bytes = 0;
+  size_t file_bytes = 0;       // of slots in files that are no variables
   size_t live_peak_bytes = 0;  // most bytes live at once in the arena: no allocator can use fewer
 
   double flops() const;
@@ -101,8 +108,8 @@ uint64_t content_hash(const Plan& plan);
 
 // Throws InternalError naming the step and slot if a promise is broken: every operand holds its
 // value when it is read, no two live slots overlap in the arena, results overwrite only what
-// in_place grants. Before the memory pass (arena_bytes is 0) only the order of reads and writes is
-// checked.
+// in_place grants, what is being transferred is left alone. Before the memory pass (arena_bytes is
+// 0) only the order of reads and writes is checked.
 void verify(const Plan& plan);
 
 }  // namespace weft

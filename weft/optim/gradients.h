@@ -25,6 +25,7 @@ class Accumulator {
   void add(std::span<const Tensor> gradients, const Arg& count = 1) const;
   std::vector<Tensor> mean() const;  // sum of count * gradient / sum of counts
   void zero() const;
+  const std::vector<Variable>& sums() const { return sums_; }
 
  private:
   std::vector<Variable> sums_;

@@ -112,6 +112,11 @@ class MemoryPlanner {
       slots.push_back(&slot);
       blocks.push_back({slot.bytes, slot.first, slot.last, 0});
     }
+    for (Slot& slot : plan_.slots) {
+      if (slot.space != Space::file || slot.value->variable != nullptr) continue;
+      slot.offset = plan_.file_bytes;
+      plan_.file_bytes += arena_size(slot.bytes);
+    }
     plan_.live_peak_bytes = live_peak(blocks);
     for (Block& block : blocks) {
       if (!reuse) block.first = -1, block.last = end;

@@ -30,7 +30,9 @@ class OrderSearch {
   Order best() {
     Order present(plan_.steps.size());
     std::iota(present.begin(), present.end(), 0);
-    for (const Order& base : {present, depth_first(present), depth_first(by_depth(present))}) {
+    std::vector<Order> bases{present, depth_first(present), depth_first(by_depth(present))};
+    if (moves()) bases.push_back(depth_first(by_size(present)));
+    for (const Order& base : bases) {
       consider(base);
       for (Rule rule : {Rule::eager, Rule::greedy}) {
         consider(forward_.run(base, rule));
@@ -100,6 +102,21 @@ class OrderSearch {
         depth[index(step)] = std::max(depth[index(step)], depth[index(earlier)] + 1);
     std::stable_sort(base.begin(), base.end(),
                      [&](int a, int b) { return depth[index(a)] < depth[index(b)]; });
+    return base;
+  }
+
+  // Updates of what comes from files: first the small ones, whose gradients make room for the rest.
+  bool moves() const {
+    return std::ranges::any_of(plan_.steps,
+                               [](const Step& step) { return step.kind == Step::Kind::transfer; });
+  }
+  Order by_size(Order base) const {
+    std::vector<size_t> size;
+    for (const StepUse& use : use_.steps) {
+      size.push_back(0);
+      for (int slot : use.slots) size.back() = std::max(size.back(), use_.bytes[index(slot)]);
+    }
+    std::ranges::stable_sort(base, {}, [&](int step) { return size[index(step)]; });
     return base;
   }
 

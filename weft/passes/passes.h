@@ -6,8 +6,10 @@
 //   chunk       the widest rows of a step in parts, which never exist at once
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
 //   alias       assignments write straight into their variable where no old value is read later
+//   offload     variables that live in files come from there before they are read, and go back
 //   order       the order of steps with the least peak of live bytes
-//   recompute   kernels run again where that lowers the peak below a limit
+//   recompute   kernels run again, or values lie in files, where that lowers the peak below a limit
+//   overlap     what comes from files or goes there does so while other steps run
 //   memory      arena offsets, with reuse and in-place
 #pragma once
 
@@ -20,6 +22,7 @@
 
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
+#include "weft/ir/offload.h"
 #include "weft/ir/plan.h"
 #include "weft/ir/step_options.h"
 
@@ -34,6 +37,7 @@ struct PassOptions {
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
   std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
+  Offload offload = {};
   // Optional passes, by name: "simplify", "chunk", "fuse", "alias", "order", "reuse".
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
@@ -49,12 +53,15 @@ Graph simplify(const Graph& graph, const PassOptions& options);
 Graph chunk(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
 Plan alias_state(Plan plan, const PassOptions& options);
+Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
-// Runs kernels again right before their results are read next, until at most `live_bytes` of the
-// arena are live at once or nothing lowers that any more.
+// Runs kernels again, or fetches what was stored in a file, right before their results are read
+// next, until at most `live_bytes` of the arena are live at once or nothing lowers that any more.
 Plan recompute(Plan plan, size_t live_bytes, const PassOptions& options);
+// Begins transfers early and awaits them late, where that leaves at most `room` bytes live.
+Plan overlap(Plan plan, size_t room, const PassOptions& options);
 Plan assign_memory(Plan plan, const PassOptions& options);
-// Both, as PassOptions::memory asks: the plan of the least memory where none fits.
+// All three, as PassOptions::memory asks: the plan of the least memory where none fits.
 Plan fit_memory(Plan plan, const PassOptions& options);
 bool fits_memory(const Plan& plan, const PassOptions& options);
 // Throws Error(does_not_fit) naming what the plan takes, the least that would do.

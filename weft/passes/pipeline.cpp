@@ -49,7 +49,8 @@ Plan cut_into(int chunks, const Graph& step, PassOptions options) {
   Runner run(options);
   const Graph parts = chunks > 1 ? run.always("chunk", chunk, step) : step;
   Plan plan = run.always("schedule", schedule, parts);       // fuses unless "fuse" is skipped
-  return run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
+  plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
+  return run.always("offload", offload_state, std::move(plan));
 }
 Plan ordered(Plan plan, const PassOptions& options) {
   return Runner(options).unless_skipped("order", order, std::move(plan));

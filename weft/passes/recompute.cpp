@@ -1,8 +1,9 @@
 // Trades time for memory: values that nobody reads for a while are dropped, and their kernels run
 // again right before they are read next (Chen et al. 2016), those first that cost least for each
 // byte (Kirisame et al. 2021). A kernel that runs again has the operands that it had, and so the
-// same bits. Stands after order, which says when values are read, and works with memory, which
-// says what the arena then takes.
+// same bits. Where values may go to files, the kernel that runs again can be a fetch of what was
+// stored there when it was made. Stands after order, which says when values are read, and works
+// with memory, which says what the arena then takes.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,13 +13,21 @@
 
 #include <fmt/format.h>
 
+#include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/steps.h"
+#include "weft/passes/transfers.h"
 
 namespace weft {
 namespace {
+// Kernels may run again.
+bool may_run_again(const PassOptions& options) {
+  return options.recompute != Recompute::none &&
+         (options.memory > 0 || options.recompute != Recompute::automatic);
+}
+
 constexpr int longest_chain = 8;      // of kernels that run again for the last one's sake
 constexpr int most_idle_rounds = 16;  // after which the peak is taken for the least
 
@@ -55,6 +64,7 @@ class Recomputation {
   };
   struct Choice {
     std::vector<Rerun> reruns;  // the last is of the slot that is dropped
+    bool stored = false;        // not run again: kept in a file after it ran, and fetched
     int before = 0;
     double freed = 0, cost = 0;  // bytes at the peak; bytes that a machine moves in the time
     double price() const { return cost / freed; }
@@ -97,9 +107,7 @@ class Recomputation {
       // Choices of one round must not count on each other.
       if (needed[index(choice.slot())] || reads_any(choice, dropped)) continue;
       dropped[index(choice.slot())] = true;
-      for (const Rerun& rerun : choice.reruns)
-        for (const Access& operand : plan_.steps[index(rerun.step)].operands)
-          needed[index(operand.at.slot)] = true;
+      for_each_operand(choice, [&](int operand) { needed[index(operand)] = true; });
       taken.push_back(choice);
       wanted -= choice.freed;
       if (wanted <= 0) break;
@@ -109,11 +117,15 @@ class Recomputation {
   }
 
   bool reads_any(const Choice& choice, const std::vector<bool>& slots) const {
-    return std::ranges::any_of(choice.reruns, [&](const Rerun& rerun) {
-      return std::ranges::any_of(
-          plan_.steps[index(rerun.step)].operands,
-          [&](const Access& operand) { return slots[index(operand.at.slot)]; });
-    });
+    bool any = false;
+    for_each_operand(choice, [&](int operand) { any = any || slots[index(operand)]; });
+    return any;
+  }
+  template <class F>
+  void for_each_operand(const Choice& choice, F&& visit) const {
+    if (choice.stored) return;
+    for (const Rerun& rerun : choice.reruns)
+      for (const Access& operand : plan_.steps[index(rerun.step)].operands) visit(operand.at.slot);
   }
 
   // What it takes to drop the slot while step `peak` runs.
@@ -122,8 +134,27 @@ class Recomputation {
     auto next = std::ranges::lower_bound(readers, peak);
     if (to_end_[index(slot)] || next == readers.end() || *next == peak) return std::nullopt;
     Choice choice{.before = *next, .freed = static_cast<double>(bytes_[index(slot)])};
-    if (!rerun(slot, peak, longest_chain, choice) || choice.freed <= 0) return std::nullopt;
+    std::optional<Choice> stored = in_file(slot, peak, choice);
+    if (!rerun(slot, peak, longest_chain, choice) || choice.freed <= 0) return stored;
+    return stored && stored->price() < choice.price() ? stored : choice;
+  }
+
+  // The same by way of a file.
+  std::optional<Choice> in_file(int slot, int peak, Choice choice) const {
+    const std::vector<int>& writers = writers_[index(slot)];
+    const Slot& at = plan_.slots[index(slot)];
+    if (!options_.offload.covers(at.category, at.bytes)) return std::nullopt;
+    if (writers.size() != 1 || writers.front() >= peak) return std::nullopt;
+    const Step& maker = plan_.steps[index(writers.front())];
+    if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it lies in a file
+    if (result_in(maker, slot).value.type().bytes() != at.type.bytes()) return std::nullopt;
+    choice.reruns.push_back({writers.front(), slot});
+    choice.stored = true;
+    choice.cost = 2 * file_slowdown * choice.freed;
     return choice;
+  }
+  static const Access& result_in(const Step& step, int slot) {
+    return *std::ranges::find(step.results, slot, [](const Access& r) { return r.at.slot; });
   }
 
   // Adds the step that writes the slot, after the steps that write what is dead by the peak.
@@ -131,6 +162,7 @@ class Recomputation {
     const std::vector<int>& writers = writers_[index(slot)];
     if (depth == 0 || writers.size() != 1 || writers.front() >= peak) return false;
     const Step& step = plan_.steps[index(writers.front())];
+    if (step.kind != Step::Kind::transfer && !may_run_again(options_)) return false;
     if (options_.recompute == Recompute::selective && step.kind == Step::Kind::library)
       return false;
     for (const Access& result : step.results)
@@ -171,7 +203,8 @@ class Recomputation {
             if (operand.at.slot == was) operand.at.slot = now;
       };
       for (const Rerun& rerun : choice.reruns) {
-        Step again = only(plan_.steps[index(rerun.step)], rerun.slot);
+        Step again = choice.stored ? fetch_of(rerun, made)
+                                   : only(plan_.steps[index(rerun.step)], rerun.slot);
         redirect(again);
         fresh.emplace_back(rerun.slot, static_cast<int>(plan_.slots.size()));
         copy_slot(rerun.slot);
@@ -185,15 +218,38 @@ class Recomputation {
       for (int reader : readers_[index(choice.slot())])
         if (reader >= choice.before) redirect(plan_.steps[index(reader)]);
     }
-    std::ranges::stable_sort(made, {}, &std::pair<int, Step>::first);
-    std::vector<Step> steps;
-    size_t next = 0;
-    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
-      for (; next < made.size() && made[next].first == at; ++next)
-        steps.push_back(std::move(made[next].second));
-      steps.push_back(std::move(plan_.steps[index(at)]));
+    insert(plan_, std::move(made));
+    drop_unread();
+  }
+
+  // What is made again before anybody read it was made in vain.
+  void drop_unread() {
+    std::vector<bool> read(plan_.slots.size());
+    auto reads = [&](const Access& access) { read[index(access.at.slot)] = true; };
+    std::ranges::for_each(plan_.outputs, reads);
+    for (const Assign& assign : plan_.assigns) {
+      reads(assign.value);
+      read[index(assign.state_slot)] = true;
     }
-    plan_.steps = std::move(steps);
+    for (auto step = plan_.steps.rbegin(); step != plan_.steps.rend(); ++step) {
+      if (std::ranges::none_of(step->results, [&](auto& r) { return read[index(r.at.slot)]; }))
+        step->results.clear();
+      else
+        std::ranges::for_each(step->operands, reads);
+    }
+    std::erase_if(plan_.steps, [](const Step& step) { return step.results.empty(); });
+  }
+
+  // Stores the slot after the step that makes it.
+  Step fetch_of(const Rerun& maker, std::vector<std::pair<int, Step>>& made) {
+    const Access from = result_in(plan_.steps[index(maker.step)], maker.slot);
+    Access to = from;
+    to.at.slot = static_cast<int>(plan_.slots.size());
+    Slot file = plan_.slots[index(maker.slot)];
+    file.space = Space::file;
+    plan_.slots.push_back(std::move(file));
+    made.emplace_back(maker.step + 1, make_transfer(plan_, from, to));
+    return make_transfer(plan_, to, from);
   }
 
   int copy_slot(int slot) {
@@ -240,8 +296,24 @@ class Recomputation {
 size_t bytes_outside_arena(const Plan& plan) {
   size_t bytes = 0;
   for (const Slot& slot : plan.slots)
-    if (slot.space != Space::arena) bytes += slot.bytes;
+    if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
   return bytes;
+}
+
+// Transfers may take what the limit leaves, or else what the peak leaves of itself elsewhere; less
+// where what then lives at once lies badly.
+Plan placed(const Plan& plan, size_t live_bytes, const PassOptions& options) {
+  if (std::ranges::none_of(plan.steps,
+                           [](const Step& step) { return step.kind == Step::Kind::transfer; }))
+    return assign_memory(plan, options);
+  std::vector<int> order(plan.steps.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t peak = Liveness(plan, ArenaUse(plan), order).peak;
+  for (size_t room = std::max(live_bytes, peak);; room -= std::min(room, peak / 8)) {
+    Plan whole = assign_memory(overlap(plan, room, options), options);
+    if (room == 0 || whole.arena_bytes <= whole.live_peak_bytes + whole.live_peak_bytes / 20)
+      return whole;
+  }
 }
 
 std::string mebibytes(size_t bytes) {
@@ -256,13 +328,12 @@ Plan recompute(Plan plan, size_t live_bytes, const PassOptions& options) {
 }
 
 Plan fit_memory(Plan plan, const PassOptions& options) {
-  const bool may = options.recompute != Recompute::none &&
-                   (options.memory > 0 || options.recompute != Recompute::automatic);
+  const bool may = may_run_again(options) || !options.offload.categories.empty();
   auto planned = [&](size_t live_bytes) {
-    return assign_memory(recompute(plan, live_bytes, options), options);
+    return placed(recompute(plan, live_bytes, options), live_bytes, options);
   };
   if (options.memory == 0 && may) return planned(0);
-  Plan whole = assign_memory(plan, options);
+  Plan whole = placed(plan, 0, options);
   const size_t outside = bytes_outside_arena(whole) + options.held;
   if (options.memory == 0 || outside + whole.arena_bytes <= options.memory) return whole;
   const size_t room = options.memory - std::min(options.memory, outside);

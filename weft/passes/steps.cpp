@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -18,8 +19,21 @@ void count_work(Step& step, std::span<const Slot> slots) {
 }
 
 double cost(const Step& step) {
-  constexpr double flops_per_byte = 10;
+  constexpr double flops_per_byte = 10;  // of machines, roughly
+  if (step.kind == Step::Kind::transfer) return file_slowdown * step.bytes;
   return std::max(step.flops / flops_per_byte, step.bytes);
+}
+
+void insert(Plan& plan, std::vector<std::pair<int, Step>> made) {
+  std::ranges::stable_sort(made, {}, &std::pair<int, Step>::first);
+  std::vector<Step> steps;
+  auto next = made.begin();
+  for (size_t at = 0; at <= plan.steps.size(); ++at) {
+    for (; next != made.end() && next->first == static_cast<int>(at); ++next)
+      steps.push_back(std::move(next->second));
+    if (at < plan.steps.size()) steps.push_back(std::move(plan.steps[at]));
+  }
+  plan.steps = std::move(steps);
 }
 
 bool gathers(const Step& step, const Node* operand) {

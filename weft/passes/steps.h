@@ -2,6 +2,8 @@
 #pragma once
 
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "weft/ir/plan.h"
 
@@ -10,8 +12,11 @@ namespace weft {
 // Sets Step::flops and Step::bytes from its body, operands and results.
 void count_work(Step& step, std::span<const Slot> slots);
 
-// What the kernel takes of a machine, roughly: bytes that it moves in the time.
+// What a step costs: the bytes that a machine moves in its time.
 double cost(const Step& step);
+
+// Inserts steps, each before the step that it names, in their order.
+void insert(Plan& plan, std::vector<std::pair<int, Step>> steps);
 
 // Whether the kernel reads the operand at places of an op's own choosing (gather, pad, concat), not
 // element by element.

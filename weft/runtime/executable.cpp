@@ -15,7 +15,9 @@
 #include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/transfers.h"
 #include "weft/runtime/poison.h"
+#include "weft/runtime/transfers.h"
 
 namespace weft {
 namespace {
@@ -47,17 +49,65 @@ void Workspace::reserve(size_t bytes) {
 }
 
 Executable::Executable(Plan plan, const KernelLibrary& library,
-                       std::shared_ptr<Workspace> workspace)
+                       std::shared_ptr<Workspace> workspace, const std::string& folder)
     : plan_(std::move(plan)), workspace_(std::move(workspace)) {
   steps_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build);
   check_plan_fits(plan_);
   compile_kernels(library);
+  place_in_files(folder);
+  make_transfers();
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes);
   for (const Assign& assign : plan_.assigns)
-    plan_.slots[static_cast<size_t>(assign.state_slot)].value->variable->elements().populate();
+    if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
+        slot.space == Space::state)
+      slot.value->variable->elements().populate();
+}
+
+// One file for the variables that are not in one yet, and for the plan's own slots.
+void Executable::place_in_files(const std::string& folder) {
+  auto aligned = [](size_t bytes) {
+    return (bytes + FileRange::alignment - 1) / FileRange::alignment * FileRange::alignment;
+  };
+  std::vector<VariableState*> to_move;
+  size_t bytes = aligned(plan_.file_bytes);
+  for (const Slot& slot : plan_.slots) {
+    VariableState* variable = slot.space == Space::file ? slot.value->variable.get() : nullptr;
+    if (variable == nullptr || variable->file) continue;
+    to_move.push_back(variable);
+    bytes += aligned(slot.bytes);
+  }
+  if (bytes == 0) return;
+  const FileRange file(folder, bytes);
+  file_ = file.part(0, plan_.file_bytes);
+  size_t offset = aligned(plan_.file_bytes);
+  for (VariableState* variable : to_move) {
+    variable->move_to(file.part(offset, variable->type.bytes()));
+    offset += aligned(variable->type.bytes());
+  }
+}
+
+void Executable::make_transfers() {
+  auto range_of = [&](int slot) {
+    const Slot& at = plan_.slots[static_cast<size_t>(slot)];
+    return at.value->variable != nullptr ? at.value->variable->file
+                                         : file_.part(at.offset, at.type.bytes());
+  };
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = plan_.steps[i];
+    if (step.kind == Step::Kind::await) {
+      steps_[i].kernel = transfers_->await(step.operands[0].at.slot);
+    } else if (step.kind == Step::Kind::transfer) {
+      if (transfers_ == nullptr) transfers_ = std::make_unique<Transfers>();
+      const bool fetch = is_fetch(plan_, step);
+      const Access& memory = (fetch ? step.results : step.operands)[0];
+      const auto offset = static_cast<size_t>(memory.at.offset) * size_of(memory.value.dtype());
+      steps_[i].kernel =
+          transfers_->begin(range_of(file_slot(plan_, step)), fetch, memory.at.slot, offset);
+    }
+  }
 }
 
 // Generated kernels on threads of their own; library kernels on the caller, outside of any parallel
@@ -106,6 +156,8 @@ std::byte* Executable::address(int slot) const {
       return at.value->variable->elements().data;
     case Space::constant:
       return at.value->data->data;
+    case Space::file:
+      break;
   }
   return nullptr;
 }
@@ -132,6 +184,7 @@ void Executable::bind() {
   }
   for (const Access& access : plan_.inputs) resolve(access.at.slot);
   bound_to_ = const_cast<std::byte*>(arena);
+  bound_moves_ = VariableState::moves;
 }
 
 void Executable::set_poisoning(bool on) {
@@ -151,6 +204,12 @@ void Executable::detach_results() {
 }
 
 void Executable::run_steps() {
+  struct Settled {  // also when a step throws
+    Transfers* transfers;
+    ~Settled() {
+      if (transfers != nullptr) transfers->settle();
+    }
+  } settled{transfers_.get()};
   auto now = [] {
     using Clock = std::chrono::steady_clock;
     return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -174,7 +233,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   // An input may be a result of the last run: detach keeps its bytes before they are overwritten.
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->last = this;
-  if (bound_to_ != workspace_->buffer->data) {
+  if (bound_to_ != workspace_->buffer->data || bound_moves_ != VariableState::moves) {
     for (Value& result : results_) result = Value();
     bind();
   }
@@ -220,6 +279,7 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   options.threads = thread_count();
   Plan plan = make_plan(graph, options);
   if (library.name() == "null") workspace = nullptr;
-  return std::make_unique<Executable>(std::move(plan), library, std::move(workspace));
+  return std::make_unique<Executable>(std::move(plan), library, std::move(workspace),
+                                      options.offload.folder);
 }
 }  // namespace weft

@@ -16,6 +16,7 @@ namespace weft {
 
 class Executable;
 class Poison;
+class Transfers;
 
 // The arena that executables of one program share: only one of them runs at a time. It grows when
 // an executable is made, never in a step.
@@ -31,8 +32,10 @@ using StepObserver = std::function<void(size_t step, double begin, double second
 
 class Executable {
  public:
-  // Compiles the kernels, several at once. A null workspace makes a plan that cannot run.
-  Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace);
+  // Compiles the kernels, several at once; moves variables to a file in `folder` where the plan has
+  // them in one. A null workspace makes a plan that cannot run.
+  Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
+             const std::string& folder = ".");
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -43,7 +46,7 @@ class Executable {
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
-  // Where the elements of a slot lie, from a first run on.
+  // Where the elements of a slot lie, from a first run on; null for one in a file.
   std::byte* address(int slot) const;
   // Of the arena, the bytes that kernels were really handed.
   size_t used_arena_bytes() const { return used_arena_bytes_; }
@@ -59,13 +62,18 @@ class Executable {
     void* workspace = nullptr;
   };
   void compile_kernels(const KernelLibrary& library);
+  void place_in_files(const std::string& folder);
+  void make_transfers();
   void bind();
   void detach_results();
   void run_steps();
 
   Plan plan_;
   std::shared_ptr<Workspace> workspace_;
-  std::byte* bound_to_ = nullptr;  // the arena's start when pointers were last resolved
+  std::byte* bound_to_ = nullptr;         // the arena's start when pointers were last resolved
+  int bound_moves_ = 0;                   // VariableState::moves then
+  std::unique_ptr<Transfers> transfers_;  // null: there are none
+  FileRange file_;                        // of the plan's own slots in files
   std::vector<BoundStep> steps_;
   std::vector<Value> results_;
   size_t used_arena_bytes_ = 0;

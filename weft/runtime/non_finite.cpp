@@ -57,7 +57,7 @@ void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const 
   for (const Value& input : inputs)
     inputs_.push_back(range_of(input.eval()->data->data, input.type()));
   for (const Slot& slot : executable.plan().slots)
-    if (slot.space == Space::state) {
+    if (slot.space != Space::arena && slot.value->variable != nullptr) {
       VariableState& state = *slot.value->variable;
       state_[&state] = range_of(state.elements().data, state.type);
     }
@@ -67,6 +67,7 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
   executable.set_observer([&](size_t step, double, double) {
+    if (plan.steps[step].kind == Step::Kind::transfer) return;  // another step made what it moves
     for (const Access& result : plan.steps[step].results)
       stored_[result.value.node()] =
           range_of(executable.address(result.at.slot), result.value.type(), result.at);

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "weft/ir/offload.h"
 #include "weft/ir/step_options.h"
 #include "weft/tensor/tensor.h"
 
@@ -43,6 +44,7 @@ struct CompileOptions {
   // same bits; 0: as the limit asks.
   int chunks = 0;
   std::optional<std::chrono::steady_clock::time_point> until = {};  // then no more is tried to fit
+  Offload offload = {};
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };
 

@@ -132,6 +132,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
                                           .recompute = options.recompute,
                                           .chunks = options.chunks,
                                           .until = options.until,
+                                          .offload = options.offload,
                                           .skip = options.skip})});
   return *state_->cache.back().executable;
 }

@@ -84,6 +84,7 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
     value.eval();
     detach_readers(*state_);
     std::memcpy(state_->elements().data, value->data->data, type().bytes());
+    state_->elements().release(0, type().bytes());
   }
 }
 

@@ -301,6 +301,29 @@ int64_t Experiment::model_bytes() const {
   return bytes_of(model->parameters()) + bytes_of(model->buffers());
 }
 int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
+int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
+
+Offload Experiment::offload() const {
+  constexpr std::pair<std::string_view, Category> categories[] = {
+      {"parameters", Category::parameter},
+      {"optimizer", Category::optimizer_state},
+      {"gradients", Category::gradient},
+      {"activations", Category::activation}};
+  Offload offload{.folder = recipe.text("train.offload_folder")};
+  for (const auto& [name, category] : categories)
+    if (std::ranges::find(recipe.texts("train.offload"), name) !=
+        recipe.texts("train.offload").end())
+      offload.categories.push_back(category);
+  return offload;
+}
+
+int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload) {
+  int64_t bytes = bytes_of(variables);
+  for (const Variable& variable : variables)
+    if (offload.covers(variable.category(), variable.type().bytes()))
+      bytes -= static_cast<int64_t>(variable.type().bytes());
+  return bytes;
+}
 
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
   recipe.check();
@@ -327,7 +350,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   if (options.initialize) {  // pages that nobody writes to take no memory
     build(experiment, false);
     check_fits("the run does not fit: its weights and optimizer state",
-               static_cast<size_t>(experiment.model_bytes() + experiment.optimizer_bytes()));
+               static_cast<size_t>(experiment.model_bytes() + experiment.kept_optimizer_bytes()));
   }
   build(experiment, options.initialize);
   return experiment;

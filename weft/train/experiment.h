@@ -10,6 +10,7 @@
 #include "weft/data/addition.h"
 #include "weft/data/loader.h"
 #include "weft/io/text.h"
+#include "weft/ir/offload.h"
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
@@ -52,7 +53,13 @@ struct Experiment {
   std::vector<Variable> update_state() const;
   // Of parameters and buffers, and of the update's state.
   int64_t model_bytes() const, optimizer_bytes() const;
+  // What the recipe lets go to files, and what of the update's state stays in memory.
+  Offload offload() const;
+  int64_t kept_optimizer_bytes() const;
 };
+
+// Of those that stay in memory.
+int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload);
 
 // Checks the recipe first. Throws Error(usage) for the recipe, Error(data) for the data.
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options = {});

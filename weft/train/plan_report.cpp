@@ -1,6 +1,7 @@
 // Reports of a plan: where its memory and its work go.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -69,6 +70,22 @@ double sum_bytes(const Plan& plan) {
   for (const Step& step : plan.steps) bytes += step.bytes;
   return bytes;
 }
+
+// State in files is all steps'; their other values there are each step's own.
+void count_files(RunReport& report) {
+  std::set<const VariableState*> counted;
+  for (const StepReport& step : report.step_reports) {
+    report.file_bytes += step.plan->file_bytes;
+    for (const Slot& slot : step.plan->slots)
+      if (slot.space == Space::file && slot.value->variable != nullptr &&
+          counted.insert(slot.value->variable.get()).second)
+        report.offloaded_bytes += slot.bytes;
+    for (const Step& kernel : step.plan->steps)
+      if (kernel.kind == Step::Kind::transfer)
+        report.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
+  }
+  report.file_bytes += report.offloaded_bytes;
+}
 }  // namespace
 
 std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan) {
@@ -110,9 +127,21 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
 }
 
 double planned_seconds(const Plan& plan, const MachineSpec& machine) {
-  double seconds = 0;
-  for (const Step& step : plan.steps) seconds += roofline(step, machine).seconds();
-  return seconds;
+  if (!machine.known()) return 0;
+  double now = 0, files_free = 0;
+  std::map<int, double> over;  // when the transfer of a slot is
+  for (const Step& step : plan.steps) {
+    if (step.kind == Step::Kind::transfer) {
+      files_free = std::max(now, files_free) + step.bytes / machine.file_bytes_per_s();
+      for (const Access& side : {step.operands[0], step.results[0]})
+        over[side.at.slot] = files_free;
+    } else if (step.kind == Step::Kind::await) {
+      now = std::max(now, over.at(step.operands[0].at.slot));
+    } else {
+      now += roofline(step, machine).seconds();
+    }
+  }
+  return now;
 }
 
 size_t runtime_bytes(int threads, size_t kernels) {
@@ -153,6 +182,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       if (Roofline best = roofline(kernel, machine); best.compute_bound())
         report.compute_bound_seconds += times * best.seconds();
   }
+  count_files(report);
   report.runtime_bytes = runtime_bytes(thread_count(), kernels);
   return report;
 }
@@ -177,7 +207,13 @@ std::string to_table(const RunReport& report) {
   if (report.accumulator_bytes > 0)
     row("gradients", bytes(report.accumulator_bytes), "summed between passes");
   row("arena", bytes(report.arena_bytes), "shared by all steps");
-  row("memory", bytes(report.total_bytes()), "in all");
+  row("memory", bytes(report.total_bytes()),
+      report.offloaded_bytes > 0
+          ? fmt::format("in all, with {} of state in files", bytes(report.offloaded_bytes))
+          : "in all");
+  if (report.file_bytes > 0)
+    row("files", bytes(report.file_bytes),
+        fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));
   row("process", bytes(report.process_bytes()),
       fmt::format("at most: {} of data, {} of code and its heaps besides", bytes(report.data_bytes),
                   bytes(report.runtime_bytes)));
@@ -185,7 +221,8 @@ std::string to_table(const RunReport& report) {
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.seconds > 0)
     row("time", time_text(report.seconds),
-        fmt::format("an update at best, {} in all", duration_text(report.total_seconds())));
+        fmt::format("an update at best, {} in all{}", duration_text(report.total_seconds()),
+                    report.file_bytes > 0 ? ", with files at a tenth of the memory's speed" : ""));
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
         fmt::format("at best, at {} an hour", cost_text(*report.usd_per_hour)));
@@ -240,6 +277,9 @@ std::string to_json(const RunReport& report) {
               {"model_bytes", report.model_bytes},
               {"optimizer_bytes", report.optimizer_bytes},
               {"accumulator_bytes", report.accumulator_bytes},
+              {"offloaded_bytes", report.offloaded_bytes},
+              {"file_bytes", report.file_bytes},
+              {"file_traffic", report.file_traffic},
               {"arena_bytes", report.arena_bytes},
               {"total_bytes", report.total_bytes()},
               {"constant_bytes", report.constant_bytes},

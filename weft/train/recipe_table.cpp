@@ -80,6 +80,10 @@ constexpr RecipeKey table[] = {
      "what may be computed again instead of kept; auto: what the limit asks for"},
     {"train.chunks", integer, "null", "", 1, 1 << 16,
      "parts in which the widest rows (logits) are computed; null: what the limit asks for"},
+    {"train.offload", texts, "[]", "parameters, optimizer, gradients, activations", 0, 0,
+     "what lies in files while no kernel needs it; activations as far as the limit asks for"},
+    {"train.offload_folder", text, ".", "", 0, 0,
+     "of those files, which have no name and go with the process; on a fast disk"},
     {"train.device", text, "auto", "auto, cpu, reference", 0, 0, "what runs the plan"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
@@ -154,7 +158,9 @@ std::string recipe_schema() {
     }
     if (key.initial == "null") types.push_back("null");
     entry["type"] = types.size() == 1 ? types[0] : types;
-    if (!key.choices.empty()) {
+    if (key.type == texts && !key.choices.empty()) {
+      entry["items"] = {{"enum", words(key.choices)}};
+    } else if (!key.choices.empty()) {
       entry["enum"] = words(key.choices);
       if (key.initial == "null") entry["enum"].push_back(nullptr);
     }

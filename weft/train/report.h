@@ -2,6 +2,7 @@
 // log.jsonl.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -35,7 +36,8 @@ std::string module_prefix(const std::string& module, int depth);  // its first `
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 
 // Seconds at the roofline: each kernel takes as long as its operations or its bytes need, whichever
-// is more. 0 if the machine is unknown.
+// is more. Transfers take their time beside the kernels, one after another, and hold up those that
+// await them. 0 if the machine is unknown.
 double planned_seconds(const Plan& plan, const MachineSpec& machine);
 
 // A step of a run as it was planned.
@@ -51,6 +53,9 @@ struct RunReport {
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
   int64_t steps = 0, steps_per_epoch = 0;
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
+  size_t offloaded_bytes = 0;               // of these three, in files instead of memory
+  size_t file_bytes = 0;                    // all in files: those, and values of the steps
+  double file_traffic = 0;                  // bytes of an update, to and from files
   size_t arena_bytes = 0;                   // of the largest step: they share it
   size_t constant_bytes = 0;                // of all steps
   size_t data_bytes = 0;                    // samples, and the batches of loaders
@@ -63,13 +68,17 @@ struct RunReport {
   // KernelLibrary::selection(): a resumed run goes on with these.
   std::map<std::string, std::string> kernels = {};
 
-  size_t state_bytes() const { return model_bytes + optimizer_bytes + accumulator_bytes; }
+  // In memory.
+  size_t state_bytes() const {
+    return model_bytes + optimizer_bytes + accumulator_bytes - offloaded_bytes;
+  }
   size_t total_bytes() const { return state_bytes() + arena_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
-  // below, whichever is more (on up to 12 threads: see runtime_bytes()).
+  // below, whichever is more (on up to 12 threads: see runtime_bytes()). Weights are made in
+  // memory, before there is an arena.
   size_t process_bytes() const {
-    return total_bytes() + constant_bytes + data_bytes + runtime_bytes;
+    return std::max(total_bytes(), model_bytes) + constant_bytes + data_bytes + runtime_bytes;
   }
 };
 

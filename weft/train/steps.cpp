@@ -54,14 +54,13 @@ Steps::Steps(const Experiment& experiment, const std::string& device, const Step
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
-          options(device, Mode::train, accumulator_ == nullptr ? 0 : experiment.optimizer_bytes(),
-                  chosen)),
+          options(device, Mode::train,
+                  accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes(), chosen)),
       update_([this](std::span<const Tensor>) { return update_step(); },
               options(device, Mode::train, 0, chosen)),
-      evaluate_(
-          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-          options(device, Mode::eval, experiment.optimizer_bytes() + accumulator_bytes(), chosen)) {
-}
+      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+                options(device, Mode::eval,
+                        experiment.kept_optimizer_bytes() + kept_accumulator_bytes(), chosen)) {}
 
 CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere,
                               const StepsOptions& chosen) const {
@@ -73,7 +72,10 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
                          .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
   if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
-  if (chosen.products) options.recompute = Recompute::none;
+  if (chosen.products)
+    options.recompute = Recompute::none;
+  else
+    options.offload = experiment_.offload();
   if (chosen.products || !recipe.has("train.memory")) return options;
   options.memory = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());
   options.held = static_cast<size_t>(elsewhere);
@@ -246,12 +248,10 @@ EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
 }
 
 int64_t Steps::accumulator_bytes() const {
-  if (accumulator_ == nullptr) return 0;
-  int64_t bytes = 0;
-  for (const Variable& parameter : parameters_)
-    bytes += parameter.type().elements() *
-             static_cast<int64_t>(size_of(accumulator(parameter.type().dtype)));
-  return bytes;
+  return accumulator_ == nullptr ? 0 : kept_bytes(accumulator_->sums(), {});
+}
+int64_t Steps::kept_accumulator_bytes() const {
+  return accumulator_ == nullptr ? 0 : kept_bytes(accumulator_->sums(), experiment_.offload());
 }
 
 }  // namespace weft::train

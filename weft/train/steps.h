@@ -67,6 +67,7 @@ class Steps {
 
   // Sums of gradients, where the update takes several passes.
   int64_t accumulator_bytes() const;
+  int64_t kept_accumulator_bytes() const;  // those that stay in memory
 
  private:
   Tensor logits(const Tensor& inputs) const;

@@ -1,0 +1,133 @@
+#include <doctest/doctest.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/support/offloaded.h"
+#include "tests/support/planned.h"
+#include "weft/passes/passes.h"
+#include "weft/passes/transfers.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+PassOptions on_cpu(Offload offload = {}) {
+  return {.library = backends().back().get(),
+          .threads = 2,
+          .offload = std::move(offload),
+          .verify = true};
+}
+std::vector<Graph> steps() {
+  return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
+}
+size_t bytes_in(const Plan& plan, Space space) {
+  size_t bytes = 0;
+  for (const Slot& slot : plan.slots)
+    if (slot.space == space && (space != Space::file || slot.value->variable != nullptr))
+      bytes += slot.bytes;
+  return bytes;
+}
+size_t in_memory(const Plan& plan) {
+  return plan.arena_bytes + bytes_in(plan, Space::state) + bytes_in(plan, Space::constant);
+}
+// Steps that run while the transfers of the plan do, summed over these.
+int overlapped(const Plan& plan) {
+  int under_way = 0, steps = 0;
+  for (const Step& step : plan.steps) {
+    if (step.kind == Step::Kind::transfer)
+      ++under_way;
+    else if (step.kind == Step::Kind::await)
+      --under_way;
+    else
+      steps += under_way;
+  }
+  return steps;
+}
+int transfers(const Plan& plan) {
+  int count = 0;
+  for (const Step& step : plan.steps) count += step.kind == Step::Kind::transfer;
+  return count;
+}
+}  // namespace
+
+TEST_CASE("what was in a file has the bits that it had") {
+  Random random(1);
+  for (const Graph& step : steps()) {
+    const std::vector<Value> inputs = random_inputs(step, random);
+    const std::vector<Value> kept = run_planned(step, inputs, *backends().back());
+    for (Category category : {Category::parameter, Category::optimizer_state, Category::gradient,
+                              Category::activation}) {
+      CAPTURE(name(category));
+      const std::vector<Value> moved =
+          run_planned(step, inputs, *backends().back(),
+                      {.skip = {}, .fault = "", .offload = in_files({category})});
+      for (size_t i = 0; i < kept.size(); ++i) CHECK(difference(moved[i], kept[i], 0) == "");
+    }
+  }
+}
+
+TEST_CASE("variables that live in files take no memory but while they are in use") {
+  for (const Graph& step : steps()) {
+    const Plan whole = make_plan(step, on_cpu());
+    const Plan plan = make_plan(step, on_cpu(in_files({Category::parameter})));
+    const size_t moved = bytes_in(plan, Space::file);
+    CHECK(moved > 0);
+    CHECK(bytes_in(plan, Space::state) + moved == bytes_in(whole, Space::state));
+    CHECK(in_memory(plan) < in_memory(whole));
+    CHECK(plan.file_bytes == 0);
+  }
+}
+
+TEST_CASE("small variables stay in memory") {
+  const Plan plan =
+      make_plan(mlp_step(6, 32, 512), on_cpu(in_files({Category::parameter}, size_t{32} * 32 * 4)));
+  int in_file = 0;
+  for (const Slot& slot : plan.slots) {
+    if (slot.space == Space::file) CHECK(slot.bytes >= size_t{32} * 32 * 4);
+    if (slot.space == Space::state) CHECK(slot.bytes < size_t{32} * 32 * 4);
+    in_file += slot.space == Space::file;
+  }
+  CHECK(in_file == 12);  // weights and their momentum
+}
+
+TEST_CASE("values of the step go to files only as far as the limit asks for") {
+  for (const Graph& step : steps()) {
+    PassOptions options = on_cpu(in_files({Category::activation, Category::gradient}));
+    const Plan least = make_plan(step, options);
+    PassOptions without = on_cpu();
+    const Plan whole = make_plan(step, without);
+    CHECK(in_memory(least) < in_memory(whole));
+    CHECK(least.file_bytes > 0);
+    options.recompute = without.recompute = Recompute::none;
+    options.memory = without.memory = in_memory(whole);
+    CHECK(transfers(make_plan(step, options)) == 0);
+    options.memory = without.memory = (in_memory(least) + in_memory(whole)) / 2;
+    const Plan plan = make_plan(step, options);
+    CHECK(in_memory(plan) <= options.memory);
+    CHECK(transfers(plan) > 0);
+    CHECK(transfers(plan) < transfers(least));
+    CHECK_THROWS_AS(make_plan(step, without), Error);
+  }
+}
+
+TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
+  for (const Graph& step : steps()) {
+    const PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
+    const Plan plan = make_plan(step, options);
+    CHECK(overlapped(plan) > transfers(plan) / 2);
+    Graph ready = simplify(decompose(step, options), options);
+    Plan sequential = recompute(
+        order(offload_state(alias_state(schedule(ready, options), options), options), options), 0,
+        options);
+    CHECK(plan.live_peak_bytes <= assign_memory(sequential, options).live_peak_bytes);
+  }
+}
+
+TEST_CASE("a plan that reads what is on its way, or drops what it writes, is refused") {
+  const Graph step = mlp_step(6, 32, 512);
+  for (const char* fault : {"offload-forgets-stores", "overlap-awaits-late"}) {
+    CAPTURE(fault);
+    PassOptions options = on_cpu(all_in_files());
+    options.fault = fault;
+    CHECK_THROWS_AS(make_plan(step, options), InternalError);
+  }
+}

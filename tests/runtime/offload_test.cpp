@@ -1,0 +1,165 @@
+// Values in files: what fails, and what else reads them meanwhile.
+#include <csignal>
+#include <filesystem>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "tests/io/helpers.h"
+#include "tests/support/offloaded.h"
+#include "tests/support/values.h"
+#include "weft/base/file_range.h"
+#include "weft/base/memory.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+using weft::test::TemporaryFolder;
+
+namespace {
+constexpr int64_t width = 256;
+
+// w := w + x, yields the sum of the old w.
+struct Sums {
+  Variable w{"w", {DType::f32, {width, width}}};
+  auto compiled(const Offload& offload) {
+    return compile(
+        [this](Tensor x) {
+          Tensor old = w.value();
+          w.assign(old + x);
+          return sum(old);
+        },
+        {.device = "cpu", .offload = offload});
+  }
+};
+const Tensor& one() {
+  static const Tensor x = full({width, width}, 1.0).eval();
+  return x;
+}
+
+// The limit that a process has for the sizes of files, for as long as this lives.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &saved_);
+    rlimit limit = saved_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &saved_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileLimit(const FileLimit&) = delete;
+
+ private:
+  rlimit saved_{};
+  void (*handler_)(int);
+};
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::failed);
+    return error.what();
+  }
+  return "";
+}
+}  // namespace
+
+TEST_CASE("a variable in a file is read, assigned and stepped like any other") {
+  Sums sums;
+  auto step = sums.compiled(in_files({Category::parameter}));
+  CHECK(step(one()).item() == 0);
+  CHECK(sums.w.value().to_vector<float>()[7] == 1);
+  CHECK(step(one()).item() == width * width);
+  const Tensor kept = sums.w.value();
+  sums.w.assign(full({width, width}, 5.0));
+  CHECK(kept.to_vector<float>()[7] == 2);
+  CHECK(step(one()).item() == 5 * width * width);
+  sums.w.floats()[0] = 7;
+  CHECK(step(one()).item() == 6 * width * width + 1);
+}
+
+TEST_CASE("a step that was compiled before a variable moved finds it where it is") {
+  Sums sums;
+  auto in_memory = sums.compiled({});
+  CHECK(in_memory(one()).item() == 0);
+  auto in_file = sums.compiled(in_files({Category::parameter}));
+  CHECK(in_file(one()).item() == width * width);
+  CHECK(in_memory(one()).item() == 2 * width * width);
+  CHECK(in_file(one()).item() == 3 * width * width);
+}
+
+TEST_CASE("every step that is compiled after a variable moved fetches it, and none maps it") {
+  Sums sums;
+  auto in_file = sums.compiled(in_files({Category::parameter}));
+  in_file(one());
+  auto later = sums.compiled({});
+  CHECK(later(one()).item() == width * width);
+  const std::vector<Type> types{one().type()};
+  for (const Slot& slot : later.prepare(types).plan().slots) CHECK(slot.space != Space::state);
+}
+
+TEST_CASE("a file leaves nothing in its folder") {
+  TemporaryFolder folder;
+  Sums sums;
+  Offload offload = in_files({Category::parameter});
+  offload.folder = folder.path();
+  auto step = sums.compiled(offload);
+  step(one());
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a variable in a file takes no memory of the process") {
+  constexpr size_t bytes = size_t{64} << 20;
+  FileRange range(std::filesystem::temp_directory_path().string(), bytes);
+  auto mapped = range.map();
+  const size_t before = resident_memory();
+  for (size_t at = 0; at < bytes; at += 4096) mapped->data[at] = std::byte{1};
+  CHECK(resident_memory() > before + bytes / 2);
+  mapped->release(0, bytes);
+  CHECK(resident_memory() < before + bytes / 4);
+  CHECK(mapped->data[4096] == std::byte{1});
+}
+
+TEST_CASE("a folder that is not there or cannot be written is named") {
+  Sums sums;
+  for (const std::string folder : {"/nowhere/at/all", "/proc"}) {
+    Offload offload = in_files({Category::parameter});
+    offload.folder = folder;
+    auto step = sums.compiled(offload);
+    const std::string text = error_of([&] { step(one()); });
+    CHECK(text.starts_with("[offload] " + folder + " cannot be written for 0.2 MiB: "));
+  }
+}
+
+TEST_CASE("a disk without room is found before the first step") {
+  const std::string folder = std::filesystem::temp_directory_path().string();
+  const auto space = std::filesystem::space(folder);
+  const std::string text = error_of([&] { FileRange(folder, 2 * space.free); });
+  CHECK(text.starts_with("[offload] " + folder + " has no room for "));
+  CHECK(text.find("No space left on device") != std::string::npos);
+  Sums sums;
+  auto step = sums.compiled(in_files({Category::parameter}));
+  FileLimit limit(size_t{64} << 10);
+  CHECK(error_of([&] { step(one()); }).find(" has no room for 0.2 MiB: File too large.") !=
+        std::string::npos);
+}
+
+TEST_CASE("a write that fails in a step ends the step with one line") {
+  Sums sums;
+  auto step = sums.compiled(in_files({Category::parameter}));
+  step(one());
+  {
+    FileLimit limit(size_t{64} << 10);
+    CHECK(error_of([&] { step(one()); }).find(" cannot be written for 0.2 MiB: File too large.") !=
+          std::string::npos);
+  }
+  sums.w.assign(full({width, width}, 2.0));
+  CHECK(step(one()).item() == 2 * width * width);
+}

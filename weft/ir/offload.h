@@ -1,0 +1,25 @@
+// What a user lets a plan keep in files instead of memory while no kernel needs it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "weft/ir/graph.h"
+
+namespace weft {
+
+struct Offload {
+  // Of parameter, optimizer_state, gradient and activation. Variables then live in files; other
+  // values go there where that lowers the peak below the limit, or without one as far as it goes.
+  std::vector<Category> categories = {};
+  std::string folder = ".";
+  size_t least = size_t{64} << 10;  // bytes; moving smaller ones costs more than it frees
+
+  bool covers(Category category, size_t bytes) const {
+    return bytes >= least && std::ranges::find(categories, category) != categories.end();
+  }
+};
+
+}  // namespace weft

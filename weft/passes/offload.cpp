@@ -1,0 +1,102 @@
+// Variables that are to be offloaded live in files. Their old value comes into the arena before it
+// is read, and the new one goes from there to the file, so that the arena holds those that are in
+// use and memory no others. Stands after alias, which says where a new value takes the place of the
+// old one, and before order, which then finds the order in which few of them are in use at once.
+#include <algorithm>
+#include <optional>
+
+#include "weft/passes/passes.h"
+#include "weft/passes/steps.h"
+#include "weft/passes/transfers.h"
+
+namespace weft {
+namespace {
+size_t index(int i) { return static_cast<size_t>(i); }
+
+Access dense(const Value& value, int slot) {
+  return {value, {slot, 0, row_major_strides(value.shape())}};
+}
+
+class Offloading {
+ public:
+  Offloading(Plan plan, const PassOptions& options) : plan_(std::move(plan)), options_(options) {}
+
+  Plan run() {
+    const int slots = static_cast<int>(plan_.slots.size());
+    for (int slot = 0; slot < slots; ++slot)
+      if (belongs_in_file(plan_.slots[index(slot)])) move(slot);
+    for (Assign& assign : plan_.assigns)
+      if (assign.copy && plan_.slots[index(assign.state_slot)].space == Space::file)
+        store_at_end(assign);
+    insert(plan_, std::move(made_));
+    return std::move(plan_);
+  }
+
+ private:
+  // Where another step has moved it, it is a file's for all.
+  bool belongs_in_file(const Slot& slot) const {
+    return slot.space == Space::state &&
+           (slot.value->variable->file || options_.offload.covers(slot.category, slot.bytes));
+  }
+  int end() const { return static_cast<int>(plan_.steps.size()); }
+
+  // What reads the variable before a step writes it reads `old`; the step and what follows have
+  // `fresh`, which takes over the memory of `old` where the step may work in place.
+  void move(int slot) {
+    plan_.slots[index(slot)].space = Space::file;
+    const Value leaf = plan_.slots[index(slot)].value;
+    std::optional<int> old, fresh;
+    int first = end(), writer = end();
+    auto redirect = [&](Access& access, std::optional<int>& to) {
+      if (access.at.slot != slot) return false;
+      if (!to) to = arena_copy(slot);
+      access.at.slot = *to;
+      return true;
+    };
+    for (int at = 0; at < end(); ++at) {
+      Step& step = plan_.steps[index(at)];
+      for (Access& operand : step.operands)
+        if (redirect(operand, writer < at ? fresh : old)) first = std::min(first, at);
+      for (Access& result : step.results)
+        if (redirect(result, fresh)) writer = at;
+    }
+    auto& last = fresh ? fresh : old;
+    for (Access& output : plan_.outputs) redirect(output, last);
+    Access written = dense(leaf, slot);
+    for (Assign& assign : plan_.assigns)
+      if (assign.copy || assign.state_slot != slot)
+        redirect(assign.value, last);
+      else
+        written.value = assign.value.value;
+    if (old) made_.emplace_back(first, make_transfer(plan_, dense(leaf, slot), dense(leaf, *old)));
+    if (fresh && options_.fault != "offload-forgets-stores")
+      made_.emplace_back(writer + 1, make_transfer(plan_, dense(written.value, *fresh), written));
+  }
+
+  // A new value that lies elsewhere goes to the file from there.
+  void store_at_end(Assign& assign) {
+    const Access to = dense(assign.value.value, assign.state_slot);
+    made_.emplace_back(end(), make_transfer(plan_, assign.value, to));
+    assign.value = to;
+    assign.copy = false;
+  }
+
+  int arena_copy(int slot) {
+    Slot copy = plan_.slots[index(slot)];
+    copy.space = Space::arena;
+    plan_.slots.push_back(std::move(copy));
+    return static_cast<int>(plan_.slots.size()) - 1;
+  }
+
+  Plan plan_;
+  const PassOptions& options_;
+  std::vector<std::pair<int, Step>> made_;  // before which step
+};
+}  // namespace
+
+// Fault "offload-forgets-stores": new values stay in the arena.
+Plan offload_state(Plan plan, const PassOptions& options) {
+  return Offloading(std::move(plan), options).run();
+}
+
+}  // namespace weft

@@ -1,0 +1,164 @@
+// Transfers between memory and files while other steps run. What is fetched is asked for as many
+// steps before its first reader as take as long as the transfer, and what is stored is awaited as
+// many steps later, but a value takes memory meanwhile: neither goes so far that more bytes are
+// live than there is room for. Stands after recompute, which adds transfers, and
+// before memory, which keeps the bytes of a value until its transfer is done.
+#include <algorithm>
+#include <numeric>
+
+#include "weft/passes/lifetimes.h"
+#include "weft/passes/passes.h"
+#include "weft/passes/steps.h"
+#include "weft/passes/transfers.h"
+
+namespace weft {
+namespace {
+size_t index(int i) { return static_cast<size_t>(i); }
+
+class Overlap {
+ public:
+  Overlap(Plan plan, size_t room, const PassOptions& options)
+      : plan_(std::move(plan)),
+        options_(options),
+        use_(plan_),
+        live_(plan_, use_, present_order()),
+        live_bytes_(plan_.steps.size()),
+        room_(room),
+        first_reader_(plan_.slots.size(), end()),
+        last_store_(plan_.slots.size(), -1),
+        before_(plan_.steps.size() + 1) {
+    count_live_bytes();
+    for (int at = end() - 1; at >= 0; --at)
+      for (const Access& operand : plan_.steps[index(at)].operands)
+        first_reader_[index(operand.at.slot)] = at;
+  }
+
+  Plan run() {
+    std::vector<int> fetches;
+    for (int at = 0; at < end(); ++at)
+      if (is_fetch_at(at)) fetches.push_back(at);
+    std::ranges::stable_sort(fetches, {}, [&](int at) { return reader_of(at); });
+    // In the order of need, so that fetches and stores share the room as they come.
+    auto next = fetches.begin();
+    for (int at = 0; at <= end(); ++at) {
+      for (; next != fetches.end() && reader_of(*next) <= at; ++next) begin_early(*next);
+      if (at < end() && is_store_at(at)) await_late(at);
+    }
+    assemble();
+    return std::move(plan_);
+  }
+
+ private:
+  // What comes before a step, in this order.
+  struct Before {
+    std::vector<Step> stored, begun, fetched;
+  };
+
+  int end() const { return static_cast<int>(plan_.steps.size()); }
+  std::vector<int> present_order() const {
+    std::vector<int> order(plan_.steps.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  const Step& step(int at) const { return plan_.steps[index(at)]; }
+  bool is_fetch_at(int at) const {
+    return step(at).kind == Step::Kind::transfer && is_fetch(plan_, step(at));
+  }
+  bool is_store_at(int at) const {
+    return step(at).kind == Step::Kind::transfer && !is_fetch(plan_, step(at));
+  }
+  int reader_of(int fetch) const { return first_reader_[index(memory_slot(plan_, step(fetch)))]; }
+
+  // Live bytes while each step runs.
+  void count_live_bytes() {
+    std::vector<std::ptrdiff_t> change(plan_.steps.size() + 2);
+    for (size_t slot = 0; slot < use_.bytes.size(); ++slot) {
+      if (live_.first[slot] == Liveness::never) continue;
+      const auto bytes = static_cast<std::ptrdiff_t>(use_.bytes[slot]);
+      change[index(std::max(live_.first[slot], 0))] += bytes;
+      change[index(live_.last[slot] + 1)] -= bytes;
+    }
+    std::ptrdiff_t live = 0;
+    for (size_t at = 0; at < live_bytes_.size(); ++at) {
+      live += change[at];
+      live_bytes_[at] = static_cast<size_t>(live) + arena_size(plan_.steps[at].workspace);
+    }
+    for (const Liveness::Granted& granted : live_.granted)
+      live_bytes_[index(granted.step)] -= use_.bytes[index(granted.result_slot)];
+  }
+
+  // The time of steps that a transfer has passed, against that of all transfers among them.
+  struct Race {
+    double needed, passed = 0;
+    bool won() const { return passed >= needed; }
+    void pass(const Step& step) {
+      (step.kind == Step::Kind::transfer ? needed : passed) += cost(step);
+    }
+  };
+
+  // Whether the slot may live while that step runs, too.
+  bool takes(int slot, int at) {
+    if (live_.first[index(slot)] <= at && at <= live_.last[index(slot)]) return true;
+    if (live_bytes_[index(at)] + use_.bytes[index(slot)] > room_) return false;
+    live_bytes_[index(at)] += use_.bytes[index(slot)];
+    return true;
+  }
+
+  void begin_early(int fetch) {
+    const int slot = memory_slot(plan_, step(fetch)), reader = reader_of(fetch);
+    // Not before what it fetches is stored, nor out of turn.
+    const int stored = last_store_[index(file_slot(plan_, step(fetch)))];
+    const int earliest = std::max(stored + 1, last_begin_);
+    int begin = fetch;
+    Race race{cost(step(fetch))};
+    for (int at = reader - 1; at > fetch; --at) race.pass(step(at));
+    while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(step(--begin));
+    last_begin_ = std::max(last_begin_, begin);
+    before_[index(begin)].begun.push_back(step(fetch));
+    const int late = options_.fault == "overlap-awaits-late" && reader < end() ? 1 : 0;
+    before_[index(reader + late)].fetched.push_back(make_await(plan_, step(fetch)));
+  }
+
+  void await_late(int store) {
+    const int slot = memory_slot(plan_, step(store));
+    last_store_[index(file_slot(plan_, step(store)))] = store;
+    Race race{cost(step(store))};
+    // The last reader may hand the memory on.
+    const int last = live_.last[index(slot)] > store ? live_.last[index(slot)] : end();
+    int await = store + 1;
+    while (await < last && !race.won() && takes(slot, await)) race.pass(step(await++));
+    before_[index(await)].stored.push_back(make_await(plan_, step(store)));
+  }
+
+  void assemble() {
+    std::vector<Step> steps;
+    auto append = [&](std::vector<Step>& more) {
+      std::ranges::move(more, std::back_inserter(steps));
+    };
+    for (int at = 0; at <= end(); ++at) {
+      append(before_[index(at)].stored);
+      append(before_[index(at)].begun);
+      append(before_[index(at)].fetched);
+      if (at < end() && !is_fetch_at(at)) steps.push_back(step(at));
+    }
+    plan_.steps = std::move(steps);
+  }
+
+  Plan plan_;
+  const PassOptions& options_;
+  ArenaUse use_;
+  Liveness live_;
+  std::vector<size_t> live_bytes_;
+  size_t room_;
+  std::vector<int> first_reader_, last_store_;  // steps, per slot
+  int last_begin_ = 0;
+  std::vector<Before> before_;  // of each step, and of the end
+};
+}  // namespace
+
+// Fault "overlap-awaits-late": what is fetched is read before it is there.
+Plan overlap(Plan plan, size_t room, const PassOptions& options) {
+  return Overlap(std::move(plan), room, options).run();
+}
+
+}  // namespace weft
