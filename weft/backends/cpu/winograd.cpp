@@ -12,6 +12,9 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Walign-mismatch"  // arrays of vectors say their alignment
+#endif
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa.h"
 
@@ -182,7 +185,7 @@ struct Machine {
     constexpr int rows = registers / vectors;
     for (int64_t i0 = 0; i0 < tile_rows; i0 += rows)
       for (int j0 = 0; j0 < across; j0 += vectors) {
-        Vector sums[rows][vectors];
+        alignas(vector_bytes) Vector sums[rows][vectors];
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
@@ -190,7 +193,7 @@ struct Machine {
             sums[i][j] = first ? Vector{} : load(c + (i0 + i) * c_row + (j0 + j) * lanes);
         const float *left = a + i0 * a_row, *right = b + j0 * lanes;
         for (int64_t d = 0; d < depth; ++d) {
-          Vector columns[vectors];
+          alignas(vector_bytes) Vector columns[vectors];
 #pragma GCC unroll 4
           for (int j = 0; j < vectors; ++j) columns[j] = load(right + j * lanes);
 #pragma GCC unroll 16
@@ -241,9 +244,9 @@ struct Machine {
                     place.top - task.padding[0], place.left - task.padding[1], task.read, job.zeros,
                     at);
       for (int64_t c = 0; c < task.read; c += lanes) {
-        Vector half[side][side];
+        alignas(vector_bytes) Vector half[side][side];
         for (int j = 0; j < side; ++j) {
-          Vector d[side], u[side];
+          alignas(vector_bytes) Vector d[side], u[side];
 #pragma GCC unroll 6
           for (int i = 0; i < side; ++i) d[i] = load(at[i][j] + c);
           transform_input(d, u);
@@ -251,7 +254,7 @@ struct Machine {
           for (int i = 0; i < side; ++i) half[i][j] = u[i];
         }
         for (int i = 0; i < side; ++i) {
-          Vector u[side];
+          alignas(vector_bytes) Vector u[side];
           transform_input(half[i], u);
 #pragma GCC unroll 6
           for (int j = 0; j < side; ++j)
@@ -278,9 +281,9 @@ struct Machine {
     const int64_t panel = task.panel, panels = task.made / panel;
     for (int64_t made = begin; made < end; made += lanes)
       for (int64_t read = 0; read < task.read; ++read) {
-        Vector half[side][taps];
+        alignas(vector_bytes) Vector half[side][taps];
         for (int j = 0; j < taps; ++j) {
-          Vector g[taps], u[side];
+          alignas(vector_bytes) Vector g[taps], u[side];
           for (int i = 0; i < taps; ++i) {
             const int tap = task.flipped ? taps * taps - 1 - i * taps - j : i * taps + j;
             g[i] = gathered(job.other + made * task.weight_made + read * task.weight_read + tap,
@@ -291,7 +294,7 @@ struct Machine {
           for (int i = 0; i < side; ++i) half[i][j] = u[i];
         }
         for (int i = 0; i < side; ++i) {
-          Vector u[side];
+          alignas(vector_bytes) Vector u[side];
           transform_weight(half[i], u);
           for (int j = 0; j < side; ++j)
             store(job.shared +
@@ -324,9 +327,9 @@ struct Machine {
       const int64_t rows = std::min<int64_t>(out_side, task.out[0] - place.top);
       const int64_t columns = std::min<int64_t>(out_side, task.out[1] - place.left);
       for (int64_t c = 0; c < task.made; c += lanes) {
-        Vector half[out_side][side];
+        alignas(vector_bytes) Vector half[out_side][side];
         for (int j = 0; j < side; ++j) {
-          Vector m[side], y[out_side];
+          alignas(vector_bytes) Vector m[side], y[out_side];
 #pragma GCC unroll 6
           for (int i = 0; i < side; ++i)
             m[i] = load(job.products + ((i * side + j) * task.block + t) * task.made_stride + c);
@@ -335,7 +338,7 @@ struct Machine {
           for (int i = 0; i < out_side; ++i) half[i][j] = y[i];
         }
         for (int64_t i = 0; i < rows; ++i) {
-          Vector y[out_side];
+          alignas(vector_bytes) Vector y[out_side];
           transform_output(half[i], y);
           for (int64_t j = 0; j < columns; ++j)
             store(image + ((place.top + i) * task.out[1] + place.left + j) * task.made + c, y[j]);
@@ -373,9 +376,9 @@ struct Machine {
       find_elements(job.other + place.image * task.out[0] * task.out[1] * task.made, task.out,
                     place.top, place.left, task.made, nullptr, at);
       for (int64_t c = from; c < until; c += lanes) {
-        Vector half[side][out_side];
+        alignas(vector_bytes) Vector half[side][out_side];
         for (int j = 0; j < out_side; ++j) {
-          Vector y[out_side], u[side];
+          alignas(vector_bytes) Vector y[out_side], u[side];
           for (int i = 0; i < out_side; ++i)
             y[i] = at[i][j] == nullptr ? Vector{} : load(at[i][j] + c);
           transform_gradient(y, u);
@@ -383,7 +386,7 @@ struct Machine {
           for (int i = 0; i < side; ++i) half[i][j] = u[i];
         }
         for (int i = 0; i < side; ++i) {
-          Vector u[side];
+          alignas(vector_bytes) Vector u[side];
           transform_gradient(half[i], u);
           for (int j = 0; j < side; ++j)
             store(job.products + ((i * side + j) * task.block + t) * task.made_stride + c - from,
@@ -438,9 +441,9 @@ struct Machine {
     const Task& task = job.task;
     for (int64_t o = begin; o < end; ++o)
       for (int64_t c = 0; c < task.read; c += lanes) {
-        Vector half[taps][side];
+        alignas(vector_bytes) Vector half[taps][side];
         for (int j = 0; j < side; ++j) {
-          Vector u[side], g[taps];
+          alignas(vector_bytes) Vector u[side], g[taps];
           for (int i = 0; i < side; ++i) {
             u[i] = Vector{};
             for (int64_t part = 0; part < task.parts; ++part)
@@ -452,7 +455,7 @@ struct Machine {
           for (int i = 0; i < taps; ++i) half[i][j] = g[i];
         }
         for (int i = 0; i < taps; ++i) {
-          Vector g[taps];
+          alignas(vector_bytes) Vector g[taps];
           transform_sums(half[i], g);
           for (int j = 0; j < taps; ++j)
             for (int lane = 0; lane < lanes; ++lane)
