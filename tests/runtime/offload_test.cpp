@@ -123,7 +123,9 @@ TEST_CASE("a variable in a file takes no memory of the process") {
   for (size_t at = 0; at < bytes; at += 4096) mapped->data[at] = std::byte{1};
   CHECK(resident_memory() > before + bytes / 2);
   mapped->release(0, bytes);
+#ifndef __SANITIZE_THREAD__  // which keeps memory of its own for all that was written
   CHECK(resident_memory() < before + bytes / 4);
+#endif
   CHECK(mapped->data[4096] == std::byte{1});
 }
 
