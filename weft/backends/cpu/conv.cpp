@@ -131,50 +131,30 @@ class LibraryConv : public Kernel {
   Bound result_;
 };
 
-class WindowsConv : public Kernel {
+// One of our own algorithms, im2col_convolve or winograd_convolve.
+class OwnConv : public Kernel {
  public:
-  WindowsConv(const Convolution& conv, const Step& step)
+  using Algorithm = void (*)(const Convolution& conv, const void* a, const void* b, void* result,
+                             void* workspace, int threads);
+  OwnConv(const Convolution& conv, const Step& step, Algorithm algorithm, size_t needed)
       : conv_(conv),
         inputs_(bind_inputs(step)),
         result_(bind_result(step)),
+        algorithm_(algorithm),
         threads_(thread_count()) {
-    const size_t needed = im2col_workspace(conv_, threads_);
     WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
                 step.workspace, needed);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    im2col_convolve(conv_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
-                    workspace, threads_);
+    algorithm_(conv_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+               workspace, threads_);
   }
 
  private:
   Convolution conv_;
   std::vector<Bound> inputs_;
   Bound result_;
-  int threads_;
-};
-
-class WinogradConv : public Kernel {
- public:
-  WinogradConv(const Convolution& conv, const Step& step)
-      : conv_(conv),
-        inputs_(bind_inputs(step)),
-        result_(bind_result(step)),
-        threads_(thread_count()) {
-    const size_t needed = winograd_workspace(conv_, threads_);
-    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
-                step.workspace, needed);
-  }
-  void run(void* const* operands, void* const* results, void* workspace) const override {
-    winograd_convolve(conv_, reinterpret_cast<const float*>(inputs_[0].in(operands)),
-                      reinterpret_cast<const float*>(inputs_[1].in(operands)),
-                      reinterpret_cast<float*>(result_.out(results)), workspace, threads_);
-  }
-
- private:
-  Convolution conv_;
-  std::vector<Bound> inputs_;
-  Bound result_;
+  Algorithm algorithm_;
   int threads_;
 };
 
@@ -233,8 +213,12 @@ std::unique_ptr<Kernel> compile_conv(const Step& step) {
     if (conv.kind == Convolution::Kind::weight_gradient) std::ranges::reverse(inputs);
     return compile_product(*as_product(conv), std::move(inputs), step);
   }
-  if (step.kernel == winograd_name) return std::make_unique<WinogradConv>(conv, step);
-  if (!step.kernel.starts_with("dnnl:")) return std::make_unique<WindowsConv>(conv, step);
+  if (step.kernel == winograd_name)
+    return std::make_unique<OwnConv>(conv, step, winograd_convolve,
+                                     winograd_workspace(conv, thread_count()));
+  if (!step.kernel.starts_with("dnnl:"))
+    return std::make_unique<OwnConv>(conv, step, im2col_convolve,
+                                     im2col_workspace(conv, thread_count()));
   auto primitive = library_primitive(conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", step.kernel);
   return std::make_unique<LibraryConv>(std::move(*primitive), step);

@@ -516,7 +516,7 @@ size_t winograd_workspace(const Convolution& conv, int threads) {
   return scratch.shared + static_cast<size_t>(threads) * scratch.of_thread();
 }
 
-void winograd_convolve(const Convolution& conv, const float* a, const float* b, float* result,
+void winograd_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                        void* workspace, int threads) {
   const Task task = task_of(conv);
   const Scratch scratch = scratch_of(conv, task);
@@ -528,9 +528,9 @@ void winograd_convolve(const Convolution& conv, const float* a, const float* b, 
       for (int64_t part = begin; part < end; ++part) {
         std::byte* own = bytes + scratch.shared + static_cast<size_t>(part) * scratch.of_thread();
         const Job job{task,
-                      a,
-                      b,
-                      result,
+                      static_cast<const float*>(a),
+                      static_cast<const float*>(b),
+                      static_cast<float*>(result),
                       reinterpret_cast<float*>(bytes),
                       reinterpret_cast<float*>(own),
                       reinterpret_cast<float*>(own + scratch.tiles),

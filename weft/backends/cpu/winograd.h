@@ -19,7 +19,7 @@ bool winograd_pays(const Convolution& conv);
 // Bytes of scratch on `threads` threads.
 size_t winograd_workspace(const Convolution& conv, int threads);
 // Operands as im2col_convolve has them. Results do not depend on `threads`.
-void winograd_convolve(const Convolution& conv, const float* a, const float* b, float* result,
+void winograd_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                        void* workspace, int threads);
 
 }  // namespace weft::cpu
