@@ -119,6 +119,15 @@ TEST_CASE("a step is left alone whose widest rows are read whole, or would be su
   CHECK(!alone(Head(1, 2048, 64, 1000).graph));
 }
 
+TEST_CASE("where the widest product must stay whole, a narrower one is cut") {
+  Random random(2);
+  Head head(2, 512, 96, 1000);
+  Value z = random_variable("z", {DType::f32, {1024, 1100}}, random);
+  Value weight = random_variable("w", {DType::f32, {1100, 1200}}, random);
+  head.graph.outputs.push_back(matmul(exp(z), weight));
+  CHECK(count(chunk(simplified(head.graph), on_cpu(4)), "matmul_add") == 3);
+}
+
 TEST_CASE("what every row needs of all rows is no part of a region") {
   Random random(1);
   Value x = random_variable("x", {DType::f32, {1024, 64}}, random);

@@ -44,6 +44,7 @@ class Grower {
   std::optional<Region> grow(const Value& product) {
     region_ = {.rows = product.elements() / product.dim(-1)};
     width_ = product.dim(-1);
+    pending_.clear();
     add(product, 1);
     while (!pending_.empty()) {
       while (!pending_.empty()) {
