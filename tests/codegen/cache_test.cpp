@@ -55,6 +55,18 @@ TEST_SUITE("codegen cache") {
     CHECK(loop::read_object("text") == "machine code");
     CHECK_FALSE(loop::read_object("other text").has_value());
   }
+  TEST_CASE("a cache of too many objects keeps the newest") {
+    CacheFolder folder("many");
+    for (int i = 0; i < 6; ++i) loop::write_object("text " + std::to_string(i), "code");
+    for (const auto& file : folder.files())
+      std::filesystem::last_write_time(file, std::filesystem::file_time_type::min());
+    loop::write_object("new", "code");
+    loop::trim_objects(7);
+    CHECK(folder.files().size() == 7);
+    loop::trim_objects(6);
+    CHECK(folder.files().size() == 3);
+    CHECK(loop::read_object("new").has_value());
+  }
   TEST_CASE("damaged and foreign files are ignored and written anew") {
     CacheFolder folder("damage");
     loop::write_object("text", "machine code");

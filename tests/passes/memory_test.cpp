@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
+#include "tests/support/values.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
@@ -172,7 +175,46 @@ TEST_SUITE("alias") {
   }
 }
 
+namespace {
+// Where the elements of a box of [rows, columns] lie in rows of `stride` elements.
+std::set<int64_t> places(const Access& access) {
+  std::set<int64_t> all;
+  for (int64_t row = 0; row < access.value.dim(0); ++row)
+    for (int64_t column = 0; column < access.value.dim(1); ++column)
+      all.insert(access.at.offset + row * access.at.strides[0] + column * access.at.strides[1]);
+  return all;
+}
+}  // namespace
+
 TEST_SUITE("plan verifier") {
+  TEST_CASE("a step may read and write parts of a slot that share no element") {
+    Random random(3);
+    int apart = 0, together = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const Shape read{random.between(1, 4), random.between(1, 5)};
+      const Shape written = random.between(0, 1) == 0 ? read : Shape{read[0], 1};
+      const Dims strides{random.between(4, 8), random.between(1, 2)};
+      const Value x = input(f32(read), 0);
+      const Value y = input(f32(written), 1);
+      const Access from{x, {0, random.between(0, 20), strides}};
+      const Access to{y, {0, random.between(0, 20), strides}};
+      Plan plan;
+      plan.slots = {{.type = f32({64}), .bytes = 256, .first = -1, .last = 1, .value = x}};
+      plan.inputs = {from};
+      plan.steps = {{.kernel = "copy", .body = {y}, .operands = {from}, .results = {to}}};
+      std::set<int64_t> both;
+      std::ranges::set_intersection(places(from), places(to), std::inserter(both, both.end()));
+      if (both.empty()) {
+        ++apart;
+        CHECK_NOTHROW(verify(plan));
+      } else {
+        ++together;
+        CHECK_THROWS_AS(verify(plan), InternalError);
+      }
+    }
+    CHECK(apart > 300);
+    CHECK(together > 300);
+  }
   TEST_CASE("broken promises are named") {
     Value x = input(f32({64}), 0), y = tanh(x);
     const Plan plan = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});

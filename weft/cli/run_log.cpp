@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -18,12 +19,18 @@ namespace {
 using nlohmann::json;
 constexpr size_t largest_log = size_t{1} << 30;  // bytes
 
+// What is not finite stands in JSON as null.
+double number_of(const json& entry) {
+  return entry.is_null() ? std::numeric_limits<double>::quiet_NaN() : entry.get<double>();
+}
+
 void read_line(const json& entry, RunLog& run) {
   if (entry.contains("eval_step")) {
-    run.evaluations.push_back({entry["eval_step"], entry["loss"], entry["accuracy"]});
+    run.evaluations.push_back(
+        {entry["eval_step"], number_of(entry["loss"]), number_of(entry["accuracy"])});
   } else if (entry.contains("step")) {
     run.step = std::max<int64_t>(run.step, entry["step"]);
-    run.losses.push_back(entry["loss"]);
+    run.losses.push_back(number_of(entry["loss"]));
     for (const char* unit : {"img/s", "tok/s"})
       if (entry.contains(unit)) {
         run.rate = entry[unit].get<double>();

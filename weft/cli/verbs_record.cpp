@@ -1,5 +1,8 @@
 // Verbs about what runs left behind: runs, ckpt.
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <set>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +34,7 @@ using train::time_text;
 std::string number(double value, int digits = 4) { return fmt::format("{:.{}f}", value, digits); }
 std::string unless_zero(double value, const std::string& text) { return value > 0 ? text : "-"; }
 
-// A curve in one line: each block the mean of its part.
+// A curve in one line: each block the mean of its part; "!" where that is not finite.
 std::string sparkline(const std::vector<double>& values, size_t width = 40) {
   constexpr std::string_view blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   width = std::min(width, values.size());
@@ -42,11 +45,19 @@ std::string sparkline(const std::vector<double>& values, size_t width = 40) {
     for (size_t j = first; j < last; ++j) sum += values[j];
     means.push_back(sum / static_cast<double>(last - first));
   }
-  if (means.empty()) return "";
-  auto [low, high] = std::minmax_element(means.begin(), means.end());
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (double mean : means) {
+    if (!std::isfinite(mean)) continue;
+    low = std::min(low, mean);
+    high = std::max(high, mean);
+  }
   std::string line;
-  for (double mean : means)
-    line += blocks[*high > *low ? static_cast<size_t>(7.99 * (mean - *low) / (*high - *low)) : 0];
+  for (double mean : means) {
+    if (std::isfinite(mean))
+      line += blocks[high > low ? static_cast<size_t>(7.99 * (mean - low) / (high - low)) : 0];
+    else
+      line += "!";
+  }
   return line;
 }
 

@@ -1,11 +1,14 @@
 #include "weft/codegen/object_cache.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "weft/base/env.h"
 #include "weft/base/hash.h"
@@ -34,7 +37,24 @@ std::filesystem::path folder() { return std::filesystem::path(cache_directory())
 std::filesystem::path path_of(std::string_view text) {
   return folder() / (to_hex(hash_text(text)) + ".o");
 }
+constexpr size_t most_objects = 20000;  // about 100 MB
 }  // namespace
+
+void trim_objects(size_t most) {
+  namespace fs = std::filesystem;
+  std::error_code gone;  // another process may trim as well
+  std::vector<fs::path> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder(), gone))
+    paths.push_back(entry.path());
+  if (paths.size() <= most) return;
+  std::vector<std::pair<fs::file_time_type, fs::path>> by_age;
+  for (fs::path& path : paths)
+    by_age.emplace_back(fs::last_write_time(path, gone), std::move(path));
+  const auto newest = by_age.begin() + static_cast<std::ptrdiff_t>(by_age.size() - most / 2);
+  std::ranges::nth_element(by_age, newest);
+  for (auto old = by_age.begin(); old != newest; ++old) fs::remove(old->second, gone);
+  log::debug(1, "kernel cache: {} of {} objects removed", newest - by_age.begin(), by_age.size());
+}
 
 std::optional<std::string> read_object(std::string_view text) {
   if (cache_directory().empty()) return std::nullopt;
@@ -52,6 +72,8 @@ void write_object(std::string_view text, std::string_view object) {
   if (cache_directory().empty()) return;
   std::error_code error;
   std::filesystem::create_directories(folder(), error);
+  static const bool trimmed = (trim_objects(most_objects), true);
+  (void)trimmed;
   std::filesystem::path path = path_of(text), partial = path;
   partial += "." + std::to_string(getpid()) + "." + std::to_string(count++);
   std::ofstream file(partial, std::ios::binary);

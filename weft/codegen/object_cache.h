@@ -3,6 +3,7 @@
 // time, never an error.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,5 +15,8 @@ namespace weft::loop {
 std::optional<std::string> read_object(std::string_view text);
 // Appears under its final name at once, or not at all.
 void write_object(std::string_view text, std::string_view object);
+// Where there are more than `most` files, the older ones go until half as many are left. Done to a
+// process's cache before it first writes there.
+void trim_objects(size_t most);
 
 }  // namespace weft::loop

@@ -2,6 +2,7 @@
 #include "weft/ir/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -87,12 +88,64 @@ class Contents {
   std::vector<std::set<const Node*>> held_;
 };
 
-// A result may share a slot with an operand only where in_place says so, element upon element.
+// Elements of a box in memory: extents and strides of its axes, from the widest stride to the
+// narrowest.
+struct Box {
+  std::vector<std::pair<int64_t, int64_t>> axes;  // stride, extent
+
+  explicit Box(const Access& access) {
+    for (int i = 0; i < access.value.rank(); ++i)
+      if (access.value.shape()[i] != 1 && access.at.strides[i] != 0)
+        axes.emplace_back(access.at.strides[i], access.value.shape()[i]);
+    std::ranges::sort(axes, std::greater<>());
+  }
+  // An axis of one element more for each stride that only the other has.
+  Box with_axes_of(const Box& other) const {
+    Box all = *this;
+    for (auto [stride, extent] : other.axes)
+      if (std::ranges::find(axes, stride, &std::pair<int64_t, int64_t>::first) == axes.end())
+        all.axes.emplace_back(stride, 1);
+    std::ranges::sort(all.axes, std::greater<>());
+    return all;
+  }
+  // From the first element to the last of axes [from, ..).
+  int64_t reach(size_t from) const {
+    int64_t sum = 0;
+    for (size_t i = from; i < axes.size(); ++i) sum += axes[i].first * (axes[i].second - 1);
+    return sum;
+  }
+};
+
+// Whether axes [axis, ..) of two boxes, of which b begins `apart` elements behind a, meet.
+bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
+  if (apart > a.reach(axis) || -apart > b.reach(axis)) return false;
+  if (axis == a.axes.size()) return true;
+  const auto [stride, extent] = a.axes[axis];
+  // Steps of b against a after which what lies within a step of each could meet.
+  const int64_t inner = std::max(a.reach(axis + 1), b.reach(axis + 1));
+  const int64_t first = std::max(1 - extent, (-inner - apart) / stride - 1);
+  const int64_t last = std::min(b.axes[axis].second - 1, (inner - apart) / stride + 1);
+  for (int64_t step = first; step <= last; ++step)
+    if (meet(a, b, apart + step * stride, axis + 1)) return true;
+  return false;
+}
+
+// Of one slot, whether they share an element; where axes run backwards, they count as if they did.
+bool overlap(const Access& x, const Access& y) {
+  if (x.value.type().elements() == 0 || y.value.type().elements() == 0) return false;
+  const Box a(x), b(y);
+  for (const Box* box : {&a, &b})
+    if (!box->axes.empty() && box->axes.back().first < 0) return true;
+  const int64_t apart = y.at.offset - x.at.offset;
+  return meet(a.with_axes_of(b), b.with_axes_of(a), apart, 0);
+}
+
+// A result may share elements with an operand only where in_place says so, one upon the other.
 void check_sharing(const Step& step, int at) {
   for (size_t r = 0; r < step.results.size(); ++r)
     for (size_t o = 0; o < step.operands.size(); ++o) {
       const Placement &to = step.results[r].at, &from = step.operands[o].at;
-      if (to.slot != from.slot) continue;
+      if (to.slot != from.slot || !overlap(step.results[r], step.operands[o])) continue;
       std::pair<int, int> pair{static_cast<int>(r), static_cast<int>(o)};
       bool granted =
           std::find(step.in_place.begin(), step.in_place.end(), pair) != step.in_place.end();

@@ -101,6 +101,11 @@ std::string_view verdict(const Window& window) {
   return most.first > all - known ? most.second : std::string_view();
 }
 
+namespace {
+// The sign of what is no number says nothing.
+double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
+}  // namespace
+
 std::string to_line(const StepLine& line, size_t width) {
   double used = static_cast<double>(line.used_bytes) / mebibyte;
   double planned = static_cast<double>(line.planned_bytes) / mebibyte;
@@ -111,8 +116,8 @@ std::string to_line(const StepLine& line, size_t width) {
   };
   std::vector<Field> fields = {
       {fmt::format("step {}/{}", line.step, line.steps), 0},
-      {fmt::format("loss {:.4f}", line.loss), 0},
-      {fmt::format("grad_norm {:.2f}", line.grad_norm), 3},
+      {fmt::format("loss {:.4f}", unsigned_nan(line.loss)), 0},
+      {fmt::format("grad_norm {:.2f}", unsigned_nan(line.grad_norm)), 3},
       {fmt::format("lr {}", rate_text(line.lr)), 4},
       {fmt::format("{} {}", count_text(line.units_per_s), line.unit), 1},
       {fmt::format("mfu {:.1f}%", 100 * line.mfu), 5},
