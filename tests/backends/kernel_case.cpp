@@ -111,7 +111,7 @@ KernelCase::KernelCase(const Value& node, std::vector<Lie> lies, bool whole, uin
   for (size_t i = 0; i < at.size(); ++i) {
     const Value& input = node->inputs[i];
     step_.operands.push_back({input, at[i]});
-    const bool is_index = node->op->name == "scatter_add" && i == 1;
+    const bool is_index = node->is("first_position") || (node->is("scatter_add") && i == 1);
     memory_->operands.push_back(filled(input.type(), extent(input.shape(), at[i]), whole,
                                        is_index ? node.shape()[0] : 0, random));
     memory_->inputs.push_back(dense(*memory_->operands.back(), input.type(), at[i]));

@@ -41,6 +41,18 @@ TEST_CASE("scatter_add reads indices of every integer type") {
   }
 }
 
+TEST_CASE("first_position agrees with the reference: indices that lie anyhow, of every type") {
+  for (DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8})
+    for (auto [indices, rows] :
+         {std::pair<Shape, int64_t>{{33}, 20}, {{4, 9}, 100}, {{}, 3}, {{0}, 5}, {{7}, 0}}) {
+      KernelCase position_case(first_position(input({dtype, indices}, 0), rows));
+      position_case.run();
+      CHECK_MESSAGE(position_case.disagreement().empty(), name(dtype), " ", to_string(indices));
+      if (can_watch_allocations())
+        CHECK(allocations_of([&] { position_case.run(); }).most_live == 0);
+    }
+}
+
 TEST_CASE("scatter_add into one broadcast number makes no copy of it") {
   KernelCase scatter_case(scatter(DType::f32, {40, 30}, {16}), {{{}, 0, 0, {0, 1}}});
   CHECK(scatter_case.choice().operand_order[0].empty());

@@ -148,6 +148,12 @@ Value scatter_add_case(const Draw& draw) {
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
   return draw.make({draw.operand(into), draw.indices(places, into[0]), draw.operand(updates)});
 }
+Value first_position_case(const Draw& draw) {
+  const int64_t rows = draw.extent();
+  const double least = draw.dtype == DType::u8 ? 0 : -1;
+  Type type{draw.dtype, draw.source.shape(0, 2)};
+  return draw.make({draw.source.operand(type, least, static_cast<double>(rows))}, {{"rows", rows}});
+}
 
 // ---- contractions and windows
 Value matmul_case(const Draw& draw) {
@@ -353,6 +359,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"concat", concat_case},
       {"gather", gather_case},
       {"scatter_add", scatter_add_case},
+      {"first_position", first_position_case},
       {"matmul", matmul_case},
       {"matmul_add", matmul_add_case},
       {"conv", conv_case},

@@ -92,6 +92,26 @@ const OpDef& scatter_add_def = define({
     .axes = AxisRule::none,
     .test = {.integers = true},
 });
+
+Type first_position_type(std::span<const Value> inputs, const Attrs& attrs) {
+  check_indices(inputs[0], "first_position");
+  const int64_t rows = attrs.integer("rows");
+  WEFT_CHECK(rows >= 0, "[first_position] rows must be at least 0. Got {}.", rows);
+  return {DType::i64, {rows}};
+}
+
+const OpDef& first_position_def = define({
+    .name = "first_position",
+    .kind = OpKind::gather,
+    .doc = "where in the indices, in row-major order, each row comes first, or -1",
+    .infer = first_position_type,
+    .flops = [](const Node&) { return 0.0; },
+    .axes = AxisRule::none,
+    .test = {.floats = false,
+             .integers = true,
+             .differentiable = false,
+             .no_gradient = "positions are integers"},
+});
 }  // namespace
 
 Value gather(Arg x, Arg indices, int axis) {
@@ -104,6 +124,10 @@ Value scatter_add(Arg into, Arg indices, Arg updates) {
   CallSite here(into.where);
   Value target = to_value(into, {});
   return make_node(scatter_add_def, {target, to_value(indices, {}), to_value(updates, target)});
+}
+Value first_position(Arg indices, int64_t rows) {
+  CallSite here(indices.where);
+  return make_node(first_position_def, {to_value(indices, {})}, {{"rows", rows}});
 }
 Value embedding(Arg indices, Arg weight) {
   CallSite here(indices.where);

@@ -197,6 +197,8 @@ Value gather(Arg x, Arg indices,
              int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
 Value scatter_add(Arg into, Arg indices,
                   Arg updates);  // into[N, ...] += updates[indices.shape, ...] along axis 0
+// Where in the indices, in row-major order, each of `rows` rows comes first, or -1.
+Value first_position(Arg indices, int64_t rows);
 Value embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
 Value one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
 

@@ -11,5 +11,7 @@ Value simplify_arithmetic(const Value& value, bool wrong = false);
 // Reshapes, permutations, broadcasts, slices, pads, concatenations. Fault `wrong`: flips are lost.
 Value simplify_movement(const Value& value, bool wrong = false);
 Value simplify_reduction(const Value& value);  // over axes of extent 1
+// Few rows added to zeros. Fault `wrong`: an index outside adds to the first of them.
+Value simplify_scatter(const Value& value, bool wrong = false);
 
 }  // namespace weft

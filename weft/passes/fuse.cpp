@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 constexpr size_t most_selected = 4;  // parts that a kernel picks from, element by element
 constexpr size_t max_body = 64;      // nodes: beyond this registers spill and compile time grows
-constexpr int64_t max_row_elements = 1 << 17;  // a row of f32 that the L2 cache holds
+constexpr int64_t cached_elements = 1 << 17;  // of f32, that the L2 cache holds
 
 size_t index(int unit) { return static_cast<size_t>(unit); }
 
@@ -23,7 +23,7 @@ bool is_row(const Shape& space, const Dims& reduced, int threads) {
     if (reduced.contains(i) != (i >= first)) return false;
     (i >= first ? row : rows) *= space[i];
   }
-  return row <= max_row_elements && rows >= 2 * threads;
+  return row <= cached_elements && rows >= 2 * threads;
 }
 
 Shape reduced_shape(Shape space, const Dims& axes) {
@@ -98,7 +98,7 @@ class Fuser {
     const Node* node = value.node();
     const Node* base = nullptr;
     bool expression = node->op->kind == OpKind::elementwise || node->op->kind == OpKind::random ||
-                      is_constant(*node);
+                      is_constant(*node) || gathers_few(*node);
     bool several = !fusable(node) || !expression;
     for (const Value& input : node->inputs) {
       const Node* of = input.elements() < value.elements() ? nullptr : bases_.at(input.node());
@@ -114,12 +114,17 @@ class Fuser {
   static bool broadcasts_small(const Node& node) {
     return node.is("broadcast") && node.inputs[0].elements() < node.type.elements();
   }
+  // A gather from fewer elements of what no cache would hold: the gradient of a large table.
+  static bool gathers_few(const Node& node) {
+    return node.op->kind == OpKind::gather && node.type.elements() > cached_elements &&
+           node.inputs[0].elements() < node.type.elements();
+  }
   // Cheaper to compute again than to store: an elementwise expression of at most one full-size
   // value.
   bool recomputes(const Node* node) const {
     if (!whole_) return false;
     if (node->op->kind == OpKind::random) return true;
-    return node->op->kind == OpKind::elementwise && bases_.at(node) != node;
+    return (node->op->kind == OpKind::elementwise || gathers_few(*node)) && bases_.at(node) != node;
   }
 
   int new_unit(const Value& value) {

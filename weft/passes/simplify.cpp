@@ -18,12 +18,14 @@ Value apply_rules(const Value& value, const std::string& fault) {
   }
   if (Value simpler = simplify_arithmetic(value, fault == "arithmetic-wrong")) return simpler;
   if (Value simpler = simplify_movement(value, fault == "movement-forgets-flips")) return simpler;
+  if (Value simpler = simplify_scatter(value, fault == "scatter-adds-outside")) return simpler;
   return simplify_reduction(value);
 }
 }  // namespace
 
 // Faults "cse-ignores-attrs" (merges nodes that differ in attributes), "fold-wrong" (constants
-// off by one), "arithmetic-wrong" and "movement-forgets-flips" (see algebra.h).
+// off by one), "arithmetic-wrong", "movement-forgets-flips" and "scatter-adds-outside" (see
+// algebra.h).
 Graph simplify(const Graph& graph, const PassOptions& options) {
   UniqueNodes unique(options.fault != "cse-ignores-attrs");
   return rewrite_fully(graph, [&](const Value& value) -> Value {

@@ -19,6 +19,7 @@ const Family* find_family(std::string_view op) {
       {"attention", choose_attention, nullptr, compile_attention},
       {"attention_gradient", choose_attention, nullptr, compile_attention},
       {"scatter_add", choose_scatter_add, nullptr, compile_scatter_add},
+      {"first_position", choose_first_position, nullptr, compile_first_position},
   };
   for (const Family& family : families)
     if (family.op == op) return &family;

@@ -42,6 +42,9 @@ std::unique_ptr<Kernel> compile_attention(const Step& step);
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
                                                std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
+std::optional<KernelChoice> choose_first_position(const Node& node,
+                                                  std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_first_position(const Step& step);
 
 // One matrix product, whichever operation it is for (contraction.h).
 struct Contraction;

@@ -3,6 +3,8 @@
 // The updates of each row are chained first, then every row is written once, by one thread, from a
 // sum that 16-bit types keep in float32. Where `into` and the result are the same memory, rows that
 // no index names are not touched at all.
+//
+// first_position: the first of each such chain.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -111,6 +113,25 @@ class ScatterAdd : public Kernel {
   Bound result_;
   Rows rows_{};
 };
+
+class FirstPosition : public Kernel {
+ public:
+  explicit FirstPosition(const Step& step)
+      : indices_(bind_inputs(step).front()), result_(bind_result(step)) {}
+
+  void run(void* const* operands, void* const* results, void*) const override {
+    auto* first = reinterpret_cast<int64_t*>(result_.out(results));
+    const int64_t rows = result_.type.elements();
+    std::fill_n(first, rows, -1);
+    for (int64_t i = indices_.type.elements(); i-- > 0;) {
+      const int64_t row = load_int(indices_.in(operands), indices_.type.dtype, i);
+      if (row >= 0 && row < rows) first[row] = i;
+    }
+  }
+
+ private:
+  Bound indices_, result_;
+};
 }  // namespace
 
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
@@ -128,5 +149,14 @@ std::optional<KernelChoice> choose_scatter_add(const Node& node,
 
 std::unique_ptr<Kernel> compile_scatter_add(const Step& step) {
   return std::make_unique<ScatterAdd>(step);
+}
+
+std::optional<KernelChoice> choose_first_position(const Node& node, std::span<const Placement>) {
+  return KernelChoice{.kernel = "weft:first_position",
+                      .operand_order = {Dims::iota(node.inputs[0].rank())}};
+}
+
+std::unique_ptr<Kernel> compile_first_position(const Step& step) {
+  return std::make_unique<FirstPosition>(step);
 }
 }  // namespace weft::cpu

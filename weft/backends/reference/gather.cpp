@@ -44,4 +44,16 @@ void scatter_add(const Node&, const Operands& in, const View& out) {
   else
     scatter_add_as<int64_t>(in, out);
 }
+
+void first_position(const Node&, const Operands& in, const View& out) {
+  View indices = in[0];
+  for_each_index(out.shape(), [&](const Dims& row) {
+    int64_t position = 0, first = -1;
+    for_each_index(indices.shape(), [&](const Dims& place) {
+      if (first < 0 && indices.get<int64_t>(place) == row[0]) first = position;
+      ++position;
+    });
+    out.set(row, first);
+  });
+}
 }  // namespace weft::reference

@@ -14,6 +14,7 @@ void reduce(const Node& node, const Operands& in, const View& out);  // sum, pro
 void movement(const Node& node, const Operands& in, const View& out);
 void gather(const Node& node, const Operands& in, const View& out);
 void scatter_add(const Node& node, const Operands& in, const View& out);
+void first_position(const Node& node, const Operands& in, const View& out);
 void matmul(const Node& node, const Operands& in, const View& out);
 void conv(const Node& node, const Operands& in, const View& out);
 void conv_input_gradient(const Node& node, const Operands& in, const View& out);

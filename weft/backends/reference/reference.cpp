@@ -17,6 +17,7 @@ Function find_function(const OpDef& def) {
       {"iota", leaf},
       {"gather", gather},
       {"scatter_add", scatter_add},
+      {"first_position", first_position},
       {"matmul", matmul},
       {"conv", conv},
       {"conv_input_gradient", conv_input_gradient},

@@ -1,0 +1,34 @@
+// The gradient of a large table from which few rows were read: those rows are summed by themselves,
+// in the same order, and the whole is a gather from the sums. What reads the gradient element by
+// element then reads the sums, and the whole never exists.
+#include <cmath>
+
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/algebra.h"
+#include "weft/passes/fold.h"
+
+namespace weft {
+namespace {
+constexpr int64_t few = 2;  // rows of the table for each that is added
+
+bool is_zero(const Value& value) {
+  auto number = uniform_value(value);
+  return number && *number == 0 && !std::signbit(*number);
+}
+}  // namespace
+
+Value simplify_scatter(const Value& y, bool wrong) {
+  if (!y->is("scatter_add") || !is_zero(y->inputs[0])) return {};
+  const Value &indices = y->inputs[1], &updates = y->inputs[2];
+  const int64_t rows = y.dim(0), count = indices.elements();
+  if (count == 0 || y.elements() == 0 || few * count > rows) return {};
+  Value first = first_position(indices, rows), row = cast(indices, DType::i64);
+  Value place = gather(first, indices);  // of the sum that each is added to
+  if (!wrong) place = select(logical_and(row >= 0, row < rows), place, -1);
+  Shape shape = y.shape();
+  shape[0] = count;
+  return gather(scatter_add(zeros(shape, y.dtype()), place, updates), first);
+}
+
+}  // namespace weft
