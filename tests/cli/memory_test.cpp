@@ -59,6 +59,17 @@ std::string sums(int width, int layers, int batch) {
          ", num_attention_heads: 4}}\ndata: {dataset: addition}\ntrain: {global_batch_size: " +
          std::to_string(batch) + "}\neval: {batch_size: 100}\n";
 }
+// Its steps in time are kernels of their own: many, and each other than the rest.
+std::string language_model(const Workplace& place, const std::string& model,
+                           const std::string& config) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += static_cast<char>('a' + i * i % 23);
+  place.write("letters.txt", text);
+  return "task: causal_lm\nmodel: {name: " + model + ", config: {" + config +
+         "}}\ndata: {format: text, path: letters.txt, tokenizer: characters, seq_len: 32, "
+         "val_split: 0.1}\n"
+         "train: {global_batch_size: 16}\n";
+}
 }  // namespace
 
 TEST_CASE("the process of a run of every model takes what is planned") {
@@ -67,6 +78,8 @@ TEST_CASE("the process of a run of every model takes what is planned") {
   for (const char* model : {"mlp", "cnn", "lenet5", "resnet20"})
     check_process(place, model, images(model, 64));
   check_process(place, "gpt", sums(128, 2, 64));
+  check_process(place, "lstm",
+                language_model(place, "lstm", "hidden_size: 64, num_hidden_layers: 2"));
   const std::string files = "train: {offload: [parameters, optimizer, gradients], ";
   std::string recipe = sums(512, 4, 16);
   check_process(place, "files", recipe.replace(recipe.find("train: {"), 8, files));

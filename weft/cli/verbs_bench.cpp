@@ -86,7 +86,8 @@ Measurement measure(Workload& workload, int steps) {
 
 // What the process takes at most, as a plan of a run says it: a workload's data is one batch.
 size_t process_bytes(const Plan& plan) {
-  size_t bytes = plan.arena_bytes + train::runtime_bytes(thread_count(), plan.steps.size());
+  const Plan* plans[] = {&plan};
+  size_t bytes = plan.arena_bytes + train::runtime_bytes(thread_count(), plans);
   for (const Slot& slot : plan.slots)
     if (slot.space != Space::arena) bytes += slot.bytes;
   for (const Access& input : plan.inputs) bytes += input.value.type().bytes();

@@ -8,8 +8,6 @@
 #include <mutex>
 #include <thread>
 
-#include <malloc.h>
-
 #include "weft/base/buffer.h"
 #include "weft/base/log.h"
 #include "weft/base/memory.h"
@@ -140,7 +138,6 @@ void Executable::compile_kernels(const KernelLibrary& library) {
     work();
   }
   if (failure) std::rethrow_exception(failure);
-  malloc_trim(0);  // what compilers left free is not part of the plan
   log::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
 }
 

@@ -144,10 +144,29 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
   return now;
 }
 
-size_t runtime_bytes(int threads, size_t kernels) {
+namespace {
+// What makes its machine code differ from that of another, about.
+std::string form_of(const Step& step) {
+  std::string text = step.kernel;
+  for (const auto* accesses : {&step.operands, &step.results})
+    for (const Access& access : *accesses)
+      text += fmt::format(" {}+{}:{}", to_string(access.value.type()), access.at.offset,
+                          to_string(access.at.strides));
+  return text;
+}
+}  // namespace
+
+size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   constexpr size_t kibibyte = 1024;
+  size_t kernels = 0;
+  std::set<std::string> generated;
+  for (const Plan* plan : plans) {
+    kernels += plan->steps.size();
+    for (const Step& step : plan->steps)
+      if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
+  }
   return 51 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
-         kernels * 12 * kibibyte;
+         kernels * 12 * kibibyte + generated.size() * 16 * kibibyte;
 }
 
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
@@ -168,9 +187,9 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .step_reports = std::move(steps)};
   report.kernels = library(report.device).selection();
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
-  size_t kernels = 0;
+  std::vector<const Plan*> plans;
   for (const StepReport& step : report.step_reports) {
-    kernels += step.plan->steps.size();
+    plans.push_back(step.plan);
     double times = static_cast<double>(step.per_update);
     report.arena_bytes = std::max(report.arena_bytes, step.plan->arena_bytes);
     for (const Slot& slot : step.plan->slots)
@@ -183,7 +202,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
         report.compute_bound_seconds += times * best.seconds();
   }
   count_files(report);
-  report.runtime_bytes = runtime_bytes(thread_count(), kernels);
+  report.runtime_bytes = runtime_bytes(thread_count(), plans);
   return report;
 }
 

@@ -83,9 +83,10 @@ struct RunReport {
 };
 
 // What a process takes besides: 36 MiB of code of weft, LLVM and oneDNN that it touches, their
-// heaps, the nodes, step and machine code of each kernel, and what compiling takes on each thread,
-// which a warm cache of kernels saves. Measured: 40 to 52 MiB with few kernels on two threads.
-size_t runtime_bytes(int threads, size_t kernels);
+// heaps, the nodes, step and machine code of each kernel, and what compiling takes on each thread
+// and leaves behind for each kernel that no other is like, which a warm cache of kernels saves.
+// Measured: 40 to 52 MiB with few kernels on two threads.
+size_t runtime_bytes(int threads, std::span<const Plan* const> plans);
 
 // `steps` as planned; the machine gives the time.
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
