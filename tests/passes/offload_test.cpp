@@ -4,6 +4,7 @@
 #include "tests/support/offloaded.h"
 #include "tests/support/planned.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/recompute.h"
 #include "weft/passes/transfers.h"
 
 using namespace weft;
@@ -115,9 +116,10 @@ TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
     const Plan plan = make_plan(step, options);
     CHECK(overlapped(plan) > transfers(plan) / 2);
     Graph ready = simplify(decompose(step, options), options);
-    Plan sequential = recompute(
-        order(offload_state(alias_state(schedule(ready, options), options), options), options), 0,
+    const Recomputation way(
+        order(offload_state(alias_state(schedule(ready, options), options), options), options),
         options);
+    const Plan sequential = way.plan(way.stages().back());
     CHECK(plan.live_peak_bytes <= assign_memory(sequential, options).live_peak_bytes);
   }
 }

@@ -1,3 +1,6 @@
+#include <limits>
+#include <string>
+
 #include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
@@ -6,6 +9,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/steps.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
 
@@ -14,15 +18,40 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu() { return {.library = backends().back().get(), .threads = 2, .verify = true}; }
-size_t outside_arena(const Plan& plan) {
-  size_t bytes = 0;
+// In memory: state, constants and the arena.
+size_t total(const Plan& plan) {
+  size_t bytes = plan.arena_bytes;
   for (const Slot& slot : plan.slots)
-    if (slot.space != Space::arena) bytes += slot.bytes;
+    if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
   return bytes;
 }
-size_t total(const Plan& plan) { return outside_arena(plan) + plan.arena_bytes; }
 std::vector<Graph> steps() {
   return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
+}
+// Steps of ten MiB and more, where a refusal's tenth of a MiB is little; the last has logits that
+// can be cut.
+std::vector<Graph> larger_steps() {
+  return {mlp_step(8, 64, 4096), conv_step(6, 32, 64), gpt_step(4, 64, 16, 64),
+          gpt_step(2, 64, 16, 64, 4000)};
+}
+double planned_time(const Plan& plan) {
+  double time = 0;
+  for (const Step& step : plan.steps) time += cost(step);
+  return time;
+}
+// What the refusal of a limit names, in bytes.
+size_t least_by_refusal(const Graph& step, PassOptions options) {
+  options.memory = 1;
+  std::string message;
+  try {
+    make_plan(step, options);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  const std::string before = "takes at least ";
+  REQUIRE(message.find(before) != std::string::npos);
+  const double named = std::stod(message.substr(message.find(before) + before.size()));
+  return static_cast<size_t>(named * (1 << 20));
 }
 int again(const Plan& plan) {
   int count = 0;
@@ -45,22 +74,33 @@ TEST_CASE("a plan fits every limit from what it takes down to the least it can, 
       CHECK(total(plan) <= options.memory);
       CHECK((again(plan) == 0) == (part == 4));
     }
-    options.memory = outside_arena(whole);
-    std::string message;
-    try {
-      make_plan(step, options);
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    const std::string before = "takes at least ";
-    REQUIRE(message.find(before) != std::string::npos);
-    const double named = std::stod(message.substr(message.find(before) + before.size()));
-    options.memory = static_cast<size_t>(named * (1 << 20));
+    options.memory = least_by_refusal(step, options);
     CHECK(total(make_plan(step, options)) <= options.memory);
     options.memory = total(whole) - 1;
     options.recompute = Recompute::none;
     CHECK_THROWS_AS(make_plan(step, options), Error);
   }
+}
+
+TEST_CASE("a larger limit never takes more time, and the least that is named is the least") {
+  for (const Graph& step : larger_steps())
+    for (bool files : {false, true}) {
+      PassOptions options = on_cpu();
+      if (files) options.offload.categories = {Category::activation, Category::gradient};
+      const size_t most = total(make_plan(step, on_cpu()));
+      const size_t least = least_by_refusal(step, options);
+      double time = std::numeric_limits<double>::infinity();
+      for (size_t part = 0; part <= 16; ++part) {
+        options.memory = least + (most - least) * part / 16;
+        CAPTURE(options.memory);
+        const Plan plan = make_plan(step, options);
+        CHECK(total(plan) <= options.memory);
+        CHECK(planned_time(plan) <= time);
+        time = planned_time(plan);
+      }
+      options.memory = least / 50 * 49;
+      CHECK_THROWS_AS(make_plan(step, options), Error);
+    }
 }
 
 TEST_CASE("what is computed again has the bits that it had") {

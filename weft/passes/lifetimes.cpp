@@ -49,17 +49,25 @@ size_t arena_size(size_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-ArenaUse::ArenaUse(const Plan& plan)
-    : bytes(plan.slots.size()), from_start(plan.slots.size()), to_end(plan.slots.size()) {
-  for (size_t i = 0; i < plan.slots.size(); ++i)
-    if (plan.slots[i].space == Space::arena) bytes[i] = arena_size(plan.slots[i].bytes);
-  for (const Step& step : plan.steps) steps.push_back(use_of(plan, step));
+ArenaUse::ArenaUse(const Plan& plan) {
+  extend(plan);
   for (const Access& input : plan.inputs)
     if (in_arena(plan, input.at.slot)) from_start[index(input.at.slot)] = true;
   for (const Access& output : plan.outputs)
     if (in_arena(plan, output.at.slot)) to_end[index(output.at.slot)] = true;
   for (const Assign& assign : plan.assigns)
     if (in_arena(plan, assign.value.at.slot)) to_end[index(assign.value.at.slot)] = true;
+}
+
+void ArenaUse::extend(const Plan& plan) {
+  for (size_t i = bytes.size(); i < plan.slots.size(); ++i) {
+    const Slot& slot = plan.slots[i];
+    bytes.push_back(slot.space == Space::arena ? arena_size(slot.bytes) : 0);
+  }
+  from_start.resize(bytes.size());
+  to_end.resize(bytes.size());
+  for (size_t i = steps.size(); i < plan.steps.size(); ++i)
+    steps.push_back(use_of(plan, plan.steps[i]));
 }
 
 Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> order)

@@ -30,6 +30,7 @@ struct ArenaUse {
   std::vector<bool> to_end;      // outputs, and values that are copied to variables at the end
   std::vector<StepUse> steps;
   explicit ArenaUse(const Plan& plan);
+  void extend(const Plan& plan);  // by slots and steps that the plan got since
 };
 
 // Live bytes when the steps run in `order` (a permutation of their indices).

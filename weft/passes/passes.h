@@ -43,6 +43,8 @@ struct PassOptions {
   bool verify = false;  // after every pass; always in debug builds
   std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which
   bool skips(std::string_view pass) const;
+  bool may_run_again() const;  // kernels, for the memory between
+  bool may_drop() const;       // values that are made again, or come from files
 };
 
 Graph precision(const Graph& graph, const PassOptions& options);
@@ -55,14 +57,15 @@ Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skippe
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
-// Runs kernels again, or fetches what was stored in a file, right before their results are read
-// next, until at most `live_bytes` of the arena are live at once or nothing lowers that any more.
-Plan recompute(Plan plan, size_t live_bytes, const PassOptions& options);
 // Begins transfers early and awaits them late, where that leaves at most `room` bytes live.
 Plan overlap(Plan plan, size_t room, const PassOptions& options);
 Plan assign_memory(Plan plan, const PassOptions& options);
-// All three, as PassOptions::memory asks: the plan of the least memory where none fits.
-Plan fit_memory(Plan plan, const PassOptions& options);
+// Both: transfers in as much room as the limit leaves, then offsets.
+Plan place(const Plan& plan, const PassOptions& options);
+// Runs kernels again, or fetches what was stored in a file, right before their results are read
+// next: of these plans of a step, and all that becomes of them in this way, the one of the least
+// time that fits, placed; where none does, or without a limit, the one of the least memory.
+Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& options);
 bool fits_memory(const Plan& plan, const PassOptions& options);
 // Throws Error(does_not_fit) naming what the plan takes, the least that would do.
 void check_memory(const Plan& plan, const PassOptions& options);

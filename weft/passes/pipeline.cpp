@@ -13,6 +13,9 @@ namespace {
 constexpr std::string_view optional_passes[] = {"simplify", "chunk", "fuse",
                                                 "alias",    "order", "reuse"};
 
+// Of the widest rows, where a limit asks for it: with more, they are not what memory is for.
+constexpr int most_parts = 32;
+
 #ifdef WEFT_DEBUG_BUILD
 constexpr bool debug_build = true;
 #else
@@ -43,57 +46,38 @@ class Runner {
   const PassOptions& options_;
 };
 
-// The kernels of a step, with its widest rows in so many parts, in the order of the graph.
-Plan cut_into(int chunks, const Graph& step, PassOptions options) {
-  options.chunks = chunks;
+// The kernels of a step, in the order of the graph.
+Plan kernels_of(const Graph& step, const PassOptions& options) {
   Runner run(options);
-  const Graph parts = chunks > 1 ? run.always("chunk", chunk, step) : step;
-  Plan plan = run.always("schedule", schedule, parts);       // fuses unless "fuse" is skipped
+  Plan plan = run.always("schedule", schedule, step);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   return run.always("offload", offload_state, std::move(plan));
 }
-Plan ordered(Plan plan, const PassOptions& options) {
-  return Runner(options).unless_skipped("order", order, std::move(plan));
-}
-Plan placed(const Plan& plan, const PassOptions& options) {
-  return Runner(options).always("memory", fit_memory, plan);  // no reuse where "reuse" is skipped
+Graph in_parts(int count, const Graph& step, PassOptions options) {
+  options.chunks = count;
+  return count < 2 ? step : Runner(options).unless_skipped("chunk", chunk, step);
 }
 
-double cost(const Plan& plan) {
-  double total = 0;
-  for (const Step& step : plan.steps) total += cost(step);
-  return total;
-}
-
-// The least time that fits the limit: parts, as many as help, and kernels that run again. Those are
-// chosen in the order of the graph where rows are cut: there one part comes after another, where
-// the order of the least memory may keep all parts for a sum that can wait.
+// The whole step, or where a limit asks for it its widest rows in parts and less kept. In parts,
+// the order of the graph is a second way to go: one part comes after another there, and none waits
+// for a sum.
 Plan fitting(const Graph& step, const PassOptions& options) {
-  PassOptions kept = options;
-  kept.recompute = Recompute::none;
-  const bool repeats = options.memory == 0 && options.recompute != Recompute::automatic &&
-                       options.recompute != Recompute::none;
-  std::vector<Plan> plans;
-  Plan best;
-  const int asked = options.skips("chunk") ? 1 : options.chunks;
-  for (int chunks = std::max(1, asked);; chunks *= 2) {
-    Plan plan = cut_into(chunks, step, options);
-    if (!plans.empty() && plan.steps.size() == plans.back().steps.size()) break;  // no more parts
-    Plan in_order = ordered(plan, options);
-    best = placed(in_order, kept);
-    plans.push_back(chunks > 1 ? std::move(plan) : std::move(in_order));
-    if (fits_memory(best, options) || asked > 0) break;
+  Runner run(options);
+  auto plans_of = [&](const Graph& graph) {
+    std::vector<Plan> plans{kernels_of(graph, options)};
+    Plan in_order = run.unless_skipped("order", order, plans.front());
+    if (graph.nodes().size() == step.nodes().size()) plans.pop_back();
+    plans.insert(plans.begin(), std::move(in_order));
+    return plans;
+  };
+  std::vector<Plan> plans = plans_of(in_parts(options.chunks, step, options));
+  Plan placed = run.always("memory", place, plans.front());
+  if (options.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
+  if (options.memory > 0 && options.chunks == 0) {
+    const Graph parts = in_parts(most_parts, step, options);
+    if (parts.nodes().size() > step.nodes().size()) plans = plans_of(parts);
   }
-  if (repeats || !fits_memory(best, options)) {
-    Plan less = placed(plans.back(), options);
-    if (fits_memory(less, options) || less.arena_bytes < best.arena_bytes) best = std::move(less);
-  }
-  for (plans.pop_back(); !plans.empty() && fits_memory(best, options); plans.pop_back()) {
-    Plan fewer = placed(plans.back(), options);
-    if (!fits_memory(fewer, options) || cost(fewer) >= cost(best)) break;
-    best = std::move(fewer);
-  }
-  return best;
+  return run.always("fit", fit_memory, plans);
 }
 }  // namespace
 

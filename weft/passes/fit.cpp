@@ -1,0 +1,128 @@
+// The plan of the least time that keeps to the limit. What there is to choose from does not depend
+// on the limit, so that a larger one never takes more time, and what a refusal names is enough: the
+// given plans, and all stages of their ways down to the least memory (recompute.h).
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/passes/passes.h"
+#include "weft/passes/recompute.h"
+
+namespace weft {
+namespace {
+// State and constants, and what others hold.
+size_t bytes_outside_arena(const Plan& plan, const PassOptions& options) {
+  size_t bytes = options.held;
+  for (const Slot& slot : plan.slots)
+    if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
+  return bytes;
+}
+size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
+  return bytes_outside_arena(plan, options) + plan.arena_bytes;
+}
+
+// With no transfer beside a kernel: as small as the plan gets.
+Plan packed(const Plan& plan, const PassOptions& options) {
+  return assign_memory(overlap(plan, 0, options), options);
+}
+
+// Transfers may take what the limit leaves, or else what the peak leaves of itself elsewhere; less
+// where what then lives at once lies badly.
+Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
+  if (std::ranges::none_of(plan.steps,
+                           [](const Step& step) { return step.kind == Step::Kind::transfer; }))
+    return sequential;
+  const size_t peak = sequential.live_peak_bytes;
+  const size_t outside = bytes_outside_arena(plan, options);
+  const size_t limit = options.memory - std::min(options.memory, outside);
+  const size_t most =
+      options.memory > 0 ? std::max(limit, sequential.arena_bytes) : peak + peak / 20;
+  for (size_t room = std::max(limit, peak); room > 0; room -= std::min(room, peak / 8)) {
+    Plan whole = assign_memory(overlap(plan, room, options), options);
+    if (whole.arena_bytes <= most) return whole;
+  }
+  return sequential;
+}
+
+struct Candidate {
+  const Recomputation* way;
+  const Recomputation::Stage* stage;
+  size_t bytes;  // in all, if what is live packs without a gap
+};
+
+std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
+                                    const PassOptions& options) {
+  for (const Candidate& one : by_cost) {
+    if (one.bytes > options.memory) continue;
+    const Plan plan = one.way->plan(*one.stage);
+    Plan sequential = packed(plan, options);
+    if (fits_memory(sequential, options)) return overlapped(plan, std::move(sequential), options);
+  }
+  return std::nullopt;
+}
+
+// With a time to end by, about the smallest: then nobody asks for its bytes.
+Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
+  std::ranges::stable_sort(all, {}, &Candidate::bytes);
+  Plan plan, least;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i > 0 && (options.until || all[i].bytes >= bytes_in_all(least, options))) break;
+    Plan next = all[i].way->plan(*all[i].stage), sequential = packed(next, options);
+    if (i > 0 && bytes_in_all(sequential, options) >= bytes_in_all(least, options)) continue;
+    plan = std::move(next);
+    least = std::move(sequential);
+  }
+  return overlapped(plan, std::move(least), options);
+}
+}  // namespace
+
+bool PassOptions::may_run_again() const {
+  return recompute != Recompute::none && (memory > 0 || recompute != Recompute::automatic);
+}
+bool PassOptions::may_drop() const { return may_run_again() || !offload.categories.empty(); }
+
+Plan place(const Plan& plan, const PassOptions& options) {
+  return overlapped(plan, packed(plan, options), options);
+}
+
+Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& options) {
+  std::vector<Recomputation> ways;
+  std::vector<Candidate> all;
+  ways.reserve(plans.size());
+  for (const Plan& plan : plans) {
+    const Recomputation& way = ways.emplace_back(plan, options);
+    const size_t outside = bytes_outside_arena(plan, options);
+    for (const Recomputation::Stage& stage : way.stages())
+      all.push_back({&way, &stage, outside + stage.peak});
+  }
+  std::ranges::stable_sort(
+      all, {}, [](const Candidate& one) { return std::pair{one.stage->cost, one.bytes}; });
+  auto same = [](const Candidate& a, const Candidate& b) {
+    return a.bytes == b.bytes && a.stage->cost == b.stage->cost;
+  };
+  all.erase(std::ranges::unique(all, same).begin(), all.end());  // ways that come to the same
+  if (std::optional<Plan> quickest = quickest_within(all, options)) return *std::move(quickest);
+  return smallest(std::move(all), options);
+}
+
+bool fits_memory(const Plan& plan, const PassOptions& options) {
+  return options.memory == 0 || bytes_in_all(plan, options) <= options.memory;
+}
+
+void check_memory(const Plan& plan, const PassOptions& options) {
+  if (fits_memory(plan, options)) return;
+  auto mebibytes = [](size_t bytes) {
+    constexpr double mebibyte = 1 << 20;
+    return fmt::format("{:.1f} MiB", std::ceil(10 * static_cast<double>(bytes) / mebibyte) / 10);
+  };
+  throw Error(ErrorKind::does_not_fit,
+              "[compile] the step takes at least {}, {} of them state. The limit is {}.",
+              mebibytes(bytes_in_all(plan, options)), mebibytes(bytes_outside_arena(plan, options)),
+              mebibytes(options.memory));
+}
+
+}  // namespace weft
