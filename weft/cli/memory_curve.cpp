@@ -63,7 +63,9 @@ std::vector<MemoryPoint> memory_curve(const WorkloadKind& kind, const WorkloadOp
   at.compile.recompute = Recompute::none;
   const size_t most = planned_bytes(kind, at);
   at.compile.recompute = Recompute::full;
+  at.compile.chunks = 32;  // as a limit asks for
   const size_t least = planned_bytes(kind, at);
+  at.compile.chunks = options.compile.chunks;
   std::vector<double> losses, limited;
   std::vector<MemoryPoint> curve{run(kind, options, steps, losses)};
   curve[0].budget = most;

@@ -60,13 +60,14 @@ class Search {
     }
   }
 
+  // Of an update in as much memory as it likes; 0: there was no time to plan it.
+  double before() const { return before_.value_or(0); }
+
   std::vector<Change> run() {
     if (recipe_.text("train.recompute") == "none") attempt({{"train.recompute", "auto"}});
-    const bool wide = recipe_.text("train.precision") == "fp32";
-    const Settings narrow{{"train.precision", "bf16-mixed"}};
-    const bool fits = wide && attempt(narrow);
     smaller_batches({});
-    if (wide && !fits) smaller_batches(narrow);
+    const Settings narrow{{"train.precision", "bf16-mixed"}};
+    if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }
@@ -92,6 +93,7 @@ class Search {
     if (!planned) return false;
     std::string flags;
     for (const auto& [key, value] : settings) flags += fmt::format(" --{} {}", key, value);
+    if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
     found_.push_back({flags.substr(1), *planned});
     return true;
   }
@@ -100,6 +102,7 @@ class Search {
   const MachineSpec& machine_;
   Clock::time_point until_;
   std::vector<Change> found_;
+  std::optional<double> before_;
 };
 }  // namespace
 
@@ -113,7 +116,7 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
   if (changes.empty())
     return "No smaller micro-batch, bfloat16 or recomputation fits there that could be found in a "
            "second.";
-  const double before = search.seconds({{"train.memory", "8000TiB"}}).value_or(0);
+  const double before = search.before();
   std::string text;
   for (const Change& change : changes) {
     text += text.empty() ? "Hint: " : ", ";
