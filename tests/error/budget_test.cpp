@@ -10,6 +10,7 @@
 #include "tests/support/program.h"
 
 using namespace weft::test;
+using namespace std::string_literals;
 
 namespace {
 struct Sums : Workplace {
@@ -36,15 +37,23 @@ TEST_CASE("a budget that is no size, or none, is refused by its name") {
 
 TEST_CASE("a budget below what a run needs names the least that would do, and that is enough") {
   Sums place;
-  for (const char* verb : {"plan", "train"})
+  for (const auto& [verb, eval_batch] :
+       {std::pair{"plan", "8"}, std::pair{"train", "8"}, std::pair{"plan", "2000"}})
     for (const char* budget : {"1", "1KiB", "20KiB"}) {
-      Outcome outcome = place.weft({verb, "sums.yaml", "--memory", budget});
+      CAPTURE(eval_batch);  // the larger one needs more memory to evaluate than to train
+      auto with = [&, eval_batch = eval_batch](const std::string& to_do,
+                                               const std::string& memory) {
+        return place.weft({to_do, "sums.yaml", "--data.digits", "2", "--eval.batch_size",
+                           eval_batch, "--memory", memory});
+      };
+      const Outcome outcome = with(verb, budget);
       CHECK(fails_with(outcome, 3, "the step takes at least ") == "");
       CHECK(outcome.err.find("The limit is ") != std::string::npos);
-      size_t at = outcome.err.find("at least ") + 9;
-      std::string least = outcome.err.substr(at, outcome.err.find(" MiB", at) - at) + "MiB";
+      const size_t at = outcome.err.find("at least ") + 9;
+      const std::string least = outcome.err.substr(at, outcome.err.find(',', at) - at);
       CAPTURE(least);
-      CHECK(place.weft({"plan", "sums.yaml", "--memory", least}).code == 0);
+      CHECK(with("plan", least).code == 0);
+      CHECK((outcome.err.find("evaluate: ") != std::string::npos) == (eval_batch == "2000"s));
     }
 }
 
@@ -70,7 +79,8 @@ TEST_CASE("what is said to fit does, and what is kept of the limit by other step
   const std::string budget = std::to_string(static_cast<int64_t>(limit));
   REQUIRE(total(with({})) > 2 * limit);
   Outcome outcome =
-      place.weft(with({"plan", "sums.yaml", "--memory", budget, "--recompute", "none"}));
+      place.weft(with({"plan", "sums.yaml", "--memory", budget, "--recompute", "none"}),
+                 {{"WEFT_PATIENCE", "600"}});
   CHECK(fails_with(outcome, 3, "train: [compile] the step takes at least ") == "");
   const size_t hint = outcome.err.find("Hint: ");
   REQUIRE(hint != std::string::npos);

@@ -17,6 +17,7 @@ constexpr EnvVariable registry[] = {
      "1 passes, 2 plan, 3 what each pass made, 4 kernels, 5 their loops, 6 every step"},
     {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
     {"WEFT_TUNE", "1: measure kernels that can do the same, once, and keep the fastest"},
+    {"WEFT_PATIENCE", "seconds in which a refused plan looks for changes that would fit (1)"},
     {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
     {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},
@@ -64,8 +65,11 @@ int debug_level() {
   return level;
 }
 
+int env_patience() { return env_int("WEFT_PATIENCE", 1, 0, 3600); }
+
 void check_environment() {
   debug_level();
+  env_patience();
   env_int("WEFT_THREADS", 1, 1, most_threads);
   std::vector<std::string_view> known;
   for (const EnvVariable& variable : registry) known.push_back(variable.name);

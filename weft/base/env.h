@@ -21,6 +21,8 @@ constexpr int most_threads = 1024;
 // number from 1 to most_threads.
 int env_threads(int cores);
 
+int env_patience();  // WEFT_PATIENCE, 0 to 3600
+
 // Throws Error(usage) for a value of WEFT_* that cannot be; warns of those that mean nothing.
 void check_environment();
 

@@ -6,6 +6,7 @@
 //   0x00000803.", path, m);
 #pragma once
 
+#include <cstddef>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -39,6 +40,15 @@ class Error : public std::runtime_error {
 
  private:
   ErrorKind kind_;
+};
+
+// A step that no plan fits into the memory that it may have.
+class StepTooLarge : public Error {
+ public:
+  StepTooLarge(size_t least_bytes, const std::string& message)
+      : Error(ErrorKind::does_not_fit, message), least_bytes(least_bytes) {}
+
+  size_t least_bytes;  // that would do
 };
 
 // A defect of weft itself. Its message says where, and how to report it.

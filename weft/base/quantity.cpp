@@ -25,7 +25,9 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc()) return std::nullopt;
-  auto unit = parse_count("1" + std::string(end, text.data() + text.size()), "B");
+  const char* last = text.data() + text.size();
+  if (last - end > 1 && *end == ' ') ++end;  // as sizes are printed
+  auto unit = parse_count("1" + std::string(end, last), "B");
   if (!unit) return std::nullopt;
   value *= static_cast<double>(*unit);
   if (!(value >= 0 && value < 0x1p62)) return std::nullopt;

@@ -115,14 +115,18 @@ bool fits_memory(const Plan& plan, const PassOptions& options) {
 
 void check_memory(const Plan& plan, const PassOptions& options) {
   if (fits_memory(plan, options)) return;
-  auto mebibytes = [](size_t bytes) {
-    constexpr double mebibyte = 1 << 20;
-    return fmt::format("{:.1f} MiB", std::ceil(10 * static_cast<double>(bytes) / mebibyte) / 10);
+  auto text = [](size_t bytes) {  // rounded up, so that what is named as enough is
+    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    auto number = static_cast<double>(bytes);
+    size_t unit = 0;
+    for (; number >= 1024 && unit + 1 < std::size(units); ++unit) number /= 1024;
+    return fmt::format("{:.{}f} {}", std::ceil(10 * number) / 10, unit > 0 ? 1 : 0, units[unit]);
   };
-  throw Error(ErrorKind::does_not_fit,
-              "[compile] the step takes at least {}, {} of them state. The limit is {}.",
-              mebibytes(bytes_in_all(plan, options)), mebibytes(bytes_outside_arena(plan, options)),
-              mebibytes(options.memory));
+  const size_t least = bytes_in_all(plan, options);
+  throw StepTooLarge(
+      least,
+      fmt::format("[compile] the step takes at least {}, {} of them state. The limit is {}.",
+                  text(least), text(bytes_outside_arena(plan, options)), text(options.memory)));
 }
 
 }  // namespace weft

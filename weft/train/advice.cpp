@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
@@ -17,8 +18,9 @@
 namespace weft::train {
 namespace {
 using Clock = std::chrono::steady_clock;
-constexpr auto patience = std::chrono::milliseconds(700);  // since the plan began that failed,
-constexpr auto least = std::chrono::milliseconds(200);     // or since it failed, if that is later
+// Of WEFT_PATIENCE: since the plan began that failed, or since it failed, if that is later. A plan
+// that is begun before then is made whole.
+constexpr double share = 0.7, least_share = 0.2;
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
@@ -32,20 +34,25 @@ Recipe with(Recipe recipe, const Settings& settings) {
   return recipe;
 }
 
+Clock::duration seconds_of(double share) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(share * env_patience()));
+}
+
 class Search {
  public:
   Search(const Recipe& recipe, const MachineSpec& machine, Clock::time_point began)
       : recipe_(recipe),
         machine_(machine),
-        until_(std::max(began + patience, Clock::now() + least)) {
+        until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {
     if (!recipe_.has("train.memory"))
       recipe_.set("train.memory", std::to_string(available_memory() + resident_memory()), "advice");
   }
 
-  // Bytes of parameters, gradients and optimiser that no change here makes fewer; 0: they fit.
+  // Bytes of model and optimiser in memory that no change here makes fewer; 0: they fit.
   int64_t state_that_exceeds() const {
     const Experiment experiment = make_experiment(recipe_, {.initialize = false});
-    const int64_t state = experiment.model_bytes() + experiment.optimizer_bytes();
+    const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes();
     return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
   }
 
@@ -110,12 +117,14 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                              std::chrono::steady_clock::time_point began) {
   Search search(recipe, machine, began);
   if (const int64_t state = search.state_that_exceeds())
-    return fmt::format("Parameters and optimizer alone take {}, whatever the batch.",
-                       bytes_text(static_cast<double>(state)));
+    return fmt::format(
+        "Parameters and optimizer alone take {} of memory, whatever the batch. Hint: "
+        "--train.offload '[parameters, optimizer]' keeps them in files.",
+        bytes_text(static_cast<double>(state)));
   const std::vector<Change> changes = search.run();
   if (changes.empty())
-    return "No smaller micro-batch, bfloat16 or recomputation fits there that could be found in a "
-           "second.";
+    return "No smaller micro-batch, bfloat16 or recomputation that fits there was found in time. "
+           "Hint: WEFT_PATIENCE=10 looks for longer.";
   const double before = search.before();
   std::string text;
   for (const Change& change : changes) {

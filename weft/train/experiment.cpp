@@ -301,6 +301,9 @@ int64_t Experiment::model_bytes() const {
   return bytes_of(model->parameters()) + bytes_of(model->buffers());
 }
 int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
+int64_t Experiment::kept_model_bytes() const {
+  return kept_bytes(model->parameters(), offload()) + kept_bytes(model->buffers(), offload());
+}
 int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
 
 Offload Experiment::offload() const {

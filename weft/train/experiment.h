@@ -53,9 +53,9 @@ struct Experiment {
   std::vector<Variable> update_state() const;
   // Of parameters and buffers, and of the update's state.
   int64_t model_bytes() const, optimizer_bytes() const;
-  // What the recipe lets go to files, and what of the update's state stays in memory.
+  // What the recipe lets go to files, and what of the two stays in memory.
   Offload offload() const;
-  int64_t kept_optimizer_bytes() const;
+  int64_t kept_model_bytes() const, kept_optimizer_bytes() const;
 };
 
 // Of those that stay in memory.

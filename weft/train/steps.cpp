@@ -1,6 +1,7 @@
 #include "weft/train/steps.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "weft/base/buffer.h"
 #include "weft/base/quantity.h"
@@ -90,9 +91,13 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
     return std::vector<Type>{inputs, labels};
   };
   std::vector<std::pair<std::string, Executable*>> all;
+  std::optional<StepTooLarge> largest;  // the least that is named does for every step
   auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) {
     try {
       all.emplace_back(name, &step.prepare(inputs));
+    } catch (const StepTooLarge& error) {
+      if (!largest || error.least_bytes > largest->least_bytes)
+        largest.emplace(error.least_bytes, fmt::format("{}: {}", name, error.what()));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       throw Error(error.kind(), "{}: {}", name, error.what());
@@ -101,6 +106,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
   if (accumulator_ != nullptr) add("update", update_, {});
   if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
+  if (largest) throw *largest;
   return all;
 }
 
