@@ -102,7 +102,7 @@ TEST_CASE("sums of few rows are those of all to the bit, on every backend and in
       REQUIRE(simplified(y)->is("gather"));
       for (const auto& library : backends()) {
         INFO(library->name() << " " << name(dtype) << " seed " << seed);
-        auto run = [&](std::vector<std::string> skip) {
+        auto run = [&](const std::vector<std::string>& skip) {
           return bytes_of(run_planned({.outputs = {y}}, {}, *library, {skip, ""})[0]);
         };
         CHECK(run({}) == run({"simplify"}));

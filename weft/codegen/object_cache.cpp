@@ -48,6 +48,7 @@ void trim_objects(size_t most) {
     paths.push_back(entry.path());
   if (paths.size() <= most) return;
   std::vector<std::pair<fs::file_time_type, fs::path>> by_age;
+  by_age.reserve(paths.size());
   for (fs::path& path : paths)
     by_age.emplace_back(fs::last_write_time(path, gone), std::move(path));
   const auto newest = by_age.begin() + static_cast<std::ptrdiff_t>(by_age.size() - most / 2);

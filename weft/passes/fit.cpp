@@ -71,7 +71,8 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
   Plan plan, least;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i > 0 && (options.until || all[i].bytes >= bytes_in_all(least, options))) break;
-    Plan next = all[i].way->plan(*all[i].stage), sequential = packed(next, options);
+    Plan next = all[i].way->plan(*all[i].stage);
+    Plan sequential = packed(next, options);
     if (i > 0 && bytes_in_all(sequential, options) >= bytes_in_all(least, options)) continue;
     plan = std::move(next);
     least = std::move(sequential);

@@ -106,7 +106,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
   if (accumulator_ != nullptr) add("update", update_, {});
   if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
-  if (largest) throw *largest;
+  if (largest) throw StepTooLarge(*largest);
   return all;
 }
 
