@@ -139,24 +139,25 @@ class Update : public Workload {
 // One operation on rows, forward and backward; items are the fewest bytes that it has to move.
 class Rows : public Workload {
  public:
-  // `weights`: parameters with an element for each column, differentiated too.
+  // `weights`: parameters with an element for each column, differentiated too. `is_loss`: the
+  // operation yields one number, and nothing flows back into it.
   using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
-  Rows(const WorkloadOptions& options, int passes, const Operation& operation,
-       unsigned weights = 0) {
+  Rows(const WorkloadOptions& options, int passes, const Operation& operation, unsigned weights = 0,
+       bool is_loss = false) {
     Shape shape{options.batch, options.length};
     Type type{DType::f32, shape};  // of the rows, of what flows back, and of the results
     check_workload_fits("the elements of its rows", {type, type, type, type});
-    upstream_ = filled("upstream", shape, 1);
+    if (!is_loss) upstream_ = filled("upstream", shape, 1);
     inputs_of_gradient_ = {filled("x", shape, 2)};
     for (unsigned i = 0; i < weights; ++i)
       inputs_of_gradient_.push_back(filled("weight", {options.length}, 3 + i));
     items_ = passes * 4.0 * static_cast<double>(element_count(shape));
     has_loss_ = false;
     compiled_ = std::make_unique<CompiledStep>(
-        [this, operation](std::span<const Tensor>) -> std::vector<Tensor> {
+        [this, operation, is_loss](std::span<const Tensor>) -> std::vector<Tensor> {
           std::span<const Variable> all = inputs_of_gradient_;
           Tensor y = operation(all.front(), all.subspan(1));
-          Tensor loss = y.rank() == 0 ? y : sum(y * upstream_);
+          Tensor loss = is_loss ? y : sum(y * upstream_);
           std::vector<Tensor> results = grad(loss, all);
           results.insert(results.begin(), y);
           return results;
@@ -236,7 +237,7 @@ std::unique_ptr<Workload> make_cross_entropy(const WorkloadOptions& options) {
   check_workload_fits("its labels", {{DType::i64, {options.batch}}});
   Tensor labels = formula_ids(labels_stream, {options.batch}, options.length);
   return std::make_unique<Rows>(
-      options, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); });
+      options, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); }, 0, true);
 }
 
 const WorkloadKind kinds[] = {
