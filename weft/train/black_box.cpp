@@ -236,10 +236,15 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
   } catch (const std::exception& error) {  // no memory for it, a signal, data that have changed
     write({{"note", fmt::format("the search ended: {}", error.what())}});
   }
+  if (failure.evaluation)
+    return fmt::format("evaluation at step {}: the loss is not finite.{} {}", failure.step, first,
+                       more);
+  const bool scaled = recipe.text("train.precision") == "fp16-mixed";
   return fmt::format(
-      "{}{}: the loss{} not finite.{} {}{}", failure.evaluation ? "evaluation at step " : "step ",
-      failure.step, failure.evaluation ? " is" : ", or its gradient, is", first, more,
-      failure.evaluation ? "" : " Hint: a lower optimizer.lr, a warm-up, or train.grad_clip.");
+      "step {}: the loss, or its gradient, is not finite{}.{} {} Hint: a lower optimizer.lr, a "
+      "warm-up, or train.grad_clip{}.",
+      failure.step, scaled ? ", with the loss scale at its floor" : "", first, more,
+      scaled ? "; bf16-mixed has the range of float32" : "");
 }
 
 }  // namespace weft::train
