@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
+#include "tests/passes/run_plan.h"
 #include "tests/support/planned.h"
 #include "weft/base/quantity.h"
 #include "weft/ir/op_def.h"
@@ -28,8 +29,7 @@ size_t total(const Plan& plan) {
 std::vector<Graph> steps() {
   return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
 }
-// Steps of ten MiB and more, where a refusal's tenth of a MiB is little; the last has logits that
-// can be cut.
+// Steps of ten MiB and more; the last has logits that can be cut.
 std::vector<Graph> larger_steps() {
   return {mlp_step(8, 64, 4096), conv_step(6, 32, 64), gpt_step(4, 64, 16, 64),
           gpt_step(2, 64, 16, 64, 4000)};
@@ -38,20 +38,6 @@ double planned_time(const Plan& plan) {
   double time = 0;
   for (const Step& step : plan.steps) time += cost(step);
   return time;
-}
-// What the refusal of a limit names, in bytes.
-size_t least_by_refusal(const Graph& step, PassOptions options) {
-  options.memory = 1;
-  std::string message;
-  try {
-    make_plan(step, options);
-  } catch (const Error& error) {
-    message = error.what();
-  }
-  const std::string before = "takes at least ";
-  REQUIRE(message.find(before) != std::string::npos);
-  const double named = std::stod(message.substr(message.find(before) + before.size()));
-  return static_cast<size_t>(named * (1 << 20));
 }
 int again(const Plan& plan) {
   int count = 0;

@@ -3,8 +3,11 @@
 #include <cstring>
 #include <unordered_map>
 
+#include <doctest/doctest.h>
+
 #include "tests/support/interpreter.h"
 #include "weft/base/buffer.h"
+#include "weft/base/quantity.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
@@ -111,6 +114,22 @@ class PlanRunner {
 
 PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
   return PlanRunner(plan).run(inputs);
+}
+
+size_t least_by_refusal(const Graph& step, PassOptions options) {
+  options.memory = 1;
+  std::string message;
+  try {
+    make_plan(step, options);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  const std::string before = "takes at least ";
+  REQUIRE(message.find(before) != std::string::npos);
+  const size_t at = message.find(before) + before.size();
+  const auto named = parse_bytes(message.substr(at, message.find(',', at) - at));
+  REQUIRE(named.has_value());
+  return static_cast<size_t>(*named);
 }
 
 }  // namespace weft::testing

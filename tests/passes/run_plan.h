@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/ir/plan.h"
+#include "weft/passes/passes.h"
 
 namespace weft::testing {
 
@@ -19,5 +20,8 @@ struct PlanResult {
 
 // `inputs` are data leaves. The arena starts as noise; variables themselves are not changed.
 PlanResult run_plan(const Plan& plan, std::span<const Value> inputs = {});
+
+// What the refusal of a limit that nothing meets names as the least, in bytes.
+size_t least_by_refusal(const Graph& step, PassOptions options);
 
 }  // namespace weft::testing

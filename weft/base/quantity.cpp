@@ -1,6 +1,7 @@
 #include "weft/base/quantity.h"
 
 #include <charconv>
+#include <iterator>
 #include <string>
 
 namespace weft {
@@ -32,6 +33,13 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   value *= static_cast<double>(*unit);
   if (!(value >= 0 && value < 0x1p62)) return std::nullopt;
   return static_cast<int64_t>(value);
+}
+
+ScaledBytes scaled(double bytes) {
+  constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return {bytes, units[unit]};
 }
 
 }  // namespace weft

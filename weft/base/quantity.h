@@ -19,4 +19,11 @@ consteval size_t operator""_KiB(unsigned long long count) { return count << 10; 
 consteval size_t operator""_MiB(unsigned long long count) { return count << 20; }
 consteval size_t operator""_GiB(unsigned long long count) { return count << 30; }
 
+// In the largest unit of 1024 that leaves at least one: 1536 is 1.5 KiB.
+struct ScaledBytes {
+  double number = 0;
+  std::string_view unit = {};  // "B" to "TiB"
+};
+ScaledBytes scaled(double bytes);
+
 }  // namespace weft

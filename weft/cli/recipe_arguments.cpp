@@ -30,7 +30,9 @@ train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments
   if (arguments.recipe.empty() && flags.empty())
     throw Error(ErrorKind::usage,
                 "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
-  return load_recipe(arguments.recipe, flags);
+  train::Recipe recipe = load_recipe(arguments.recipe, flags);
+  recipe.check();  // before the machine is measured
+  return recipe;
 }
 
 }  // namespace weft::cli

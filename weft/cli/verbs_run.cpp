@@ -52,7 +52,6 @@ void remark_on_precision(const Recipe& recipe) {
 }
 
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
-  recipe.check();  // before the machine is measured
   remark_on_precision(recipe);
   const MachineSpec machine = machine_spec();
   std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine);
@@ -130,7 +129,6 @@ json to_json(const train::Evaluation& evaluation) {
 
 int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   if (arguments.dry_run) return plan(recipe, arguments);
-  recipe.check();
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
   options.machine = machine_spec();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -73,8 +74,8 @@ void write_object(std::string_view text, std::string_view object) {
   if (cache_directory().empty()) return;
   std::error_code error;
   std::filesystem::create_directories(folder(), error);
-  static const bool trimmed = (trim_objects(most_objects), true);
-  (void)trimmed;
+  static std::once_flag first;
+  std::call_once(first, trim_objects, most_objects);
   std::filesystem::path path = path_of(text), partial = path;
   partial += "." + std::to_string(getpid()) + "." + std::to_string(count++);
   std::ofstream file(partial, std::ios::binary);

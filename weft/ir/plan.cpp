@@ -98,6 +98,11 @@ struct Box {
       if (access.value.shape()[i] != 1 && access.at.strides[i] != 0)
         axes.emplace_back(access.at.strides[i], access.value.shape()[i]);
     std::ranges::sort(axes, std::greater<>());
+    for (size_t i = axes.size(); i-- > 1;) {  // two of one stride are one
+      if (axes[i].first != axes[i - 1].first) continue;
+      axes[i - 1].second += axes[i].second - 1;
+      axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
   // An axis of one element more for each stride that only the other has.
   Box with_axes_of(const Box& other) const {

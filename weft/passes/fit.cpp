@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/quantity.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/recompute.h"
 
@@ -117,11 +118,8 @@ bool fits_memory(const Plan& plan, const PassOptions& options) {
 void check_memory(const Plan& plan, const PassOptions& options) {
   if (fits_memory(plan, options)) return;
   auto text = [](size_t bytes) {  // rounded up, so that what is named as enough is
-    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    auto number = static_cast<double>(bytes);
-    size_t unit = 0;
-    for (; number >= 1024 && unit + 1 < std::size(units); ++unit) number /= 1024;
-    return fmt::format("{:.{}f} {}", std::ceil(10 * number) / 10, unit > 0 ? 1 : 0, units[unit]);
+    const auto [number, unit] = scaled(static_cast<double>(bytes));
+    return fmt::format("{:.{}f} {}", std::ceil(10 * number) / 10, unit == "B" ? 0 : 1, unit);
   };
   const size_t least = bytes_in_all(plan, options);
   throw StepTooLarge(

@@ -34,9 +34,9 @@ Recipe with(Recipe recipe, const Settings& settings) {
   return recipe;
 }
 
-Clock::duration seconds_of(double share) {
+Clock::duration seconds_of(double part) {
   return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(share * env_patience()));
+      std::chrono::duration<double>(part * env_patience()));
 }
 
 class Search {

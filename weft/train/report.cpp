@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/env.h"
+#include "weft/base/quantity.h"
 
 namespace weft::train {
 namespace {
@@ -29,13 +30,8 @@ constexpr double live_interval = 0.1;           // seconds
 }  // namespace
 
 std::string bytes_text(double bytes) {
-  constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < std::size(units)) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes, unit > 0 && bytes < 99.95 ? 1 : 0, units[unit]);
+  const auto [number, unit] = scaled(bytes);
+  return fmt::format("{:.{}f} {}", number, unit != "B" && number < 99.95 ? 1 : 0, unit);
 }
 
 std::string count_text(double count) {
