@@ -96,7 +96,7 @@ def gpt_task(layers, heads, width, vocabulary, context, bias, exact_gelu):
 
 
 def sgd():
-    return optax.chain(optax.add_decayed_weights(1e-4), optax.sgd(0.1, momentum=0.9))
+    return optax.chain(optax.add_decayed_weights(1e-4), optax.sgd(0.01, momentum=0.9))
 
 
 def mlp_task(init, args):

@@ -279,7 +279,7 @@ def token_task(model, vocabulary, args):
 def image_task(model, shape, classes, args):
     """SGD with momentum; items are images."""
     images, labels = map(torch.from_numpy, start.images(args.batch, shape, classes))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4,
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4,
                                 fused=True)
     return train_step(model, images, labels, optimizer, args), args.batch
 

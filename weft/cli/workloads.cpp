@@ -47,7 +47,7 @@ Tensor formula_ids(uint64_t stream, const Shape& shape, int64_t count) {
 
 std::unique_ptr<optim::Optimizer> sgd(std::vector<Variable> parameters) {
   return std::make_unique<optim::SGD>(
-      std::move(parameters), optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
+      std::move(parameters), optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
 }
 std::unique_ptr<optim::Optimizer> adamw(std::vector<Variable> parameters) {
   return std::make_unique<optim::AdamW>(std::move(parameters),
