@@ -25,7 +25,7 @@ TEST_CASE("a bench's loss follows from its weights file and the documented batch
   std::vector<int64_t> labels(8);
   for (size_t i = 0; i < 8; ++i) labels[i] = testing::formula_integer(2000, i, 10);
 
-  optim::SGD sgd(model->parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
+  optim::SGD sgd(model->parameters(), {.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
   auto step = compile(
       [&](Tensor x, Tensor y) {
         Tensor loss = cross_entropy((*model)(x), y);

@@ -2,6 +2,7 @@
 #include "weft/cli/profile.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -11,7 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "weft/cli/explain.h"
 #include "weft/cli/svg.h"
+#include "weft/runtime/executable.h"
+#include "weft/weft.h"
 
 using namespace weft::test;
 using nlohmann::json;
@@ -234,7 +238,8 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   CHECK(without["reuse"]["arena_bytes"] > planned["arena_bytes"]);
   CHECK(without["order"]["arena_bytes"] >= planned["arena_bytes"]);
   CHECK(train["fused_kernels"] <= planned["kernels"]);
-  CHECK(without["chunk"] == planned);  // nothing is cut unless a limit asks for it
+  for (const char* unasked : {"precision", "chunk", "keep", "offload", "recompute"})
+    CHECK(without[unasked] == planned);
 
   // Each value that is stored has one reason; what goes through memory is part of the traffic.
   double bytes = 0;
@@ -248,7 +253,58 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   CHECK(values.at("results and new values of variables") >= variables);
   CHECK(values.contains("read by a library's kernel"));
 
+  // One by one: the kernels are those of the plan, and a reason that all have in common is here
+  // too.
+  REQUIRE(!train["unfused"].empty());
+  double before = train["unfused"][0]["bytes"];
+  for (const json& row : train["unfused"]) {
+    CHECK(row["bytes"] <= before);
+    before = row["bytes"];
+    CHECK(row["times"] > 0);
+    CHECK(row["maker"] != "");
+    CHECK(row["reader"] != "");
+    if (row["reason"] == "read by a library's kernel")
+      CHECK(row["reader"].get<std::string>().find(':') != std::string::npos);
+  }
+
   Outcome table = place.weft({"plan", "tiny.yaml", "--explain"});
   CHECK(table.out.find("without fuse") != std::string::npos);
   CHECK(table.out.find("stored between kernels, because") != std::string::npos);
+}
+
+TEST_CASE("under a limit and in mixed precision a plan explains those passes, step by step") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  json mixed = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json", "--train.precision",
+                                   "bf16-mixed"}))["explain"][0];
+  CHECK(mixed["without"]["precision"]["bytes"] != mixed["plan"]["bytes"]);
+  json kept = json_of(place.weft(
+      {"plan", "tiny.yaml", "--explain", "--json", "--train.keep", "bf16"}))["explain"][0];
+  CHECK(kept["without"]["keep"]["arena_bytes"] > kept["plan"]["arena_bytes"]);
+  json filed = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json", "--train.offload",
+                                   "[parameters, optimizer]"}))["explain"];
+  CHECK(filed[0]["without"]["offload"] != json());
+}
+
+TEST_CASE("a fusion that was refused has its reason") {
+  auto step = weft::compile(
+      [](const weft::Tensor& x, const weft::Tensor& z) {
+        weft::Tensor sum = x + z;  // read by the product, and where the product is read
+        weft::Tensor both = weft::exp(sum) + weft::matmul(sum, sum);
+        return both * weft::transpose(both);
+      },
+      {.device = "null"});
+  const weft::Type square{weft::DType::f32, {64, 64}};
+  const weft::Plan& plan = step.prepare(std::array{square, square}).plan();
+  std::map<std::string, std::set<std::string>> reasons;  // of each value
+  for (const weft::cli::Unfused& one : weft::cli::unfused_values(plan))
+    reasons[one.maker + " " + one.value.substr(0, one.value.find(' '))].insert(one.reason);
+  std::string all;
+  for (const auto& [value, texts] : reasons)
+    for (const std::string& text : texts) all += value + ": " + text + "\n";
+  CHECK(all ==
+        "add add: another kernel stands between the two\n"
+        "add add: read by a library's kernel\n"
+        "dnnl:matmul matmul: made by a library's kernel\n"
+        "exp.add add: read in loops over other axes\n");
 }

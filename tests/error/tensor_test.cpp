@@ -71,9 +71,15 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
 
 TEST_CASE("a compiled step skips only passes that there are") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
-  CHECK(
-      message_of([&] { step(ones({2})); }) ==
-      "[compile] no pass 'nosuchpass' to skip. Known: simplify, chunk, fuse, alias, order, reuse.");
+  CHECK(message_of([&] { step(ones({2})); }) ==
+        "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, chunk, keep, fuse, "
+        "alias, offload, recompute, order, reuse.");
+}
+
+TEST_CASE("activations are kept in float32 or bfloat16") {
+  auto step = compile([](const Tensor& x) { return x + 1; }, {.keep = DType::f16});
+  CHECK(message_of([&] { step(ones({2})); }) ==
+        "[compile] activations are kept in f32 or bf16. Got f16.");
 }
 
 TEST_CASE("arithmetic that has no meaning for bool does not take it") {

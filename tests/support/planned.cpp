@@ -62,6 +62,7 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
   Plan plan = make_plan(graph, {.library = &library,
                                 .threads = thread_count(),
                                 .narrow = settings.narrow,
+                                .keep = settings.keep,
                                 .memory = settings.memory,
                                 .recompute = settings.recompute,
                                 .chunks = settings.chunks,

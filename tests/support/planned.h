@@ -27,6 +27,7 @@ struct PlanSettings {
   bool anywhere = true;  // cut between any two of them
   size_t memory = 0;
   Offload offload = {};
+  DType keep = DType::f32;  // of what the backward pass reads (PassOptions)
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.

@@ -1,8 +1,12 @@
 #include "weft/cli/explain.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <ranges>
+#include <set>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,6 +15,7 @@
 
 #include "weft/cli/terminal.h"
 #include "weft/ir/op_def.h"
+#include "weft/passes/fuse.h"
 #include "weft/passes/steps.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/report.h"
@@ -19,6 +24,8 @@
 namespace weft::cli {
 namespace {
 using nlohmann::json;
+
+constexpr int most_rows = 12;  // of a table of single values
 
 PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
   PlanFigures figures{.kernels = static_cast<double>(plan.steps.size()),
@@ -75,73 +82,167 @@ Space space_of(const Step& step) {
   return space;
 }
 
+// The first that holds says why a value is not inside one kernel with its reader.
+enum class Reason : uint8_t {
+  transfer,
+  result,
+  of_library,
+  by_library,
+  gathered,
+  kept,
+  other_axes,
+  too_large,
+  comes_back,
+  two_readers,
+};
+std::string text_of(Reason reason) {
+  constexpr std::string_view texts[] = {
+      "on the way to a file or from there",
+      "results and new values of variables",
+      "made by a library's kernel",
+      "read by a library's kernel",
+      "read by a gather, pad or concat",
+      "kept for the backward pass in a narrower type",
+      "read in loops over other axes",
+      "one kernel would be too large",
+      "another kernel stands between the two",
+      "stored for one reader, read again by another",
+  };
+  return std::string(texts[static_cast<int>(reason)]);
+}
+
 class Storage {
  public:
-  explicit Storage(const Plan& plan) : plan_(plan) {
-    for (const Access& output : plan.outputs) kept_.insert(output.value.node());
-    for (const Assign& assign : plan.assigns) kept_.insert(assign.value.value.node());
-    for (const Step& step : plan.steps) {
-      if (moves(step)) continue;
+  explicit Storage(const Plan& plan) : plan_(plan), steps_reading_(plan.steps.size()) {
+    struct Made {
+      size_t step;
+      const Access* result;
+    };
+    std::vector<std::vector<Made>> holds(plan.slots.size());  // several: parts of a concatenation
+    for (size_t at = 0; at < plan.steps.size(); ++at) {
+      const Step& step = plan.steps[at];
       for (const Access& operand : step.operands)
-        readers_[stored_value(operand)].push_back({&step, operand.value.node()});
+        for (const Made& made : holds[slot_of(operand)]) {
+          steps_reading_[made.step].push_back(at);
+          if (!moves(step)) readers_[made.result].push_back({at, operand.value.node()});
+        }
+      for (const Access& result : step.results) {
+        std::vector<Made>& in_slot = holds[slot_of(result)];
+        if (result.value.type().bytes() == plan.slots[slot_of(result)].type.bytes())
+          in_slot.clear();
+        in_slot.push_back({at, &result});
+      }
     }
+    auto keep = [&](const Access& access) {
+      for (const Made& made : holds[slot_of(access)]) kept_.insert(made.result);
+    };
+    std::ranges::for_each(plan.outputs, keep);
+    for (const Assign& assign : plan.assigns) keep(assign.value);
   }
 
   std::vector<StorageReason> reasons() const {
     std::map<std::string, StorageReason> by_reason;
-    for (const Step& step : plan_.steps)
-      for (const Access& result : step.results) {
-        StorageReason& row = by_reason[reason(step, result)];
+    for (size_t at = 0; at < plan_.steps.size(); ++at)
+      for (const Access& result : plan_.steps[at].results) {
+        StorageReason& row = by_reason[text_of(reason(at, result))];
         ++row.values;
-        row.bytes += static_cast<double>(result.value.type().bytes()) *
-                     static_cast<double>(1 + readers_of(result).size());
+        row.bytes += bytes_of(result) * static_cast<double>(1 + readers_of(result).size());
       }
-    std::vector<StorageReason> rows;
-    rows.reserve(by_reason.size());
-    for (auto& [text, row] : by_reason) rows.push_back({text, row.values, row.bytes});
-    std::ranges::sort(rows, std::greater<>(), &StorageReason::bytes);
-    return rows;
+    return most_bytes_first<StorageReason>(
+        by_reason, [](StorageReason& row, auto& reason) { row.reason = reason; });
+  }
+
+  std::vector<Unfused> one_by_one() const {
+    std::map<std::array<std::string, 4>, Unfused> alike;
+    for (size_t at = 0; at < plan_.steps.size(); ++at) {
+      const Step& maker = plan_.steps[at];
+      if (moves(maker)) continue;
+      for (const Access& result : maker.results)
+        for (const Reader& reader : readers_of(result)) {
+          const Node& node = *result.value.node();
+          Unfused one{.value = fmt::format("{} {}", node.op->name, to_string(node.type)),
+                      .module = node.module(),
+                      .maker = maker.kernel,
+                      .reader = plan_.steps[reader.step].kernel,
+                      .reason = text_of(reason(at, result, reader))};
+          auto [row, is_new] = alike.try_emplace({one.value, one.maker, one.reader, one.reason});
+          if (is_new) row->second = std::move(one);
+          ++row->second.times;
+          row->second.bytes += 2 * bytes_of(result);
+        }
+    }
+    return most_bytes_first<Unfused>(alike, [](Unfused&, auto&) {});
   }
 
  private:
   struct Reader {
-    const Step* step;
+    size_t step;
     const Node* node;  // what it reads there: the value, or a view of it
   };
   static bool moves(const Step& step) {
     return step.kind == Step::Kind::transfer || step.kind == Step::Kind::await;
   }
-  // The value that a view is a view of.
-  static const Node* stored_value(const Access& access) {
-    const Node* node = access.value.node();
-    while (node->op->kind == OpKind::movement && !node->is("pad") && !node->is("concat"))
-      node = node->inputs[0].node();
-    return node;
+  static double bytes_of(const Access& access) {
+    return static_cast<double>(access.value.type().bytes());
   }
-  std::vector<Reader> readers_of(const Access& result) const {
-    auto found = readers_.find(result.value.node());
-    return found == readers_.end() ? std::vector<Reader>() : found->second;
+  template <class Row, class Rows, class Name>
+  static std::vector<Row> most_bytes_first(Rows& by_key, Name name) {
+    std::vector<Row> rows;
+    rows.reserve(by_key.size());
+    for (auto& [key, row] : by_key) name(rows.emplace_back(std::move(row)), key);
+    std::ranges::stable_sort(rows, std::greater<>(), &Row::bytes);
+    return rows;
+  }
+  static size_t slot_of(const Access& access) { return static_cast<size_t>(access.at.slot); }
+  std::span<const Reader> readers_of(const Access& result) const {
+    auto found = readers_.find(&result);
+    return found == readers_.end() ? std::span<const Reader>() : found->second;
   }
 
-  std::string reason(const Step& maker, const Access& result) const {
-    if (moves(maker)) return "on the way to a file or from there";
-    if (kept_.contains(result.value.node())) return "results and new values of variables";
-    if (maker.kind == Step::Kind::library) return "made by a library's kernel";
-    std::vector<Reader> readers = readers_of(result);
-    auto any = [&](auto&& holds) { return std::any_of(readers.begin(), readers.end(), holds); };
-    if (any([](const Reader& r) { return r.step->kind == Step::Kind::library; }))
-      return "read by a library's kernel";
-    if (any([](const Reader& r) { return gathers(*r.step, r.node); }))
-      return "read by a gather, pad or concat";
-    const Space space = space_of(maker);
-    if (any([&](const Reader& r) { return !(space_of(*r.step) == space); }))
-      return "read in loops over other axes";
-    return "a way out of the kernel and back, or a full kernel";
+  // The first of those of its readers.
+  Reason reason(size_t maker, const Access& result) const {
+    if (moves(plan_.steps[maker])) return Reason::transfer;
+    if (kept_.contains(&result)) return Reason::result;
+    std::span<const Reader> readers = readers_of(result);
+    if (readers.empty()) return Reason::transfer;
+    Reason first = Reason::two_readers;
+    for (const Reader& reader : readers) first = std::min(first, reason(maker, result, reader));
+    return first;
+  }
+
+  Reason reason(size_t maker, const Access& result, const Reader& reader) const {
+    const Step &from = plan_.steps[maker], &to = plan_.steps[reader.step];
+    if (from.kind == Step::Kind::library) return Reason::of_library;
+    if (to.kind == Step::Kind::library) return Reason::by_library;
+    if (gathers(to, reader.node)) return Reason::gathered;
+    if (result.value->attrs.has("keep")) return Reason::kept;
+    const bool as_view = std::ranges::any_of(readers_of(result), [&](const Reader& other) {
+      return other.step == reader.step && other.node != result.value.node();
+    });
+    if (as_view || !(space_of(from) == space_of(to))) return Reason::other_axes;
+    if (from.body.size() + to.body.size() > largest_kernel) return Reason::too_large;
+    return comes_back(maker, reader.step) ? Reason::comes_back : Reason::two_readers;
+  }
+
+  // Whether a third step reads what `maker` stores and leads to `reader`: as one, the two would
+  // have to run before it and after it.
+  bool comes_back(size_t maker, size_t reader) const {
+    std::set<size_t> pending(steps_reading_[maker].begin(), steps_reading_[maker].end());
+    pending.erase(reader);
+    while (!pending.empty() && *pending.begin() < reader) {
+      for (size_t next : steps_reading_[*pending.begin()]) {
+        if (next == reader) return true;
+        pending.insert(next);
+      }
+      pending.erase(pending.begin());
+    }
+    return false;
   }
 
   const Plan& plan_;
-  std::unordered_set<const Node*> kept_;
-  std::unordered_map<const Node*, std::vector<Reader>> readers_;
+  std::unordered_set<const Access*> kept_;  // results of steps
+  std::unordered_map<const Access*, std::vector<Reader>> readers_;
+  std::vector<std::vector<size_t>> steps_reading_;  // what each step stores
 };
 
 // "+12", "-", "-3.0 MiB": what the plan without a pass has more of.
@@ -162,6 +263,7 @@ json to_json(const PlanFigures& figures) {
 }  // namespace
 
 std::vector<StorageReason> reasons_to_store(const Plan& plan) { return Storage(plan).reasons(); }
+std::vector<Unfused> unfused_values(const Plan& plan) { return Storage(plan).one_by_one(); }
 
 std::vector<Explanation> explain(const train::Experiment& experiment, const MachineSpec& machine) {
   std::vector<Explanation> all;
@@ -171,17 +273,18 @@ std::vector<Explanation> explain(const train::Experiment& experiment, const Mach
     Explanation one{.step = name, .plan = figures_of(plan, machine)};
     count_fused(plan, one);
     one.stored = reasons_to_store(plan);
+    one.unfused = unfused_values(plan);
     all.push_back(std::move(one));
   }
-  for (const char* pass : {"simplify", "chunk", "fuse", "alias", "order", "reuse"}) try {
-      train::Steps without(experiment, "null", {.skip = {pass}});
-      auto executables = without.executables();
-      for (size_t i = 0; i < all.size(); ++i)
-        all[i].passes.push_back({pass, figures_of(executables[i].second->plan(), machine)});
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-      for (Explanation& one : all) one.passes.push_back({pass, std::nullopt});
+  for (std::string_view pass : optional_passes()) {
+    train::Steps without(experiment, "null", {.skip = {std::string(pass)}});
+    auto executables = without.executables_that_fit();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Executable* step = executables[i].second;
+      all[i].passes.push_back({std::string(pass), {}});
+      if (step != nullptr) all[i].passes.back().without = figures_of(step->plan(), machine);
     }
+  }
   return all;
 }
 
@@ -203,26 +306,43 @@ std::string to_table(const Explanation& explanation) {
   Table stored({"stored between kernels, because", ">values", ">traffic"});
   for (const StorageReason& row : explanation.stored)
     stored.row({row.reason, std::to_string(row.values), train::bytes_text(row.bytes)});
-  return fmt::format("{}\n{} values live only inside {} kernels: {} less to write and read.\n\n{}",
-                     passes.text(), explanation.fused_values, explanation.fused_kernels,
-                     train::bytes_text(explanation.fused_bytes), stored.text());
+  Table unfused({"the largest of them", ">times", ">traffic", "from", "to", "because"});
+  for (const Unfused& row : explanation.unfused | std::views::take(most_rows)) {
+    const std::string where = row.module.empty() ? "" : " of " + row.module;
+    unfused.row({shortened(row.value + where, 44), std::to_string(row.times),
+                 train::bytes_text(row.bytes), shortened(row.maker, 24), shortened(row.reader, 24),
+                 row.reason});
+  }
+  return fmt::format(
+      "{}\n{} values live only inside {} kernels: {} less to write and read.\n\n{}\n{}",
+      passes.text(), explanation.fused_values, explanation.fused_kernels,
+      train::bytes_text(explanation.fused_bytes), stored.text(), unfused.text());
 }
 
 std::string to_json(const std::vector<Explanation>& explanations) {
   json list = json::array();
   for (const Explanation& one : explanations) {
-    json passes = json::object(), stored = json::array();
+    json passes = json::object(), stored = json::array(), unfused = json::array();
     for (const auto& [pass, without] : one.passes)
       passes[pass] = without ? to_json(*without) : json();
     for (const StorageReason& row : one.stored)
       stored.push_back({{"reason", row.reason}, {"values", row.values}, {"bytes", row.bytes}});
+    for (const Unfused& row : one.unfused)
+      unfused.push_back({{"value", row.value},
+                         {"module", row.module},
+                         {"maker", row.maker},
+                         {"reader", row.reader},
+                         {"reason", row.reason},
+                         {"times", row.times},
+                         {"bytes", row.bytes}});
     list.push_back({{"step", one.step},
                     {"plan", to_json(one.plan)},
                     {"without", passes},
                     {"fused_kernels", one.fused_kernels},
                     {"fused_values", one.fused_values},
                     {"fused_bytes", one.fused_bytes},
-                    {"stored", stored}});
+                    {"stored", stored},
+                    {"unfused", unfused}});
   }
   return list.dump();
 }

@@ -29,6 +29,17 @@ struct StorageReason {
   double bytes = 0;
 };
 
+// A value that goes through memory from one kernel to another, and why they are not one. Those of
+// identical layers count together.
+struct Unfused {
+  std::string value;          // "add f32[4, 64, 768]"
+  std::string module;         // of the first
+  std::string maker, reader;  // kernels
+  std::string reason;
+  int times = 0;
+  double bytes = 0;  // of a write and a read, of all
+};
+
 struct Explanation {
   std::string step;  // "train"
   PlanFigures plan;
@@ -36,10 +47,12 @@ struct Explanation {
   int fused_kernels = 0, fused_values = 0;  // values that never reach memory
   double fused_bytes = 0;                   // of a write and a read of each
   std::vector<StorageReason> stored;        // values that do, most bytes first
+  std::vector<Unfused> unfused;             // the same, one by one
 };
 
 // What a plan stores between its kernels, and why; most bytes first.
 std::vector<StorageReason> reasons_to_store(const Plan& plan);
+std::vector<Unfused> unfused_values(const Plan& plan);
 
 // Of each step of a run. Plans all of them anew without each pass.
 std::vector<Explanation> explain(const train::Experiment& experiment, const MachineSpec& machine);

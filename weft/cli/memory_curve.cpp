@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
 #include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/nn/module.h"
@@ -26,6 +27,16 @@ size_t planned_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   const std::unique_ptr<Workload> workload = make_workload(kind, options);
   const Plan& plan = workload->executable().plan();
   return bytes_outside_arena(plan) + plan.arena_bytes;
+}
+
+// What a limit that nothing keeps to names as enough.
+size_t least_bytes(const WorkloadKind& kind, WorkloadOptions options) {
+  options.compile.memory = 1;
+  try {
+    return planned_bytes(kind, options);
+  } catch (const StepTooLarge& error) {
+    return error.least_bytes;
+  }
 }
 
 double median(std::vector<double> values) {
@@ -59,20 +70,14 @@ MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int st
 
 std::vector<MemoryPoint> memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
                                       int points, int steps) {
-  WorkloadOptions at = options;
-  at.compile.recompute = Recompute::none;
-  const size_t most = planned_bytes(kind, at);
-  at.compile.recompute = Recompute::full;
-  at.compile.chunks = 32;  // as a limit asks for
-  const size_t least = planned_bytes(kind, at);
-  at.compile.chunks = options.compile.chunks;
+  const size_t most = planned_bytes(kind, options), least = least_bytes(kind, options);
   std::vector<double> losses, limited;
   std::vector<MemoryPoint> curve{run(kind, options, steps, losses)};
   curve[0].budget = most;
   curve[0].same_losses = true;
   for (int i = 1; i < points; ++i) {
     const double part = static_cast<double>(i) / (points - 1);
-    at.compile.recompute = Recompute::automatic;
+    WorkloadOptions at = options;
     at.compile.memory = most - static_cast<size_t>(part * static_cast<double>(most - least));
     curve.push_back(run(kind, at, steps, limited));
     curve.back().same_losses = limited == losses;

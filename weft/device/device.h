@@ -50,6 +50,8 @@ class KernelLibrary {
                                              std::span<const Placement> operands) const = 0;
   // Kernels that were chosen where several could do the same, by what they were chosen for.
   virtual std::map<std::string, std::string> selection() const { return {}; }
+  // What they were chosen on: processor, cores, instruction sets, versions of libraries.
+  virtual std::string machine() const { return ""; }
   // From now on these: a run that goes on has the kernels with which it began.
   virtual void prefer(const std::map<std::string, std::string>& kernels) const { (void)kernels; }
   // Bytes of scratch that a generated kernel needs for a fused step; asked before it is compiled.

@@ -97,7 +97,8 @@ void set_origin(const Origin& to) {
 
 OriginScope::OriginScope(const std::string& module) : OriginScope(module, origin.where) {}
 OriginScope::OriginScope(const std::string& module, UserLocation where) : saved_(origin) {
-  detail::set_origin({saved_.where.file != nullptr ? saved_.where : where, &intern(module)});
+  detail::set_origin(
+      {saved_.where.file != nullptr ? saved_.where : where, &intern(module), saved_.backward});
 }
 OriginScope::~OriginScope() { detail::set_origin(saved_); }
 Origin current_origin() { return origin; }

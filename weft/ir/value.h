@@ -100,6 +100,7 @@ class Value {
 struct Origin {
   UserLocation where;
   const std::string* module = nullptr;  // interned; null outside modules
+  bool backward = false;                // made by a rule of differentiation
 };
 
 struct Node {

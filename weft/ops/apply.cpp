@@ -26,7 +26,7 @@ CallSite::CallSite(const UserLocation& where, std::string_view op)
   in_call = true;
   UserLocation user = saved_.where.file == nullptr ? where : saved_.where;
   user.op = op;
-  detail::set_origin({user, saved_.module});
+  detail::set_origin({user, saved_.module, saved_.backward});
 }
 CallSite::~CallSite() {
   if (!outermost_) return;

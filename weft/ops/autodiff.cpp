@@ -45,8 +45,13 @@ Gradients through_decomposition(const Value& y, const Value& dy) {
   return gradients(expression, inputs, dy);
 }
 
+Origin backward_of(Origin origin) {
+  origin.backward = true;
+  return origin;
+}
+
 Gradients input_gradients(const Value& y, const Value& dy) {
-  OriginOverride origin(y->origin);
+  OriginOverride origin(backward_of(y->origin));
   if (y->op->gradient != nullptr) return y->op->gradient(y, dy);
   if (y->op->decompose != nullptr) return through_decomposition(y, dy);
   return Gradients(y->inputs.size());
@@ -80,7 +85,7 @@ std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const V
       if (!parts[i] || !is_float(input.dtype())) continue;
       WEFT_ASSERT(parts[i].type() == input.type(), "gradient {} of {} is {}, its input {}", i,
                   value->op->name, to_string(parts[i].type()), to_string(input.type()));
-      OriginOverride origin(value->origin);
+      OriginOverride origin(backward_of(value->origin));
       Value& total = gradient[input.node()];
       total = total ? sum_of(total, parts[i]) : parts[i];
     }

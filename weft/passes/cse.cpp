@@ -78,8 +78,12 @@ Value UniqueNodes::operator()(const Value& value) {
   if (value->is("input")) return value;
   uint64_t key = hash(*value.node());
   auto [begin, end] = known_.equal_range(key);
-  for (auto it = begin; it != end; ++it)
-    if (equal(*it->second.node(), *value.node())) return it->second;
+  for (auto it = begin; it != end; ++it) {
+    const Value& first = it->second;
+    if (!equal(*first.node(), *value.node())) continue;
+    first->origin.backward &= value->origin.backward;  // the forward pass needs it, too
+    return first;
+  }
   known_.emplace(key, value);
   return value;
 }

@@ -10,8 +10,7 @@
 
 namespace weft {
 namespace {
-constexpr size_t most_selected = 4;  // parts that a kernel picks from, element by element
-constexpr size_t max_body = 64;      // nodes: beyond this registers spill and compile time grows
+constexpr size_t most_selected = 4;           // parts that a kernel picks from, element by element
 constexpr int64_t cached_elements = 1 << 17;  // of f32, that the L2 cache holds
 
 size_t index(int unit) { return static_cast<size_t>(unit); }
@@ -205,7 +204,7 @@ class Fuser {
   bool can_join(const Value& value, int index, const Demand& need,
                 std::optional<Dims>& upgrade) const {
     const Unit& unit = fusion_.units[static_cast<size_t>(index)];
-    if (unit.nodes.size() >= max_body) return false;
+    if (unit.nodes.size() >= largest_kernel) return false;
     if (!shape_fits(value, unit, upgrade)) return false;
     bool again = recomputes(value.node()) && !need.memory;
     return again || !leads_back(value.node(), index);
@@ -325,7 +324,7 @@ class Fuser {
     }
     Demand need = demand(value);
     if (is_constant(*node)) return place_constant(value, need);
-    if (!whole_) {
+    if (!whole_ || is_kept(*node)) {
       store(value, new_unit(value));
       return;
     }
@@ -341,6 +340,8 @@ class Fuser {
     if (joined > 0 && joined == need.takers.size() && !need.memory) return;
     store(value, again || joined == 0 ? new_unit(value) : units_of_[node].front());
   }
+  // What is kept for later in a narrower type is made where its operand is, not where it is read.
+  static bool is_kept(const Node& node) { return node.attrs.has("keep"); }
   // Constants cost nothing: every kernel that wants one has its own.
   void place_constant(const Value& value, const Demand& need) {
     for (int taker : need.takers) join(value, taker, {});
@@ -382,7 +383,7 @@ class Fuser {
   bool try_merge(int into, int from) {
     const Unit &a = at(into), &b = at(from);
     bool alike = into != from && a.space == b.space && a.reduced == b.reduced && !b.nodes.empty() &&
-                 !a.nodes.empty() && a.nodes.size() + b.nodes.size() <= max_body;
+                 !a.nodes.empty() && a.nodes.size() + b.nodes.size() <= largest_kernel;
     if (!alike) return false;
     const bool rows = is_row(a.space, a.reduced, options_.threads);  // may read each other's
     if (rows ? merging_makes_cycle(into, from)
@@ -447,7 +448,7 @@ class Fuser {
   }
   bool reduces_across(const Unit& rows, const Unit& columns) const {
     if (rows.nodes.empty() || columns.nodes.empty() || rows.space != columns.space) return false;
-    if (rows.nodes.size() + columns.nodes.size() > max_body) return false;
+    if (rows.nodes.size() + columns.nodes.size() > largest_kernel) return false;
     if (!is_row(rows.space, rows.reduced, options_.threads)) return false;
     const int kept = rows.space.size() - rows.reduced.size();
     if (reduced_shape(rows.space, rows.reduced) == rows.space) return false;

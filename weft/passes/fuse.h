@@ -15,6 +15,9 @@
 
 namespace weft {
 
+// Nodes: beyond this registers spill and compile time grows.
+inline constexpr size_t largest_kernel = 64;
+
 // One kernel to be, or one node that stays by itself (leaf, view, library kernel, concatenation
 // whose parts are stored where the whole lies).
 struct Unit {

@@ -4,6 +4,7 @@
 //   decompose   composites that no backend kernel overrides become their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
 //   chunk       the widest rows of a step in parts, which never exist at once
+//   keep        what the backward pass reads of the forward pass in a narrower type, on request
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
 //   alias       assignments write straight into their variable where no old value is read later
 //   offload     variables that live in files come from there before they are read, and go back
@@ -28,17 +29,21 @@
 
 namespace weft {
 
+// What PassOptions::skip may name.
+std::span<const std::string_view> optional_passes();
+
 struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
   DType narrow = DType::f32;    // of products under mixed precision; f32: as written
+  DType keep = DType::f32;      // as in CompileOptions
   size_t memory = 0, held = 0;  // as in CompileOptions
   Recompute recompute = Recompute::automatic;
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
   std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
   Offload offload = {};
-  // Optional passes, by name: "simplify", "chunk", "fuse", "alias", "order", "reuse".
+  // Optional passes, by name (optional_passes).
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
   std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which
@@ -53,6 +58,7 @@ Graph simplify(const Graph& graph, const PassOptions& options);
 // Into options.chunks parts, where that changes no bits (but in the last digit of sums of 16-bit
 // products); the same graph where it would.
 Graph chunk(const Graph& graph, const PassOptions& options);
+Graph keep(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
@@ -71,6 +77,6 @@ bool fits_memory(const Plan& plan, const PassOptions& options);
 void check_memory(const Plan& plan, const PassOptions& options);
 
 // All of them, each named, timed (WEFT_DEBUG=1), verified in debug builds and tests.
-Plan make_plan(const Graph& graph, const PassOptions& options);
+Plan make_plan(const Graph& graph, PassOptions options);
 
 }  // namespace weft

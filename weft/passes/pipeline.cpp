@@ -10,8 +10,8 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional_passes[] = {"simplify", "chunk", "fuse",
-                                                "alias",    "order", "reuse"};
+constexpr std::string_view optional[] = {"precision", "simplify", "chunk",     "keep",  "fuse",
+                                         "alias",     "offload",  "recompute", "order", "reuse"};
 
 // Of the widest rows, where a limit asks for it: with more, they are not what memory is for.
 constexpr int most_parts = 32;
@@ -49,7 +49,8 @@ class Runner {
 // The kernels of a step, in the order of the graph.
 Plan kernels_of(const Graph& step, const PassOptions& options) {
   Runner run(options);
-  Plan plan = run.always("schedule", schedule, step);        // fuses unless "fuse" is skipped
+  const Graph kept = run.always("keep", keep, step);
+  Plan plan = run.always("schedule", schedule, kept);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   return run.always("offload", offload_state, std::move(plan));
 }
@@ -85,11 +86,16 @@ bool PassOptions::skips(std::string_view pass) const {
   return std::find(skip.begin(), skip.end(), pass) != skip.end();
 }
 
-Plan make_plan(const Graph& graph, const PassOptions& options) {
+std::span<const std::string_view> optional_passes() { return optional; }
+
+Plan make_plan(const Graph& graph, PassOptions options) {
   for (const std::string& name : options.skip)
-    WEFT_CHECK(std::ranges::find(optional_passes, name) != std::end(optional_passes),
-               "[compile] no pass '{}' to skip. Known: {}.", name,
-               fmt::join(optional_passes, ", "));
+    WEFT_CHECK(std::ranges::find(optional, name) != std::end(optional),
+               "[compile] no pass '{}' to skip. Known: {}.", name, fmt::join(optional, ", "));
+  if (options.skips("precision")) options.narrow = DType::f32;
+  if (options.skips("keep")) options.keep = DType::f32;
+  if (options.skips("offload")) options.offload = {};
+  if (options.skips("recompute")) options.recompute = Recompute::none;
   Runner run(options);
   Graph step = run.always("precision", precision, graph);
   step = run.always("decompose", decompose, step);

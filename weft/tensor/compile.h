@@ -35,6 +35,9 @@ struct CompileOptions {
   Mode mode = Mode::train;
   std::string device = "auto";  // auto | cpu | reference | null (plans, runs nothing)
   Precision precision = Precision::as_written;
+  // Type in which what the backward pass reads of a float32 forward pass is kept: f32 or bf16.
+  // Losses stay the same; gradients are those of rounded activations.
+  DType keep = DType::f32;
   // Most bytes of state, constants and arena together; 0: no limit. What does not fit at first is
   // computed again; throws Error(does_not_fit) where that is not enough.
   size_t memory = 0;

@@ -123,10 +123,13 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   for (State::Cached& cached : state_->cache)
     if (std::ranges::equal(cached.types, types)) return *cached.executable;
   const CompileOptions& options = state_->options;
+  WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
+             "[compile] activations are kept in f32 or bf16. Got {}.", name(options.keep));
   Graph graph = detail::capture(state_->function, types, options.mode);
   state_->cache.push_back({{types.begin(), types.end()},
                            compile_graph(graph, library(options.device), shared_workspace(),
                                          {.narrow = narrow_type(options.precision),
+                                          .keep = options.keep,
                                           .memory = options.memory,
                                           .held = options.held,
                                           .recompute = options.recompute,

@@ -75,6 +75,7 @@ class Search {
     smaller_batches({});
     const Settings narrow{{"train.precision", "bf16-mixed"}};
     if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
+    if (recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }

@@ -185,6 +185,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .accumulator_bytes = accumulator_bytes,
                    .data_bytes = data_bytes(experiment),
                    .step_reports = std::move(steps)};
+  report.machine = library(report.device).machine();
   report.kernels = library(report.device).selection();
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   std::vector<const Plan*> plans;
@@ -309,6 +310,7 @@ std::string to_json(const RunReport& report) {
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},
               {"plans", steps},
+              {"machine", report.machine},
               {"kernels", report.kernels}};
   if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
   return all.dump(2) + "\n";

@@ -74,6 +74,8 @@ constexpr RecipeKey table[] = {
      "of parameters and activations; mixed: of products and what goes into them"},
     {"train.rounding", text, "null", "nearest, stochastic, kahan", 0, 0,
      "precision bf16: of updated parameters; null: stochastic; kahan keeps what is lost"},
+    {"train.keep", text, "fp32", "fp32, bf16", 0, 0,
+     "in which float32 activations are kept for the backward pass; bf16: rounded, half the memory"},
     {"train.memory", text, "null", "", 0, 0,
      "most memory of weights, state and arena, as 1.5GiB; null: no limit"},
     {"train.recompute", text, "auto", "auto, none, selective, full", 0, 0,

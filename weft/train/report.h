@@ -65,6 +65,7 @@ struct RunReport {
   double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
   std::vector<StepReport> step_reports;
+  std::string machine = {};  // KernelLibrary::machine()
   // KernelLibrary::selection(): a resumed run goes on with these.
   std::map<std::string, std::string> kernels = {};
 

@@ -72,6 +72,7 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
                          .until = chosen.until,
                          .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
+  if (recipe.text("train.keep") == "bf16" && !chosen.products) options.keep = DType::bf16;
   if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
   if (chosen.products)
     options.recompute = Recompute::none;
@@ -84,6 +85,18 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
 }
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
+  std::optional<StepTooLarge> largest;  // the least that is named does for every step
+  auto all = prepare(largest);
+  if (largest) throw StepTooLarge(*largest);
+  return all;
+}
+std::vector<std::pair<std::string, Executable*>> Steps::executables_that_fit() {
+  std::optional<StepTooLarge> largest;
+  return prepare(largest);
+}
+
+std::vector<std::pair<std::string, Executable*>> Steps::prepare(
+    std::optional<StepTooLarge>& largest) {
   auto types = [&](int64_t rows) {
     Type inputs = experiment_.shape.batch(rows), labels{DType::i64, {rows}};
     if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // as loaders yield them
@@ -91,11 +104,11 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
     return std::vector<Type>{inputs, labels};
   };
   std::vector<std::pair<std::string, Executable*>> all;
-  std::optional<StepTooLarge> largest;  // the least that is named does for every step
   auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) {
     try {
       all.emplace_back(name, &step.prepare(inputs));
     } catch (const StepTooLarge& error) {
+      all.emplace_back(name, nullptr);
       if (!largest || error.least_bytes > largest->least_bytes)
         largest.emplace(error.least_bytes, fmt::format("{}: {}", name, error.what()));
     } catch (const Error& error) {
@@ -106,7 +119,6 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
   if (accumulator_ != nullptr) add("update", update_, {});
   if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
-  if (largest) throw StepTooLarge(*largest);
   return all;
 }
 

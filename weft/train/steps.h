@@ -44,6 +44,8 @@ class Steps {
   // All of them, compiled: "train" and "evaluate"; with several passes per update "accumulate",
   // "update" and "evaluate".
   std::vector<std::pair<std::string, Executable*>> executables();
+  // The same; null where one is too large for its limit, of which executables() throws.
+  std::vector<std::pair<std::string, Executable*>> executables_that_fit();
 
   // One pass: a micro-batch. Where the update takes several, gradients add up until update().
   void pass(const Tensor& inputs, const Tensor& labels);
@@ -70,6 +72,8 @@ class Steps {
   int64_t kept_accumulator_bytes() const;  // those that stay in memory
 
  private:
+  // `largest`: the error of the step that takes most of those that do not fit.
+  std::vector<std::pair<std::string, Executable*>> prepare(std::optional<StepTooLarge>& largest);
   Tensor logits(const Tensor& inputs) const;
   // The gradients of what a pass adds to the update: scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;

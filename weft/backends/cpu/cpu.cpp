@@ -74,6 +74,7 @@ class CpuLibrary : public KernelLibrary {
         kernels[key] = choice->kernel;
     return kernels;
   }
+  std::string machine() const override { return machine_identity(); }
   void prefer(const std::map<std::string, std::string>& kernels) const override {
     std::lock_guard lock(mutex_);
     selection_.prefer(kernels);

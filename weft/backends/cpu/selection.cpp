@@ -17,17 +17,6 @@
 namespace weft::cpu {
 namespace {
 
-// What a measurement stands for: another processor, number of cores or version of a library has its
-// own.
-std::string machine_identity() {
-  const Machine machine = this_machine();
-  std::string text =
-      fmt::format("{} {} {}", machine.model, machine.cores, fmt::join(machine.features, " "));
-  for (const auto& [name, version] : library_versions())
-    text += fmt::format(" {} {}", name, version);
-  return to_hex(hash_text(text));
-}
-
 // Memory that an operand or result at these strides takes, and where its first element lies.
 struct Room {
   std::shared_ptr<Buffer> buffer;
@@ -85,12 +74,21 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
 }
 }  // namespace
 
+std::string machine_identity() {
+  const Machine machine = this_machine();
+  std::string text = fmt::format("{}, {} cores, {}", machine.model, machine.cores,
+                                 fmt::join(machine.features, " "));
+  for (const auto& [name, version] : library_versions())
+    text += fmt::format(", {} {}", name, version);
+  return text;
+}
+
 bool tunes() { return env("WEFT_TUNE") == "1"; }
 
 Selection::Selection() {
   if (cache_directory().empty()) return;
   const std::filesystem::path folder = std::filesystem::path(cache_directory()) / "selection";
-  path_ = folder / machine_identity();
+  path_ = folder / to_hex(hash_text(machine_identity()));
   std::ifstream file(path_);
   // A line that is torn or foreign names no signature, or no kernel that there is.
   for (std::string line; std::getline(file, line);)

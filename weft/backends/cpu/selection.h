@@ -28,6 +28,10 @@ class Selection {
   std::map<std::string, std::string> kernels_;
 };
 
+// What a measurement stands for: another processor, number of cores or version of a library has its
+// own. "Intel(R) Xeon(R), 2 cores, avx512 amx, oneDNN 2.6.3".
+std::string machine_identity();
+
 bool tunes();  // WEFT_TUNE
 
 // Runs each on operands that lie as given, or as it asks for, and returns the fastest. Takes a few

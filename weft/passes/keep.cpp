@@ -1,0 +1,94 @@
+// What the backward pass reads of the forward pass, kept in a narrower type where that is asked
+// for: rounded where it is made, float32 again where it is read, so that half of its bytes live
+// between. The forward pass reads what it did, so a loss is the same, and its gradients are those
+// of rounded activations (Chakrabarti and Moseley 2019). An expression of one kept value is
+// computed again from it. Reductions stay as they are: they take little, and norms need their
+// digits.
+#include <unordered_map>
+
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+class Keeper {
+ public:
+  explicit Keeper(const PassOptions& options)
+      : type_(options.keep), wrong_(options.fault == "keep-negates") {}
+
+  Graph run(const Graph& graph) {
+    for (const Value& value : graph.nodes()) {
+      const Node* node = value.node();
+      OriginOverride origin(node->origin);
+      kept_[node] = kept_value_of(*node);
+      now_[node] = with_inputs(value, [&](const Value& input) {
+        return node->origin.backward ? late(input) : now_.at(input.node());
+      });
+      if (kept_[node] == node) narrow_forms_[node] = narrowed(now_[node]);
+    }
+    Graph result{.inputs = graph.inputs, .outputs = {}, .assignments = {}};
+    for (const Value& output : graph.outputs) result.outputs.push_back(now_.at(output.node()));
+    for (const auto& [variable, value] : graph.assignments)
+      result.assignments.push_back({variable, now_.at(value.node())});
+    return result;
+  }
+
+ private:
+  // Anew also where nothing changes, so that what is kept is written down where it is made.
+  template <class Form>
+  static Value with_inputs(const Value& value, Form form) {
+    if (value->op->kind == OpKind::leaf) return value;
+    std::vector<Value> inputs;
+    for (const Value& input : value->inputs) inputs.push_back(form(input));
+    return rebuild(*value.node(), std::move(inputs));
+  }
+
+  // The one value to keep from which this one is cheap to make: itself, or that of its operands.
+  // Null where nothing is kept for it.
+  const Node* kept_value_of(const Node& node) const {
+    const OpKind kind = node.op->kind;
+    if (node.origin.backward || kind == OpKind::leaf || kind == OpKind::random ||
+        kind == OpKind::reduce)
+      return nullptr;
+    const Node* self = node.type.dtype == DType::f32 ? &node : nullptr;
+    if (kind != OpKind::elementwise && kind != OpKind::movement) return self;
+    const Node* only = nullptr;
+    for (const Value& input : node.inputs) {
+      const Node* of = kept_.at(input.node());
+      if (of == nullptr || of == only) continue;
+      if (only != nullptr) return self;
+      only = of;
+    }
+    return only;
+  }
+
+  // As the backward pass reads it.
+  Value late(const Value& value) {
+    const Node* kept = kept_.at(value.node());
+    if (kept == nullptr) return now_.at(value.node());
+    if (auto known = late_.find(value.node()); known != late_.end()) return known->second;
+    OriginOverride origin(value->origin);
+    return late_[value.node()] =
+               kept == value.node()
+                   ? cast(narrow_forms_.at(kept), DType::f32)
+                   : with_inputs(value, [&](const Value& input) { return late(input); });
+  }
+  Value narrowed(const Value& value) const {
+    return make_node(op("cast"), {wrong_ ? neg(value) : value},
+                     {{"dtype", static_cast<int64_t>(type_)}, {"keep", int64_t{1}}});
+  }
+
+  DType type_;
+  bool wrong_;
+  std::unordered_map<const Node*, const Node*> kept_;
+  std::unordered_map<const Node*, Value> now_, narrow_forms_, late_;
+};
+}  // namespace
+
+// Fault "keep-negates": what is kept has the wrong sign.
+Graph keep(const Graph& graph, const PassOptions& options) {
+  return options.keep == DType::f32 ? graph : Keeper(options).run(graph);
+}
+
+}  // namespace weft
