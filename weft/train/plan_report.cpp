@@ -166,7 +166,7 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
       if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
   }
   return 51 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
-         kernels * 12 * kibibyte + generated.size() * 16 * kibibyte;
+         kernels * 16 * kibibyte + generated.size() * 16 * kibibyte;
 }
 
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
