@@ -37,6 +37,12 @@ find_path(WEFT_DNNL_INCLUDE dnnl.h REQUIRED)
 target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_DNNL_INCLUDE}")
 target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" ${CMAKE_DL_LIBS})
 
+# Where it is missing, weft/backends/opencl has no device.
+find_package(OpenCL QUIET)
+if(OpenCL_FOUND)
+  target_link_libraries(weft_dep_private INTERFACE OpenCL::OpenCL)
+endif()
+
 find_package(LLVM 19.1 REQUIRED CONFIG HINTS /usr/lib/llvm-19/lib/cmake/llvm)
 llvm_map_components_to_libnames(weft_llvm_libraries
   core support orcjit native passes analysis target mc transformutils ipo)

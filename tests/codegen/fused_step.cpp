@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <unordered_map>
 
 #include <doctest/doctest.h>
 
+#include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/reference/kernels.h"
 #include "weft/base/buffer.h"
+#include "weft/codegen/gpu_emit.h"
+#include "weft/codegen/lower.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
 
@@ -136,7 +142,11 @@ double spread(const Value& leaf, int64_t index) {
   return unit * 4 - 2;
 }
 
-Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
+namespace {
+constexpr size_t guard = 64;  // bytes behind each result that must stay as they are
+
+// The bytes of leaves, as filled, and of all that the reference makes of them.
+Memories evaluate_all(const FusedStep& fused, const Fill& fill) {
   Memories memory;
   for (const Value& value : fused.nodes) {
     if (in_memory(value)) {
@@ -151,22 +161,14 @@ Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
       evaluate(value, memory);
     }
   }
-  CompiledKernel kernel = compile_cpu(fused.step, target);
-  std::vector<void*> operands, results;
-  for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
+  return memory;
+}
+
+// `bytes`: of each result, and its guard.
+Run finish(const FusedStep& fused, const Memories& memory,
+           std::vector<std::vector<std::byte>> bytes) {
   Run run;
-  constexpr size_t guard = 64;  // bytes behind each result that must stay as they are
-  std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels want it
-  for (const Access& result : fused.step.results) {
-    auto& buffer =
-        memory_of_results.emplace_back(Buffer::allocate(result.value.type().bytes() + guard));
-    std::memset(buffer->data, 0x5a, buffer->bytes);
-    results.push_back(buffer->data);
-  }
-  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, target) + 64);
-  run_kernel(kernel, operands.data(), results.data(), workspace->data);
-  for (const auto& buffer : memory_of_results)
-    run.bytes.emplace_back(buffer->data, buffer->data + buffer->bytes);
+  run.bytes = std::move(bytes);
   for (size_t i = 0; i < run.bytes.size(); ++i) {
     const Value& value = fused.step.results[i].value;
     for (size_t k = 0; k < guard; ++k)
@@ -176,11 +178,34 @@ Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
   }
   return run;
 }
+}  // namespace
+
+Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
+  Memories memory = evaluate_all(fused, fill);
+  CompiledKernel kernel = compile_cpu(fused.step, target);
+  std::vector<void*> operands, results;
+  for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
+  std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels want it
+  for (const Access& result : fused.step.results) {
+    auto& buffer =
+        memory_of_results.emplace_back(Buffer::allocate(result.value.type().bytes() + guard));
+    std::memset(buffer->data, 0x5a, buffer->bytes);
+    results.push_back(buffer->data);
+  }
+  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, target) + 64);
+  run_kernel(kernel, operands.data(), results.data(), workspace->data);
+  std::vector<std::vector<std::byte>> bytes;
+  bytes.reserve(memory_of_results.size());
+  for (const auto& buffer : memory_of_results)
+    bytes.emplace_back(buffer->data, buffer->data + buffer->bytes);
+  return finish(fused, memory, std::move(bytes));
+}
 
 namespace {
 bool other_targets = false;
 
-void compare(const FusedStep& fused, const Run& run, double tolerance) {
+// `text`: of the kernel.
+void compare(const Run& run, double tolerance, const std::string& text) {
   for (size_t r = 0; r < run.results.size(); ++r) {
     int wrong = 0;
     for (size_t i = 0; i < run.results[r].size(); ++i) {
@@ -191,23 +216,112 @@ void compare(const FusedStep& fused, const Run& run, double tolerance) {
         MESSAGE("result " << r << " element " << i << ": " << got << " not " << want);
     }
     CHECK_MESSAGE(wrong == 0, wrong << " of " << run.results[r].size() << " elements differ\n"
-                                    << kernel_text(fused.step));
+                                    << text);
   }
 }
-}  // namespace
 
-void set_other_targets(bool also) { other_targets = also; }
-
-void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
+FusedStep fused_of(std::vector<Value> outputs) {
   FusedStep fused(std::move(outputs));
   std::string why;
   bool fuses = can_fuse(fused.step, &why);
   REQUIRE_MESSAGE(fuses, why);
-  compare(fused, run(fused, fill), tolerance);
+  return fused;
+}
+
+// Null, once said, where there is none.
+opencl::Device* opencl_device() {
+  static const std::unique_ptr<opencl::Device> device = []() -> std::unique_ptr<opencl::Device> {
+    try {
+      return opencl::open_device();
+    } catch (const Error& error) {
+      MESSAGE("skipped on OpenCL: " << error.what());
+      return nullptr;
+    }
+  }();
+  return device.get();
+}
+const cuda::Nvrtc* nvrtc() {
+  static const std::unique_ptr<cuda::Nvrtc> compiler = []() -> std::unique_ptr<cuda::Nvrtc> {
+    try {
+      return std::make_unique<cuda::Nvrtc>();
+    } catch (const Error& error) {
+      MESSAGE("CUDA C is not compiled: " << error.what());
+      return nullptr;
+    }
+  }();
+  return compiler.get();
+}
+
+struct GpuProgram {
+  std::string source;
+  std::vector<loop::GpuKernel> kernels;
+};
+GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language) {
+  GpuProgram program{.source = gpu_prelude(language)};
+  for (const FusedStep& fused : steps) {
+    const loop::Kernel kernel = loop::lower(fused.step);
+    program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel), language,
+                                             "k" + std::to_string(program.kernels.size())));
+    program.source += program.kernels.back().source;
+  }
+  return program;
+}
+
+Run run_on(opencl::Device& device, const opencl::Program& program, const loop::GpuKernel& kernel,
+           const FusedStep& fused, const Fill& fill) {
+  const Memories memory = evaluate_all(fused, fill);
+  std::vector<opencl::Place> places;
+  std::vector<std::vector<std::byte>> bytes;
+  for (const Value& leaf : fused.operand_leaf) {
+    const std::vector<std::byte>& from = memory.at(leaf.node());
+    places.push_back({device.allocate(from.size())});
+    device.write(places.back(), from.data(), from.size());
+  }
+  for (const Access& result : fused.step.results) {
+    bytes.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
+    places.push_back({device.allocate(bytes.back().size() + buffer_alignment), buffer_alignment});
+    device.write(places.back(), bytes.back().data(), bytes.back().size());
+  }
+  places.push_back({device.allocate(kernel.scratch)});
+  for (const loop::GpuLaunch& launch : kernel.launches)
+    device.launch(device.function(program, launch.function), places, launch.groups, launch.threads);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    device.read(places[fused.operand_leaf.size() + i], bytes[i].data(), bytes[i].size());
+  return finish(fused, memory, std::move(bytes));
+}
+}  // namespace
+
+void check_on_gpu(const std::vector<Case>& cases) {
+  std::vector<FusedStep> steps;
+  steps.reserve(cases.size());
+  for (const Case& one : cases) steps.push_back(fused_of(one.outputs));
+  if (opencl::Device* device = opencl_device()) {
+    const GpuProgram printed = print(steps, loop::GpuLanguage::opencl);
+    const opencl::Program program = device->compile(printed.source);
+    for (size_t i = 0; i < steps.size(); ++i)
+      compare(run_on(*device, program, printed.kernels[i], steps[i], cases[i].fill),
+              cases[i].tolerance, printed.kernels[i].source);
+  }
+  if (const cuda::Nvrtc* compiler = nvrtc())
+    for (int capability : {75, 80, 90, 100})
+      CHECK(!compiler->compile(print(steps, loop::GpuLanguage::cuda).source, capability).empty());
+}
+
+void set_other_targets(bool also) { other_targets = also; }
+
+void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
+  static const char* target = std::getenv("CODEGEN_TARGET");
+  if (target != nullptr && std::string_view(target) == "gpu") {
+    check_on_gpu({{std::move(outputs), tolerance, fill}});
+    return;
+  }
+  const FusedStep fused = fused_of(std::move(outputs));
+  const std::string text = kernel_text(fused.step);
+  compare(run(fused, fill), tolerance, text);
   if (!other_targets) return;
   for (int bytes : {0, 16, 32})
-    compare(fused, run(fused, fill, {.vector_bytes = bytes, .stream_bytes = 1}), tolerance);
-  for (int bytes : {16, 32}) compare(fused, run(fused, fill, {.vector_bytes = bytes}), tolerance);
+    compare(run(fused, fill, {.vector_bytes = bytes, .stream_bytes = 1}), tolerance, text);
+  for (int bytes : {16, 32}) compare(run(fused, fill, {.vector_bytes = bytes}), tolerance, text);
 }
 
 }  // namespace weft::test

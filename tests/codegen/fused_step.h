@@ -36,8 +36,17 @@ Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& targ
 // Checks every element of every result: |a - b| <= tolerance * max(1, |b|), nan equal to nan.
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
 
+// The same of many kernels, printed into one program for an OpenCL device; CUDA C of them compiles
+// for every architecture. Says so where there is no device, or no NVRTC.
+struct Case {
+  std::vector<Value> outputs;
+  double tolerance = 0;
+  Fill fill = spread;
+};
+void check_on_gpu(const std::vector<Case>& cases);
+
 // What check() compiles for: this machine, or also narrower vectors and results that all go past
-// the caches.
+// the caches. With CODEGEN_TARGET=gpu in the environment check() is check_on_gpu().
 void set_other_targets(bool also);
 
 }  // namespace weft::test

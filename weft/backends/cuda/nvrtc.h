@@ -1,0 +1,29 @@
+// NVRTC, NVIDIA's compiler of CUDA C, loaded when it is first asked for: nobody who has no NVIDIA
+// GPU needs it, and compiling needs no GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace weft::cuda {
+
+class Nvrtc {
+ public:
+  // From WEFT_CUDA_PATH, else from where tools/setup.sh --cuda puts it, else where the system's
+  // libraries are. Throws Error(device) saying where it looked.
+  Nvrtc();
+  ~Nvrtc();
+  Nvrtc(const Nvrtc&) = delete;
+  Nvrtc& operator=(const Nvrtc&) = delete;
+
+  // Machine code (cubin) for compute capability `capability` (90: sm_90), in which no product and
+  // sum become one operation. Throws InternalError with what the compiler says and the lines it
+  // speaks of.
+  std::string compile(const std::string& source, int capability) const;
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace weft::cuda

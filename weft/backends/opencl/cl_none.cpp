@@ -1,0 +1,13 @@
+// Where the build found no OpenCL.
+#include "weft/backends/opencl/cl_device.h"
+#include "weft/base/error.h"
+
+namespace weft::opencl {
+
+std::unique_ptr<Device> open_device() {
+  throw Error(ErrorKind::device,
+              "[opencl] this build has no OpenCL. Hint: install its headers and loader "
+              "(opencl-headers, ocl-icd-opencl-dev) and build weft again.");
+}
+
+}  // namespace weft::opencl

@@ -1,0 +1,457 @@
+// Launches, and the loops of their threads.
+#include "weft/codegen/gpu_emit.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "weft/base/error.h"
+#include "weft/codegen/gpu_emitter.h"
+#include "weft/codegen/gpu_scalar.h"
+#include "weft/codegen/schedule.h"
+
+namespace weft::loop {
+using std::string;
+
+GpuKernel GpuEmitter::run() {
+  result_.scratch = s_.scratch;
+  if (s_.form == GpuSchedule::Form::flat)
+    emit_flat();
+  else if (s_.form == GpuSchedule::Form::tiles)
+    emit_tiles();
+  else if (s_.chunks > 1)
+    emit_chunks();
+  else
+    emit_whole();
+  emit_across_results();
+  return std::move(result_);
+}
+
+// ---- launches
+
+void GpuEmitter::begin_launch(int64_t groups, int threads) {
+  result_.launches.push_back({fmt::format("{}_{}", prefix_, result_.launches.size()),
+                              std::min(groups, most_groups), threads});
+  known_.assign(k_.code.size(), false);
+  shared_.clear();
+  active_.clear();
+  body_.clear();
+  depth_ = 1;
+}
+
+void GpuEmitter::end_launch() {
+  string parameters, pointers;
+  auto add = [&](const char* kind, int id, const string& type) {
+    parameters += fmt::format("GLOBAL u8* {}{}_memory, i64 {}{}_at, ", kind, id, kind, id);
+    pointers += fmt::format("  GLOBAL {}* {}{} = (GLOBAL {}*)({}{}_memory + {}{}_at);\n", type,
+                            kind, id, type, kind, id, kind, id);
+  };
+  for (int operand = 0; operand < k_.operands; ++operand) {
+    auto load = std::ranges::find_if(
+        k_.code, [&](const Instruction& in) { return in.op == Op::load && in.operand == operand; });
+    add("in", operand, memory_type(load == k_.code.end() ? DType::u8 : load->storage));
+  }
+  for (int result = 0; result < k_.results; ++result) {
+    auto store = std::ranges::find(k_.stores, result, &Store::result);
+    add("out", result, memory_type(store == k_.stores.end() ? DType::u8 : store->storage));
+  }
+  const GpuLaunch& launch = result_.launches.back();
+  string& text = result_.source;
+  text += fmt::format("\nKERNEL({}) {}({}GLOBAL u8* scratch_memory, i64 scratch_at) {{\n",
+                      launch.threads, launch.function, parameters);
+  text += pointers + "  GLOBAL u8* scratch = scratch_memory + scratch_at;\n";
+  for (const string& declaration : shared_) text += "  SHARED " + declaration + ";\n";
+  text += body_ + "}\n";
+}
+
+// Each group takes one of `groups`, and goes on to others where there are more than are launched.
+void GpuEmitter::open_groups(int64_t groups) {
+  if (groups > most_groups) {
+    open("for ({} group = GROUP; group < {}; group += GROUPS)", index(), groups);
+  } else {
+    open_block();
+    line("const {} group = GROUP;", index());
+  }
+}
+
+void GpuEmitter::emit_flat() {
+  begin_launch(s_.groups, s_.threads);
+  open("for ({0} i = ({0})GROUP * {1} + THREAD; i < {2}; i += ({0})GROUPS * {1})", index(),
+       s_.threads, s_.kept_positions);
+  emit_positions(s_.kept, "i", s_.vector);
+  const std::vector<const Store*> stores = final_stores();
+  emit_values(needed(values_of(stores)), false);
+  for (const Store* store : stores) emit_store(*store, "");
+  close();
+  end_launch();
+}
+
+// Threads (x, y) of a group are neighbours in memory along x: of the loads while a square is
+// loaded, of the stores afterwards.
+void GpuEmitter::emit_tiles() {
+  begin_launch(s_.groups, s_.threads);
+  line("const i32 x = (i32)(THREAD % {0}), y = (i32)(THREAD / {0});", tile_extent);
+  open_groups(s_.groups);
+  line("{} rest = group;", index());
+  for (size_t i = s_.kept.size(); i-- > 0;) {
+    const int axis = s_.kept[i];
+    const bool tiled = axis == s_.tile_axis || axis == s_.vector_axis;
+    const int64_t size = tiled ? (extent(axis) + tile_extent - 1) / tile_extent : extent(axis);
+    line("const {} {}{} = ({})(rest % {}){};", signed_index(), tiled ? "first" : "p", axis,
+         signed_index(), divisor(size), tiled ? fmt::format(" * {}", tile_extent) : "");
+    line("rest /= {};", divisor(size));
+  }
+  const string rows =
+      fmt::format("for (i32 j = y; j < {}; j += {})", tile_extent, s_.threads / tile_extent);
+  const string inside = fmt::format("if (p{} < {} && p{} < {})", s_.tile_axis, extent(s_.tile_axis),
+                                    s_.vector_axis, extent(s_.vector_axis));
+  auto open_rows = [&](int along, int across) {
+    open("{}", rows);
+    line("const {} p{} = first{} + x, p{} = first{} + j;", signed_index(), along, along, across,
+         across);
+    open("{}", inside);
+  };
+  open_rows(s_.tile_axis, s_.vector_axis);
+  load_tiles();
+  close(), close();
+  line("BARRIER;");
+  open_rows(s_.vector_axis, s_.tile_axis);
+  const std::vector<const Store*> stores = final_stores();
+  emit_values(needed(values_of(stores)), false);
+  for (const Store* store : stores) emit_store(*store, "");
+  close(), close();
+  line("BARRIER;");
+  close();
+  end_launch();
+}
+
+// A column more than a square has, so that its columns lie in different banks of shared memory.
+void GpuEmitter::load_tiles() {
+  for (size_t i = 0; i < k_.code.size(); ++i) {
+    const Instruction& in = k_.code[i];
+    if (!is_transposed(in, s_.tile_axis, s_.vector_axis)) continue;
+    shared_.insert(
+        fmt::format("{} tile{}[{}][{}]", memory_type(in.storage), i, tile_extent, tile_extent + 1));
+    line("tile{}[j][x] = in{}[{}];", i, in.operand, address(in.at, 0));
+  }
+}
+
+// Lane r of the reduced positions of kept position k of the group.
+void GpuEmitter::place_lanes() {
+  const char* text = s_.columns ? "const i32 k = (i32)(THREAD % {0}), r = (i32)(THREAD / {0});"
+                                : "const i32 r = (i32)(THREAD % {1}), k = (i32)(THREAD / {1});";
+  line("{}", fmt::format(fmt::runtime(text), s_.kept_lanes, s_.reduced_lanes));
+}
+
+// Lanes without a kept position do what the last one does, and store nothing: all threads of a
+// group meet at its barriers.
+void GpuEmitter::place_kept(const string& slot) {
+  active_.clear();
+  if (s_.kept_lanes == 1) {
+    line("const {} kept = {};", index(), slot);
+  } else if (s_.kept_positions % s_.kept_lanes == 0) {
+    line("const {} kept = {} * {} + k;", index(), slot, s_.kept_lanes);
+  } else {
+    active_ = "active";
+    line("const bool active = {} * {} + k < {};", slot, s_.kept_lanes, s_.kept_positions);
+    line("const {} kept = active ? {} * {} + k : {};", index(), slot, s_.kept_lanes,
+         s_.kept_positions - 1);
+  }
+  emit_positions(s_.kept, "kept", 1);
+}
+
+void GpuEmitter::emit_whole() {
+  begin_launch(s_.groups, s_.threads);
+  place_lanes();
+  open_groups(s_.groups);
+  const bool across = s_.rows > 1;
+  if (across)
+    open("for ({0} row = group * {1}; row < group * {1} + {1} && row < {2}; ++row)", index(),
+         s_.rows, s_.kept_positions);
+  place_kept(across ? "row" : "group");
+  for (int loop = 0; loop < k_.loops(); ++loop) emit_loop(loop, "0", std::to_string(s_.turns));
+  emit_final_stores();
+  if (across) close();
+  close();
+  end_launch();
+}
+
+void GpuEmitter::emit_chunks() {
+  for (int loop = 0; loop < k_.loops(); ++loop) {
+    const std::vector<int> reductions = reductions_of(loop);
+    const std::vector<const Store*> stores = stores_of(loop);
+    if (reductions.empty() && stores.empty()) continue;
+    begin_launch(s_.groups * s_.chunks, s_.threads);
+    place_lanes();
+    open_groups(s_.groups * s_.chunks);
+    line("const {0} chunk = group % {1}, slot = group / {1};", index(), s_.chunks);
+    place_kept("slot");
+    combine_chunks(needed_in(loop));
+    line("const {0} from = chunk * {1}, to = from + {1} < {2} ? from + {1} : {2};", index(),
+         s_.chunk, s_.turns);
+    emit_loop(loop, "from", "to");
+    for (int reduce : reductions) store_partial(reduce);
+    close();
+    end_launch();
+  }
+  if (final_stores().empty()) return;
+  begin_launch(s_.groups, s_.threads);
+  place_lanes();
+  open_groups(s_.groups);
+  place_kept("group");
+  combine_chunks(needed(values_of(final_stores())));
+  emit_final_stores();
+  close();
+  end_launch();
+}
+
+// One thread for each reduced position takes the partial results of all groups, in order.
+void GpuEmitter::emit_across_results() {
+  if (s_.rows == 1) return;
+  const int64_t positions = s_.turns * s_.vector;
+  constexpr int threads = 256;
+  begin_launch((positions + threads - 1) / threads, threads);
+  open("for ({0} i = ({0})GROUP * {1} + THREAD; i < {2}; i += ({0})GROUPS * {1})", index(), threads,
+       positions);
+  emit_positions(s_.reduced, "i", 1);
+  for (size_t i = 0; i < k_.stores.size(); ++i) {
+    const Store& store = k_.stores[i];
+    if (!store.across) continue;
+    const DType type = code(store.value).type;
+    const string accumulator = fmt::format("a{}", i);
+    line("{} {} = {};", register_type(type), accumulator, identity(store.reduction, type));
+    open("for ({} group = 0; group < {}; ++group)", index(), s_.groups);
+    line("const {} next = {}[group * {} + i];", register_type(type),
+         partial_pointer(partial(static_cast<int>(i), 0), type), positions);
+    line("{}", combine(store.reduction, type, accumulator, "next"));
+    close();
+    line("out{}[{}] = {};", store.result, address(store.at, 0),
+         to_memory(accumulator, store.storage));
+  }
+  close();
+  end_launch();
+}
+
+// ---- loops over reduced positions
+
+std::vector<int> GpuEmitter::reductions_of(int loop) const {
+  std::vector<int> result;
+  for (int i = 0; i < static_cast<int>(k_.code.size()); ++i)
+    if (code(i).op == Op::reduce && code(i).phase == loop + 1) result.push_back(i);
+  return result;
+}
+
+std::vector<const Store*> GpuEmitter::stores_of(int loop) const {
+  std::vector<const Store*> result;
+  for (const Store& store : k_.stores)
+    if ((store.axes & reduced_) != 0 && store.phase == loop) result.push_back(&store);
+  return result;
+}
+
+std::vector<const Store*> GpuEmitter::final_stores() const {
+  std::vector<const Store*> result;
+  for (const Store& store : k_.stores)
+    if ((store.axes & reduced_) == 0) result.push_back(&store);
+  return result;
+}
+
+std::vector<int> GpuEmitter::values_of(const std::vector<const Store*>& stores) {
+  std::vector<int> values;
+  values.reserve(stores.size());
+  for (const Store* store : stores) values.push_back(store->value);
+  return values;
+}
+
+std::vector<bool> GpuEmitter::needed_in(int loop) const {
+  std::vector<int> roots = values_of(stores_of(loop));
+  for (int reduce : reductions_of(loop))
+    for (int arg : code(reduce).args)
+      if (arg >= 0) roots.push_back(arg);
+  return needed(roots);
+}
+
+void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
+  const std::vector<int> reductions = reductions_of(loop);
+  const std::vector<const Store*> stores = stores_of(loop);
+  if (reductions.empty() && stores.empty()) return;
+  const std::vector<bool> wanted = needed_in(loop);
+  emit_values(wanted, false);
+  for (int reduce : reductions) begin_accumulator(reduce);
+  open("for ({} i = {} + r; i < {}; i += {})", index(), from, to, s_.reduced_lanes);
+  emit_positions(s_.reduced, "i", s_.vector);
+  emit_values(wanted, true);
+  for (int reduce : reductions) accumulate(reduce);
+  for (const Store* store : stores) {
+    if (store->across)
+      accumulate_across(*store);
+    else
+      emit_store(*store, active_);
+  }
+  close();
+  for (int reduce : reductions) combine_lanes(reduce);
+}
+
+void GpuEmitter::emit_final_stores() {
+  const std::vector<const Store*> stores = final_stores();
+  if (stores.empty()) return;
+  emit_values(needed(values_of(stores)), false);
+  // Other lanes may still read what lies where this is written.
+  if (std::ranges::any_of(stores, &Store::in_place)) line("BARRIER;");
+  for (const Store* store : stores)
+    emit_store(*store, active_.empty() ? "r == 0" : "r == 0 && " + active_);
+}
+
+void GpuEmitter::begin_accumulator(int reduce) {
+  const DType type = accumulator_type(reduce);
+  line("{} a{} = {};", register_type(type), reduce, identity(code(reduce).reduction, type));
+  if (has_position(reduce)) line("i64 a{}_at = 0;", reduce);
+}
+
+void GpuEmitter::accumulate(int reduce) {
+  const Instruction& in = code(reduce);
+  const DType type = accumulator_type(reduce);
+  const string accumulator = fmt::format("a{}", reduce);
+  for (int copy = 0; copy < s_.vector; ++copy) {
+    if (!has_position(reduce)) {
+      line("{}", combine(in.reduction, type, accumulator, ref(in.args[0], copy)));
+      continue;
+    }
+    open_block();
+    line("const {} next = {};", register_type(type), ref(in.args[0], copy));
+    line("const i64 next_at = {};", ref(in.args[1], copy));
+    line("{}", combine(in.reduction, type, accumulator, "next"));
+    close();
+  }
+}
+
+// Halves: lane r takes in lane r + s, for s of half the lanes, of a quarter, ..., 1.
+void GpuEmitter::combine_lanes(int reduce) {
+  const DType type = accumulator_type(reduce);
+  const bool position = has_position(reduce);
+  const string accumulator = fmt::format("a{}", reduce);
+  const string name = register_type(type), shared = "shared_" + name;
+  const int lanes = s_.reduced_lanes, distance = s_.columns ? s_.kept_lanes : 1;
+  const int warp = language_ == GpuLanguage::cuda && !s_.columns ? std::min(lanes, 32) : 1;
+  auto publish = [&] {
+    line("{}[THREAD] = {};", shared, accumulator);
+    if (position) line("shared_at[THREAD] = {}_at;", accumulator);
+  };
+  if (lanes > warp) {
+    shared_.insert(fmt::format("{} {}[{}]", memory_type(type), shared, s_.threads));
+    if (position) shared_.insert(fmt::format("i64 shared_at[{}]", s_.threads));
+    publish();
+    line("BARRIER;");
+    open("for (i32 s = {}; s >= {}; s /= 2)", lanes / 2, warp);
+    open("if (r < s)");
+    line("const {} next = {}[THREAD + s * {}];", name, shared, distance);
+    if (position) line("const i64 next_at = shared_at[THREAD + s * {}];", distance);
+    line("{}", combine(code(reduce).reduction, type, accumulator, "next"));
+    publish();
+    close();
+    line("BARRIER;");
+    close();
+  }
+  if (warp > 1) {
+    open("for (i32 s = {}; s > 0; s /= 2)", warp / 2);
+    line("const {} next = SHUFFLE_DOWN({}, s, {});", name, accumulator, warp);
+    if (position) line("const i64 next_at = SHUFFLE_DOWN({}_at, s, {});", accumulator, warp);
+    line("{}", combine(code(reduce).reduction, type, accumulator, "next"));
+    close();
+  }
+  const string result = position ? accumulator + "_at" : accumulator;
+  const string type_of_result = register_type(code(reduce).type);
+  if (lanes == 1) {
+    line("const {} v{} = {};", type_of_result, reduce, result);
+  } else if (lanes == warp) {
+    line("const {} v{} = SHUFFLE_FIRST({}, {});", type_of_result, reduce, result, warp);
+  } else {
+    if (warp > 1) {
+      open("if (r == 0)");
+      publish();
+      close();
+      line("BARRIER;");
+    }
+    line("const {} v{} = {}[THREAD - r * {}];", type_of_result, reduce,
+         position ? "shared_at" : shared, distance);
+    line("BARRIER;");
+  }
+}
+
+const GpuSchedule::Partial& GpuEmitter::partial(int id, int part) const {
+  auto found = std::ranges::find_if(s_.partials, [&](const GpuSchedule::Partial& partial) {
+    return partial.id == id && partial.part == part;
+  });
+  WEFT_ASSERT(found != s_.partials.end(), "no partial results of {}", id);
+  return *found;
+}
+
+string GpuEmitter::partial_pointer(const GpuSchedule::Partial& partial, DType type) const {
+  return fmt::format("((GLOBAL {}*)(scratch + {}))", memory_type(type), partial.at);
+}
+
+void GpuEmitter::store_partial(int reduce) {
+  const string where = fmt::format("[chunk * {} + kept]", s_.kept_positions);
+  open("if ({})", active_.empty() ? "r == 0" : "r == 0 && " + active_);
+  line("{}{} = a{};", partial_pointer(partial(reduce, 0), accumulator_type(reduce)), where, reduce);
+  if (has_position(reduce))
+    line("{}{} = a{}_at;", partial_pointer(partial(reduce, 1), DType::i64), where, reduce);
+  close();
+}
+
+void GpuEmitter::combine_chunks(const std::vector<bool>& wanted) {
+  for (int reduce = 0; reduce < static_cast<int>(wanted.size()); ++reduce) {
+    if (!wanted[static_cast<size_t>(reduce)] || code(reduce).op != Op::reduce) continue;
+    const DType type = accumulator_type(reduce);
+    begin_accumulator(reduce);
+    open("for ({} c = r; c < {}; c += {})", index(), s_.chunks, s_.reduced_lanes);
+    const string where = fmt::format("[c * {} + kept]", s_.kept_positions);
+    line("const {} next = {}{};", register_type(type), partial_pointer(partial(reduce, 0), type),
+         where);
+    if (has_position(reduce))
+      line("const i64 next_at = {}{};", partial_pointer(partial(reduce, 1), DType::i64), where);
+    line("{}", combine(code(reduce).reduction, type, fmt::format("a{}", reduce), "next"));
+    close();
+    combine_lanes(reduce);
+  }
+}
+
+// The first row of a group begins its partial results.
+void GpuEmitter::accumulate_across(const Store& store) {
+  const auto id = static_cast<int>(&store - k_.stores.data());
+  const DType type = code(store.value).type;
+  for (int copy = 0; copy < s_.vector; ++copy) {
+    open_block();
+    line("GLOBAL {}* sum = {} + group * {} + i * {} + {};", memory_type(type),
+         partial_pointer(partial(id, 0), type), s_.turns * s_.vector, s_.vector, copy);
+    line("{} total = row == group * {} ? {} : *sum;", register_type(type), s_.rows,
+         identity(store.reduction, type));
+    line("{}", combine(store.reduction, type, "total", ref(store.value, copy)));
+    line("*sum = total;");
+    close();
+  }
+}
+
+// ---- the whole
+
+GpuKernel emit_gpu(const Kernel& kernel, const GpuSchedule& schedule, GpuLanguage language,
+                   const std::string& prefix) {
+  return GpuEmitter(kernel, schedule, language, prefix).run();
+}
+
+std::string with_source_lines(const std::string& log, const std::string& source) {
+  std::vector<string> lines;
+  for (size_t begin = 0; begin < source.size();) {
+    const size_t end = std::min(source.find('\n', begin), source.size());
+    lines.push_back(source.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  static const std::regex place(R"([(:](\d+)(\)|:\d+): )");
+  string result = log;
+  for (std::sregex_iterator it(log.begin(), log.end(), place), end; it != end; ++it) {
+    const auto number = static_cast<size_t>(std::stoul((*it)[1]));
+    if (number >= 1 && number <= lines.size())
+      result += fmt::format("\nline {}: {}", number, lines[number - 1]);
+  }
+  return result;
+}
+
+}  // namespace weft::loop

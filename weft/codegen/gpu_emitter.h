@@ -1,0 +1,127 @@
+// The emitter behind emit_gpu, in one file per concern (launches and loops, values). Internal to
+// weft/codegen.
+//
+// Names in the text: p3 the position along axis 3, v12 the value of instruction 12, v12_1 the same
+// for the next neighbour, a12 the accumulator of reduction 12. What varies over reduced axes is
+// computed inside the loop over them; the rest once, before it.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "weft/codegen/gpu_emit.h"
+
+namespace weft::loop {
+
+class GpuEmitter {
+ public:
+  // References are kept.
+  GpuEmitter(const Kernel& kernel, const GpuSchedule& schedule, GpuLanguage language,
+             std::string prefix)
+      : k_(kernel),
+        s_(schedule),
+        language_(language),
+        prefix_(std::move(prefix)),
+        reduced_(kernel.reduced_axes()),
+        known_(kernel.code.size()) {}
+  GpuKernel run();
+
+ private:
+  // ---- launches (gpu_emit.cpp)
+  void emit_flat();
+  void emit_tiles();
+  void load_tiles();
+  void emit_whole();
+  void emit_chunks();
+  void emit_across_results();
+  void begin_launch(int64_t groups, int threads);
+  void end_launch();
+  void open_groups(int64_t groups);
+  void place_lanes();
+  void place_kept(const std::string& slot);
+
+  // ---- loops over reduced positions
+  std::vector<int> reductions_of(int loop) const;
+  std::vector<const Store*> stores_of(int loop) const;
+  std::vector<const Store*> final_stores() const;
+  static std::vector<int> values_of(const std::vector<const Store*>& stores);
+  std::vector<bool> needed_in(int loop) const;
+  void emit_loop(int loop, const std::string& from, const std::string& to);
+  void emit_final_stores();
+  void begin_accumulator(int reduce);
+  void accumulate(int reduce);
+  // From the accumulators of the lanes of a kept position to v`reduce`, which all of them know.
+  void combine_lanes(int reduce);
+  void store_partial(int reduce);
+  void combine_chunks(const std::vector<bool>& wanted);
+  void accumulate_across(const Store& store);
+
+  // ---- values (gpu_values.cpp)
+  // What must be computed for `roots`, reductions being given.
+  std::vector<bool> needed(const std::vector<int>& roots) const;
+  void emit_values(const std::vector<bool>& wanted, bool in_loop);
+  void emit_value(int i);
+  bool emit_pack(int i, const Instruction& in);
+  bool emit_random_blocks(int i, const Instruction& in);
+  std::string expression(int i, const Instruction& in, int copy);
+  std::string load(int i, const Instruction& in, int copy);
+  void emit_store(const Store& store, const std::string& condition);
+  void emit_positions(const std::vector<int>& axes, const std::string& index, int vector);
+  std::string address(const Affine& at, int copy) const;
+  // The value of an instruction, for one of the neighbours that a thread takes.
+  std::string ref(int i, int copy) const;
+  int copies(int i) const;
+
+  // ---- text
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    body_.append(2 * depth_, ' ');
+    body_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
+  }
+  template <class... Args>
+  void open(fmt::format_string<Args...> format, Args&&... args) {
+    line("{} {{", fmt::format(format, std::forward<Args>(args)...));
+    ++depth_;
+  }
+  void open_block() {
+    line("{{");
+    ++depth_;
+  }
+  void close() {
+    --depth_;
+    line("}}");
+  }
+  // `number`, as no compiler takes x % 0.
+  static int64_t divisor(int64_t number) { return number < 1 ? 1 : number; }
+
+  const Instruction& code(int i) const { return k_.code[static_cast<size_t>(i)]; }
+  int64_t extent(int axis) const { return k_.axes[static_cast<size_t>(axis)].extent; }
+  const char* signed_index() const { return s_.wide ? "i64" : "i32"; }
+  const char* index() const { return s_.wide ? "u64" : "u32"; }
+  // The type of a reduction's accumulator, and its names.
+  DType accumulator_type(int reduce) const { return code(code(reduce).args[0]).type; }
+  bool has_position(int reduce) const {
+    return code(reduce).reduction == Reduction::argmax ||
+           code(reduce).reduction == Reduction::argmin;
+  }
+  const GpuSchedule::Partial& partial(int id, int part) const;
+  std::string partial_pointer(const GpuSchedule::Partial& partial, DType type) const;
+
+  const Kernel& k_;
+  const GpuSchedule& s_;
+  GpuLanguage language_;
+  std::string prefix_;
+  uint32_t reduced_;
+  GpuKernel result_;
+  std::vector<bool> known_;       // computed before the loops of this launch
+  std::set<std::string> shared_;  // declarations of shared memory of this launch
+  std::string active_;            // condition that the kept position is one; empty: always
+  std::string body_;
+  size_t depth_ = 0;
+};
+
+}  // namespace weft::loop

@@ -1,0 +1,216 @@
+#include "weft/codegen/gpu_prelude.h"
+
+namespace weft::loop {
+namespace {
+
+constexpr const char* opencl_names = R"(#pragma OPENCL FP_CONTRACT OFF
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#define HAS_F64
+#endif
+#define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
+#define DEVICE static inline
+#define GLOBAL __global
+#define SHARED __local
+#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define GROUP get_group_id(0)
+#define GROUPS get_num_groups(0)
+#define THREAD get_local_id(0)
+typedef char i8;
+typedef short i16;
+typedef int i32;
+typedef long i64;
+typedef uchar u8;
+typedef ushort u16;
+typedef uint u32;
+typedef ulong u64;
+typedef float f32;
+#define f32_of_i32(x) as_float(x)
+#define i32_of_f32(x) as_int(x)
+#define fabsf fabs
+#define fmaf fma
+#define sqrtf sqrt
+#define floorf floor
+#define ceilf ceil
+#define truncf trunc
+#define rintf rint
+#ifdef HAS_F64
+typedef double f64;
+#define f64_of_i64(x) as_double(x)
+#define i64_of_f64(x) as_long(x)
+#endif
+)";
+
+constexpr const char* cuda_names = R"(#define HAS_F64
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define DEVICE static __device__ __forceinline__
+#define GLOBAL
+#define SHARED __shared__
+#define BARRIER __syncthreads()
+#define GROUP blockIdx.x
+#define GROUPS gridDim.x
+#define THREAD threadIdx.x
+#define SHUFFLE_DOWN(x, distance, width) __shfl_down_sync(0xffffffffu, x, distance, width)
+#define SHUFFLE_FIRST(x, width) __shfl_sync(0xffffffffu, x, 0, width)
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+#define f32_of_i32(x) __int_as_float(x)
+#define i32_of_f32(x) __float_as_int(x)
+#define f64_of_i64(x) __longlong_as_double(x)
+#define i64_of_f64(x) __double_as_longlong(x)
+)";
+
+// One instruction each; subnormal halves included.
+constexpr const char* cuda_half = R"(
+DEVICE f32 f16_to_f32(u16 x) {
+  f32 y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
+DEVICE u16 f32_to_f16(f32 x) {
+  u16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+)";
+
+// Half is no type of its own for every device, so its bits are made by integers.
+constexpr const char* opencl_half = R"(
+DEVICE f32 f16_to_f32(u16 x) {
+  const u32 sign = (u32)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 1023;
+  u32 bits = (exponent + 112) << 23 | fraction << 13;
+  if (exponent == 31) bits = 0x7f800000 | fraction << 13;
+  if (exponent == 0) bits = (u32)i32_of_f32((f32)fraction * 0x1p-24f);
+  return f32_of_i32((i32)(sign | bits));
+}
+DEVICE u16 f32_to_f16(f32 x) {
+  const u32 bits = (u32)i32_of_f32(x), size = bits & 0x7fffffff;
+  const u32 sign = bits >> 16 & 0x8000;
+  if (size > 0x7f800000) return (u16)(sign | 0x7e00);
+  if (size >= 0x477ff000) return (u16)(sign | 0x7c00);
+  if (size < 0x38800000) return (u16)(sign | (u32)rintf(f32_of_i32((i32)size) * 0x1p24f));
+  return (u16)(sign | (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13);
+}
+)";
+
+constexpr const char* helpers = R"(
+#define F32_INFINITY f32_of_i32(0x7f800000)
+#define F32_NAN f32_of_i32(0x7fc00000)
+
+DEVICE f32 bf16_to_f32(u16 x) { return f32_of_i32((i32)((u32)x << 16)); }
+DEVICE u16 f32_to_bf16(f32 x) {
+  const u32 bits = (u32)i32_of_f32(x);
+  return (u16)((x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Of integers, without traps: by zero gives 0, the least by -1 wraps.
+#define DIVISION(type, wrap) \
+  DEVICE type divide_##type(type a, type b) { \
+    return b == 0 ? 0 : b == (type)-1 ? (type)(0 - (wrap)a) : a / b; \
+  } \
+  DEVICE type remainder_##type(type a, type b) { \
+    return b == 0 || b == (type)-1 ? 0 : a % b; \
+  }
+DIVISION(i8, u8)
+DIVISION(i16, u16)
+DIVISION(i32, u32)
+DIVISION(i64, u64)
+DEVICE u8 divide_u8(u8 a, u8 b) { return b == 0 ? 0 : a / b; }
+DEVICE u8 remainder_u8(u8 a, u8 b) { return b == 0 ? 0 : a % b; }
+
+// Truncates and saturates; nan gives 0. `limit` is the first number at or above `most`.
+#define TO_INTEGER(from, to, least, most, limit) \
+  DEVICE to from##_to_##to(from x) { \
+    if (x != x) return 0; \
+    if (x <= (from)least) return least; \
+    return x >= (from)limit ? most : (to)x; \
+  }
+#define TO_INTEGERS(from) \
+  TO_INTEGER(from, u8, 0, 255, 255) \
+  TO_INTEGER(from, i8, (-128), 127, 127) \
+  TO_INTEGER(from, i16, (-32768), 32767, 32767) \
+  TO_INTEGER(from, i32, (-2147483647 - 1), 2147483647, 0x1p31f) \
+  TO_INTEGER(from, i64, (-0x7fffffffffffffff - 1), 0x7fffffffffffffff, 0x1p63f)
+TO_INTEGERS(f32)
+
+// By two factors, so that neither overflows and results below the least normal number round once.
+DEVICE f32 power_of_two(i32 exponent) { return f32_of_i32((i32)((u32)(exponent + 127) << 23)); }
+DEVICE f32 scale_f32(f32 x, f32 exponent) {
+  const i32 all = f32_to_i32(exponent), first = all >> 1;
+  return x * power_of_two(first) * power_of_two(all - first);
+}
+
+#ifdef HAS_F64
+#define F64_INFINITY f64_of_i64(0x7ff0000000000000)
+#define F64_NAN f64_of_i64(0x7ff8000000000000)
+TO_INTEGERS(f64)
+// Such that a second rounding to fewer bits gives what one would: truncated, with the last bit set
+// if anything was lost.
+DEVICE f32 f64_to_odd_f32(f64 x) {
+  const f32 nearest = (f32)x;
+  const f64 back = (f64)nearest;
+  const i32 toward_zero = i32_of_f32(nearest) - (fabs(back) > fabs(x));
+  return f32_of_i32(toward_zero | (back < x || back > x));
+}
+#endif
+
+// Of equals the earlier, and the first nan before all; `better` is > or <.
+#define BEATS(better, a, b) (a better b || (a != a && b == b))
+#define TAKES(better, value, value_at, best, best_at) \
+  (BEATS(better, value, best) || (!BEATS(better, best, value) && value_at < best_at))
+
+// The four words of Philox 4x32-10 (weft/base/philox.h).
+typedef struct { u32 at[4]; } Words;
+DEVICE Words philox(u64 block, u32 step, u32 stream, u64 seed) {
+  u32 c0 = (u32)block, c1 = (u32)(block >> 32), c2 = step, c3 = stream;
+  u32 k0 = (u32)seed, k1 = (u32)(seed >> 32);
+  for (i32 round = 0; round < 10; ++round) {
+    const u64 a = (u64)0xD2511F53 * c0, b = (u64)0xCD9E8D57 * c2;
+    c0 = (u32)(b >> 32) ^ c1 ^ k0;
+    c1 = (u32)b;
+    c2 = (u32)(a >> 32) ^ c3 ^ k1;
+    c3 = (u32)a;
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  const Words words = {{c0, c1, c2, c3}};
+  return words;
+}
+DEVICE u32 philox_word(u64 element, u32 step, u32 stream, u64 seed) {
+  const Words words = philox(element >> 2, step, stream, seed);
+  const u32 low = (element & 1) != 0 ? words.at[1] : words.at[0];
+  const u32 high = (element & 1) != 0 ? words.at[3] : words.at[2];
+  return (element & 2) != 0 ? high : low;
+}
+
+// Neighbours in memory, loaded and stored by one access.
+#define PACK(type, count, bytes) \
+  typedef struct __attribute__((aligned(bytes))) { type at[count]; } type##x##count;
+PACK(u8, 2, 2) PACK(u8, 4, 4) PACK(u8, 8, 8)
+PACK(i8, 2, 2) PACK(i8, 4, 4) PACK(i8, 8, 8)
+PACK(u16, 2, 4) PACK(u16, 4, 8) PACK(u16, 8, 16)
+PACK(i16, 2, 4) PACK(i16, 4, 8) PACK(i16, 8, 16)
+PACK(i32, 2, 8) PACK(i32, 4, 16)
+PACK(f32, 2, 8) PACK(f32, 4, 16)
+PACK(i64, 2, 16)
+#ifdef HAS_F64
+PACK(f64, 2, 16)
+#endif
+)";
+
+}  // namespace
+
+std::string gpu_prelude(GpuLanguage language) {
+  const bool cuda = language == GpuLanguage::cuda;
+  return std::string(cuda ? cuda_names : opencl_names) + (cuda ? cuda_half : opencl_half) + helpers;
+}
+
+}  // namespace weft::loop

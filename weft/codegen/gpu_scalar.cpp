@@ -1,0 +1,243 @@
+#include "weft/codegen/gpu_scalar.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+
+namespace weft::loop {
+namespace {
+using std::string;
+
+bool is_wide(DType type) { return type == DType::i32 || type == DType::i64; }
+
+// The type of the same width without a sign, in which arithmetic wraps.
+string unsigned_type(DType type) {
+  return type == DType::u8 ? "u8" : "u" + register_type(type).substr(1);
+}
+
+// C promotes narrow integers to 32 bits, where nothing overflows.
+string wrapping(DType type, const string& a, const char* symbol, const string& b) {
+  if (is_float(type)) return fmt::format("{} {} {}", a, symbol, b);
+  if (!is_wide(type)) return fmt::format("({})({} {} {})", register_type(type), a, symbol, b);
+  string wrap = unsigned_type(type);
+  return fmt::format("({})(({}){} {} ({}){})", register_type(type), wrap, a, symbol, wrap, b);
+}
+
+string negated(DType type, const string& x) {
+  return is_float(type) ? fmt::format("-{}", x) : wrapping(type, "0", "-", x);
+}
+
+string absolute(DType type, const string& x) {
+  if (type == DType::f32) return fmt::format("fabsf({})", x);
+  if (type == DType::f64) return fmt::format("fabs({})", x);
+  if (type == DType::u8) return x;
+  return fmt::format("{} < 0 ? {} : {}", x, negated(type, x), x);
+}
+
+string converted(const string& x, DType from, DType to) {
+  if (to == DType::boolean) return fmt::format("{} != 0", x);
+  if (is_float(from) && !is_float(to)) return fmt::format("{}_to_{}({})", name(from), name(to), x);
+  return fmt::format("({}){}", register_type(to), x);
+}
+
+string f64_text(double value) {
+  if (std::isnan(value)) return "F64_NAN";
+  string text = std::isinf(value) ? "F64_INFINITY" : fmt::format("{}", std::fabs(value));
+  if (text.find_first_of(".eF") == string::npos) text += ".0";
+  return std::signbit(value) ? "(-" + text + ")" : text;
+}
+string f32_text(float value) {
+  if (std::isnan(value)) return "F32_NAN";
+  string text = std::isinf(value) ? "F32_INFINITY" : fmt::format("{}", std::fabs(value));
+  if (text.find_first_of(".eF") == string::npos) text += ".0";
+  if (!std::isinf(value)) text += "f";
+  return std::signbit(value) ? "(-" + text + ")" : text;
+}
+// The least number of a type has no literal of its own.
+string integer_text(int64_t value) {
+  constexpr int64_t least = std::numeric_limits<int64_t>::min();
+  if (value == least) return fmt::format("((i64){} - 1)", integer_text(least + 1));
+  string text = std::to_string(value);
+  if (value != static_cast<int32_t>(value) || value == std::numeric_limits<int32_t>::min())
+    text = "(i64)" + text;
+  return value < 0 ? "(" + text + ")" : text;
+}
+
+int64_t least(DType type) {
+  const auto bits = static_cast<int>(8 * size_of(type));
+  return type == DType::boolean || type == DType::u8
+             ? 0
+             : static_cast<int64_t>(~uint64_t{0} << (bits - 1));
+}
+int64_t most(DType type) {
+  if (type == DType::boolean) return 1;
+  return type == DType::u8 ? 255 : ~least(type);
+}
+
+const char* symbol(Op op) {
+  switch (op) {
+    case Op::add:
+      return "+";
+    case Op::sub:
+      return "-";
+    case Op::mul:
+      return "*";
+    case Op::div:
+      return "/";
+    case Op::equal:
+      return "==";
+    case Op::not_equal:
+      return "!=";
+    case Op::less:
+      return "<";
+    case Op::less_equal:
+      return "<=";
+    case Op::greater:
+      return ">";
+    case Op::greater_equal:
+      return ">=";
+    case Op::logic_and:
+      return "&";
+    case Op::logic_or:
+      return "|";
+    case Op::logic_xor:
+      return "^";
+    case Op::shift_left:
+      return "<<";
+    default:
+      return ">>";
+  }
+}
+
+const char* float_function(Op op) {
+  switch (op) {
+    case Op::sqrt:
+      return "sqrt";
+    case Op::floor:
+      return "floor";
+    case Op::ceil:
+      return "ceil";
+    case Op::trunc:
+      return "trunc";
+    case Op::rint:
+      return "rint";
+    default:
+      return "fma";
+  }
+}
+}  // namespace
+
+string register_type(DType type) {
+  if (type == DType::boolean) return "bool";
+  return string(name(type == DType::f16 || type == DType::bf16 ? DType::f32 : type));
+}
+
+string memory_type(DType type) {
+  if (type == DType::boolean) return "u8";
+  return type == DType::f16 || type == DType::bf16 ? "u16" : register_type(type);
+}
+
+string literal(const Instruction& in) {
+  if (in.type == DType::f32) return f32_text(static_cast<float>(in.number));
+  return in.type == DType::f64 ? f64_text(in.number) : integer_text(in.integer);
+}
+
+string arithmetic(const Instruction& in, std::span<const string> args, DType from) {
+  const string &x = args[0], &y = args[1];
+  switch (in.op) {
+    case Op::add:
+    case Op::sub:
+    case Op::mul:
+      return wrapping(in.type, x, symbol(in.op), y);
+    case Op::div:
+      if (is_float(in.type)) return fmt::format("{} / {}", x, y);
+      return fmt::format("divide_{}({}, {})", name(in.type), x, y);
+    case Op::remainder:
+      return fmt::format("remainder_{}({}, {})", name(in.type), x, y);
+    case Op::scale:
+      return fmt::format("scale_f32({}, {})", x, y);
+    case Op::fma:
+      return fmt::format("{}({}, {}, {})", in.type == DType::f32 ? "fmaf" : "fma", x, y, args[2]);
+    case Op::sqrt:
+    case Op::floor:
+    case Op::ceil:
+    case Op::trunc:
+    case Op::rint:
+      return fmt::format("{}{}({})", float_function(in.op), in.type == DType::f32 ? "f" : "", x);
+    case Op::neg:
+      return negated(in.type, x);
+    case Op::abs:
+      return absolute(in.type, x);
+    case Op::shift_left:
+    case Op::shift_right:
+      return fmt::format("({})(({}){} {} {})", register_type(in.type), unsigned_type(in.type), x,
+                         symbol(in.op), y);
+    case Op::select:
+      return fmt::format("{} ? {} : {}", x, y, args[2]);
+    case Op::convert:
+      return converted(x, from, in.type);
+    case Op::bitcast:
+      return fmt::format("{}_of_{}({})", name(in.type), name(from), x);
+    case Op::round_f16:
+    case Op::round_bf16: {
+      const string single = from == DType::f64 ? fmt::format("f64_to_odd_f32({})", x) : x;
+      const char* kind = in.op == Op::round_f16 ? "f16" : "bf16";
+      return fmt::format("{}_to_f32(f32_to_{}({}))", kind, kind, single);
+    }
+    case Op::call:
+      return y.empty() ? fmt::format("{}({})", name(in.function), x)
+                       : fmt::format("{}({}, {})", name(in.function), x, y);
+    default:
+      return fmt::format("{} {} {}", x, symbol(in.op), y);
+  }
+}
+
+string from_memory(const string& value, DType storage) {
+  if (storage == DType::boolean) return fmt::format("{} != 0", value);
+  if (storage == DType::f16 || storage == DType::bf16)
+    return fmt::format("{}_to_f32({})", name(storage), value);
+  return value;
+}
+
+string to_memory(const string& value, DType storage) {
+  if (storage == DType::f16 || storage == DType::bf16)
+    return fmt::format("f32_to_{}({})", name(storage), value);
+  return value;
+}
+
+string identity(Reduction reduction, DType type) {
+  Instruction in{.op = Op::constant, .type = type};
+  const bool greatest = reduction == Reduction::min || reduction == Reduction::argmin;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (reduction == Reduction::prod) {
+    in.number = 1;
+    in.integer = 1;
+  } else if (reduction != Reduction::sum) {
+    in.number = greatest ? infinity : -infinity;
+    in.integer = greatest ? most(type) : least(type);
+  }
+  return literal(in);
+}
+
+string combine(Reduction reduction, DType type, const string& accumulator, const string& value) {
+  switch (reduction) {
+    case Reduction::sum:
+      return fmt::format("{} = {};", accumulator, wrapping(type, accumulator, "+", value));
+    case Reduction::prod:
+      return fmt::format("{} = {};", accumulator, wrapping(type, accumulator, "*", value));
+    case Reduction::max:
+      return fmt::format("if ({1} > {0} || {1} != {1}) {0} = {1};", accumulator, value);
+    case Reduction::min:
+      return fmt::format("if ({1} < {0} || {1} != {1}) {0} = {1};", accumulator, value);
+    default:
+      return fmt::format(
+          "if (TAKES({2}, {1}, {1}_at, {0}, {0}_at)) {{ {0} = {1}; {0}_at = {1}_at; }}",
+          accumulator, value, reduction == Reduction::argmax ? ">" : "<");
+  }
+}
+
+}  // namespace weft::loop

@@ -1,0 +1,63 @@
+// How a kernel of the loop IR runs on a GPU: which positions threads take, which threads share a
+// sum, and what is a launch of its own. A function of the kernel alone, so that results depend on
+// no device.
+//
+// Forms. *Flat*: nothing is reduced; a thread takes `vector` neighbouring positions. *Tiles*:
+// nothing is reduced, but some loads are contiguous along another axis than the stores: a group
+// takes a square of positions, whose loads go through shared memory. *Reduce*: a group takes
+// `kept_lanes` positions of the kept axes, each by `reduced_lanes` threads, which go through the
+// reduced positions in turns and then combine what they have, pairwise. Where groups are few and
+// reductions long, the reduced positions are cut into chunks: each loop is a launch that writes
+// partial results, which later ones combine in order. Where stores reduce across kept positions, a
+// group takes `rows` of them one after the other, into partial results of its own, and a last
+// launch combines those.
+#pragma once
+
+#include <vector>
+
+#include "weft/codegen/loop_ir.h"
+
+namespace weft::loop {
+
+struct GpuSchedule {
+  enum class Form : uint8_t { flat, tiles, reduce };
+  Form form = Form::flat;
+  int vector_axis = 0;
+  int vector = 1;      // neighbours along vector_axis that a thread takes at once
+  int tile_axis = -1;  // tiles: along which the loads are contiguous
+  // Reduce: the axes, outermost first, and how many positions they have.
+  std::vector<int> kept, reduced;
+  int64_t kept_positions = 1;
+  int64_t turns = 1;     // of reduced positions, `vector` in each
+  bool columns = false;  // neighbouring threads take neighbouring kept positions, not reduced ones
+  int kept_lanes = 1, reduced_lanes = 1;
+  int64_t chunk = 1, chunks = 1;  // in turns
+  int64_t rows = 1;
+  int64_t groups = 1;  // without chunks
+  int threads = 256;   // of a group
+  bool wide = false;   // positions need 64 bits
+  // Where partial results lie in scratch, in bytes: of each part of each reduction, [chunk][kept],
+  // where there are chunks; of each store across, [group][reduced].
+  struct Partial {
+    int id = 0;  // of the instruction, or of the store
+    int part = 0;
+    size_t at = 0;
+  };
+  std::vector<Partial> partials;
+  size_t scratch = 0;  // bytes
+};
+
+inline constexpr int tile_extent = 32;
+inline constexpr int64_t most_groups = 4096;  // of a launch; each goes on to further positions
+
+GpuSchedule schedule_gpu(const Kernel& kernel);
+
+// Whether a load is contiguous along `tile_axis`, and not along `axis`.
+bool is_transposed(const Instruction& load, int tile_axis, int axis);
+// Whether a load or store of neighbours along `axis` is one access.
+bool is_vector(const Instruction& load, int axis);
+bool is_vector(const Store& store, int axis);
+
+std::string to_text(const GpuSchedule& schedule);
+
+}  // namespace weft::loop

@@ -1,0 +1,166 @@
+// Instructions, positions, loads and stores.
+#include "weft/codegen/gpu_emitter.h"
+#include "weft/codegen/gpu_scalar.h"
+
+namespace weft::loop {
+using std::string;
+
+std::vector<bool> GpuEmitter::needed(const std::vector<int>& roots) const {
+  std::vector<bool> wanted(k_.code.size());
+  for (int root : roots) wanted[static_cast<size_t>(root)] = true;
+  for (size_t i = wanted.size(); i-- > 0;) {
+    if (!wanted[i] || k_.code[i].op == Op::reduce) continue;
+    for (int arg : k_.code[i].args)
+      if (arg >= 0) wanted[static_cast<size_t>(arg)] = true;
+  }
+  return wanted;
+}
+
+int GpuEmitter::copies(int i) const {
+  return (code(i).axes >> s_.vector_axis & 1) != 0 ? s_.vector : 1;
+}
+
+string GpuEmitter::ref(int i, int copy) const {
+  if (code(i).op == Op::constant) return literal(code(i));
+  return copies(i) > 1 ? fmt::format("v{}_{}", i, copy) : fmt::format("v{}", i);
+}
+
+string GpuEmitter::address(const Affine& at, int copy) const {
+  const int64_t offset = at.offset + copy * at.strides[s_.vector_axis];
+  string text = offset == 0 ? "" : std::to_string(offset);
+  for (int axis = 0; axis < at.strides.size(); ++axis) {
+    const int64_t stride = at.strides[axis];
+    if (stride == 0) continue;
+    if (!text.empty()) text += " + ";
+    text += stride == 1 ? fmt::format("p{}", axis) : fmt::format("p{} * {}", axis, stride);
+  }
+  return text.empty() ? "0" : text;
+}
+
+// Positions of `axes`, of which the innermost varies fastest, from their number. `vector` positions
+// of the vector axis are one.
+void GpuEmitter::emit_positions(const std::vector<int>& axes, const string& number, int vector) {
+  string rest = number;
+  for (size_t i = axes.size(); i-- > 0;) {
+    const int axis = axes[i];
+    const int step = axis == s_.vector_axis ? vector : 1;
+    const string times = step > 1 ? fmt::format(" * {}", step) : "";
+    const int64_t steps = divisor(extent(axis) / step);
+    if (i == 0) {
+      line("const {} p{} = ({}){}{};", signed_index(), axis, signed_index(), rest, times);
+    } else {
+      line("const {} p{} = ({})({} % {}){};", signed_index(), axis, signed_index(), rest, steps,
+           times);
+      line("const {} beyond{} = {} / {};", index(), axis, rest, steps);
+      rest = fmt::format("beyond{}", axis);
+    }
+  }
+}
+
+void GpuEmitter::emit_values(const std::vector<bool>& wanted, bool in_loop) {
+  for (int i = 0; i < static_cast<int>(wanted.size()); ++i) {
+    const Instruction& in = code(i);
+    const auto at = static_cast<size_t>(i);
+    if (!wanted[at] || known_[at] || in.op == Op::constant || in.op == Op::reduce) continue;
+    if (((in.axes & reduced_) != 0) != in_loop) continue;
+    emit_value(i);
+    known_[at] = !in_loop;
+  }
+}
+
+void GpuEmitter::emit_value(int i) {
+  const Instruction& in = code(i);
+  if (copies(i) > 1 && (emit_pack(i, in) || emit_random_blocks(i, in))) return;
+  for (int copy = 0; copy < copies(i); ++copy)
+    line("const {} {} = {};", register_type(in.type), ref(i, copy), expression(i, in, copy));
+}
+
+bool GpuEmitter::emit_pack(int i, const Instruction& in) {
+  if (!is_vector(in, s_.vector_axis)) return false;
+  const string pack = fmt::format("{}x{}", memory_type(in.storage), s_.vector);
+  line("const {} pack{} = *(GLOBAL const {}*)(in{} + {});", pack, i, pack, in.operand,
+       address(in.at, 0));
+  for (int copy = 0; copy < s_.vector; ++copy)
+    line("const {} {} = {};", register_type(in.type), ref(i, copy),
+         from_memory(fmt::format("pack{}.at[{}]", i, copy), in.storage));
+  return true;
+}
+
+// Four neighbours that begin at a multiple of four are the words of one block.
+bool GpuEmitter::emit_random_blocks(int i, const Instruction& in) {
+  if (in.op != Op::philox || s_.vector % 4 != 0) return false;
+  if (in.at.offset % 4 != 0 || in.at.strides[s_.vector_axis] != 1) return false;
+  for (int axis = 0; axis < in.at.strides.size(); ++axis)
+    if (axis != s_.vector_axis && in.at.strides[axis] % 4 != 0) return false;
+  for (int copy = 0; copy < s_.vector; ++copy) {
+    if (copy % 4 == 0)
+      line("const Words words{}_{} = philox((u64)({}) >> 2, (u32){}, {}u, (u64){:#x});", i, copy,
+           address(in.at, copy), ref(in.args[0], 0), static_cast<uint32_t>(in.low),
+           static_cast<uint64_t>(in.integer));
+    line("const i32 {} = (i32)(words{}_{}.at[{}] >> 8);", ref(i, copy), i, copy - copy % 4,
+         copy % 4);
+  }
+  return true;
+}
+
+string GpuEmitter::expression(int i, const Instruction& in, int copy) {
+  switch (in.op) {
+    case Op::index:
+      return fmt::format("(i64)({})", address(in.at, copy));
+    case Op::in_range: {
+      const string at = address(in.at, copy);
+      return fmt::format("{} <= {} && {} < {}", in.low, at, at, in.high);
+    }
+    case Op::load:
+      return load(i, in, copy);
+    case Op::philox:
+      return fmt::format("(i32)(philox_word((u64)({}), (u32){}, {}u, (u64){:#x}) >> 8)",
+                         address(in.at, copy), ref(in.args[0], copy), static_cast<uint32_t>(in.low),
+                         static_cast<uint64_t>(in.integer));
+    default:
+      break;
+  }
+  std::array<string, 3> args;
+  for (size_t a = 0; a < args.size(); ++a)
+    if (in.args[a] >= 0) args[a] = ref(in.args[a], copy);
+  return arithmetic(in, args, code(in.args[0]).type);
+}
+
+string GpuEmitter::load(int i, const Instruction& in, int copy) {
+  if (s_.form == GpuSchedule::Form::tiles && is_transposed(in, s_.tile_axis, s_.vector_axis))
+    return from_memory(fmt::format("tile{}[x][j]", i), in.storage);
+  string at = address(in.at, copy);
+  if (in.args[0] >= 0) at += fmt::format(" + {} * {}", ref(in.args[0], copy), in.scale);
+  const string value = from_memory(fmt::format("in{}[{}]", in.operand, at), in.storage);
+  return in.args[1] < 0 ? value : fmt::format("{} ? {} : 0", ref(in.args[1], copy), value);
+}
+
+void GpuEmitter::emit_store(const Store& store, const string& condition) {
+  string all = condition;
+  auto require = [&](const string& also) { all += all.empty() ? also : " && " + also; };
+  // A result that does not span an axis is written at position 0 of it.
+  for (int axis = 0; axis < static_cast<int>(k_.axes.size()); ++axis) {
+    const bool at_hand = (store.axes & reduced_) != 0 || (reduced_ >> axis & 1) == 0;
+    if (at_hand && (store.axes >> axis & 1) == 0 && extent(axis) > 1)
+      require(fmt::format("p{} == 0", axis));
+  }
+  if (!all.empty()) open("if ({})", all);
+  const bool spans = (store.axes >> s_.vector_axis & 1) != 0;
+  const int count = spans ? s_.vector : 1;
+  if (count > 1 && is_vector(store, s_.vector_axis)) {
+    const string pack = fmt::format("{}x{}", memory_type(store.storage), count);
+    string values;
+    for (int copy = 0; copy < count; ++copy)
+      values += (copy == 0 ? "" : ", ") + to_memory(ref(store.value, copy), store.storage);
+    line("const {} pack_out{} = {{{{{}}}}};", pack, store.result, values);
+    line("*(GLOBAL {}*)(out{} + {}) = pack_out{};", pack, store.result, address(store.at, 0),
+         store.result);
+  } else {
+    for (int copy = 0; copy < count; ++copy)
+      line("out{}[{}] = {};", store.result, address(store.at, copy),
+           to_memory(ref(store.value, copy), store.storage));
+  }
+  if (!all.empty()) close();
+}
+
+}  // namespace weft::loop
