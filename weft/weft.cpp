@@ -1,5 +1,6 @@
 #include "weft/backends/cpu/cpu.h"
 #include "weft/backends/null/null.h"
+#include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
 #include "weft/device/registry.h"
 
@@ -7,6 +8,7 @@ namespace weft {
 bool register_backends() {
   static const bool once = [] {
     register_library("cpu", cpu_library);
+    register_library("opencl", opencl_library);
     register_library("reference", reference_library);
     register_library("null", [] { return null_library(library("cpu")); });
     return true;

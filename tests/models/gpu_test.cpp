@@ -1,4 +1,4 @@
-// The generated kernels of whole training steps, as CUDA C and as OpenCL C.
+// The kernels of whole training steps, fused ones and primitives, as CUDA C and as OpenCL C.
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
+#include "weft/codegen/primitives.h"
 #include "weft/runtime/executable.h"
 
 using namespace weft;
@@ -23,8 +24,9 @@ std::string program_of(const std::string& model, loop::GpuLanguage language) {
   std::set<std::string> known;
   std::string source = gpu_prelude(language);
   for (const Step& step : training.executable().plan().steps) {
-    if (step.kind != Step::Kind::fused) continue;
-    const loop::Kernel kernel = loop::lower(step);
+    const bool fused = step.kind == Step::Kind::fused;
+    if (!fused && (step.body.empty() || !loop::has_loops(*step.body.front().node()))) continue;
+    const loop::Kernel kernel = fused ? loop::lower(step) : loop::lower_primitive(step);
     if (!known.insert(to_text(kernel)).second) continue;
     source +=
         emit_gpu(kernel, loop::schedule_gpu(kernel), language, "k" + std::to_string(known.size()))

@@ -1,10 +1,13 @@
 #include "tests/support/planned.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "tests/support/values.h"
 #include "weft/backends/cpu/cpu.h"
+#include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
 #include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
@@ -51,7 +54,9 @@ std::span<const std::unique_ptr<KernelLibrary>> backends() {
   static const auto all = [] {
     std::vector<std::unique_ptr<KernelLibrary>> libraries;
     libraries.push_back(reference_library());
-    libraries.push_back(cpu_library());
+    const char* other = std::getenv("BACKEND");
+    const bool on_opencl = other != nullptr && std::string_view(other) == "opencl";
+    libraries.push_back(on_opencl ? opencl_library() : cpu_library());
     return libraries;
   }();
   return all;
@@ -78,13 +83,13 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
   std::vector<Value> before;
   before.reserve(graph.assignments.size());
   for (const auto& [variable, value] : graph.assignments)
-    before.push_back(copy_of(variable->variable->buffer->data, variable.type()));
+    before.push_back(copy_of(variable->variable->elements().data, variable.type()));
 
   std::vector<Value> results;
   for (const Value& result : executable.run(inputs))
     results.push_back(copy_of(result->data->data, result.type()));
   for (size_t i = 0; i < before.size(); ++i) {
-    std::byte* state = graph.assignments[i].variable->variable->buffer->data;
+    std::byte* state = graph.assignments[i].variable->variable->elements().data;
     results.push_back(copy_of(state, before[i].type()));
     std::memcpy(state, before[i]->data->data, before[i].type().bytes());
   }

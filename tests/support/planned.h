@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-// Every backend of this build that runs kernels, the reference first.
+// Backends that run kernels, the reference first: with cpu, or with the BACKEND of the environment.
 std::span<const std::unique_ptr<KernelLibrary>> backends();
 
 struct PlanSettings {

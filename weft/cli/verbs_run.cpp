@@ -13,6 +13,7 @@
 #include "weft/cli/svg.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
+#include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/ir/plan.h"
 #include "weft/train/checkpoint.h"
@@ -51,9 +52,15 @@ void remark_on_precision(const Recipe& recipe) {
     remark("note", lack);
 }
 
+// Unknown but for the processor: nothing measures other devices.
+MachineSpec spec_for(const Recipe& recipe) {
+  const bool host = library(recipe.text("train.device")).memory() == nullptr;
+  return host ? machine_spec() : MachineSpec{};
+}
+
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
   remark_on_precision(recipe);
-  const MachineSpec machine = machine_spec();
+  const MachineSpec machine = spec_for(recipe);
   std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine);
   if (!arguments.dot.empty()) {
     std::string graphs;
@@ -131,7 +138,7 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   if (arguments.dry_run) return plan(recipe, arguments);
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
-  options.machine = machine_spec();
+  options.machine = spec_for(recipe);
   options.quiet = arguments.as_json;
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is an error of writing, in words
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves ends the lines, not the run

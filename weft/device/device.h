@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/device_memory.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
@@ -59,6 +60,8 @@ class KernelLibrary {
     (void)fused;
     return 0;
   }
+  // Where its kernels find operands and results; null: the host's memory.
+  virtual DeviceMemory* memory() const { return nullptr; }
   // Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const = 0;
 };

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "weft/base/buffer.h"
+#include "weft/base/device_memory.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -17,8 +18,26 @@ std::string_view name(Category category) {
 }
 
 Buffer& VariableState::elements() {
+  if (away_ != nullptr) {
+    buffer = Buffer::allocate(type.bytes());
+    device_->read(buffer->data, away_->data, type.bytes());
+    away_ = nullptr;
+    ++moves;
+  }
   if (buffer == nullptr) buffer = Buffer::allocate(type.bytes());
   return *buffer;
+}
+
+Buffer& VariableState::elements_on(DeviceMemory& memory) {
+  if (away_ != nullptr && device_ == &memory) return *away_;
+  std::shared_ptr<Buffer> there = memory.allocate(type.bytes());
+  if (away_ != nullptr || buffer != nullptr)
+    memory.write(there->data, elements().data, type.bytes());
+  away_ = std::move(there);
+  device_ = &memory;
+  buffer = nullptr;
+  ++moves;
+  return *away_;
 }
 
 void VariableState::move_to(const FileRange& range) {

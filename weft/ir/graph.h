@@ -33,6 +33,8 @@ enum class Category : uint8_t {
 };
 std::string_view name(Category category);
 
+class DeviceMemory;
+
 // State that outlives a step: parameters, optimiser state, running statistics, counters.
 struct VariableState {
   std::string name;  // "blocks.0.attn.qkv.weight"; unique among what is saved together
@@ -44,9 +46,15 @@ struct VariableState {
   FileRange file;  // where they lie instead of in memory; `buffer` then maps it
 
   Buffer& elements();  // zeros at first, which take no memory while nobody asks for them
+  // The same in the memory of a device, where they stay until elements() brings them back.
+  Buffer& elements_on(DeviceMemory& memory);
   // The elements go there. Where they were, nobody must look for them any more: see `moves`.
   void move_to(const FileRange& range);
   static inline int moves = 0;  // of all variables: addresses are those of this count
+
+ private:
+  std::shared_ptr<Buffer> away_;  // on `device_`; null: in `buffer`
+  DeviceMemory* device_ = nullptr;
 };
 // Gives handles that read the present value bytes of their own, before it changes.
 void detach_readers(VariableState& state);

@@ -42,24 +42,41 @@ void check_plan_fits(const Plan& plan) {
 }
 }  // namespace
 
-void Workspace::reserve(size_t bytes) {
+void Workspace::reserve(size_t bytes, DeviceMemory* memory) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
+  if (memory != nullptr) {
+    buffer = memory->allocate(bytes);
+    return;
+  }
   buffer = Buffer::allocate(bytes);
   buffer->populate();
 }
 
 Executable::Executable(Plan plan, const KernelLibrary& library,
                        std::shared_ptr<Workspace> workspace, const std::string& folder)
-    : plan_(std::move(plan)), workspace_(std::move(workspace)) {
+    : plan_(std::move(plan)), memory_(library.memory()), workspace_(std::move(workspace)) {
   steps_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
-  set_poisoning(debug_build);
-  check_plan_fits(plan_);
+  set_poisoning(debug_build && memory_ == nullptr);
+  if (memory_ == nullptr) check_plan_fits(plan_);
+  const bool files =
+      std::ranges::any_of(plan_.slots, [](const Slot& slot) { return slot.space == Space::file; });
+  WEFT_CHECK(memory_ == nullptr || !files, "[offload] device {} keeps nothing in files.",
+             library.name());
   compile_kernels(library);
   place_in_files(folder);
   make_transfers();
   if (workspace_->last != nullptr) workspace_->last->detach_results();
-  workspace_->reserve(plan_.arena_bytes);
+  workspace_->reserve(plan_.arena_bytes, memory_);
+  if (memory_ != nullptr) {
+    for (const Slot& slot : plan_.slots) {
+      if (slot.space != Space::constant) continue;
+      std::shared_ptr<Buffer>& constant = constants_[slot.value.node()];
+      constant = memory_->allocate(slot.value.type().bytes());
+      memory_->write(constant->data, slot.value->data->data, slot.value.type().bytes());
+    }
+    return;
+  }
   for (const Assign& assign : plan_.assigns)
     if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
         slot.space == Space::state)
@@ -153,9 +170,10 @@ std::byte* Executable::address(int slot) const {
     case Space::arena:
       return workspace_->buffer->data + at.offset;
     case Space::state:
-      return at.value->variable->elements().data;
+      return memory_ != nullptr ? at.value->variable->elements_on(*memory_).data
+                                : at.value->variable->elements().data;
     case Space::constant:
-      return at.value->data->data;
+      return memory_ != nullptr ? constants_.at(at.value.node())->data : at.value->data->data;
     case Space::file:
       break;
   }
@@ -193,6 +211,7 @@ void Executable::set_poisoning(bool on) {
 
 // A result handle that outlives the run gets bytes of its own; one that nobody holds is used again.
 void Executable::detach_results() {
+  if (memory_ != nullptr) return;  // they have, from the start
   for (Value& result : results_) {
     if (result.shared().use_count() > 1) {
       auto copy = Buffer::allocate(result.type().bytes());
@@ -225,6 +244,23 @@ void Executable::run_steps() {
   }
 }
 
+// From a device results come into bytes of their own, used again where nobody holds them.
+void Executable::fetch_results() {
+  results_.resize(plan_.outputs.size());
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const Access& output = plan_.outputs[i];
+    const Type& type = output.value.type();
+    if (!results_[i] || results_[i].shared().use_count() > 1) {
+      results_[i] = make_leaf(op("data"), type);
+      results_[i]->data = Buffer::allocate(type.bytes());
+    }
+    memory_->read(
+        results_[i]->data->data,
+        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype),
+        type.bytes());
+  }
+}
+
 std::span<const Value> Executable::run(std::span<const Value> inputs) {
   WEFT_CHECK(workspace_ != nullptr,
              "[run] this step was only planned (device null): it cannot run.");
@@ -244,17 +280,30 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     inputs[i].eval();
   }
   if (poison_ != nullptr) poison_->begin_run(bound_to_);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    std::memcpy(address(plan_.inputs[i].at.slot), inputs[i]->data->data, inputs[i].type().bytes());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::byte* to = address(plan_.inputs[i].at.slot);
+    const std::byte* from = inputs[i]->data->data;
+    if (memory_ != nullptr)
+      memory_->write(to, from, inputs[i].type().bytes());
+    else
+      std::memcpy(to, from, inputs[i].type().bytes());
+  }
   run_steps();
   for (const Assign& assign : plan_.assigns) {
     if (!assign.copy) continue;
     const Type& type = assign.value.value.type();
     const std::byte* from = address(assign.value.at.slot) +
                             static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
-    std::memmove(address(assign.state_slot), from, type.bytes());
+    if (memory_ != nullptr)
+      memory_->copy(address(assign.state_slot), from, type.bytes());
+    else
+      std::memmove(address(assign.state_slot), from, type.bytes());
   }
   if (poison_ != nullptr) poison_->end_run();
+  if (memory_ != nullptr) {
+    fetch_results();
+    return results_;
+  }
   results_.resize(plan_.outputs.size());
   for (size_t i = 0; i < results_.size(); ++i) {
     if (results_[i]) continue;

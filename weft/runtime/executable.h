@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/device/device.h"
@@ -22,8 +23,8 @@ class Transfers;
 // an executable is made, never in a step.
 struct Workspace {
   std::shared_ptr<Buffer> buffer;
-  Executable* last = nullptr;  // whose results lie in the arena now
-  void reserve(size_t bytes);
+  Executable* last = nullptr;                        // whose results lie in the arena now
+  void reserve(size_t bytes, DeviceMemory* memory);  // null: the host's
 };
 
 // Told of a step of the plan after it ran: when it began, on the steady clock, and how long it
@@ -46,7 +47,8 @@ class Executable {
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
-  // Where the elements of a slot lie, from a first run on; null for one in a file.
+  // Where the elements of a slot lie, from a first run on, in the memory of the device; null for
+  // one in a file.
   std::byte* address(int slot) const;
   // Of the arena, the bytes that kernels were really handed.
   size_t used_arena_bytes() const { return used_arena_bytes_; }
@@ -66,10 +68,13 @@ class Executable {
   void make_transfers();
   void bind();
   void detach_results();
+  void fetch_results();
   void run_steps();
 
   Plan plan_;
+  DeviceMemory* memory_;  // null: the host's
   std::shared_ptr<Workspace> workspace_;
+  std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;  // on the device
   std::byte* bound_to_ = nullptr;         // the arena's start when pointers were last resolved
   int bound_moves_ = 0;                   // VariableState::moves then
   std::unique_ptr<Transfers> transfers_;  // null: there are none

@@ -1,6 +1,7 @@
 // Running pending work outside of compiled steps, and reading results.
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "weft/base/buffer.h"
 #include "weft/device/registry.h"
@@ -103,8 +104,11 @@ struct CompiledStep::State {
 };
 
 namespace {
-std::shared_ptr<Workspace> shared_workspace() {
-  static const auto workspace = std::make_shared<Workspace>();
+// One arena for all steps of a device.
+std::shared_ptr<Workspace> shared_workspace(const KernelLibrary& library) {
+  static std::map<const DeviceMemory*, std::shared_ptr<Workspace>> workspaces;
+  std::shared_ptr<Workspace>& workspace = workspaces[library.memory()];
+  if (workspace == nullptr) workspace = std::make_shared<Workspace>();
   return workspace;
 }
 DType narrow_type(Precision precision) {
@@ -126,8 +130,9 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
              "[compile] activations are kept in f32 or bf16. Got {}.", name(options.keep));
   Graph graph = detail::capture(state_->function, types, options.mode);
+  const KernelLibrary& device = library(options.device);
   state_->cache.push_back({{types.begin(), types.end()},
-                           compile_graph(graph, library(options.device), shared_workspace(),
+                           compile_graph(graph, device, shared_workspace(device),
                                          {.narrow = narrow_type(options.precision),
                                           .keep = options.keep,
                                           .memory = options.memory,

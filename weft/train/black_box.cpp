@@ -10,6 +10,7 @@
 
 #include "weft/data/loader.h"
 #include "weft/data/random.h"
+#include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/non_finite.h"
@@ -76,7 +77,9 @@ class Replay {
                                             .seed = recipe_.integer("seed")});
     data::Batch batch;
     go_to(failure_.evaluation ? step : step - 1, loader, batch);
-    Steps plain(experiment_, recipe_.text("train.device"),
+    // What each step stores is looked at, so it lies in the host's memory.
+    const std::string device = recipe_.text("train.device");
+    Steps plain(experiment_, library(device).memory() == nullptr ? device : "cpu",
                 {.skip = {"fuse"}, .products = products});
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);

@@ -187,6 +187,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .step_reports = std::move(steps)};
   report.machine = library(report.device).machine();
   report.kernels = library(report.device).selection();
+  report.on_host = library(report.device).memory() == nullptr;
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   std::vector<const Plan*> plans;
   for (const StepReport& step : report.step_reports) {
@@ -234,9 +235,10 @@ std::string to_table(const RunReport& report) {
   if (report.file_bytes > 0)
     row("files", bytes(report.file_bytes),
         fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));
-  row("process", bytes(report.process_bytes()),
-      fmt::format("at most: {} of data, {} of code and its heaps besides", bytes(report.data_bytes),
-                  bytes(report.runtime_bytes)));
+  if (report.on_host)
+    row("process", bytes(report.process_bytes()),
+        fmt::format("at most: {} of data, {} of code and its heaps besides",
+                    bytes(report.data_bytes), bytes(report.runtime_bytes)));
   row("work", amount_text(report.flops, "FLOP"),
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.seconds > 0)

@@ -151,7 +151,8 @@ std::string to_table(const ClosingReport& report) {
   return row("", "planned", "used") +
          row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
          row("state", mebibytes(report.state), mebibytes(report.state)) +
-         row("process", mebibytes(report.planned_process), mebibytes(report.process_peak)) +
+         row("process", report.planned_process > 0 ? mebibytes(report.planned_process) : "-",
+             mebibytes(report.process_peak)) +
          row("step time", time(report.planned_step_seconds), time(report.measured_step_seconds)) +
          row("energy", "-", report.joules ? energy_text(*report.joules) : "not measured") +
          (report.usd_per_hour ? row("cost", costs(report.planned_seconds()), costs(report.seconds))

@@ -64,6 +64,7 @@ struct RunReport {
   double seconds = 0;                       // of an update, planned; 0: unknown
   double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
+  bool on_host = true;                      // where kernels find their operands
   std::vector<StepReport> step_reports;
   std::string machine = {};  // KernelLibrary::machine()
   // KernelLibrary::selection(): a resumed run goes on with these.
@@ -78,7 +79,9 @@ struct RunReport {
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
   // below, whichever is more (on up to 12 threads: see runtime_bytes()). Weights are made in
   // memory, before there is an arena.
+  // 0: unknown, as the memory of a device is not the process's.
   size_t process_bytes() const {
+    if (!on_host) return 0;
     return std::max(total_bytes(), model_bytes) + constant_bytes + data_bytes + runtime_bytes;
   }
 };

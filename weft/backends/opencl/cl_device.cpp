@@ -89,6 +89,19 @@ class ClDevice : public Device {
           "clEnqueueReadBuffer");
   }
 
+  void copy(const Place& to, const Place& from, size_t bytes) override {
+    if (bytes == 0) return;
+    check(clEnqueueCopyBuffer(queue(), memory_of(from), memory_of(to), from.offset, to.offset,
+                              bytes, 0, nullptr, nullptr),
+          "clEnqueueCopyBuffer");
+  }
+  void fill_zero(const Place& at, size_t bytes) override {
+    const cl_uchar zero = 0;
+    check(clEnqueueFillBuffer(queue(), memory_of(at), &zero, sizeof zero, at.offset, bytes, 0,
+                              nullptr, nullptr),
+          "clEnqueueFillBuffer");
+  }
+
   Program compile(const std::string& source) override {
     const char* text = source.c_str();
     cl_int status = CL_SUCCESS;

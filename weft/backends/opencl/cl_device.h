@@ -27,6 +27,8 @@ class Device {
   virtual Memory allocate(size_t bytes) = 0;
   virtual void write(const Place& to, const void* from, size_t bytes) = 0;
   virtual void read(const Place& from, void* to, size_t bytes) = 0;  // after all that was launched
+  virtual void copy(const Place& to, const Place& from, size_t bytes) = 0;
+  virtual void fill_zero(const Place& at, size_t bytes) = 0;
 
   // Throws InternalError with what the compiler says and the lines it speaks of.
   virtual Program compile(const std::string& source) = 0;

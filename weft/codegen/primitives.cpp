@@ -1,0 +1,374 @@
+#include "weft/codegen/primitives.h"
+
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "weft/codegen/merge_axes.h"
+#include "weft/codegen/scalar_ops.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::loop {
+namespace {
+
+// Where an axis of a value is read, as a sum over axes of the kernel.
+using Position = Affine;
+
+class Primitive {
+ public:
+  Primitive(const Node& node, std::span<const Placement> operands, const Placement& result)
+      : node_(node), operands_(operands), result_(result), code_(kernel_) {
+    kernel_.operands = static_cast<int>(operands.size());
+    kernel_.results = 1;
+  }
+  Kernel run();
+
+ private:
+  // ---- loops
+  Position add_axis(int64_t extent, bool reduced = false) {
+    kernel_.axes.push_back({extent, reduced});
+    Position at{0, Dims::filled(max_rank, 0)};
+    at.strides[static_cast<int>(kernel_.axes.size()) - 1] = 1;
+    return at;
+  }
+  std::vector<Position> add_axes(const Dims& extents, bool reduced = false) {
+    std::vector<Position> positions;
+    for (int64_t extent : extents) positions.push_back(add_axis(extent, reduced));
+    return positions;
+  }
+  static Position sum(std::initializer_list<std::pair<Position, int64_t>> terms, int64_t offset) {
+    Position total{offset, Dims::filled(max_rank, 0)};
+    for (const auto& [at, factor] : terms) {
+      total.offset += at.offset * factor;
+      for (int axis = 0; axis < max_rank; ++axis) total.strides[axis] += at.strides[axis] * factor;
+    }
+    return total;
+  }
+  static Position zero() { return {0, Dims::filled(max_rank, 0)}; }
+  // Strides of axes that there are, no more.
+  Affine cut(const Position& at) const {
+    return {at.offset, Dims(std::span(at.strides.begin(), kernel_.axes.size()))};
+  }
+  Affine address(const Placement& place, std::span<const Position> index) const {
+    Position total{place.offset, Dims::filled(max_rank, 0)};
+    for (size_t i = 0; i < index.size(); ++i)
+      total = sum({{total, 1}, {index[i], place.strides[static_cast<int>(i)]}}, 0);
+    return cut(total);
+  }
+
+  // ---- scalar code
+  const Value& input(int i) const { return node_.inputs[static_cast<size_t>(i)]; }
+  const Placement& place(int i) const { return operands_[static_cast<size_t>(i)]; }
+  const Shape& shape(int i) const { return input(i).shape(); }
+
+  // Element `index` of input i, at `further` elements from there; 0 where `guard` is false.
+  Expr load(int i, std::span<const Position> index, Expr guard = {}, Expr further = {}) {
+    Instruction in{
+        .op = Op::load, .type = compute_type(input(i).dtype()), .args = {further.id, guard.id, -1}};
+    in.at = address(place(i), index);
+    in.operand = i;
+    in.storage = input(i).dtype();
+    in.scale = 1;
+    return code_.add(in);
+  }
+  Expr load(int i, std::initializer_list<Position> index, Expr guard = {}, Expr further = {}) {
+    return load(i, std::span(index.begin(), index.size()), guard, further);
+  }
+  Expr number_of(const Position& at) {
+    Instruction in{.op = Op::index, .type = DType::i64};
+    in.at = cut(at);
+    return code_.add(in);
+  }
+  Expr inside(const Position& at, int64_t extent) {
+    Instruction in{.op = Op::in_range, .type = DType::boolean};
+    in.at = cut(at);
+    in.high = extent;
+    return code_.add(in);
+  }
+  // Products and sums are in f32 or wider, of integers in i64.
+  static DType sum_type(DType type) {
+    if (type == DType::f64) return type;
+    return is_float(type) ? DType::f32 : DType::i64;
+  }
+  static Expr widened(Expr x) { return convert(x, sum_type(x.type())); }
+  Expr reduce(Reduction reduction, Expr x) {
+    Instruction in{.op = Op::reduce, .type = x.type(), .args = {x.id, -1, -1}};
+    in.reduction = reduction;
+    return code_.add(in);
+  }
+  Expr total(Expr x) { return reduce(Reduction::sum, x); }
+
+  void store(Expr value, std::span<const Position> index) {
+    const DType type = node_.type.dtype;
+    Store store{.value = round_to(value, type).id, .storage = type};
+    store.at = address(result_, index);
+    for (size_t axis = 0; axis < kernel_.axes.size(); ++axis)
+      if (!kernel_.axes[axis].reduced) store.axes |= 1u << axis;
+    store.phase = code_.at(store.value).phase;
+    kernel_.stores.push_back(store);
+  }
+  void store(Expr value, std::initializer_list<Position> index) {
+    store(value, std::span(index.begin(), index.size()));
+  }
+
+  // ---- the primitives
+  void matmul();
+  void conv();
+  void conv_input_gradient();
+  void conv_weight_gradient();
+  void max_pool();
+  void max_pool_gradient();
+  void avg_pool();
+  void avg_pool_gradient();
+  void scatter_add();
+  void first_position();
+
+  // An axis of windows: where tap `tap` of window `window` reads.
+  struct Windows {
+    int64_t stride, padding, dilation;
+    Position input(const Position& window, const Position& tap) const {
+      return sum({{window, stride}, {tap, dilation}}, -padding);
+    }
+  };
+  Windows windows(int axis) const {
+    return {node_.attrs.dims("stride")[axis], node_.attrs.dims("padding")[axis],
+            node_.attrs.has("dilation") ? node_.attrs.dims("dilation")[axis] : 1};
+  }
+  // The windows whose taps (u, v) read (h, w): how many elements from `from` the one lies in input
+  // i, and whether there is one.
+  struct Found {
+    Expr there, further;
+  };
+  Found windows_at(int i, const Position& h, const Position& w, const Position& u,
+                   const Position& v);
+  // Elements of the window that begins at (h, w) which are not padding, or all.
+  Expr divisor(const Position& h, const Position& w, const Shape& x);
+  Expr elements_from(const Position& start, int64_t taps, int64_t extent);
+
+  const Node& node_;
+  std::span<const Placement> operands_;
+  const Placement& result_;
+  Kernel kernel_;
+  Code code_;
+};
+
+void Primitive::matmul() {
+  const int rank = node_.type.shape.size();
+  std::vector<Position> result = add_axes(node_.type.shape), a = result, b = result;
+  for (int i = 0; i < rank - 2; ++i) {
+    if (shape(0)[i] == 1) a[static_cast<size_t>(i)] = zero();
+    if (shape(1)[i] == 1) b[static_cast<size_t>(i)] = zero();
+  }
+  const Position k = add_axis(shape(0).back(), true);
+  a.back() = k;
+  b[b.size() - 2] = k;
+  store(total(widened(load(0, a)) * widened(load(1, b))), result);
+}
+
+void Primitive::conv() {  // x, weight
+  const Shape &y = node_.type.shape, &taps = shape(1);
+  const int64_t groups = node_.attrs.integer("groups");
+  const Position n = add_axis(y[0]), g = add_axis(groups), o = add_axis(y[1] / groups),
+                 p = add_axis(y[2]), q = add_axis(y[3]);
+  const Position c = add_axis(taps[1], true), u = add_axis(taps[2], true),
+                 v = add_axis(taps[3], true);
+  const Position h = windows(0).input(p, u), w = windows(1).input(q, v);
+  const Position out = sum({{g, y[1] / groups}, {o, 1}}, 0);
+  const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
+  const Expr x = load(0, {n, sum({{g, taps[1]}, {c, 1}}, 0), h, w}, there);
+  store(total(widened(x) * widened(load(1, {out, c, u, v}))), {n, out, p, q});
+}
+
+void Primitive::conv_weight_gradient() {  // x, dy
+  const Shape &weight = node_.type.shape, &y = shape(1);
+  const int64_t groups = node_.attrs.integer("groups");
+  const Position g = add_axis(groups), o = add_axis(weight[0] / groups), c = add_axis(weight[1]),
+                 u = add_axis(weight[2]), v = add_axis(weight[3]);
+  const Position n = add_axis(y[0], true), p = add_axis(y[2], true), q = add_axis(y[3], true);
+  const Position h = windows(0).input(p, u), w = windows(1).input(q, v);
+  const Position out = sum({{g, weight[0] / groups}, {o, 1}}, 0);
+  const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
+  const Expr x = load(0, {n, sum({{g, weight[1]}, {c, 1}}, 0), h, w}, there);
+  store(total(widened(x) * widened(load(1, {n, out, p, q}))), {out, c, u, v});
+}
+
+// A window begins at the element less the tap, if that is a multiple of the stride.
+Primitive::Found Primitive::windows_at(int i, const Position& h, const Position& w,
+                                       const Position& u, const Position& v) {
+  std::optional<Expr> there, further;
+  for (int axis = 0; axis < 2; ++axis) {
+    const Windows along = windows(axis);
+    const Position start =
+        sum({{axis == 0 ? h : w, 1}, {axis == 0 ? u : v, -along.dilation}}, along.padding);
+    const Expr number = number_of(start);
+    const Expr step = code_.integer(DType::i64, along.stride), window = number / step;
+    Expr valid = (window * step == number) & (number >= 0.0) &
+                 (window < code_.integer(DType::i64, shape(i)[2 + axis]));
+    Expr elements = window * code_.integer(DType::i64, place(i).strides[2 + axis]);
+    there = there ? *there & valid : valid;
+    further = further ? *further + elements : elements;
+  }
+  return {*there, *further};
+}
+
+void Primitive::conv_input_gradient() {  // dy, weight
+  const Shape &x = node_.type.shape, &taps = shape(1);
+  const int64_t groups = node_.attrs.integer("groups");
+  const Position n = add_axis(x[0]), g = add_axis(groups), c = add_axis(x[1] / groups),
+                 h = add_axis(x[2]), w = add_axis(x[3]);
+  const Position o = add_axis(taps[0] / groups, true), u = add_axis(taps[2], true),
+                 v = add_axis(taps[3], true);
+  const Position out = sum({{g, taps[0] / groups}, {o, 1}}, 0);
+  const Found found = windows_at(0, h, w, u, v);
+  const Expr dy = load(0, {n, out, zero(), zero()}, found.there, found.further);
+  store(total(widened(dy) * widened(load(1, {out, c, u, v}))),
+        {n, sum({{g, x[1] / groups}, {c, 1}}, 0), h, w});
+}
+
+void Primitive::max_pool() {
+  const std::vector<Position> y = add_axes(node_.type.shape);
+  const std::vector<Position> tap = add_axes(node_.attrs.dims("kernel"), true);
+  const Position h = windows(0).input(y[2], tap[0]), w = windows(1).input(y[3], tap[1]);
+  const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
+  const Expr x = load(0, {y[0], y[1], h, w}, there);
+  const double least = is_float(x.type()) ? -std::numeric_limits<double>::infinity() : 0;
+  Expr none = constant_like(x, least);
+  if (!is_float(x.type()))
+    none = code_.integer(x.type(),
+                         x.type() == DType::u8
+                             ? 0
+                             : static_cast<int64_t>(~uint64_t{0} << (8 * size_of(x.type()) - 1)));
+  store(reduce(Reduction::max, select(there, x, none)), y);
+}
+
+// To the first of a window's largest elements; of several nan the last.
+void Primitive::max_pool_gradient() {  // x, dy
+  const Dims& kernel = node_.attrs.dims("kernel");
+  const std::vector<Position> at = add_axes(node_.type.shape);
+  const std::vector<Position> tap = add_axes(kernel, true);
+  const Expr own = load(0, at), own_tap = number_of(sum({{tap[0], kernel[1]}, {tap[1], 1}}, 0));
+  const Found found = windows_at(1, at[2], at[3], tap[0], tap[1]);
+  Expr wins = found.there;
+  for (int64_t u = 0; u < kernel[0]; ++u)
+    for (int64_t v = 0; v < kernel[1]; ++v) {
+      const Position h = sum({{at[2], 1}, {tap[0], -1}}, u), w = sum({{at[3], 1}, {tap[1], -1}}, v);
+      const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
+      const Expr other = load(0, {at[0], at[1], h, w}, there);
+      const Expr other_tap = code_.integer(DType::i64, u * kernel[1] + v);
+      const Expr beats_earlier = is_nan(own) | (own > other);
+      const Expr beaten_later = is_nan(other) | (other > own);
+      wins = wins & ((!there) | (other_tap == own_tap) | ((other_tap < own_tap) & beats_earlier) |
+                     ((other_tap > own_tap) & (!beaten_later)));
+    }
+  const Expr dy = load(1, {at[0], at[1], zero(), zero()}, wins, found.further);
+  store(total(widened(dy)), at);
+}
+
+Expr Primitive::elements_from(const Position& start, int64_t taps, int64_t extent) {
+  Expr count = code_.number(DType::f32, 0);
+  for (int64_t tap = 0; tap < taps; ++tap)
+    count = count + convert(inside(sum({{start, 1}}, tap), extent), DType::f32);
+  return count;
+}
+Expr Primitive::divisor(const Position& h, const Position& w, const Shape& x) {
+  const Dims& kernel = node_.attrs.dims("kernel");
+  if (node_.attrs.integer("count_include_pad") != 0)
+    return code_.number(DType::f32, static_cast<double>(element_count(kernel)));
+  return elements_from(h, kernel[0], x[2]) * elements_from(w, kernel[1], x[3]);
+}
+
+void Primitive::avg_pool() {
+  const std::vector<Position> y = add_axes(node_.type.shape);
+  const std::vector<Position> tap = add_axes(node_.attrs.dims("kernel"), true);
+  const Position h = windows(0).input(y[2], tap[0]), w = windows(1).input(y[3], tap[1]);
+  const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
+  const Expr elements =
+      divisor(windows(0).input(y[2], zero()), windows(1).input(y[3], zero()), shape(0));
+  const Expr all = total(widened(load(0, {y[0], y[1], h, w}, there)));
+  store(all / convert(elements, all.type()), y);
+}
+
+void Primitive::avg_pool_gradient() {  // dy
+  const std::vector<Position> at = add_axes(node_.type.shape);
+  const std::vector<Position> tap = add_axes(node_.attrs.dims("kernel"), true);
+  const Found found = windows_at(0, at[2], at[3], tap[0], tap[1]);
+  const Expr elements = divisor(sum({{at[2], 1}, {tap[0], -1}}, 0),
+                                sum({{at[3], 1}, {tap[1], -1}}, 0), node_.type.shape);
+  const Expr dy = widened(load(0, {at[0], at[1], zero(), zero()}, found.there, found.further));
+  store(total(select(found.there, dy / convert(elements, dy.type()), constant_like(dy, 0))), at);
+}
+
+// Every row looks for its updates, so that they are summed in an order of its own.
+void Primitive::scatter_add() {  // into, indices, updates
+  const std::vector<Position> row = add_axes(node_.type.shape);
+  const std::vector<Position> place = add_axes(shape(1), true);
+  std::vector<Position> update = place;
+  update.insert(update.end(), row.begin() + 1, row.end());
+  const Expr named = convert(load(1, place), DType::i64) == number_of(row[0]);
+  store(widened(load(0, row)) + total(widened(load(2, update, named))), row);
+}
+
+void Primitive::first_position() {  // indices
+  constexpr int64_t none = std::numeric_limits<int64_t>::max();
+  const std::vector<Position> row = add_axes(node_.type.shape);
+  const std::vector<Position> place = add_axes(shape(0), true);
+  const Dims strides = row_major_strides(shape(0));
+  Position position = zero();
+  for (size_t i = 0; i < place.size(); ++i)
+    position = sum({{position, 1}, {place[i], strides[static_cast<int>(i)]}}, 0);
+  const Expr nowhere = code_.integer(DType::i64, none);
+  const Expr named = convert(load(0, place), DType::i64) == number_of(row[0]);
+  const Expr first = reduce(Reduction::min, select(named, number_of(position), nowhere));
+  store(select(first == nowhere, code_.integer(DType::i64, -1), first), row);
+}
+
+Kernel Primitive::run() {
+  static const std::map<std::string_view, void (Primitive::*)()> primitives{
+      {"matmul", &Primitive::matmul},
+      {"conv", &Primitive::conv},
+      {"conv_input_gradient", &Primitive::conv_input_gradient},
+      {"conv_weight_gradient", &Primitive::conv_weight_gradient},
+      {"max_pool", &Primitive::max_pool},
+      {"max_pool_gradient", &Primitive::max_pool_gradient},
+      {"avg_pool", &Primitive::avg_pool},
+      {"avg_pool_gradient", &Primitive::avg_pool_gradient},
+      {"scatter_add", &Primitive::scatter_add},
+      {"first_position", &Primitive::first_position},
+  };
+  auto found = primitives.find(node_.op->name);
+  WEFT_ASSERT(found != primitives.end(), "{} has no loops", node_.op->name);
+  (this->*found->second)();
+  // Affines that were made before all axes were there lack the strides of later ones.
+  auto complete = [&](Affine& at) {
+    while (at.strides.size() < static_cast<int>(kernel_.axes.size())) at.strides.push_back(0);
+  };
+  for (Instruction& in : kernel_.code) complete(in.at);
+  for (Store& store : kernel_.stores) complete(store.at);
+  merge_axes(kernel_);
+  return std::move(kernel_);
+}
+}  // namespace
+
+bool has_loops(const Node& node) {
+  const std::string_view op = node.op->name;
+  if (op == "matmul") return node.type.shape.size() < max_rank;
+  if (op == "scatter_add") return node.type.shape.size() + node.inputs[1].rank() <= max_rank;
+  if (op == "first_position") return node.inputs[0].rank() < max_rank;
+  return op.starts_with("conv") || op.ends_with("pool") || op.ends_with("pool_gradient");
+}
+
+Kernel lower_primitive(const Node& node, std::span<const Placement> operands,
+                       const Placement& result) {
+  return Primitive(node, operands, result).run();
+}
+
+Kernel lower_primitive(const Step& step) {
+  std::vector<Placement> operands;
+  operands.reserve(step.operands.size());
+  for (const Access& operand : step.operands) operands.push_back(operand.at);
+  return lower_primitive(*step.body.front().node(), operands, step.results.front().at);
+}
+
+}  // namespace weft::loop
