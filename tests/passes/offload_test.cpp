@@ -110,6 +110,23 @@ TEST_CASE("values of the step go to files only as far as the limit asks for") {
   }
 }
 
+TEST_CASE("where values may go to files, running kernels again never makes the least larger") {
+  for (const Graph& step : steps()) {
+    PassOptions options =
+        on_cpu(in_files({Category::parameter, Category::gradient, Category::activation}));
+    options.memory = 1;
+    auto least = [&](Recompute recompute) {
+      options.recompute = recompute;
+      try {
+        return in_memory(make_plan(step, options));
+      } catch (const StepTooLarge& error) {
+        return error.least_bytes;
+      }
+    };
+    CHECK(least(Recompute::automatic) <= least(Recompute::none));
+  }
+}
+
 TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
   for (const Graph& step : steps()) {
     const PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));

@@ -94,6 +94,7 @@ enum class Reason : uint8_t {
   too_large,
   comes_back,
   two_readers,
+  unread,
 };
 std::string text_of(Reason reason) {
   constexpr std::string_view texts[] = {
@@ -107,6 +108,7 @@ std::string text_of(Reason reason) {
       "one kernel would be too large",
       "another kernel stands between the two",
       "stored for one reader, read again by another",
+      "made beside others by a kernel that runs again",
   };
   return std::string(texts[static_cast<int>(reason)]);
 }
@@ -123,8 +125,13 @@ class Storage {
       const Step& step = plan.steps[at];
       for (const Access& operand : step.operands)
         for (const Made& made : holds[slot_of(operand)]) {
+          if (!share_elements(*made.result, operand)) continue;
           steps_reading_[made.step].push_back(at);
-          if (!moves(step)) readers_[made.result].push_back({at, operand.value.node()});
+          if (moves(step))
+            moved_.insert(made.result);
+          else
+            readers_[made.result].push_back(
+                {at, operand.value.node(), std::min(bytes_of(*made.result), bytes_of(operand))});
         }
       for (const Access& result : step.results) {
         std::vector<Made>& in_slot = holds[slot_of(result)];
@@ -146,7 +153,8 @@ class Storage {
       for (const Access& result : plan_.steps[at].results) {
         StorageReason& row = by_reason[text_of(reason(at, result))];
         ++row.values;
-        row.bytes += bytes_of(result) * static_cast<double>(1 + readers_of(result).size());
+        row.bytes += bytes_of(result);
+        for (const Reader& reader : readers_of(result)) row.bytes += reader.bytes;
       }
     return most_bytes_first<StorageReason>(
         by_reason, [](StorageReason& row, auto& reason) { row.reason = reason; });
@@ -168,7 +176,7 @@ class Storage {
           auto [row, is_new] = alike.try_emplace({one.value, one.maker, one.reader, one.reason});
           if (is_new) row->second = std::move(one);
           ++row->second.times;
-          row->second.bytes += 2 * bytes_of(result);
+          row->second.bytes += reader.bytes;
         }
     }
     return most_bytes_first<Unfused>(alike, [](Unfused&, auto&) {});
@@ -178,6 +186,7 @@ class Storage {
   struct Reader {
     size_t step;
     const Node* node;  // what it reads there: the value, or a view of it
+    double bytes;
   };
   static bool moves(const Step& step) {
     return step.kind == Step::Kind::transfer || step.kind == Step::Kind::await;
@@ -204,7 +213,7 @@ class Storage {
     if (moves(plan_.steps[maker])) return Reason::transfer;
     if (kept_.contains(&result)) return Reason::result;
     std::span<const Reader> readers = readers_of(result);
-    if (readers.empty()) return Reason::transfer;
+    if (readers.empty()) return moved_.contains(&result) ? Reason::transfer : Reason::unread;
     Reason first = Reason::two_readers;
     for (const Reader& reader : readers) first = std::min(first, reason(maker, result, reader));
     return first;
@@ -240,7 +249,7 @@ class Storage {
   }
 
   const Plan& plan_;
-  std::unordered_set<const Access*> kept_;  // results of steps
+  std::unordered_set<const Access*> kept_, moved_;  // results of steps
   std::unordered_map<const Access*, std::vector<Reader>> readers_;
   std::vector<std::vector<size_t>> steps_reading_;  // what each step stores
 };

@@ -37,7 +37,7 @@ struct Unfused {
   std::string maker, reader;  // kernels
   std::string reason;
   int times = 0;
-  double bytes = 0;  // of a write and a read, of all
+  double bytes = 0;  // that the reader reads, of all
 };
 
 struct Explanation {

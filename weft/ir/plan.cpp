@@ -135,22 +135,12 @@ bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
   return false;
 }
 
-// Of one slot, whether they share an element; where axes run backwards, they count as if they did.
-bool overlap(const Access& x, const Access& y) {
-  if (x.value.type().elements() == 0 || y.value.type().elements() == 0) return false;
-  const Box a(x), b(y);
-  for (const Box* box : {&a, &b})
-    if (!box->axes.empty() && box->axes.back().first < 0) return true;
-  const int64_t apart = y.at.offset - x.at.offset;
-  return meet(a.with_axes_of(b), b.with_axes_of(a), apart, 0);
-}
-
 // A result may share elements with an operand only where in_place says so, one upon the other.
 void check_sharing(const Step& step, int at) {
   for (size_t r = 0; r < step.results.size(); ++r)
     for (size_t o = 0; o < step.operands.size(); ++o) {
       const Placement &to = step.results[r].at, &from = step.operands[o].at;
-      if (to.slot != from.slot || !overlap(step.results[r], step.operands[o])) continue;
+      if (to.slot != from.slot || !share_elements(step.results[r], step.operands[o])) continue;
       std::pair<int, int> pair{static_cast<int>(r), static_cast<int>(o)};
       bool granted =
           std::find(step.in_place.begin(), step.in_place.end(), pair) != step.in_place.end();
@@ -281,6 +271,15 @@ std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
   return axes;
 }
 }  // namespace
+
+bool share_elements(const Access& x, const Access& y) {
+  if (x.value.type().elements() == 0 || y.value.type().elements() == 0) return false;
+  const Box a(x), b(y);
+  for (const Box* box : {&a, &b})
+    if (!box->axes.empty() && box->axes.back().first < 0) return true;
+  const int64_t apart = y.at.offset - x.at.offset;
+  return meet(a.with_axes_of(b), b.with_axes_of(a), apart, 0);
+}
 
 bool same_elements(const Access& a, const Access& b) {
   return a.at.offset == b.at.offset && size_of(a.value.dtype()) == size_of(b.value.dtype()) &&

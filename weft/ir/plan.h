@@ -53,6 +53,9 @@ struct Access {
 // Whether element i of `a`, in row-major order, lies at the address of element i of `b` (slots
 // aside).
 bool same_elements(const Access& a, const Access& b);
+// Of one slot, whether they have an element in common; where axes run backwards, they count as if
+// they had.
+bool share_elements(const Access& a, const Access& b);
 
 // One kernel. `body` lists what it computes, inputs before users; a fused kernel's body is loops
 // over one iteration space (see value.h), a library kernel's is usually one node.

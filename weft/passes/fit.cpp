@@ -94,12 +94,18 @@ Plan place(const Plan& plan, const PassOptions& options) {
 Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& options) {
   std::vector<Recomputation> ways;
   std::vector<Candidate> all;
-  ways.reserve(plans.size());
-  for (const Plan& plan : plans) {
-    const Recomputation& way = ways.emplace_back(plan, options);
+  ways.reserve(2 * plans.size());
+  auto go = [&](const Plan& plan, const PassOptions& by) {
+    const Recomputation& way = ways.emplace_back(plan, by);
     const size_t outside = bytes_outside_arena(plan, options);
     for (const Recomputation::Stage& stage : way.stages())
       all.push_back({&way, &stage, outside + stage.peak});
+  };
+  PassOptions files_only = options;  // what runs again holds operands that files could take
+  files_only.recompute = Recompute::none;
+  for (const Plan& plan : plans) {
+    go(plan, options);
+    if (options.may_run_again() && files_only.may_drop()) go(plan, files_only);
   }
   std::ranges::stable_sort(
       all, {}, [](const Candidate& one) { return std::pair{one.stage->cost, one.bytes}; });

@@ -2,8 +2,8 @@
 // for: rounded where it is made, float32 again where it is read, so that half of its bytes live
 // between. The forward pass reads what it did, so a loss is the same, and its gradients are those
 // of rounded activations (Chakrabarti and Moseley 2019). An expression of one kept value is
-// computed again from it. Reductions stay as they are: they take little, and norms need their
-// digits.
+// computed again from it, and so is what sums its rows, so that a softmax sums to one. Sums across
+// rows (a batch norm's) stay as they are.
 #include <unordered_map>
 
 #include "weft/ir/op_def.h"
@@ -12,6 +12,14 @@
 
 namespace weft {
 namespace {
+// Whether each of its elements comes of one contiguous row.
+bool reduces_rows(const Node& node) {
+  const Dims& axes = node.attrs.dims("axes");
+  for (int i = 0; i < axes.size(); ++i)
+    if (axes[i] != node.type.shape.size() - axes.size() + i) return false;
+  return true;
+}
+
 class Keeper {
  public:
   explicit Keeper(const PassOptions& options)
@@ -48,9 +56,9 @@ class Keeper {
   // Null where nothing is kept for it.
   const Node* kept_value_of(const Node& node) const {
     const OpKind kind = node.op->kind;
-    if (node.origin.backward || kind == OpKind::leaf || kind == OpKind::random ||
-        kind == OpKind::reduce)
-      return nullptr;
+    if (node.origin.backward || kind == OpKind::leaf || kind == OpKind::random) return nullptr;
+    if (kind == OpKind::reduce)
+      return reduces_rows(node) ? kept_.at(node.inputs[0].node()) : nullptr;
     const Node* self = node.type.dtype == DType::f32 ? &node : nullptr;
     if (kind != OpKind::elementwise && kind != OpKind::movement) return self;
     const Node* only = nullptr;

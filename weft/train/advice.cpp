@@ -24,6 +24,9 @@ constexpr double share = 0.7, least_share = 0.2;
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
+const std::pair<std::string, std::string> state_in_files{"train.offload",
+                                                         "[parameters, optimizer]"};
+
 struct Change {
   std::string flags;
   double seconds;  // of an update; 0: unknown
@@ -49,16 +52,16 @@ class Search {
       recipe_.set("train.memory", std::to_string(available_memory() + resident_memory()), "advice");
   }
 
-  // Bytes of model and optimiser in memory that no change here makes fewer; 0: they fit.
-  int64_t state_that_exceeds() const {
-    const Experiment experiment = make_experiment(recipe_, {.initialize = false});
+  // Bytes of model and optimiser in memory; 0: they fit.
+  int64_t state_that_exceeds(const Settings& settings) const {
+    const Experiment experiment = make_experiment(with(recipe_, settings), {.initialize = false});
     const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes();
     return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
   }
 
   // Of an update; nullopt where the step does not fit, or where there is no time to plan it.
   std::optional<double> seconds(const Settings& settings) const {
-    if (Clock::now() > until_) return std::nullopt;
+    if (out_of_time()) return std::nullopt;
     try {
       return PlannedRun(with(recipe_, settings), machine_, {.until = until_}).report.seconds;
     } catch (const Error& error) {
@@ -66,6 +69,8 @@ class Search {
       return std::nullopt;
     }
   }
+
+  bool out_of_time() const { return Clock::now() > until_; }
 
   // Of an update in as much memory as it likes; 0: there was no time to plan it.
   double before() const { return before_.value_or(0); }
@@ -75,7 +80,10 @@ class Search {
     smaller_batches({});
     const Settings narrow{{"train.precision", "bf16-mixed"}};
     if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
-    if (recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
+    const std::string& precision = recipe_.text("train.precision");
+    const bool wide = precision != "fp64" && precision != "bf16";
+    if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
+    if (recipe_.texts("train.offload").empty()) attempt({state_in_files});
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }
@@ -100,7 +108,8 @@ class Search {
     const auto planned = seconds(settings);
     if (!planned) return false;
     std::string flags;
-    for (const auto& [key, value] : settings) flags += fmt::format(" --{} {}", key, value);
+    for (const auto& [key, value] : settings)
+      flags += fmt::format(" --{0} {2}{1}{2}", key, value, value.front() == '[' ? "'" : "");
     if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
     found_.push_back({flags.substr(1), *planned});
     return true;
@@ -117,15 +126,18 @@ class Search {
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                              std::chrono::steady_clock::time_point began) {
   Search search(recipe, machine, began);
-  if (const int64_t state = search.state_that_exceeds())
-    return fmt::format(
-        "Parameters and optimizer alone take {} of memory, whatever the batch. Hint: "
-        "--train.offload '[parameters, optimizer]' keeps them in files.",
-        bytes_text(static_cast<double>(state)));
+  if (const int64_t state = search.state_that_exceeds({}))
+    return fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch.{}",
+                       bytes_text(static_cast<double>(state)),
+                       search.state_that_exceeds({state_in_files}) == 0
+                           ? " Hint: --train.offload '[parameters, optimizer]' keeps them in files."
+                           : "");
   const std::vector<Change> changes = search.run();
   if (changes.empty())
-    return "No smaller micro-batch, bfloat16 or recomputation that fits there was found in time. "
-           "Hint: WEFT_PATIENCE=10 looks for longer.";
+    return search.out_of_time()
+               ? "No smaller micro-batch, bfloat16, recomputation or offload that fits there was "
+                 "found in time. Hint: WEFT_PATIENCE=10 looks for longer."
+               : "No smaller micro-batch, bfloat16, recomputation or offload fits there.";
   const double before = search.before();
   std::string text;
   for (const Change& change : changes) {

@@ -223,6 +223,7 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "train.global_batch_size",
                                        "train.precision",
                                        "train.rounding",
+                                       "train.keep",
                                        "optimizer.name"};
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)

@@ -194,6 +194,11 @@ void Recipe::check() const {
           fmt::format(
               "train.rounding is for train.precision bf16: the parameters of {} are not rounded.",
               text("train.precision")));
+  const std::string& precision = text("train.precision");
+  if (text("train.keep") == "bf16" && (precision == "fp64" || precision == "bf16"))
+    usage({"train.keep"},
+          fmt::format("train.keep is for float32 activations: train.precision {} has none.",
+                      precision));
   const std::string& name = text("name");
   auto unfit = [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; };
   if (name.size() > longest_name || name.starts_with('.') || std::ranges::any_of(name, unfit))

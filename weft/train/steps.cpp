@@ -72,7 +72,7 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
                          .until = chosen.until,
                          .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));
-  if (recipe.text("train.keep") == "bf16" && !chosen.products) options.keep = DType::bf16;
+  if (recipe.text("train.keep") == "bf16") options.keep = DType::bf16;
   if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
   if (chosen.products)
     options.recompute = Recompute::none;
