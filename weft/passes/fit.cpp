@@ -2,6 +2,7 @@
 // on the limit, so that a larger one never takes more time, and what a refusal names is enough: the
 // given plans, and all stages of their ways down to the least memory (recompute.h).
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -9,12 +10,15 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/env.h"
 #include "weft/base/quantity.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/recompute.h"
 
 namespace weft {
 namespace {
+constexpr double share_without_hope = 0.2;  // of WEFT_PATIENCE
+
 // State and constants, and what others hold.
 size_t bytes_outside_arena(const Plan& plan, const PassOptions& options) {
   size_t bytes = options.held;
@@ -91,7 +95,17 @@ Plan place(const Plan& plan, const PassOptions& options) {
   return overlapped(plan, packed(plan, options), options);
 }
 
-Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& options) {
+Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
+  PassOptions options = given;
+  const bool hopeless = options.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
+                          return bytes_outside_arena(plan, options) > options.memory;
+                        });
+  if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
+    using Clock = std::chrono::steady_clock;
+    const std::chrono::duration<double> patience(share_without_hope * env_patience());
+    const auto soon = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
+    options.until = std::min(options.until.value_or(soon), soon);
+  }
   std::vector<Recomputation> ways;
   std::vector<Candidate> all;
   ways.reserve(2 * plans.size());

@@ -73,7 +73,8 @@ Plan place(const Plan& plan, const PassOptions& options);
 // time that fits, placed; where none does, or without a limit, the one of the least memory.
 Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& options);
 bool fits_memory(const Plan& plan, const PassOptions& options);
-// Throws Error(does_not_fit) naming what the plan takes, the least that would do.
+// Throws Error(does_not_fit) naming what the plan takes, the least that would do; of a step whose
+// state alone exceeds the limit, the least that a fifth of WEFT_PATIENCE finds.
 void check_memory(const Plan& plan, const PassOptions& options);
 
 // All of them, each named, timed (WEFT_DEBUG=1), verified in debug builds and tests.
