@@ -100,8 +100,8 @@ std::string text_of(Reason reason) {
   constexpr std::string_view texts[] = {
       "on the way to a file or from there",
       "results and new values of variables",
-      "made by a library's kernel",
-      "read by a library's kernel",
+      "made by a kernel that is not generated",
+      "read by a kernel that is not generated",
       "read by a gather, pad or concat",
       "kept for the backward pass in a narrower type",
       "read in loops over other axes",

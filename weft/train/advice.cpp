@@ -133,11 +133,13 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                            ? " Hint: --train.offload '[parameters, optimizer]' keeps them in files."
                            : "");
   const std::vector<Change> changes = search.run();
+  if (changes.empty() && !search.out_of_time())
+    return "Neither smaller micro-batches, bfloat16, recomputation nor offload alone fits there.";
   if (changes.empty())
-    return search.out_of_time()
-               ? "No smaller micro-batch, bfloat16, recomputation or offload that fits there was "
-                 "found in time. Hint: WEFT_PATIENCE=10 looks for longer."
-               : "No smaller micro-batch, bfloat16, recomputation or offload fits there.";
+    return fmt::format(
+        "No smaller micro-batch, bfloat16, recomputation or offload that fits there was found in "
+        "time. Hint: WEFT_PATIENCE={} looks for longer.",
+        10 * std::max(1, env_patience()));
   const double before = search.before();
   std::string text;
   for (const Change& change : changes) {
