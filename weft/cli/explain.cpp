@@ -151,13 +151,14 @@ class Storage {
     std::map<std::string, StorageReason> by_reason;
     for (size_t at = 0; at < plan_.steps.size(); ++at)
       for (const Access& result : plan_.steps[at].results) {
-        StorageReason& row = by_reason[text_of(reason(at, result))];
+        const std::string text = text_of(reason(at, result));
+        StorageReason& row = by_reason[text];
+        row.reason = text;
         ++row.values;
         row.bytes += bytes_of(result);
         for (const Reader& reader : readers_of(result)) row.bytes += reader.bytes;
       }
-    return most_bytes_first<StorageReason>(
-        by_reason, [](StorageReason& row, auto& reason) { row.reason = reason; });
+    return most_bytes_first<StorageReason>(by_reason);
   }
 
   std::vector<Unfused> one_by_one() const {
@@ -179,7 +180,7 @@ class Storage {
           row->second.bytes += reader.bytes;
         }
     }
-    return most_bytes_first<Unfused>(alike, [](Unfused&, auto&) {});
+    return most_bytes_first<Unfused>(alike);
   }
 
  private:
@@ -194,11 +195,11 @@ class Storage {
   static double bytes_of(const Access& access) {
     return static_cast<double>(access.value.type().bytes());
   }
-  template <class Row, class Rows, class Name>
-  static std::vector<Row> most_bytes_first(Rows& by_key, Name name) {
+  template <class Row, class Rows>
+  static std::vector<Row> most_bytes_first(Rows& by_key) {
     std::vector<Row> rows;
     rows.reserve(by_key.size());
-    for (auto& [key, row] : by_key) name(rows.emplace_back(std::move(row)), key);
+    for (auto& [key, row] : by_key) rows.push_back(std::move(row));
     std::ranges::stable_sort(rows, std::greater<>(), &Row::bytes);
     return rows;
   }

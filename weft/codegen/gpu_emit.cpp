@@ -73,10 +73,15 @@ void GpuEmitter::open_groups(int64_t groups) {
   }
 }
 
+// Each thread takes one of `positions`, and goes on to others where there are more than threads.
+void GpuEmitter::open_positions(int threads, int64_t positions) {
+  open("for ({0} i = ({0})GROUP * {1} + THREAD; i < {2}; i += ({0})GROUPS * {1})", index(), threads,
+       positions);
+}
+
 void GpuEmitter::emit_flat() {
   begin_launch(s_.groups, s_.threads);
-  open("for ({0} i = ({0})GROUP * {1} + THREAD; i < {2}; i += ({0})GROUPS * {1})", index(),
-       s_.threads, s_.kept_positions);
+  open_positions(s_.threads, s_.kept_positions);
   emit_positions(s_.kept, "i", s_.vector);
   const std::vector<const Store*> stores = final_stores();
   emit_values(needed(values_of(stores)), false);
@@ -210,8 +215,7 @@ void GpuEmitter::emit_across_results() {
   const int64_t positions = s_.turns * s_.vector;
   constexpr int threads = 256;
   begin_launch((positions + threads - 1) / threads, threads);
-  open("for ({0} i = ({0})GROUP * {1} + THREAD; i < {2}; i += ({0})GROUPS * {1})", index(), threads,
-       positions);
+  open_positions(threads, positions);
   emit_positions(s_.reduced, "i", 1);
   for (size_t i = 0; i < k_.stores.size(); ++i) {
     const Store& store = k_.stores[i];

@@ -41,6 +41,7 @@ class GpuEmitter {
   void begin_launch(int64_t groups, int threads);
   void end_launch();
   void open_groups(int64_t groups);
+  void open_positions(int threads, int64_t positions);
   void place_lanes();
   void place_kept(const std::string& slot);
 

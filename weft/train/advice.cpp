@@ -12,6 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
+#include "weft/train/precision.h"
 #include "weft/train/report.h"
 #include "weft/train/trainer.h"
 
@@ -24,13 +25,20 @@ constexpr double share = 0.7, least_share = 0.2;
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
-const std::pair<std::string, std::string> state_in_files{"train.offload",
-                                                         "[parameters, optimizer]"};
+const Settings state_in_files{{"train.offload", "[parameters, optimizer]"}};
 
 struct Change {
   std::string flags;
   double seconds;  // of an update; 0: unknown
 };
+
+// "--train.precision bf16-mixed --train.micro_batch_size 4"
+std::string flags_of(const Settings& settings) {
+  std::string flags;
+  for (const auto& [key, value] : settings)
+    flags += fmt::format(" --{0} {2}{1}{2}", key, value, value.front() == '[' ? "'" : "");
+  return flags.substr(1);
+}
 
 Recipe with(Recipe recipe, const Settings& settings) {
   for (const auto& [key, value] : settings) recipe.set(key, value, "advice");
@@ -80,10 +88,9 @@ class Search {
     smaller_batches({});
     const Settings narrow{{"train.precision", "bf16-mixed"}};
     if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
-    const std::string& precision = recipe_.text("train.precision");
-    const bool wide = precision != "fp64" && precision != "bf16";
+    const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
     if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
-    if (recipe_.texts("train.offload").empty()) attempt({state_in_files});
+    if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }
@@ -107,11 +114,8 @@ class Search {
   bool attempt(const Settings& settings) {
     const auto planned = seconds(settings);
     if (!planned) return false;
-    std::string flags;
-    for (const auto& [key, value] : settings)
-      flags += fmt::format(" --{0} {2}{1}{2}", key, value, value.front() == '[' ? "'" : "");
     if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
-    found_.push_back({flags.substr(1), *planned});
+    found_.push_back({flags_of(settings), *planned});
     return true;
   }
 
@@ -129,8 +133,8 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
   if (const int64_t state = search.state_that_exceeds({}))
     return fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch.{}",
                        bytes_text(static_cast<double>(state)),
-                       search.state_that_exceeds({state_in_files}) == 0
-                           ? " Hint: --train.offload '[parameters, optimizer]' keeps them in files."
+                       search.state_that_exceeds(state_in_files) == 0
+                           ? fmt::format(" Hint: {} keeps them in files.", flags_of(state_in_files))
                            : "");
   const std::vector<Change> changes = search.run();
   if (changes.empty() && !search.out_of_time())

@@ -9,6 +9,7 @@
 #include "weft/base/quantity.h"
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
+#include "weft/train/precision.h"
 #include "weft/train/recipe_reader.h"
 
 extern char** environ;
@@ -195,7 +196,7 @@ void Recipe::check() const {
               "train.rounding is for train.precision bf16: the parameters of {} are not rounded.",
               text("train.precision")));
   const std::string& precision = text("train.precision");
-  if (text("train.keep") == "bf16" && (precision == "fp64" || precision == "bf16"))
+  if (text("train.keep") == "bf16" && find_precision(precision)->parameters != DType::f32)
     usage({"train.keep"},
           fmt::format("train.keep is for float32 activations: train.precision {} has none.",
                       precision));

@@ -23,24 +23,26 @@ class ClKernel : public Kernel {
   ClKernel(Device& device, const AddressedMemory& memory, const Program& program,
            const loop::GpuKernel& kernel, size_t operands, size_t results)
       : device_(device), memory_(memory), operands_(operands), results_(results) {
+    places_.reserve(operands + results + 1);
     for (const loop::GpuLaunch& launch : kernel.launches)
       launches_.push_back({device.function(program, launch.function), launch});
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    std::vector<Place> places;
-    places.reserve(operands_ + results_ + 1);
-    for (size_t i = 0; i < operands_; ++i) places.push_back(memory_.place_of(operands[i]));
-    for (size_t i = 0; i < results_; ++i) places.push_back(memory_.place_of(results[i]));
-    places.push_back(memory_.place_of(workspace));
+    places_.clear();
+    for (size_t i = 0; i < operands_; ++i) places_.push_back(memory_.place_of(operands[i]));
+    for (size_t i = 0; i < results_; ++i) places_.push_back(memory_.place_of(results[i]));
+    places_.push_back(memory_.place_of(workspace));
     for (const auto& [function, launch] : launches_)
-      device_.launch(function, places, launch.groups, launch.threads);
+      device_.launch(function, places_, launch.groups, launch.threads);
+    places_.clear();  // they own what they name
   }
 
  private:
   Device& device_;
   const AddressedMemory& memory_;
   size_t operands_, results_;
+  mutable std::vector<Place> places_;  // of a run: a step allocates nothing
   std::vector<std::pair<Function, loop::GpuLaunch>> launches_;
 };
 
