@@ -1,4 +1,5 @@
 #include "weft/backends/cpu/cpu.h"
+#include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/null/null.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
@@ -8,9 +9,13 @@ namespace weft {
 bool register_backends() {
   static const bool once = [] {
     register_library("cpu", cpu_library);
+    register_library("cuda", cuda_library);
     register_library("opencl", opencl_library);
     register_library("reference", reference_library);
+    for (const std::string& name : library_names())
+      register_library("null:" + name, [name] { return null_library(library(name)); });
     register_library("null", [] { return null_library(library("cpu")); });
+    register_automatic([] { return cuda::has_device() ? "cuda" : "cpu"; });
     return true;
   }();
   return once;

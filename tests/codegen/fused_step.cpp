@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/reference/kernels.h"
@@ -228,17 +229,25 @@ FusedStep fused_of(std::vector<Value> outputs) {
   return fused;
 }
 
-// Null, once said, where there is none.
-opencl::Device* opencl_device() {
-  static const std::unique_ptr<opencl::Device> device = []() -> std::unique_ptr<opencl::Device> {
-    try {
-      return opencl::open_device();
-    } catch (const Error& error) {
-      MESSAGE("skipped on OpenCL: " << error.what());
-      return nullptr;
+// Those that there are; said once of those that there are not.
+const std::vector<gpu::Device*>& gpu_devices() {
+  static const std::vector<std::unique_ptr<gpu::Device>> owned = [] {
+    std::vector<std::unique_ptr<gpu::Device>> found;
+    for (auto open : {opencl::open_device, cuda::open_device}) {
+      try {
+        found.push_back(open());
+      } catch (const Error& error) {
+        MESSAGE("skipped: " << std::string(error.what()));
+      }
     }
+    return found;
   }();
-  return device.get();
+  static const std::vector<gpu::Device*> devices = [] {
+    std::vector<gpu::Device*> all;
+    for (const auto& device : owned) all.push_back(device.get());
+    return all;
+  }();
+  return devices;
 }
 const cuda::Nvrtc* nvrtc() {
   static const std::unique_ptr<cuda::Nvrtc> compiler = []() -> std::unique_ptr<cuda::Nvrtc> {
@@ -257,7 +266,7 @@ struct GpuProgram {
   std::vector<loop::GpuKernel> kernels;
 };
 GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language) {
-  GpuProgram program{.source = gpu_prelude(language)};
+  GpuProgram program;
   for (const FusedStep& fused : steps) {
     const loop::Kernel kernel = loop::lower(fused.step);
     program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel), language,
@@ -267,27 +276,33 @@ GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language
   return program;
 }
 
-Run run_on(opencl::Device& device, const opencl::Program& program, const loop::GpuKernel& kernel,
-           const FusedStep& fused, const Fill& fill) {
+Run run_on(gpu::Device& device, const loop::GpuKernel& kernel, const FusedStep& fused,
+           const Fill& fill) {
   const Memories memory = evaluate_all(fused, fill);
-  std::vector<opencl::Place> places;
-  std::vector<std::vector<std::byte>> bytes;
-  for (const Value& leaf : fused.operand_leaf) {
-    const std::vector<std::byte>& from = memory.at(leaf.node());
-    places.push_back({device.allocate(from.size())});
-    device.write(places.back(), from.data(), from.size());
-  }
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<void*> addresses;
+  auto add = [&](const std::vector<std::byte>& bytes, size_t offset) {
+    buffers.push_back(device.allocate(bytes.size() + offset));
+    device.write(buffers.back()->data + offset, bytes.data(), bytes.size());
+    addresses.push_back(buffers.back()->data + offset);
+  };
+  for (const Value& leaf : fused.operand_leaf) add(memory.at(leaf.node()), 0);
+  std::vector<std::vector<std::byte>> results;
   for (const Access& result : fused.step.results) {
-    bytes.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
-    places.push_back({device.allocate(bytes.back().size() + buffer_alignment), buffer_alignment});
-    device.write(places.back(), bytes.back().data(), bytes.back().size());
+    results.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
+    add(results.back(), buffer_alignment);
   }
-  places.push_back({device.allocate(kernel.scratch)});
+  add(std::vector<std::byte>(kernel.scratch), 0);
+  const gpu::Program program = device.compile(kernel.source);
   for (const loop::GpuLaunch& launch : kernel.launches)
-    device.launch(device.function(program, launch.function), places, launch.groups, launch.threads);
-  for (size_t i = 0; i < bytes.size(); ++i)
-    device.read(places[fused.operand_leaf.size() + i], bytes[i].data(), bytes[i].size());
-  return finish(fused, memory, std::move(bytes));
+    if (launch.groups > 0)
+      device.launch(device.function(program, launch.function), addresses, launch.groups,
+                    launch.threads);
+  for (size_t i = 0; i < results.size(); ++i)
+    device.read(results[i].data(),
+                static_cast<std::byte*>(addresses[fused.operand_leaf.size() + i]),
+                results[i].size());
+  return finish(fused, memory, std::move(results));
 }
 }  // namespace
 
@@ -295,16 +310,22 @@ void check_on_gpu(const std::vector<Case>& cases) {
   std::vector<FusedStep> steps;
   steps.reserve(cases.size());
   for (const Case& one : cases) steps.push_back(fused_of(one.outputs));
-  if (opencl::Device* device = opencl_device()) {
-    const GpuProgram printed = print(steps, loop::GpuLanguage::opencl);
-    const opencl::Program program = device->compile(printed.source);
-    for (size_t i = 0; i < steps.size(); ++i)
-      compare(run_on(*device, program, printed.kernels[i], steps[i], cases[i].fill),
-              cases[i].tolerance, printed.kernels[i].source);
+  for (gpu::Device* device : gpu_devices()) {
+    GpuProgram printed = print(steps, device->language());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      CAPTURE(printed.kernels[i].source);
+      printed.kernels[i].source = printed.source;
+      compare(run_on(*device, printed.kernels[i], steps[i], cases[i].fill), cases[i].tolerance,
+              device->name());
+    }
   }
   if (const cuda::Nvrtc* compiler = nvrtc())
     for (int capability : {75, 80, 90, 100})
-      CHECK(!compiler->compile(print(steps, loop::GpuLanguage::cuda).source, capability).empty());
+      CHECK(!compiler
+                 ->compile(gpu_prelude(loop::GpuLanguage::cuda) +
+                               print(steps, loop::GpuLanguage::cuda).source,
+                           capability)
+                 .empty());
 }
 
 void set_other_targets(bool also) { other_targets = also; }

@@ -28,7 +28,7 @@ std::vector<double> losses(const std::string& model, const std::string& optimize
 // False, once said, where there is no device.
 bool has_opencl() {
   try {
-    library("opencl");
+    library("opencl").memory();
     return true;
   } catch (const Error& error) {
     MESSAGE("skipped: " << error.what());

@@ -277,7 +277,8 @@ std::vector<Unfused> unfused_values(const Plan& plan) { return Storage(plan).one
 
 std::vector<Explanation> explain(const train::Experiment& experiment, const MachineSpec& machine) {
   std::vector<Explanation> all;
-  train::Steps steps(experiment, "null");
+  const std::string device = "null:" + experiment.recipe.text("train.device");
+  train::Steps steps(experiment, device);
   for (auto& [name, executable] : steps.executables()) {
     const Plan& plan = executable->plan();
     Explanation one{.step = name, .plan = figures_of(plan, machine)};
@@ -287,7 +288,7 @@ std::vector<Explanation> explain(const train::Experiment& experiment, const Mach
     all.push_back(std::move(one));
   }
   for (std::string_view pass : optional_passes()) {
-    train::Steps without(experiment, "null", {.skip = {std::string(pass)}});
+    train::Steps without(experiment, device, {.skip = {std::string(pass)}});
     auto executables = without.executables_that_fit();
     for (size_t i = 0; i < all.size(); ++i) {
       const Executable* step = executables[i].second;

@@ -54,7 +54,7 @@ void remark_on_precision(const Recipe& recipe) {
 
 // Unknown but for the processor: nothing measures other devices.
 MachineSpec spec_for(const Recipe& recipe) {
-  const bool host = library(recipe.text("train.device")).memory() == nullptr;
+  const bool host = library(recipe.text("train.device")).on_host();
   return host ? machine_spec() : MachineSpec{};
 }
 

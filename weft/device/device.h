@@ -3,6 +3,7 @@
 // other.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,8 +61,16 @@ class KernelLibrary {
     (void)fused;
     return 0;
   }
-  // Where its kernels find operands and results; null: the host's memory.
+  // Whether kernels find operands and results in the host's memory.
+  virtual bool on_host() const { return true; }
+  // Where they find them else; null: with the host. Throws Error(device) where there is no device.
   virtual DeviceMemory* memory() const { return nullptr; }
+  // The runs of kernels in `enqueue`, which nothing runs now, as one kernel without operands; null:
+  // cannot be.
+  virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) const {
+    (void)enqueue;
+    return nullptr;
+  }
   // Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const = 0;
 };

@@ -14,14 +14,28 @@ std::map<std::string, Entry>& entries() {
   static std::map<std::string, Entry> instance;
   return instance;
 }
+std::function<std::string()>& automatic() {
+  static std::function<std::string()> instance;
+  return instance;
+}
+
+// The name with what "auto" stands for.
+std::string resolved(const std::string& name) {
+  constexpr std::string_view any = "auto";
+  if (!name.ends_with(any)) return name;
+  static const std::string best = automatic()();
+  return name.substr(0, name.size() - any.size()) + best;
+}
 }  // namespace
+
+void register_automatic(std::function<std::string()> choose) { automatic() = std::move(choose); }
 
 void register_library(std::string name, LibraryFactory make) {
   entries()[std::move(name)] = {std::move(make), nullptr};
 }
 
 const KernelLibrary& library(const std::string& name) {
-  auto found = entries().find(name == "auto" ? "cpu" : name);
+  auto found = entries().find(resolved(name));
   if (found == entries().end())
     throw Error(ErrorKind::usage, "unknown device '{}'. Known: auto, {}.", name,
                 fmt::join(library_names(), ", "));
@@ -32,7 +46,8 @@ const KernelLibrary& library(const std::string& name) {
 
 std::vector<std::string> library_names() {
   std::vector<std::string> names;
-  for (const auto& [name, entry] : entries()) names.push_back(name);
+  for (const auto& [name, entry] : entries())
+    if (!name.starts_with("null:")) names.push_back(name);
   return names;
 }
 }  // namespace weft

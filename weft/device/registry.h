@@ -1,4 +1,4 @@
-// The kernel libraries of this build, by name ("cpu", "reference", "null"). weft.h registers them.
+// The kernel libraries of this build, by name ("cpu", "cuda", "reference"). weft.h registers them.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,11 @@ namespace weft {
 
 using LibraryFactory = std::function<std::unique_ptr<KernelLibrary>()>;
 void register_library(std::string name, LibraryFactory make);
-// "auto" is the best that was built. Made once, kept for the process. Throws Error(usage) for an
-// unknown name, listing the known ones.
+// What "auto" stands for is asked for once.
+void register_automatic(std::function<std::string()> choose);
+// "auto" is the best that can run here; "null:cuda" plans as "cuda" does, anywhere, and runs
+// nothing ("null": as "cpu"). Made once, kept for the process. Throws Error(usage) for an unknown
+// name, listing the known ones.
 const KernelLibrary& library(const std::string& name);
 std::vector<std::string> library_names();
 

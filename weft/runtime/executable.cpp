@@ -27,24 +27,32 @@ constexpr bool debug_build = true;
 constexpr bool debug_build = false;
 #endif
 
-void check_plan_fits(const Plan& plan) {
+// A null memory is the host's; `held`: bytes that this process has there already for it.
+void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t held) {
   size_t state = 0, constants = 0;
   for (const Slot& slot : plan.slots) {
     if (slot.space == Space::state) state += slot.bytes;
     if (slot.space == Space::constant) constants += slot.bytes;
   }
   auto mebibytes = [](size_t bytes) { return bytes >> 20; };
-  check_fits(
+  const std::string what =
       fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and constants "
                   "of {} MiB",
-                  mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants)),
-      plan.arena_bytes + state + constants);
+                  mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants));
+  const size_t bytes = plan.arena_bytes + state + constants;
+  if (memory == nullptr) return check_fits(what, bytes);
+  const MemoryUse use = memory->use();
+  if (bytes > use.available + held)
+    throw Error(ErrorKind::does_not_fit,
+                "{} take {} MiB of the device's memory, which has {} MiB, {} of them free.", what,
+                mebibytes(bytes), mebibytes(use.total), mebibytes(use.available + held));
 }
 }  // namespace
 
 void Workspace::reserve(size_t bytes, DeviceMemory* memory) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   if (memory != nullptr) {
+    buffer = nullptr;  // before there are two
     buffer = memory->allocate(bytes);
     return;
   }
@@ -54,11 +62,14 @@ void Workspace::reserve(size_t bytes, DeviceMemory* memory) {
 
 Executable::Executable(Plan plan, const KernelLibrary& library,
                        std::shared_ptr<Workspace> workspace, const std::string& folder)
-    : plan_(std::move(plan)), memory_(library.memory()), workspace_(std::move(workspace)) {
+    : plan_(std::move(plan)),
+      library_(library),
+      memory_(workspace == nullptr ? nullptr : library.memory()),
+      workspace_(std::move(workspace)) {
   steps_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build && memory_ == nullptr);
-  if (memory_ == nullptr) check_plan_fits(plan_);
+  check_plan_fits(plan_, memory_, held_bytes());
   const bool files =
       std::ranges::any_of(plan_.slots, [](const Slot& slot) { return slot.space == Space::file; });
   WEFT_CHECK(memory_ == nullptr || !files, "[offload] device {} keeps nothing in files.",
@@ -81,6 +92,15 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
     if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
         slot.space == Space::state)
       slot.value->variable->elements().populate();
+}
+
+// Of what the plan needs on the device, what lies there already.
+size_t Executable::held_bytes() const {
+  if (memory_ == nullptr) return 0;
+  size_t bytes = workspace_->buffer == nullptr ? 0 : workspace_->buffer->bytes;
+  for (const Slot& slot : plan_.slots)
+    if (slot.space == Space::state && slot.value->variable->lies_on(*memory_)) bytes += slot.bytes;
+  return bytes;
 }
 
 // One file for the variables that are not in one yet, and for the plan's own slots.
@@ -203,6 +223,8 @@ void Executable::bind() {
   for (const Access& access : plan_.inputs) resolve(access.at.slot);
   bound_to_ = const_cast<std::byte*>(arena);
   bound_moves_ = VariableState::moves;
+  recorded_ = nullptr;
+  warm_ = false;
 }
 
 void Executable::set_poisoning(bool on) {
@@ -239,9 +261,34 @@ void Executable::run_steps() {
     if (poison_ != nullptr) poison_->begin_step(i);
     const double begin = observer_ ? now() : 0;
     step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
+    if (observer_ && memory_ != nullptr) memory_->finish();
     if (observer_) observer_(i, begin, now() - begin);
     if (poison_ != nullptr) poison_->end_step(i);
   }
+  copy_assigned();
+}
+
+void Executable::copy_assigned() {
+  for (const Assign& assign : plan_.assigns) {
+    if (!assign.copy) continue;
+    const Type& type = assign.value.value.type();
+    const std::byte* from = address(assign.value.at.slot) +
+                            static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
+    if (memory_ != nullptr)
+      memory_->copy(address(assign.state_slot), from, type.bytes());
+    else
+      std::memmove(address(assign.state_slot), from, type.bytes());
+  }
+}
+
+// The first run is done as it stands, as libraries load their code in it; the second is recorded.
+void Executable::run_recorded() {
+  if (recorded_ == nullptr && warm_) recorded_ = library_.record([this] { run_steps(); });
+  if (recorded_ != nullptr)
+    recorded_->run(nullptr, nullptr, nullptr);
+  else
+    run_steps();
+  warm_ = true;
 }
 
 // From a device results come into bytes of their own, used again where nobody holds them.
@@ -288,17 +335,10 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     else
       std::memcpy(to, from, inputs[i].type().bytes());
   }
-  run_steps();
-  for (const Assign& assign : plan_.assigns) {
-    if (!assign.copy) continue;
-    const Type& type = assign.value.value.type();
-    const std::byte* from = address(assign.value.at.slot) +
-                            static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
-    if (memory_ != nullptr)
-      memory_->copy(address(assign.state_slot), from, type.bytes());
-    else
-      std::memmove(address(assign.state_slot), from, type.bytes());
-  }
+  if (memory_ != nullptr && !observer_)
+    run_recorded();
+  else
+    run_steps();
   if (poison_ != nullptr) poison_->end_run();
   if (memory_ != nullptr) {
     fetch_results();
@@ -327,7 +367,7 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   options.library = &library;
   options.threads = thread_count();
   Plan plan = make_plan(graph, options);
-  if (library.name() == "null") workspace = nullptr;
+  if (library.name().starts_with("null")) workspace = nullptr;
   return std::make_unique<Executable>(std::move(plan), library, std::move(workspace),
                                       options.offload.folder);
 }

@@ -63,6 +63,7 @@ class Executable {
     std::vector<void*> operands, results;
     void* workspace = nullptr;
   };
+  size_t held_bytes() const;
   void compile_kernels(const KernelLibrary& library);
   void place_in_files(const std::string& folder);
   void make_transfers();
@@ -70,8 +71,11 @@ class Executable {
   void detach_results();
   void fetch_results();
   void run_steps();
+  void run_recorded();
+  void copy_assigned();
 
   Plan plan_;
+  const KernelLibrary& library_;
   DeviceMemory* memory_;  // null: the host's
   std::shared_ptr<Workspace> workspace_;
   std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;  // on the device
@@ -80,6 +84,8 @@ class Executable {
   std::unique_ptr<Transfers> transfers_;  // null: there are none
   FileRange file_;                        // of the plan's own slots in files
   std::vector<BoundStep> steps_;
+  std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
+  bool warm_ = false;                 // they ran once since they were bound
   std::vector<Value> results_;
   size_t used_arena_bytes_ = 0;
   StepObserver observer_;

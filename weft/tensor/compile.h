@@ -33,7 +33,7 @@ class ModeScope {  // for building outside compile
 
 struct CompileOptions {
   Mode mode = Mode::train;
-  std::string device = "auto";  // auto | cpu | opencl | reference | null (plans, runs nothing)
+  std::string device = "auto";  // auto | cpu | cuda | opencl | reference | null (plans as cpu)
   Precision precision = Precision::as_written;
   // Type in which what the backward pass reads of a float32 forward pass is kept: f32 or bf16.
   // Losses stay the same; gradients are those of rounded activations.

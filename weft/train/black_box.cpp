@@ -79,7 +79,7 @@ class Replay {
     go_to(failure_.evaluation ? step : step - 1, loader, batch);
     // What each step stores is looked at, so it lies in the host's memory.
     const std::string device = recipe_.text("train.device");
-    Steps plain(experiment_, library(device).memory() == nullptr ? device : "cpu",
+    Steps plain(experiment_, library(device).on_host() ? device : "cpu",
                 {.skip = {"fuse"}, .products = products});
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);

@@ -187,7 +187,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .step_reports = std::move(steps)};
   report.machine = library(report.device).machine();
   report.kernels = library(report.device).selection();
-  report.on_host = library(report.device).memory() == nullptr;
+  report.on_host = library(report.device).on_host();
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   std::vector<const Plan*> plans;
   for (const StepReport& step : report.step_reports) {

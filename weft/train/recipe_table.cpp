@@ -86,7 +86,7 @@ constexpr RecipeKey table[] = {
      "what lies in files while no kernel needs it; activations as far as the limit asks for"},
     {"train.offload_folder", text, ".", "", 0, 0,
      "of those files, which have no name and go with the process; on a fast disk"},
-    {"train.device", text, "auto", "auto, cpu, opencl, reference", 0, 0, "what runs the plan"},
+    {"train.device", text, "auto", "auto, cpu, cuda, opencl, reference", 0, 0, "what runs the plan"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,

@@ -312,7 +312,7 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
                        const StepsOptions& options)
     : experiment(make_experiment(recipe, {.initialize = false})),
-      steps(experiment, "null", options),
+      steps(experiment, "null:" + recipe.text("train.device"), options),
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {

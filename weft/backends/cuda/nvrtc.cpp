@@ -1,50 +1,19 @@
 #include "weft/backends/cuda/nvrtc.h"
 
-#include <dlfcn.h>
-#include <filesystem>
 #include <iterator>
-#include <optional>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include "weft/base/env.h"
+#include "weft/backends/cuda/shared_library.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
 
 namespace weft::cuda {
-namespace {
-namespace fs = std::filesystem;
-
-// A file named NAME, NAME.13, ... anywhere in a folder, such as an unpacked wheel.
-std::optional<fs::path> find_library(const fs::path& folder, const std::string& name) {
-  std::error_code none;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, none))
-    if (entry.path().filename().string().starts_with(name)) return entry.path();
-  return std::nullopt;
-}
-
-fs::path cuda_folder() {
-  if (auto folder = env("WEFT_CUDA_PATH")) return *folder;
-  return fs::path(cache_directory()) / "cuda";
-}
-
-void* load_nvrtc() {
-  if (auto path = find_library(cuda_folder(), "libnvrtc.so"))
-    if (void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"})
-    if (void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return handle;
-  throw Error(ErrorKind::device,
-              "[cuda] no libnvrtc.so in {} nor among the system's libraries. Hint: "
-              "tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder.",
-              cuda_folder().string());
-}
-}  // namespace
-
 // The functions of nvrtc.h that are used; a result of 0 is success.
 struct Nvrtc::Library {
   using Handle = void*;
-  void* library = load_nvrtc();
+  SharedLibrary library{{"libnvrtc.so.13", "libnvrtc.so.12"},
+                        "tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder."};
   int (*create)(Handle*, const char* source, const char* name, int headers,
                 const char* const* header_sources, const char* const* header_names) = nullptr;
   int (*destroy)(Handle*) = nullptr;
@@ -54,26 +23,18 @@ struct Nvrtc::Library {
   int (*cubin_bytes)(Handle, size_t*) = nullptr;
   int (*cubin)(Handle, char*) = nullptr;
   const char* (*error_text)(int) = nullptr;
+  int (*version)(int* major, int* minor) = nullptr;
 
   Library() {
-    find(create, "nvrtcCreateProgram");
-    find(destroy, "nvrtcDestroyProgram");
-    find(build, "nvrtcCompileProgram");
-    find(log_bytes, "nvrtcGetProgramLogSize");
-    find(log, "nvrtcGetProgramLog");
-    find(cubin_bytes, "nvrtcGetCUBINSize");
-    find(cubin, "nvrtcGetCUBIN");
-    find(error_text, "nvrtcGetErrorString");
-  }
-  ~Library() { dlclose(library); }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-
-  template <class F>
-  void find(F*& function, const char* name) const {
-    function = reinterpret_cast<F*>(dlsym(library, name));
-    if (function == nullptr)
-      throw Error(ErrorKind::device, "[cuda] libnvrtc.so has no {}: it is too old.", name);
+    library.find(create, "nvrtcCreateProgram");
+    library.find(destroy, "nvrtcDestroyProgram");
+    library.find(build, "nvrtcCompileProgram");
+    library.find(log_bytes, "nvrtcGetProgramLogSize");
+    library.find(log, "nvrtcGetProgramLog");
+    library.find(cubin_bytes, "nvrtcGetCUBINSize");
+    library.find(cubin, "nvrtcGetCUBIN");
+    library.find(error_text, "nvrtcGetErrorString");
+    library.find(version, "nvrtcVersion");
   }
   void check(int status, const char* call) const {
     if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, error_text(status));
@@ -82,6 +43,12 @@ struct Nvrtc::Library {
 
 Nvrtc::Nvrtc() : library_(std::make_unique<Library>()) {}
 Nvrtc::~Nvrtc() = default;
+
+int Nvrtc::version() const {
+  int major = 0, minor = 0;
+  library_->check(library_->version(&major, &minor), "nvrtcVersion");
+  return 1000 * major + 10 * minor;
+}
 
 std::string Nvrtc::compile(const std::string& source, int capability) const {
   const Library& nvrtc = *library_;

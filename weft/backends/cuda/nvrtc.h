@@ -9,13 +9,13 @@ namespace weft::cuda {
 
 class Nvrtc {
  public:
-  // From WEFT_CUDA_PATH, else from where tools/setup.sh --cuda puts it, else where the system's
-  // libraries are. Throws Error(device) saying where it looked.
+  // Throws Error(device) saying where it looked.
   Nvrtc();
   ~Nvrtc();
   Nvrtc(const Nvrtc&) = delete;
   Nvrtc& operator=(const Nvrtc&) = delete;
 
+  int version() const;  // 13010: CUDA 13.1
   // Machine code (cubin) for compute capability `capability` (90: sm_90), in which no product and
   // sum become one operation. Throws InternalError with what the compiler says and the lines it
   // speaks of.

@@ -1,11 +1,14 @@
 #include "weft/backends/opencl/cl_device.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <fmt/format.h>
 
+#include "weft/backends/opencl/cl_ranges.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
 
@@ -51,7 +54,7 @@ cl_device_id first_device(cl_device_type kind) {
   return nullptr;
 }
 
-class ClDevice : public Device {
+class ClDevice : public gpu::Device {
  public:
   explicit ClDevice(cl_device_id device) : device_(device) {
     cl_int status = CL_SUCCESS;
@@ -67,45 +70,100 @@ class ClDevice : public Device {
   ~ClDevice() override { clFinish(queue()); }
 
   std::string name() const override { return device_text(device_, CL_DEVICE_NAME); }
+  loop::GpuLanguage language() const override { return loop::GpuLanguage::opencl; }
 
-  Memory allocate(size_t bytes) override {
-    if (bytes == 0) return nullptr;
+  std::shared_ptr<Buffer> allocate(size_t bytes) override {
+    const size_t size = std::max<size_t>(bytes, 1);
     cl_int status = CL_SUCCESS;
-    cl_mem memory = clCreateBuffer(context(), CL_MEM_READ_WRITE, bytes, nullptr, &status);
+    Memory memory =
+        owned(clCreateBuffer(context(), CL_MEM_READ_WRITE, size, nullptr, &status), clReleaseMemObject);
     check(status, "clCreateBuffer");
-    return owned(memory, clReleaseMemObject);
+    const cl_uchar zero = 0;
+    check(clEnqueueFillBuffer(queue(), static_cast<cl_mem>(memory.get()), &zero, sizeof zero, 0,
+                              size, 0, nullptr, nullptr),
+          "clEnqueueFillBuffer");
+    return ranges_.add(std::move(memory), size);
   }
-
-  void write(const Place& to, const void* from, size_t bytes) override {
+  // OpenCL does not say what others hold.
+  MemoryUse use() const override {
+    const size_t total = device_number<cl_ulong>(device_, CL_DEVICE_GLOBAL_MEM_SIZE);
+    return {total, total};
+  }
+  void write(std::byte* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
-    check(clEnqueueWriteBuffer(queue(), memory_of(to), CL_TRUE, to.offset, bytes, from, 0, nullptr,
-                               nullptr),
+    const Place place = ranges_.place_of(to);
+    check(clEnqueueWriteBuffer(queue(), memory_of(place), CL_TRUE, place.offset, bytes, from, 0,
+                               nullptr, nullptr),
           "clEnqueueWriteBuffer");
   }
-  void read(const Place& from, void* to, size_t bytes) override {
+  void read(void* to, const std::byte* from, size_t bytes) override {
     if (bytes == 0) return;
-    check(clEnqueueReadBuffer(queue(), memory_of(from), CL_TRUE, from.offset, bytes, to, 0, nullptr,
-                              nullptr),
+    const Place place = ranges_.place_of(from);
+    check(clEnqueueReadBuffer(queue(), memory_of(place), CL_TRUE, place.offset, bytes, to, 0,
+                              nullptr, nullptr),
           "clEnqueueReadBuffer");
   }
-
-  void copy(const Place& to, const Place& from, size_t bytes) override {
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
     if (bytes == 0) return;
-    check(clEnqueueCopyBuffer(queue(), memory_of(from), memory_of(to), from.offset, to.offset,
-                              bytes, 0, nullptr, nullptr),
+    const Place target = ranges_.place_of(to), source = ranges_.place_of(from);
+    check(clEnqueueCopyBuffer(queue(), memory_of(source), memory_of(target), source.offset,
+                              target.offset, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
   }
-  void fill_zero(const Place& at, size_t bytes) override {
-    const cl_uchar zero = 0;
-    check(clEnqueueFillBuffer(queue(), memory_of(at), &zero, sizeof zero, at.offset, bytes, 0,
-                              nullptr, nullptr),
-          "clEnqueueFillBuffer");
+  void finish() override { check(clFinish(queue()), "clFinish"); }
+
+  gpu::Function function(const gpu::Program& program, const std::string& name) override {
+    cl_int status = CL_SUCCESS;
+    cl_kernel kernel =
+        clCreateKernel(static_cast<cl_program>(program.get()), name.c_str(), &status);
+    check(status, "clCreateKernel");
+    return std::make_shared<Arguments>(owned(kernel, clReleaseKernel));
   }
 
-  Program compile(const std::string& source) override {
+  void launch(const gpu::Function& function, std::span<void* const> addresses, int64_t groups,
+              int threads) override {
+    auto& arguments = *static_cast<Arguments*>(function.get());
+    auto kernel = static_cast<cl_kernel>(arguments.kernel.get());
+    set_arguments(arguments, addresses);
+    const auto local = static_cast<size_t>(threads), global = static_cast<size_t>(groups) * local;
+    check(clEnqueueNDRangeKernel(queue(), kernel, 1, nullptr, &global, &local, 0, nullptr, nullptr),
+          "clEnqueueNDRangeKernel");
+  }
+  std::unique_ptr<Kernel> record(const std::function<void()>&) override { return nullptr; }
+
+ private:
+  cl_context context() const { return static_cast<cl_context>(context_.get()); }
+  cl_command_queue queue() const { return static_cast<cl_command_queue>(queue_.get()); }
+  static cl_mem memory_of(const Place& place) { return static_cast<cl_mem>(place.memory.get()); }
+
+  // OpenCL keeps the arguments of a kernel, so they are looked up once while addresses stay.
+  struct Arguments {
+    explicit Arguments(std::shared_ptr<void> kernel) : kernel(std::move(kernel)) {}
+    std::shared_ptr<void> kernel;
+    std::vector<void*> addresses;
+    uint64_t changes = 0;  // of ranges_, then
+  };
+  void set_arguments(Arguments& arguments, std::span<void* const> addresses) {
+    const uint64_t changes = ranges_.changes();
+    if (arguments.changes == changes && std::ranges::equal(arguments.addresses, addresses)) return;
+    auto kernel = static_cast<cl_kernel>(arguments.kernel.get());
+    cl_uint index = 0;
+    for (const void* address : addresses) {
+      const Place place = ranges_.place_of(address);
+      const void* memory = place.memory.get();
+      const auto offset = static_cast<cl_long>(place.offset);
+      check(clSetKernelArg(kernel, index++, sizeof(cl_mem), static_cast<const void*>(&memory)),
+            "clSetKernelArg");
+      check(clSetKernelArg(kernel, index++, sizeof offset, &offset), "clSetKernelArg");
+    }
+    arguments.addresses.assign(addresses.begin(), addresses.end());
+    arguments.changes = changes;
+  }
+
+  gpu::Program build(const std::string& source) override {
     const char* text = source.c_str();
     cl_int status = CL_SUCCESS;
-    Program program =
+    gpu::Program program =
         owned(clCreateProgramWithSource(context(), 1, &text, nullptr, &status), clReleaseProgram);
     check(status, "clCreateProgramWithSource");
     auto handle = static_cast<cl_program>(program.get());
@@ -114,36 +172,6 @@ class ClDevice : public Device {
                 loop::with_source_lines(build_log(handle), source));
     return program;
   }
-
-  Function function(const Program& program, const std::string& name) override {
-    cl_int status = CL_SUCCESS;
-    cl_kernel kernel =
-        clCreateKernel(static_cast<cl_program>(program.get()), name.c_str(), &status);
-    check(status, "clCreateKernel");
-    return owned(kernel, clReleaseKernel);
-  }
-
-  void launch(const Function& function, std::span<const Place> places, int64_t groups,
-              int threads) override {
-    if (groups == 0) return;
-    auto kernel = static_cast<cl_kernel>(function.get());
-    cl_uint index = 0;
-    for (const Place& place : places) {
-      const void* memory = place.memory.get();
-      const auto offset = static_cast<cl_long>(place.offset);
-      check(clSetKernelArg(kernel, index++, sizeof(cl_mem), static_cast<const void*>(&memory)),
-            "clSetKernelArg");
-      check(clSetKernelArg(kernel, index++, sizeof offset, &offset), "clSetKernelArg");
-    }
-    const auto local = static_cast<size_t>(threads), global = static_cast<size_t>(groups) * local;
-    check(clEnqueueNDRangeKernel(queue(), kernel, 1, nullptr, &global, &local, 0, nullptr, nullptr),
-          "clEnqueueNDRangeKernel");
-  }
-
- private:
-  cl_context context() const { return static_cast<cl_context>(context_.get()); }
-  cl_command_queue queue() const { return static_cast<cl_command_queue>(queue_.get()); }
-  static cl_mem memory_of(const Place& place) { return static_cast<cl_mem>(place.memory.get()); }
 
   std::string build_log(cl_program program) const {
     size_t bytes = 0;
@@ -155,11 +183,12 @@ class ClDevice : public Device {
 
   cl_device_id device_;
   std::shared_ptr<void> context_, queue_;
+  Ranges ranges_;
   std::string options_ = "-w";  // of the compiler: no warnings
 };
 }  // namespace
 
-std::unique_ptr<Device> open_device() {
+std::unique_ptr<gpu::Device> open_device() {
   cl_device_id device = first_device(CL_DEVICE_TYPE_GPU);
   if (device == nullptr) device = first_device(CL_DEVICE_TYPE_ALL);
   if (device == nullptr)

@@ -4,7 +4,7 @@
 
 namespace weft::opencl {
 
-std::unique_ptr<Device> open_device() {
+std::unique_ptr<gpu::Device> open_device() {
   throw Error(ErrorKind::device,
               "[opencl] this build has no OpenCL. Hint: install its headers and loader "
               "(opencl-headers, ocl-icd-opencl-dev) and build weft again.");

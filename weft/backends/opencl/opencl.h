@@ -1,5 +1,4 @@
-// The OpenCL backend: every kernel is generated, from the loops of fused steps or from those of
-// primitives.
+// The OpenCL backend.
 #pragma once
 
 #include <memory>
@@ -8,7 +7,6 @@
 
 namespace weft {
 
-// Throws Error(device) where there is no OpenCL device.
 std::unique_ptr<KernelLibrary> opencl_library();
 
 }  // namespace weft

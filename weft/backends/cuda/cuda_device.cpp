@@ -1,0 +1,265 @@
+#include "weft/backends/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "weft/backends/cuda/cuda_backend.h"
+#include "weft/backends/cuda/driver.h"
+#include "weft/backends/cuda/nvrtc.h"
+#include "weft/base/error.h"
+#include "weft/codegen/object_cache.h"
+
+namespace weft::cuda {
+namespace {
+constexpr unsigned non_blocking = 1, no_timing = 2, portable = 1;  // flags of cuda.h
+constexpr int thread_local_capture = 1;
+
+Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
+
+template <class T, class Release>
+std::shared_ptr<void> owned(T object, Release release) {
+  return {object, std::move(release)};
+}
+
+// Memory that the GPU reads by itself: the host goes on while it does. Two parts in turn.
+class Staging {
+ public:
+  explicit Staging(Handle stream) : stream_(stream) {
+    for (Part& part : parts_) {
+      api_.check(api_.cuMemHostAlloc(&part.memory, part_bytes, portable), "cuMemHostAlloc");
+      api_.check(api_.cuEventCreate(&part.done, no_timing), "cuEventCreate");
+    }
+  }
+  ~Staging() {
+    for (const Part& part : parts_) {
+      if (part.done != nullptr) api_.cuEventDestroy(part.done);
+      if (part.memory != nullptr) api_.cuMemFreeHost(part.memory);
+    }
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  void write(Address to, const std::byte* from, size_t bytes) {
+    while (bytes > 0) {
+      const Part& part = parts_[next_++ % parts_.size()];
+      const size_t count = std::min(bytes, part_bytes);
+      api_.check(api_.cuEventSynchronize(part.done), "cuEventSynchronize");
+      std::memcpy(part.memory, from, count);
+      api_.check(api_.cuMemcpyHtoDAsync(to, part.memory, count, stream_), "cuMemcpyHtoDAsync");
+      api_.check(api_.cuEventRecord(part.done, stream_), "cuEventRecord");
+      to += count;
+      from += count;
+      bytes -= count;
+    }
+  }
+
+ private:
+  static constexpr size_t part_bytes = 4 << 20;
+  struct Part {
+    void* memory = nullptr;
+    Handle done = nullptr;  // an event: what was copied from here last has arrived
+  };
+  const Driver& api_ = driver();
+  Handle stream_;
+  std::array<Part, 2> parts_;
+  size_t next_ = 0;
+};
+
+class Graph : public Kernel {
+ public:
+  Graph(Handle executable, Handle stream) : executable_(executable), stream_(stream) {}
+  ~Graph() override { driver().cuGraphExecDestroy(executable_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void run(void* const*, void* const*, void*) const override {
+    driver().check(driver().cuGraphLaunch(executable_, stream_), "cuGraphLaunch");
+  }
+
+ private:
+  Handle executable_, stream_;
+};
+
+class CudaDevice : public gpu::Device {
+ public:
+  CudaDevice() {
+    int count = 0;
+    api_.check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    if (count == 0)
+      throw Error(ErrorKind::device,
+                  "[cuda] the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide it). Hint: train "
+                  "with --device cpu.");
+    api_.check(api_.cuDeviceGet(&device_, 0), "cuDeviceGet");
+    capability_ = 10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
+    if (compiler_.version() / 1000 > api_.version / 1000)
+      throw Error(ErrorKind::device,
+                  "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
+                  "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
+                  api_.version / 1000, compiler_.version() / 1000);
+    Handle context = nullptr;
+    api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
+    context_ = owned(context, [this](void*) { api_.cuDevicePrimaryCtxRelease(device_); });
+    make_current();
+    Handle stream = nullptr;
+    api_.check(api_.cuStreamCreate(&stream, non_blocking), "cuStreamCreate");
+    stream_ = owned(stream, [this](void* object) { api_.cuStreamDestroy(object); });
+    staging_ = std::make_unique<Staging>(stream);
+  }
+  ~CudaDevice() override {
+    api_.cuCtxSetCurrent(context_.get());
+    api_.cuStreamSynchronize(stream());
+  }
+
+  std::string name() const override {
+    std::array<char, 256> text{};
+    api_.check(api_.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device_),
+               "cuDeviceGetName");
+    return text.data();
+  }
+  loop::GpuLanguage language() const override { return loop::GpuLanguage::cuda; }
+  Stream handles() const {
+    make_current();
+    return {context_.get(), stream()};
+  }
+
+  std::shared_ptr<Buffer> allocate(size_t bytes) override {
+    make_current();
+    const size_t size = std::max<size_t>(bytes, 1);
+    Address address = 0;
+    api_.check(api_.cuMemAlloc(&address, size), "cuMemAlloc");
+    auto buffer = std::make_shared<Buffer>();
+    buffer->data = reinterpret_cast<std::byte*>(address);
+    buffer->bytes = bytes;
+    buffer->owner = owned(buffer->data, [context = context_](void* memory) {
+      driver().cuCtxSetCurrent(context.get());
+      driver().cuMemFree(address_of(memory));
+    });
+    api_.check(api_.cuMemsetD8Async(address, 0, size, stream()), "cuMemsetD8Async");
+    return buffer;
+  }
+  MemoryUse use() const override {
+    make_current();
+    MemoryUse use;
+    api_.check(api_.cuMemGetInfo(&use.available, &use.total), "cuMemGetInfo");
+    return use;
+  }
+  void write(std::byte* to, const void* from, size_t bytes) override {
+    make_current();
+    staging_->write(address_of(to), static_cast<const std::byte*>(from), bytes);
+  }
+  void read(void* to, const std::byte* from, size_t bytes) override {
+    if (bytes == 0) return;
+    make_current();
+    api_.check(api_.cuMemcpyDtoHAsync(to, address_of(from), bytes, stream()), "cuMemcpyDtoHAsync");
+    finish();
+  }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    if (bytes == 0) return;
+    make_current();
+    api_.check(api_.cuMemcpyDtoDAsync(address_of(to), address_of(from), bytes, stream()),
+               "cuMemcpyDtoDAsync");
+  }
+  void finish() override {
+    make_current();
+    api_.check(api_.cuStreamSynchronize(stream()), "cuStreamSynchronize");
+  }
+
+  gpu::Function function(const gpu::Program& program, const std::string& name) override {
+    make_current();
+    Handle function = nullptr;
+    api_.check(api_.cuModuleGetFunction(&function, program.get(), name.c_str()),
+               "cuModuleGetFunction");
+    return {program, function};
+  }
+
+  void launch(const gpu::Function& function, std::span<void* const> addresses, int64_t groups,
+              int threads) override {
+    make_current();
+    // Of each parameter, where its value lies: an address, and the offset from there.
+    int64_t offset = 0;
+    parameters_.clear();
+    for (void* const& address : addresses) {
+      parameters_.push_back(const_cast<void**>(&address));
+      parameters_.push_back(&offset);
+    }
+    api_.check(api_.cuLaunchKernel(function.get(), static_cast<unsigned>(groups), 1, 1,
+                                   static_cast<unsigned>(threads), 1, 1, 0, stream(),
+                                   parameters_.data(), nullptr),
+               "cuLaunchKernel");
+  }
+
+  std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
+    make_current();
+    api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");
+    Handle graph = nullptr;
+    try {
+      enqueue();
+    } catch (...) {
+      api_.cuStreamEndCapture(stream(), &graph);
+      if (graph != nullptr) api_.cuGraphDestroy(graph);
+      throw;
+    }
+    api_.check(api_.cuStreamEndCapture(stream(), &graph), "cuStreamEndCapture");
+    Handle executable = nullptr;
+    const int status = api_.cuGraphInstantiate(&executable, graph, 0);
+    api_.cuGraphDestroy(graph);
+    api_.check(status, "cuGraphInstantiate");
+    return std::make_unique<Graph>(executable, stream());
+  }
+
+ private:
+  void make_current() const {
+    api_.check(api_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
+  }
+  Handle stream() const { return stream_.get(); }
+  int value_of(int attribute) const {
+    int value = 0;
+    api_.check(api_.cuDeviceGetAttribute(&value, attribute, device_), "cuDeviceGetAttribute");
+    return value;
+  }
+
+  gpu::Program build(const std::string& source) override {
+    const std::string text =
+        fmt::format("nvrtc {} sm_{}\n{}", compiler_.version(), capability_, source);
+    std::optional<std::string> code = loop::read_object(text);
+    if (!code) {
+      code = compiler_.compile(source, capability_);
+      loop::write_object(text, *code);
+    }
+    make_current();
+    Handle module = nullptr;
+    api_.check(api_.cuModuleLoadData(&module, code->data()), "cuModuleLoadData");
+    return owned(module, [context = context_](void* loaded) {
+      driver().cuCtxSetCurrent(context.get());
+      driver().cuModuleUnload(loaded);
+    });
+  }
+
+  const Driver& api_ = driver();
+  const Nvrtc compiler_;
+  int device_ = 0, capability_ = 0;
+  std::shared_ptr<void> context_, stream_;
+  std::unique_ptr<Staging> staging_;
+  std::vector<void*> parameters_;  // of a launch: a step allocates nothing
+};
+}  // namespace
+
+std::unique_ptr<gpu::Device> open_device() { return std::make_unique<CudaDevice>(); }
+
+bool has_device() {
+  try {
+    int count = 0;
+    return driver().cuDeviceGetCount(&count) == 0 && count > 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Stream stream_of(gpu::Device& device) { return static_cast<CudaDevice&>(device).handles(); }
+
+}  // namespace weft::cuda

@@ -1,0 +1,81 @@
+#include "weft/backends/cuda/driver.h"
+
+#include "weft/base/error.h"
+
+namespace weft::cuda {
+namespace {
+constexpr int out_of_memory = 2, no_device = 100, system_not_ready = 802;  // of cuda.h
+constexpr int least_version = 12000;
+}  // namespace
+
+Driver::Driver()
+    : library({"libcuda.so.1"}, "install NVIDIA's driver, or train with --device cpu.") {
+  library.find(cuInit, "cuInit");
+  library.find(cuDriverGetVersion, "cuDriverGetVersion");
+  library.find(cuGetErrorName, "cuGetErrorName");
+  library.find(cuGetErrorString, "cuGetErrorString");
+  check(cuDriverGetVersion(&version), "cuDriverGetVersion");
+  if (version < least_version)
+    throw Error(ErrorKind::device,
+                "[cuda] the driver is too old: it knows CUDA {}.{}, weft needs {}.{} or later.",
+                version / 1000, version % 1000 / 10, least_version / 1000,
+                least_version % 1000 / 10);
+  library.find(cuDeviceGetCount, "cuDeviceGetCount");
+  library.find(cuDeviceGet, "cuDeviceGet");
+  library.find(cuDeviceGetName, "cuDeviceGetName");
+  library.find(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+  library.find(cuDeviceTotalMem, "cuDeviceTotalMem_v2");
+  library.find(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+  library.find(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
+  library.find(cuCtxSetCurrent, "cuCtxSetCurrent");
+  library.find(cuMemGetInfo, "cuMemGetInfo_v2");
+  library.find(cuMemAlloc, "cuMemAlloc_v2");
+  library.find(cuMemFree, "cuMemFree_v2");
+  library.find(cuMemHostAlloc, "cuMemHostAlloc");
+  library.find(cuMemFreeHost, "cuMemFreeHost");
+  library.find(cuMemsetD8Async, "cuMemsetD8Async");
+  library.find(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
+  library.find(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
+  library.find(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2");
+  library.find(cuStreamCreate, "cuStreamCreate");
+  library.find(cuStreamDestroy, "cuStreamDestroy_v2");
+  library.find(cuStreamSynchronize, "cuStreamSynchronize");
+  library.find(cuStreamWaitEvent, "cuStreamWaitEvent");
+  library.find(cuStreamBeginCapture, "cuStreamBeginCapture_v2");
+  library.find(cuStreamEndCapture, "cuStreamEndCapture");
+  library.find(cuGraphInstantiate, "cuGraphInstantiateWithFlags");
+  library.find(cuGraphLaunch, "cuGraphLaunch");
+  library.find(cuGraphExecDestroy, "cuGraphExecDestroy");
+  library.find(cuGraphDestroy, "cuGraphDestroy");
+  library.find(cuEventCreate, "cuEventCreate");
+  library.find(cuEventRecord, "cuEventRecord");
+  library.find(cuEventSynchronize, "cuEventSynchronize");
+  library.find(cuEventDestroy, "cuEventDestroy_v2");
+  library.find(cuModuleLoadData, "cuModuleLoadData");
+  library.find(cuModuleUnload, "cuModuleUnload");
+  library.find(cuModuleGetFunction, "cuModuleGetFunction");
+  library.find(cuLaunchKernel, "cuLaunchKernel");
+  check(cuInit(0), "cuInit");
+}
+
+void Driver::check(int status, const char* call) const {
+  if (status == 0) return;
+  if (status == out_of_memory)
+    throw Error(ErrorKind::does_not_fit,
+                "[cuda] the GPU's memory has run out ({}). Hint: weft plan says how much a run "
+                "takes, weft devices who holds it.",
+                call);
+  const char *name = "an unknown error", *text = "";
+  cuGetErrorName(status, &name);
+  cuGetErrorString(status, &text);
+  const bool none = status == no_device || status == system_not_ready;
+  throw Error(ErrorKind::device, "[cuda] {}: {} ({}).{}", call, text, name,
+              none ? " Hint: train with --device cpu." : "");
+}
+
+const Driver& driver() {
+  static const Driver* const instance = new Driver;
+  return *instance;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,76 @@
+// What weft calls of NVIDIA's driver (CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api),
+// by the names that it has there.
+#pragma once
+
+#include <cstddef>
+
+#include "weft/backends/cuda/shared_library.h"
+
+namespace weft::cuda {
+
+using Address = unsigned long long;  // CUdeviceptr
+using Handle = void*;                // CUcontext, CUstream, CUmodule, ...
+
+struct Driver {
+  Driver();  // throws Error(device) where there is no driver, or one that is too old
+
+  // Throws Error(device), or Error(does_not_fit) where memory has run out.
+  void check(int status, const char* call) const;
+
+  SharedLibrary library;
+  int version = 0;  // 13010: knows CUDA 13.1
+  int (*cuInit)(unsigned flags) = nullptr;
+  int (*cuDriverGetVersion)(int* version) = nullptr;
+  int (*cuGetErrorName)(int status, const char** name) = nullptr;
+  int (*cuGetErrorString)(int status, const char** text) = nullptr;
+  int (*cuDeviceGetCount)(int* count) = nullptr;
+  int (*cuDeviceGet)(int* device, int ordinal) = nullptr;
+  int (*cuDeviceGetName)(char* name, int bytes, int device) = nullptr;
+  int (*cuDeviceGetAttribute)(int* value, int attribute, int device) = nullptr;
+  int (*cuDeviceTotalMem)(size_t* bytes, int device) = nullptr;
+  int (*cuDevicePrimaryCtxRetain)(Handle* context, int device) = nullptr;
+  int (*cuDevicePrimaryCtxRelease)(int device) = nullptr;
+  int (*cuCtxSetCurrent)(Handle context) = nullptr;
+  int (*cuMemGetInfo)(size_t* free, size_t* total) = nullptr;
+  int (*cuMemAlloc)(Address* address, size_t bytes) = nullptr;
+  int (*cuMemFree)(Address address) = nullptr;
+  int (*cuMemHostAlloc)(void** memory, size_t bytes, unsigned flags) = nullptr;
+  int (*cuMemFreeHost)(void* memory) = nullptr;
+  int (*cuMemsetD8Async)(Address at, unsigned char value, size_t bytes, Handle stream) = nullptr;
+  int (*cuMemcpyHtoDAsync)(Address to, const void* from, size_t bytes, Handle stream) = nullptr;
+  int (*cuMemcpyDtoHAsync)(void* to, Address from, size_t bytes, Handle stream) = nullptr;
+  int (*cuMemcpyDtoDAsync)(Address to, Address from, size_t bytes, Handle stream) = nullptr;
+  int (*cuStreamCreate)(Handle* stream, unsigned flags) = nullptr;
+  int (*cuStreamDestroy)(Handle stream) = nullptr;
+  int (*cuStreamSynchronize)(Handle stream) = nullptr;
+  int (*cuStreamWaitEvent)(Handle stream, Handle event, unsigned flags) = nullptr;
+  int (*cuStreamBeginCapture)(Handle stream, int mode) = nullptr;
+  int (*cuStreamEndCapture)(Handle stream, Handle* graph) = nullptr;
+  int (*cuGraphInstantiate)(Handle* executable, Handle graph, unsigned long long flags) = nullptr;
+  int (*cuGraphLaunch)(Handle executable, Handle stream) = nullptr;
+  int (*cuGraphExecDestroy)(Handle executable) = nullptr;
+  int (*cuGraphDestroy)(Handle graph) = nullptr;
+  int (*cuEventCreate)(Handle* event, unsigned flags) = nullptr;
+  int (*cuEventRecord)(Handle event, Handle stream) = nullptr;
+  int (*cuEventSynchronize)(Handle event) = nullptr;
+  int (*cuEventDestroy)(Handle event) = nullptr;
+  int (*cuModuleLoadData)(Handle* module, const void* image) = nullptr;
+  int (*cuModuleUnload)(Handle module) = nullptr;
+  int (*cuModuleGetFunction)(Handle* function, Handle module, const char* name) = nullptr;
+  int (*cuLaunchKernel)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z,
+                        unsigned shared_bytes, Handle stream, void** parameters,
+                        void** extra) = nullptr;
+};
+
+// Loaded once, and never let go, as what is on a GPU may live as long as the process.
+const Driver& driver();
+
+// Numbers of cuda.h.
+namespace attribute {
+inline constexpr int multiprocessors = 16, clock_khz = 13, memory_clock_khz = 36,
+                     memory_bus_bits = 37, l2_bytes = 38, capability_major = 75,
+                     capability_minor = 76;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,76 @@
+#include "weft/backends/cuda/shared_library.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <sstream>
+
+#include "weft/base/env.h"
+#include "weft/base/error.h"
+
+namespace weft::cuda {
+namespace {
+namespace fs = std::filesystem;
+
+// Files of that name anywhere in a folder, such as one of unpacked wheels.
+std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (auto at = fs::recursive_directory_iterator(folder, none);
+       at != fs::recursive_directory_iterator(); at.increment(none))
+    if (at->path().filename() == name) found.push_back(at->path());
+  return found;
+}
+
+std::string cuda_folder() {
+  if (auto folder = env("WEFT_CUDA_PATH")) return *folder;
+  return fs::path(cache_directory()) / "cuda";
+}
+
+// What Python has installed: beside the interpreters on PATH.
+std::vector<fs::path> wheel_folders() {
+  std::vector<fs::path> folders;
+  std::istringstream path(env("PATH").value_or(""));
+  std::error_code none;
+  for (std::string bin; std::getline(path, bin, ':');)
+    for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
+      if (lib.path().filename().string().starts_with("python3"))
+        for (const char* packages : {"site-packages", "dist-packages"})
+          if (fs::is_directory(lib.path() / packages / "nvidia", none))
+            folders.push_back(lib.path() / packages / "nvidia");
+  return folders;
+}
+}  // namespace
+
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::string& hint) {
+  auto open = [&](const std::string& path) {
+    // A library that needs another of these finds it loaded already.
+    if (handle_ == nullptr) handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr && path_.empty()) path_ = path;
+  };
+  auto open_in = [&](const fs::path& folder) {
+    for (const std::string& name : names)
+      for (const fs::path& path : files_in(folder, name)) open(path);
+  };
+  open_in(cuda_folder());
+  for (const std::string& name : names) open(name);
+  if (handle_ == nullptr) open_in("/usr/local/cuda/lib64/");
+  if (handle_ == nullptr)
+    for (const fs::path& folder : wheel_folders()) open_in(folder);
+  if (handle_ == nullptr)
+    throw Error(ErrorKind::device,
+                "[cuda] no {} in {}, among the system's libraries, in /usr/local/cuda or in "
+                "Python's packages. Hint: {}",
+                names.front(), cuda_folder(), hint);
+}
+
+SharedLibrary::~SharedLibrary() { dlclose(handle_); }
+
+void* SharedLibrary::address(const char* name) const {
+  void* found = dlsym(handle_, name);
+  if (found == nullptr)
+    throw Error(ErrorKind::device, "[cuda] {} has no {}: it is too old.", path_, name);
+  return found;
+}
+
+}  // namespace weft::cuda

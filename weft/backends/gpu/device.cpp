@@ -1,0 +1,54 @@
+#include "weft/backends/gpu/device.h"
+
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+
+namespace weft::gpu {
+namespace {
+class Launches : public Kernel {
+ public:
+  Launches(Device& device, const loop::GpuKernel& printed, size_t operands, size_t results)
+      : device_(device), operands_(operands), results_(results) {
+    const Program program = device.compile(printed.source);
+    for (const loop::GpuLaunch& launch : printed.launches)
+      if (launch.groups > 0)
+        launches_.push_back({device.function(program, launch.function), launch});
+    addresses_.reserve(operands + results + 1);
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    addresses_.assign(operands, operands + operands_);
+    addresses_.insert(addresses_.end(), results, results + results_);
+    addresses_.push_back(workspace);
+    for (const auto& [function, launch] : launches_)
+      device_.launch(function, addresses_, launch.groups, launch.threads);
+  }
+
+ private:
+  Device& device_;
+  size_t operands_, results_;
+  mutable std::vector<void*> addresses_;  // of a run: a step allocates nothing
+  std::vector<std::pair<Function, loop::GpuLaunch>> launches_;
+};
+}  // namespace
+
+Program Device::compile(const std::string& source) {
+  {
+    std::lock_guard lock(mutex_);
+    if (auto known = programs_.find(source); known != programs_.end()) return known->second;
+  }
+  Program program = build(gpu_prelude(language()) + source);
+  std::lock_guard lock(mutex_);
+  return programs_.emplace(source, std::move(program)).first->second;
+}
+
+std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,
+                                    const Step& step) {
+  WEFT_ASSERT(printed.scratch <= step.workspace, "{} needs {} bytes of scratch, not {}",
+              step.kernel, printed.scratch, step.workspace);
+  return std::make_unique<Launches>(device, printed, step.operands.size(), step.results.size());
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,50 @@
+// A GPU as generated kernels see it: memory at addresses, programs, and a queue that does
+// everything in order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "weft/base/device_memory.h"
+#include "weft/codegen/gpu_emit.h"
+#include "weft/device/device.h"
+
+namespace weft::gpu {
+
+using Program = std::shared_ptr<void>;   // compiled
+using Function = std::shared_ptr<void>;  // a kernel of a program; keeps it alive
+
+class Device : public DeviceMemory {
+ public:
+  virtual std::string name() const = 0;
+  virtual loop::GpuLanguage language() const = 0;
+
+  // Below the prelude of its language; equal sources are compiled once. Throws InternalError with
+  // what the compiler says and the lines it speaks of. Called from several threads at once.
+  Program compile(const std::string& source);
+  virtual Function function(const Program& program, const std::string& name) = 0;
+  // `addresses`: of memory of this device, or null, one for each of what GpuKernel lists. Returns
+  // before it has run.
+  virtual void launch(const Function& function, std::span<void* const> addresses, int64_t groups,
+                      int threads) = 0;
+  // What `enqueue` puts into the queue, without doing it, as a kernel without operands that does it
+  // all at each run; null: this device cannot.
+  virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) = 0;
+
+ private:
+  virtual Program build(const std::string& source) = 0;
+
+  std::mutex mutex_;
+  std::map<std::string, Program> programs_;  // by source
+};
+
+// A kernel of `step` that is the launches of `printed`.
+std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,
+                                    const Step& step);
+
+}  // namespace weft::gpu

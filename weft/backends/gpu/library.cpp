@@ -1,0 +1,81 @@
+#include "weft/backends/gpu/library.h"
+
+#include <mutex>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/codegen/lower.h"
+#include "weft/codegen/primitives.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::gpu {
+namespace {
+using Open = std::function<std::unique_ptr<Device>()>;
+using Providers = std::vector<std::unique_ptr<Provider>>;
+
+class Library : public KernelLibrary {
+ public:
+  Library(std::string name, loop::GpuLanguage language, Open open, Providers providers)
+      : name_(std::move(name)),
+        language_(language),
+        open_(std::move(open)),
+        providers_(std::move(providers)) {}
+
+  std::string name() const override { return name_; }
+  bool generates() const override { return true; }
+  bool on_host() const override { return false; }
+  DeviceMemory* memory() const override { return &device(); }
+  std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) const override {
+    return device().record(enqueue);
+  }
+
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    for (const auto& provider : providers_)
+      if (auto choice = provider->choose(node, operands)) return choice;
+    if (!loop::has_loops(node)) return std::nullopt;
+    const Placement result{-1, 0, row_major_strides(node.type.shape)};
+    return KernelChoice{
+        .kernel = "loops:" + std::string(node.op->name),
+        .workspace = loop::schedule_gpu(loop::lower_primitive(node, operands, result)).scratch};
+  }
+
+  size_t workspace(const Step& fused) const override {
+    return loop::schedule_gpu(loop::lower(fused)).scratch;
+  }
+
+  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    for (const auto& provider : providers_)
+      if (step.kernel.starts_with(provider->name() + ":")) return provider->compile(device(), step);
+    const bool fused = step.kind == Step::Kind::fused;
+    const loop::Kernel kernel = fused ? loop::lower(step) : loop::lower_primitive(step);
+    const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
+    if (debug_level() >= 5)
+      log::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
+    return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);
+  }
+
+ private:
+  Device& device() const {
+    std::lock_guard lock(mutex_);
+    if (device_ == nullptr) device_ = open_();
+    return *device_;
+  }
+
+  std::string name_;
+  loop::GpuLanguage language_;
+  Open open_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<Device> device_;
+  Providers providers_;
+};
+}  // namespace
+
+std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language, Open open,
+                                            Providers providers) {
+  return std::make_unique<Library>(std::move(name), language, std::move(open),
+                                   std::move(providers));
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,33 @@
+// The kernels of a GPU: those of providers (a vendor's library, or written by hand), and for all
+// else generated ones, from the loops of fused steps or from those of primitives. Planning needs no
+// device: it is opened when a kernel is compiled or memory is asked for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/backends/gpu/device.h"
+
+namespace weft::gpu {
+
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  // What the names of its kernels begin with, up to a colon: "clblast".
+  virtual std::string name() const = 0;
+  virtual std::optional<KernelChoice> choose(const Node& node,
+                                             std::span<const Placement> operands) const = 0;
+  // Of a step that it chose. Called from several threads at once.
+  virtual std::unique_ptr<Kernel> compile(Device& device, const Step& step) const = 0;
+};
+
+// `providers` are asked in this order. `open` throws Error(device) where there is no device.
+std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language,
+                                            std::function<std::unique_ptr<Device>()> open,
+                                            std::vector<std::unique_ptr<Provider>> providers = {});
+
+}  // namespace weft::gpu
