@@ -1,6 +1,9 @@
 #include "weft/base/shape.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <vector>
 
 #include "weft/base/error.h"
 
@@ -44,6 +47,28 @@ int64_t element_count(const Shape& shape) {
 Dims row_major_strides(const Shape& shape) {
   Dims strides = Dims::filled(shape.size(), 1);
   for (int i = shape.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * shape[i + 1];
+  return strides;
+}
+Dims physical_order(const Shape& shape, const Dims& strides) {
+  std::vector<int> places;
+  for (int axis = 0; axis < shape.size(); ++axis)
+    if (shape[axis] != 1) places.push_back(axis);
+  std::vector<int> axes = places;
+  std::ranges::stable_sort(axes, std::greater<>(),
+                           [&](int axis) { return std::abs(strides[axis]); });
+  Dims order = Dims::iota(shape.size());
+  for (size_t i = 0; i < places.size(); ++i) order[places[i]] = axes[i];
+  return order;
+}
+Dims dense_strides(const Shape& shape, const Dims& order) {
+  if (order.empty()) return row_major_strides(shape);
+  Dims strides = Dims::filled(shape.size(), 1);
+  int64_t stride = 1;
+  for (int i = order.size() - 1; i >= 0; --i) {
+    int axis = static_cast<int>(order[i]);
+    strides[axis] = stride;
+    stride *= shape[axis];
+  }
   return strides;
 }
 std::string to_string(const Dims& dims) {

@@ -41,6 +41,10 @@ using Shape = Dims;
 // Throws Error(usage) for a negative extent, and where the count overflows.
 int64_t element_count(const Shape& shape);
 Dims row_major_strides(const Shape& shape);  // in elements
+// Axes from outermost to innermost as they lie; axes of extent 1 and ties keep their logical order.
+Dims physical_order(const Shape& shape, const Dims& strides);
+// Strides of a dense value whose axes lie in `order` (empty: row-major).
+Dims dense_strides(const Shape& shape, const Dims& order);
 std::string to_string(const Dims& dims);     // "[2, 3, 4]"
 // Axis in [0, rank), counting negative ones from the end; throws naming `op`.
 int normalize_axis(int64_t axis, int rank, const char* op);

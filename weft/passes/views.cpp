@@ -75,33 +75,6 @@ std::optional<Placement> view_of(const Node& node, const Placement& input) {
   return at;
 }
 
-Dims physical_order(const Shape& shape, const Dims& strides) {
-  Dims order = Dims::iota(shape.size());
-  std::vector<int64_t> sorted(order.begin(), order.end());
-  // Unit axes have no position of their own: only the others are sorted, into the places they hold.
-  std::vector<int64_t> real;
-  for (int64_t axis : sorted)
-    if (shape[static_cast<int>(axis)] != 1) real.push_back(axis);
-  std::vector<int64_t> placed = real;
-  std::stable_sort(placed.begin(), placed.end(), [&](int64_t a, int64_t b) {
-    return std::llabs(strides[static_cast<int>(a)]) > std::llabs(strides[static_cast<int>(b)]);
-  });
-  for (size_t i = 0; i < real.size(); ++i) order[static_cast<int>(real[i])] = placed[i];
-  return order;
-}
-
-Dims dense_strides(const Shape& shape, const Dims& order) {
-  if (order.empty()) return row_major_strides(shape);
-  Dims strides = Dims::filled(shape.size(), 1);
-  int64_t stride = 1;
-  for (int i = order.size() - 1; i >= 0; --i) {
-    int axis = static_cast<int>(order[i]);
-    strides[axis] = stride;
-    stride *= shape[axis];
-  }
-  return strides;
-}
-
 bool same_strides(const Shape& shape, const Dims& a, const Dims& b) {
   for (int i = 0; i < shape.size(); ++i)
     if (shape[i] > 1 && a[i] != b[i]) return false;

@@ -8,27 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weft/base/dtype.h"
-#include "weft/base/shape.h"
+#include "weft/device/contraction.h"
 
 namespace weft::cpu {
-
-// Strides in elements; those of a batch axis may be 0.
-struct MatrixStrides {
-  Dims batch;
-  int64_t row = 0, column = 0;
-};
-
-// result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating point sums are
-// in float32 (float64 for float64), integer ones wrap around.
-struct Contraction {
-  DType dtype = DType::f32;
-  bool wide = false;  // float16 and bfloat16: the result is the float32 sums
-  Dims batch;
-  int64_t m = 0, n = 0, k = 0;
-  MatrixStrides a, b, result;
-  bool accumulate = false;  // sums begin with what the result holds
-};
 
 constexpr int64_t contraction_depth = 256;
 

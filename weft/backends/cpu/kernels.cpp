@@ -1,8 +1,5 @@
 #include "weft/backends/cpu/kernels.h"
 
-#include <algorithm>
-#include <functional>
-
 namespace weft::cpu {
 
 const Family* find_family(std::string_view op) {
@@ -26,45 +23,4 @@ const Family* find_family(std::string_view op) {
   return nullptr;
 }
 
-std::vector<Bound> bind_inputs(const Step& step) {
-  WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);
-  const std::vector<Value>& values = step.body.front()->inputs;
-  WEFT_ASSERT(values.size() == step.operands.size(), "{} has {} operands for {} inputs",
-              step.kernel, step.operands.size(), values.size());
-  std::vector<Bound> inputs;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Placement& at = step.operands[i].at;
-    inputs.push_back({static_cast<int>(i), at.offset, at.strides, values[i].type()});
-  }
-  return inputs;
-}
-
-Bound bind_result(const Step& step) {
-  WEFT_ASSERT(step.results.size() == 1, "{} has {} results", step.kernel, step.results.size());
-  const Access& result = step.results.front();
-  return {0, result.at.offset, result.at.strides, result.value.type()};
-}
-
-Dims dense_strides(const Shape& shape, const Dims& order) {
-  Dims strides = Dims::filled(shape.size(), 0);
-  int64_t stride = 1;
-  for (int i = order.size() - 1; i >= 0; --i) {
-    const int axis = static_cast<int>(order[i]);
-    strides[axis] = stride;
-    stride *= shape[axis];
-  }
-  return strides;
-}
-
-Dims order_of(const Shape& shape, const Dims& strides) {
-  std::vector<int> places;
-  for (int axis = 0; axis < shape.size(); ++axis)
-    if (shape[axis] != 1) places.push_back(axis);
-  std::vector<int> axes = places;
-  std::ranges::stable_sort(axes, std::greater<>(),
-                           [&](int axis) { return std::abs(strides[axis]); });
-  Dims order = Dims::iota(shape.size());
-  for (size_t i = 0; i < places.size(); ++i) order[places[i]] = axes[i];
-  return order;
-}
 }  // namespace weft::cpu

@@ -1,0 +1,14 @@
+// Matrix products by cuBLASLt, NVIDIA's library for them (https://docs.nvidia.com/cuda/cublas):
+// float16 and bfloat16 on tensor cores with float32 sums, float32, float64. It is loaded when the
+// first product is compiled.
+#pragma once
+
+#include <memory>
+
+#include "weft/backends/gpu/library.h"
+
+namespace weft::cuda {
+
+std::unique_ptr<gpu::Provider> cublaslt_provider();
+
+}  // namespace weft::cuda

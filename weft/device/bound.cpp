@@ -1,0 +1,26 @@
+#include "weft/device/bound.h"
+
+#include "weft/base/error.h"
+
+namespace weft {
+
+std::vector<Bound> bind_inputs(const Step& step) {
+  WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);
+  const std::vector<Value>& values = step.body.front()->inputs;
+  WEFT_ASSERT(values.size() == step.operands.size(), "{} has {} operands for {} inputs",
+              step.kernel, step.operands.size(), values.size());
+  std::vector<Bound> inputs;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Placement& at = step.operands[i].at;
+    inputs.push_back({static_cast<int>(i), at.offset, at.strides, values[i].type()});
+  }
+  return inputs;
+}
+
+Bound bind_result(const Step& step) {
+  WEFT_ASSERT(step.results.size() == 1, "{} has {} results", step.kernel, step.results.size());
+  const Access& result = step.results.front();
+  return {0, result.at.offset, result.at.strides, result.value.type()};
+}
+
+}  // namespace weft

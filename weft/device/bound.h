@@ -1,0 +1,32 @@
+// What a library kernel is told of its operands: where they lie from the pointers that it gets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/ir/plan.h"
+
+namespace weft {
+
+// One input of the node of a step, or its result: which pointer run() gets for it, and where its
+// elements lie from there.
+struct Bound {
+  int index = 0;
+  int64_t offset = 0;  // in elements
+  Dims strides;        // in elements
+  Type type;
+
+  const std::byte* in(void* const* operands) const {
+    return static_cast<const std::byte*>(operands[index]) + byte_offset();
+  }
+  std::byte* out(void* const* results) const {
+    return static_cast<std::byte*>(results[index]) + byte_offset();
+  }
+  int64_t byte_offset() const { return offset * static_cast<int64_t>(size_of(type.dtype)); }
+};
+// A library step has one node and one result, and an operand for each of the node's inputs.
+std::vector<Bound> bind_inputs(const Step& step);
+Bound bind_result(const Step& step);
+
+}  // namespace weft

@@ -1,0 +1,82 @@
+#include "weft/device/contraction.h"
+
+namespace weft {
+namespace {
+
+MatrixStrides matrix_strides(const Shape& shape, const Dims& strides) {
+  MatrixStrides matrix;
+  const int rank = shape.size();
+  for (int i = 0; i < rank - 2; ++i) matrix.batch.push_back(shape[i] == 1 ? 0 : strides[i]);
+  matrix.row = strides[rank - 2];
+  matrix.column = strides[rank - 1];
+  return matrix;
+}
+
+Dims without_axis(const Dims& dims, int axis) {
+  Dims rest;
+  for (int i = 0; i < dims.size(); ++i)
+    if (i != axis) rest.push_back(dims[i]);
+  return rest;
+}
+void drop_batch_axis(Contraction& task, int axis) {
+  task.batch = without_axis(task.batch, axis);
+  for (MatrixStrides* strides : {&task.a, &task.b, &task.result})
+    strides->batch = without_axis(strides->batch, axis);
+}
+
+// Axis `axis` and its inner neighbour are one in every matrix.
+bool merges(const Contraction& task, int axis) {
+  for (const MatrixStrides* strides : {&task.a, &task.b, &task.result})
+    if (strides->batch[axis] != strides->batch[axis + 1] * task.batch[axis + 1]) return false;
+  return true;
+}
+
+// The innermost batch axis becomes more rows (a weight shared by the whole batch) or more columns.
+bool absorb_innermost(Contraction& task) {
+  const int last = task.batch.size() - 1;
+  const int64_t extent = task.batch[last];
+  const int64_t a = task.a.batch[last], b = task.b.batch[last], result = task.result.batch[last];
+  if (b == 0 && (task.m == 1 || (a == task.a.row * task.m && result == task.result.row * task.m))) {
+    if (task.m == 1) task.a.row = a, task.result.row = result;
+    task.m *= extent;
+  } else if (a == 0 && (task.n == 1 ||
+                        (b == task.b.column * task.n && result == task.result.column * task.n))) {
+    if (task.n == 1) task.b.column = b, task.result.column = result;
+    task.n *= extent;
+  } else {
+    return false;
+  }
+  drop_batch_axis(task, last);
+  return true;
+}
+
+}  // namespace
+
+Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
+                     const Dims& b_strides, const Dims& result_strides) {
+  const Shape& a = a_type.shape;
+  const int rank = type.shape.size();
+  Contraction task;
+  task.dtype = a_type.dtype;
+  task.wide = type.dtype != a_type.dtype;
+  for (int i = 0; i < rank - 2; ++i) task.batch.push_back(type.shape[i]);
+  task.m = type.shape[rank - 2];
+  task.n = type.shape[rank - 1];
+  task.k = a[rank - 1];
+  task.a = matrix_strides(a, a_strides);
+  task.b = matrix_strides(b, b_strides);
+  task.result = matrix_strides(type.shape, result_strides);
+  for (int axis = task.batch.size() - 1; axis >= 0; --axis)
+    if (task.batch[axis] == 1) drop_batch_axis(task, axis);
+  for (int axis = task.batch.size() - 2; axis >= 0; --axis)
+    if (merges(task, axis)) {
+      const int64_t outer = task.batch[axis];
+      drop_batch_axis(task, axis);
+      task.batch[axis] *= outer;
+    }
+  while (!task.batch.empty() && absorb_innermost(task)) {
+  }
+  return task;
+}
+
+}  // namespace weft
