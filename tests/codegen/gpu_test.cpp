@@ -208,12 +208,10 @@ TEST_SUITE("codegen gpu") {
       MESSAGE("skipped on OpenCL: " << none.what());
     }
     try {
-      const std::string said =
-          complaint([&] {
-            cuda::Nvrtc().compile(gpu_prelude(loop::GpuLanguage::cuda) +
-                                      broken(loop::GpuLanguage::cuda),
-                                  90);
-          });
+      const std::string said = complaint([&] {
+        cuda::Nvrtc().compile(
+            gpu_prelude(loop::GpuLanguage::cuda) + broken(loop::GpuLanguage::cuda), 90);
+      });
       CHECK(said.find("line ") != std::string::npos);
       CHECK(said.find("v0") != std::string::npos);
     } catch (const Error& none) {

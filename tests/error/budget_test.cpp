@@ -109,6 +109,6 @@ TEST_CASE("every device computes in every precision") {
       CHECK_MESSAGE(outcome.code == 0, outcome.err);
     }
   CHECK(fails_with(place.weft({"train", "sums.yaml", "--precision", "fp8"}), 2,
-                   "train.precision must be one of fp32, fp64, bf16-mixed, fp16-mixed, bf16. Got "
+                   "train.precision must be one of fp32, tf32, fp64, bf16-mixed, fp16-mixed, bf16. Got "
                    "'fp8'.") == "");
 }

@@ -87,7 +87,7 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
 
   std::vector<Value> results;
   for (const Value& result : executable.run(inputs))
-    results.push_back(copy_of(result->data->data, result.type()));
+    results.push_back(copy_of(result.eval()->data->data, result.type()));
   for (size_t i = 0; i < before.size(); ++i) {
     std::byte* state = graph.assignments[i].variable->variable->elements().data;
     results.push_back(copy_of(state, before[i].type()));

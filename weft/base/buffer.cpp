@@ -74,6 +74,7 @@ std::shared_ptr<Buffer> Buffer::part(const std::shared_ptr<Buffer>& whole, size_
   buffer->data = whole->data + offset;
   buffer->bytes = bytes;
   buffer->owner = whole;
+  buffer->pinned = whole->pinned;
   return buffer;
 }
 }  // namespace weft

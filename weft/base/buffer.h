@@ -26,6 +26,7 @@ struct Buffer {
   // file. Nothing else has somewhere to go.
   void release(size_t offset, size_t bytes) const;
   bool in_file = false;
+  bool pinned = false;  // devices copy from there and to there by themselves
 };
 
 }  // namespace weft

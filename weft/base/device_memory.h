@@ -13,6 +13,16 @@ struct MemoryUse {
   size_t available = 0, total = 0;  // bytes
 };
 
+// Copies between the host's memory and a device's that are done beside its kernels, in the order in
+// which they begin.
+class SideCopy {
+ public:
+  virtual ~SideCopy() = default;
+  // After what was begun before, kernels and copies; one of both addresses is the host's.
+  virtual void begin(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  virtual void await() = 0;  // what is begun later comes after it; the host goes on
+};
+
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -23,6 +33,9 @@ class DeviceMemory {
   virtual void write(std::byte* to, const void* from, size_t bytes) = 0;
   virtual void read(void* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  virtual std::unique_ptr<SideCopy> make_side_copy() = 0;
+  // Of the host, `pinned`; zeroed and aligned.
+  virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
   virtual void finish() = 0;  // returns when all that was begun is done
 };
 

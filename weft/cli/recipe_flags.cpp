@@ -20,7 +20,7 @@ constexpr ShortFlag shorts[] = {
     {"--epochs", "train.epochs", "passes over the data (instead of steps)"},
     {"--batch", "train.global_batch_size", "samples of one update"},
     {"--lr", "optimizer.lr", "peak learning rate"},
-    {"--precision", "train.precision", "fp32, fp64, bf16-mixed, fp16-mixed or bf16"},
+    {"--precision", "train.precision", "fp32, tf32, fp64, bf16-mixed, fp16-mixed or bf16"},
     {"--memory", "train.memory", "most memory of weights, state and arena: 1.5GiB"},
     {"--recompute", "train.recompute", "auto, none, selective or full"},
     {"--device", "train.device", "auto, cpu, cuda, opencl or reference"},

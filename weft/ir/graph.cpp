@@ -49,6 +49,15 @@ void VariableState::move_to(const FileRange& range) {
   ++moves;
 }
 
+void VariableState::move_to(std::shared_ptr<Buffer> memory) {
+  WEFT_ASSERT(memory->bytes == type.bytes(), "{} moves to {} bytes", name, memory->bytes);
+  if (away_ != nullptr || buffer != nullptr)
+    std::memcpy(memory->data, elements().data, type.bytes());
+  file = FileRange();
+  buffer = std::move(memory);
+  ++moves;
+}
+
 void detach_readers(VariableState& state) {
   const std::shared_ptr<Node> leaf = state.leaf.lock();
   if (leaf == nullptr) return;

@@ -51,6 +51,7 @@ struct VariableState {
   bool lies_on(const DeviceMemory& memory) const { return away_ != nullptr && device_ == &memory; }
   // The elements go there. Where they were, nobody must look for them any more: see `moves`.
   void move_to(const FileRange& range);
+  void move_to(std::shared_ptr<Buffer> memory);  // of the host
   static inline int moves = 0;  // of all variables: addresses are those of this count
 
  private:

@@ -2,6 +2,8 @@
 
 #include <unordered_set>
 
+#include "weft/base/buffer.h"
+#include "weft/base/device_memory.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -83,6 +85,12 @@ Node::~Node() {
 }
 
 bool Node::is(std::string_view op_name) const { return op->name == op_name; }
+void Node::fetch() {
+  data = Buffer::allocate(type.bytes());
+  elsewhere.memory->read(data->data, elsewhere.at, type.bytes());
+  elsewhere = {};
+}
+
 const std::string& Node::module() const {
   static const std::string none;
   return origin.module != nullptr ? *origin.module : none;

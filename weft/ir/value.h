@@ -29,6 +29,7 @@ struct Buffer;
 struct Node;
 struct OpDef;
 struct VariableState;
+class DeviceMemory;
 
 struct Type {
   DType dtype = DType::f32;
@@ -103,6 +104,12 @@ struct Origin {
   bool backward = false;                // made by a rule of differentiation
 };
 
+// Elements that lie on a device until somebody asks for them.
+struct Elsewhere {
+  DeviceMemory* memory = nullptr;
+  const std::byte* at = nullptr;
+};
+
 struct Node {
   const OpDef* op = nullptr;
   std::vector<Value> inputs;
@@ -111,6 +118,7 @@ struct Node {
   uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
   Origin origin;
   std::shared_ptr<Buffer> data;             // leaf "data": its elements, row-major
+  Elsewhere elsewhere;                      // leaf "data": where they are while `data` is null
   std::shared_ptr<VariableState> variable;  // leaf "variable"
 
   Node() = default;
@@ -120,6 +128,7 @@ struct Node {
 
   bool is(std::string_view op_name) const;
   const std::string& module() const;  // "" outside modules
+  void fetch();                       // from elsewhere, after all that the device was told to do
 };
 
 // What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands

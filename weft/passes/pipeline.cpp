@@ -92,7 +92,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   for (const std::string& name : options.skip)
     WEFT_CHECK(std::ranges::find(optional, name) != std::end(optional),
                "[compile] no pass '{}' to skip. Known: {}.", name, fmt::join(optional, ", "));
-  if (options.skips("precision")) options.narrow = DType::f32;
+  if (options.skips("precision")) options.narrow = DType::f32, options.tf32 = false;
   if (options.skips("keep")) options.keep = DType::f32;
   if (options.skips("offload")) options.offload = {};
   if (options.skips("recompute")) options.recompute = Recompute::none;

@@ -159,8 +159,20 @@ Graph expose_products(const Graph& graph) {
 }
 }  // namespace
 
+namespace {
+// Attribute "tf32" of a product: whoever computes it may round its operands so.
+Graph with_tf32(const Graph& graph) {
+  return rewrite_fully(expose_products(graph), [](const Value& value) -> Value {
+    if (!narrows(value) || value->op->kind != OpKind::contraction || value->attrs.has("tf32"))
+      return {};
+    return make_node(*value->op, value->inputs, value->attrs.with({"tf32", int64_t{1}}));
+  });
+}
+}  // namespace
+
 // Fault "precision-negates": what was rounded is read with the wrong sign.
 Graph precision(const Graph& graph, const PassOptions& options) {
+  if (options.tf32) return with_tf32(graph);
   if (options.narrow == DType::f32) return graph;
   Graph exposed = expose_products(graph);
   return Narrower(exposed, options).run(exposed);

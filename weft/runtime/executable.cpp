@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "weft/base/buffer.h"
@@ -35,10 +37,10 @@ void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t held) 
     if (slot.space == Space::constant) constants += slot.bytes;
   }
   auto mebibytes = [](size_t bytes) { return bytes >> 20; };
-  const std::string what =
-      fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and constants "
-                  "of {} MiB",
-                  mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants));
+  const std::string what = fmt::format(
+      "the plan does not fit: its arena of {} MiB, state of {} MiB and constants "
+      "of {} MiB",
+      mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants));
   const size_t bytes = plan.arena_bytes + state + constants;
   if (memory == nullptr) return check_fits(what, bytes);
   const MemoryUse use = memory->use();
@@ -70,13 +72,14 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build && memory_ == nullptr);
   check_plan_fits(plan_, memory_, held_bytes());
-  const bool files =
-      std::ranges::any_of(plan_.slots, [](const Slot& slot) { return slot.space == Space::file; });
-  WEFT_CHECK(memory_ == nullptr || !files, "[offload] device {} keeps nothing in files.",
-             library.name());
   compile_kernels(library);
-  place_in_files(folder);
-  make_transfers();
+  if (memory_ != nullptr) {
+    place_with_host();
+    make_side_copies();
+  } else {
+    place_in_files(folder);
+    make_transfers();
+  }
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes, memory_);
   if (memory_ != nullptr) {
@@ -123,6 +126,72 @@ void Executable::place_in_files(const std::string& folder) {
   for (VariableState* variable : to_move) {
     variable->move_to(file.part(offset, variable->type.bytes()));
     offset += aligned(variable->type.bytes());
+  }
+}
+
+namespace {
+class BeginCopy : public Kernel {
+ public:
+  BeginCopy(SideCopy& copy, const Step& step) : copy_(copy) {
+    const Access &from = step.operands[0], &to = step.results[0];
+    const size_t size = size_of(from.value.dtype());
+    from_ = static_cast<size_t>(from.at.offset) * size;
+    to_ = static_cast<size_t>(to.at.offset) * size;
+    bytes_ = from.value.type().bytes();
+  }
+  void run(void* const* operands, void* const* results, void*) const override {
+    copy_.begin(static_cast<std::byte*>(results[0]) + to_,
+                static_cast<const std::byte*>(operands[0]) + from_, bytes_);
+  }
+
+ private:
+  SideCopy& copy_;
+  size_t from_, to_, bytes_;
+};
+
+class AwaitCopy : public Kernel {
+ public:
+  explicit AwaitCopy(SideCopy& copy) : copy_(copy) {}
+  void run(void* const*, void* const*, void*) const override { copy_.await(); }
+
+ private:
+  SideCopy& copy_;
+};
+}  // namespace
+
+// What files are to the host's memory, the host's memory is to that of a device.
+void Executable::place_with_host() {
+  auto aligned = [](size_t bytes) {
+    return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  };
+  std::set<VariableState*> variables;
+  size_t bytes = aligned(plan_.file_bytes);
+  for (const Slot& slot : plan_.slots) {
+    VariableState* variable = slot.space == Space::file ? slot.value->variable.get() : nullptr;
+    if (variable == nullptr || (variable->buffer != nullptr && variable->buffer->pinned)) continue;
+    if (variables.insert(variable).second) bytes += aligned(slot.bytes);
+  }
+  if (bytes == 0) return;
+  host_ = memory_->allocate_host(bytes);
+  size_t offset = aligned(plan_.file_bytes);
+  for (VariableState* variable : variables) {
+    variable->move_to(Buffer::part(host_, offset, variable->type.bytes()));
+    offset += aligned(variable->type.bytes());
+  }
+}
+
+void Executable::make_side_copies() {
+  std::map<int, SideCopy*> over;  // by the slot on the device: the latest
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = plan_.steps[i];
+    if (step.kind == Step::Kind::await) {
+      steps_[i].kernel = std::make_unique<AwaitCopy>(*over.at(step.operands[0].at.slot));
+    } else if (step.kind == Step::Kind::transfer) {
+      side_copies_.push_back(memory_->make_side_copy());
+      const Access& there = (is_fetch(plan_, step) ? step.results : step.operands)[0];
+      over[there.at.slot] = side_copies_.back().get();
+      steps_[i].kernel = std::make_unique<BeginCopy>(*side_copies_.back(), step);
+    }
   }
 }
 
@@ -195,7 +264,9 @@ std::byte* Executable::address(int slot) const {
     case Space::constant:
       return memory_ != nullptr ? constants_.at(at.value.node())->data : at.value->data->data;
     case Space::file:
-      break;
+      if (memory_ == nullptr) break;
+      return at.value->variable != nullptr ? at.value->variable->elements().data
+                                           : host_->data + at.offset;
   }
   return nullptr;
 }
@@ -233,9 +304,13 @@ void Executable::set_poisoning(bool on) {
 
 // A result handle that outlives the run gets bytes of its own; one that nobody holds is used again.
 void Executable::detach_results() {
-  if (memory_ != nullptr) return;  // they have, from the start
   for (Value& result : results_) {
     if (result.shared().use_count() > 1) {
+      if (memory_ != nullptr) {
+        if (result->elsewhere.memory != nullptr) result->fetch();
+        result = Value();
+        continue;
+      }
       auto copy = Buffer::allocate(result.type().bytes());
       std::memcpy(copy->data, result->data->data, result.type().bytes());
       result->data = std::move(copy);
@@ -265,6 +340,7 @@ void Executable::run_steps() {
     if (observer_) observer_(i, begin, now() - begin);
     if (poison_ != nullptr) poison_->end_step(i);
   }
+  if (!side_copies_.empty()) side_copies_.back()->await();  // they end in order
   copy_assigned();
 }
 
@@ -289,22 +365,30 @@ void Executable::run_recorded() {
   else
     run_steps();
   warm_ = true;
+  if (!side_copies_.empty()) memory_->finish();  // the host may read what it holds
 }
 
-// From a device results come into bytes of their own, used again where nobody holds them.
-void Executable::fetch_results() {
+// Where results lie. With the host they are used again where nobody holds them; from a device they
+// come when somebody asks for them.
+void Executable::show_results() {
   results_.resize(plan_.outputs.size());
   for (size_t i = 0; i < results_.size(); ++i) {
     const Access& output = plan_.outputs[i];
     const Type& type = output.value.type();
-    if (!results_[i] || results_[i].shared().use_count() > 1) {
-      results_[i] = make_leaf(op("data"), type);
-      results_[i]->data = Buffer::allocate(type.bytes());
+    std::byte* at =
+        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
+    if (!results_[i]) results_[i] = make_leaf(op("data"), type);
+    if (memory_ != nullptr) {
+      results_[i]->data = nullptr;
+      results_[i]->elsewhere = {memory_, at};
+    } else if (results_[i]->data == nullptr) {
+      const Slot& slot = plan_.slots[static_cast<size_t>(output.at.slot)];
+      results_[i]->data = std::make_shared<Buffer>();
+      results_[i]->data->data = at;
+      results_[i]->data->bytes = type.bytes();
+      results_[i]->data->owner =
+          slot.space == Space::constant ? slot.value->data : workspace_->buffer;
     }
-    memory_->read(
-        results_[i]->data->data,
-        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype),
-        type.bytes());
   }
 }
 
@@ -340,24 +424,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   else
     run_steps();
   if (poison_ != nullptr) poison_->end_run();
-  if (memory_ != nullptr) {
-    fetch_results();
-    return results_;
-  }
-  results_.resize(plan_.outputs.size());
-  for (size_t i = 0; i < results_.size(); ++i) {
-    if (results_[i]) continue;
-    const Access& output = plan_.outputs[i];
-    const Type& type = output.value.type();
-    auto buffer = std::make_shared<Buffer>();
-    buffer->data =
-        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
-    buffer->bytes = type.bytes();
-    const Slot& slot = plan_.slots[static_cast<size_t>(output.at.slot)];
-    buffer->owner = slot.space == Space::constant ? slot.value->data : workspace_->buffer;
-    results_[i] = make_leaf(op("data"), type);
-    results_[i]->data = std::move(buffer);
-  }
+  show_results();
   return results_;
 }
 

@@ -47,8 +47,8 @@ class Executable {
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
-  // Where the elements of a slot lie, from a first run on, in the memory of the device; null for
-  // one in a file.
+  // Where the elements of a slot lie, from a first run on, in the memory of the device; of
+  // one in a file null, or, for a device, with the host.
   std::byte* address(int slot) const;
   // Of the arena, the bytes that kernels were really handed.
   size_t used_arena_bytes() const { return used_arena_bytes_; }
@@ -67,9 +67,11 @@ class Executable {
   void compile_kernels(const KernelLibrary& library);
   void place_in_files(const std::string& folder);
   void make_transfers();
+  void place_with_host();
+  void make_side_copies();
   void bind();
   void detach_results();
-  void fetch_results();
+  void show_results();
   void run_steps();
   void run_recorded();
   void copy_assigned();
@@ -83,6 +85,8 @@ class Executable {
   int bound_moves_ = 0;                   // VariableState::moves then
   std::unique_ptr<Transfers> transfers_;  // null: there are none
   FileRange file_;                        // of the plan's own slots in files
+  std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
+  std::shared_ptr<Buffer> host_;                        // and of file_
   std::vector<BoundStep> steps_;
   std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
   bool warm_ = false;                 // they ran once since they were bound

@@ -34,7 +34,9 @@ void eval(std::span<const Tensor> values) {
   std::vector<Value> wanted;
   for (const Tensor& value : values) {
     if (is_ready(value)) continue;
-    if (value->variable != nullptr)
+    if (value->elsewhere.memory != nullptr)
+      value.node()->fetch();
+    else if (value->variable != nullptr)
       detach_readers(*std::shared_ptr(value->variable));
     else
       wanted.push_back(value);
@@ -44,7 +46,7 @@ void eval(std::span<const Tensor> values) {
   graph.outputs = wanted;
   auto executable = compile_graph(graph, library("auto"), std::make_shared<Workspace>());
   std::span<const Value> results = executable->run({});
-  for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
+  for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i].eval());
 }
 
 const Value& Value::eval() const {
@@ -134,6 +136,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   state_->cache.push_back({{types.begin(), types.end()},
                            compile_graph(graph, device, shared_workspace(device),
                                          {.narrow = narrow_type(options.precision),
+                                          .tf32 = options.precision == Precision::tf32,
                                           .keep = options.keep,
                                           .memory = options.memory,
                                           .held = options.held,

@@ -6,6 +6,7 @@ namespace weft::train {
 namespace {
 constexpr PrecisionKind kinds[] = {
     {"fp32", DType::f32, Precision::as_written},
+    {"tf32", DType::f32, Precision::tf32},
     {"fp64", DType::f64, Precision::as_written},
     {"bf16-mixed", DType::f32, Precision::bf16_mixed},
     {"fp16-mixed", DType::f32, Precision::fp16_mixed},

@@ -70,8 +70,9 @@ constexpr RecipeKey table[] = {
      "samples of one pass; null: the whole batch. Gradients add up between passes"},
     {"train.grad_clip", number, "null", "", 0, many,
      "greatest L2 norm of all gradients; 0: no limit"},
-    {"train.precision", text, "fp32", "fp32, fp64, bf16-mixed, fp16-mixed, bf16", 0, 0,
-     "of parameters and activations; mixed: of products and what goes into them"},
+    {"train.precision", text, "fp32", "fp32, tf32, fp64, bf16-mixed, fp16-mixed, bf16", 0, 0,
+     "of parameters and activations; mixed: of products and what goes into them; tf32: products "
+     "on NVIDIA GPUs"},
     {"train.rounding", text, "null", "nearest, stochastic, kahan", 0, 0,
      "precision bf16: of updated parameters; null: stochastic; kahan keeps what is lost"},
     {"train.keep", text, "fp32", "fp32, bf16", 0, 0,

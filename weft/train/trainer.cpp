@@ -100,6 +100,9 @@ class Trainer {
     if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
     steps_.run(batch_.inputs, batch_.labels);
     ++progress_.step;
+    const bool last = progress_.step == experiment_.total_steps;
+    const bool due = last || progress_.step % recipe().integer("log.every") == 0;
+    if (due) steps_.loss();  // a device may still be at work: what is read waits for it
     const double seconds = now() - before;
     line_seconds_ += seconds;
     epoch_seconds_ += seconds;
@@ -108,8 +111,7 @@ class Trainer {
       measured_seconds_ += seconds;
       ++measured_steps_;
     }
-    bool last = progress_.step == experiment_.total_steps;
-    if (last || progress_.step % recipe().integer("log.every") == 0)
+    if (due)
       line();
     else
       reporter_->live(progress_.step, experiment_.total_steps);

@@ -121,7 +121,7 @@ class CpuLibrary : public KernelLibrary {
   // Passes ask again and again about the same few shapes, and an answer costs up to a millisecond.
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::optional<KernelChoice>> choices_;
-  mutable Selection selection_;
+  mutable Selection selection_{machine_identity()};
 };
 }  // namespace
 }  // namespace cpu

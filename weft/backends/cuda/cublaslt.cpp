@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
-#include <tuple>
 #include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
 
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/stopwatch.h"
 #include "weft/device/bound.h"
 #include "weft/device/contraction.h"
 #include "weft/ir/op_def.h"
@@ -23,7 +28,7 @@ namespace {
 
 // Numbers of cublasLt.h, cublas_api.h and library_types.h.
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
-enum ComputeType : int { compute_32f = 68, compute_64f = 70 };
+enum ComputeType : int { compute_32f = 68, compute_64f = 70, compute_tf32 = 77 };
 enum MatmulAttribute : int { transpose_a = 3, transpose_b = 4 };
 enum LayoutAttribute : int { batch_count = 5, batch_stride = 6 };
 enum PreferenceAttribute : int {
@@ -60,6 +65,7 @@ struct Library {
     library.find(free_preference, "cublasLtMatmulPreferenceDestroy");
     library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
     library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    library.find(check_algorithm, "cublasLtMatmulAlgoCheck");
     library.find(matmul, "cublasLtMatmul");
     library.find(status_text, "cublasLtGetStatusString");
     check(create(&handle), "cublasLtCreate");
@@ -81,8 +87,10 @@ struct Library {
   int (*make_preference)(Handle*) = nullptr;
   int (*free_preference)(Handle) = nullptr;
   int (*set_preference)(Handle, int attribute, const void*, size_t) = nullptr;
-  int (*heuristic)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d,
-                   Handle preference, int wanted, Found*, int* found) = nullptr;
+  int (*heuristic)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d, Handle preference,
+                   int wanted, Found*, int* found) = nullptr;
+  int (*check_algorithm)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d,
+                         const Algorithm*, Found*) = nullptr;
   int (*matmul)(Handle, Handle matmul, const void* alpha, const void* a, Handle a_layout,
                 const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
                 void* d, Handle d_layout, const Algorithm*, void* workspace, size_t bytes,
@@ -174,46 +182,84 @@ size_t workspace_bytes(const Contraction& task) {
 
 using Owned = std::shared_ptr<void>;
 
+// As it stands in plan.json and in the cache.
+std::string to_text(const Algorithm& algorithm) {
+  return fmt::format("{:016x}", fmt::join(algorithm.data, "."));
+}
+std::optional<Algorithm> algorithm_of(const std::string& text) {
+  Algorithm algorithm{};
+  const char *at = text.data(), *end = at + text.size();
+  for (uint64_t& word : algorithm.data) {
+    const auto [next, error] = std::from_chars(at, end, word, 16);
+    if (error != std::errc()) return std::nullopt;
+    at = next == end ? next : next + 1;
+  }
+  return at == end ? std::optional(algorithm) : std::nullopt;
+}
+
 class Product : public Kernel {
  public:
   // `so_far`: what the sums begin with.
-  Product(const Stream& stream, const Contraction& task, const Problem& problem, Bound a, Bound b,
-          Bound result, std::optional<Bound> so_far, size_t workspace)
-      : stream_(stream.stream),
-        a_(std::move(a)),
-        b_(std::move(b)),
-        result_(std::move(result)),
+  Product(gpu::Device& device, const Contraction& task, const Problem& problem, const Bound& a,
+          const Bound& b, const Bound& result, std::optional<Bound> so_far, bool tf32,
+          size_t workspace)
+      : stream_(stream_of(device).stream),
+        a_(a),
+        b_(b),
+        result_(result),
         so_far_(std::move(so_far)),
         wide_(task.dtype == DType::f64) {
-    const int scale = wide_ ? r_64f : r_32f;
+    const DType sums = task.wide ? DType::f32 : task.dtype;
+    const int compute = wide_ ? compute_64f : tf32 ? compute_tf32 : compute_32f;
     Handle matmul = nullptr;
-    api_.check(api_.make_matmul(&matmul, wide_ ? compute_64f : compute_32f, scale),
+    api_.check(api_.make_matmul(&matmul, compute, wide_ ? r_64f : r_32f),
                "cublasLtMatmulDescCreate");
     matmul_ = {matmul, api_.free_matmul};
     set_transposed(transpose_a, problem.b);
     set_transposed(transpose_b, problem.a);
-    const DType sums = task.wide ? DType::f32 : task.dtype;
     layouts_[0] = layout(problem.b, task.dtype, problem.batches);
     layouts_[1] = layout(problem.a, task.dtype, problem.batches);
     layouts_[2] = layout(problem.result, sums, problem.batches);
-    choose(problem, task, sums, workspace);
+
+    const std::vector<Found> all = candidates(problem, workspace);
+    const std::string what =
+        fmt::format("cublaslt {} to {}: {} x {} x {} x {}{}{}{}", name(task.dtype), name(sums),
+                    problem.batches, task.m, task.n, task.k, problem.a.transposed ? ", a^T" : "",
+                    problem.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
+    WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
+    const std::string chosen = device.select(
+        what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));
+    found_ = all[0];
+    if (std::optional<Algorithm> algorithm = algorithm_of(chosen)) {
+      Found checked{};  // as another version of the library may have written it
+      if (api_.check_algorithm(api_.handle, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
+                               layouts_[2].get(), layouts_[2].get(), &*algorithm, &checked) == 0 &&
+          checked.workspace <= workspace) {
+        found_ = checked;
+        found_.algorithm = *algorithm;
+      }
+    }
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
+    multiply(found_, a_.in(operands), b_.in(operands), so_far_ ? so_far_->in(operands) : nullptr,
+             result_.out(results), workspace);
+  }
+
+ private:
+  void multiply(const Found& by, const void* a, const void* b, const void* so_far, void* to,
+                void* workspace) const {
     const float one = 1, zero = 0;
     const double wide_one = 1, wide_zero = 0;
     const void* alpha = wide_ ? static_cast<const void*>(&wide_one) : &one;
     const void* none = wide_ ? static_cast<const void*>(&wide_zero) : &zero;
-    void* to = result_.out(results);
-    api_.check(
-        api_.matmul(api_.handle, matmul_.get(), alpha, b_.in(operands), layouts_[0].get(),
-                    a_.in(operands), layouts_[1].get(), so_far_ ? alpha : none,
-                    so_far_ ? so_far_->in(operands) : to, layouts_[2].get(), to, layouts_[2].get(),
-                    &found_.algorithm, workspace, found_.workspace, stream_),
-        "cublasLtMatmul");
+    api_.check(api_.matmul(api_.handle, matmul_.get(), alpha, b, layouts_[0].get(), a,
+                           layouts_[1].get(), so_far != nullptr ? alpha : none,
+                           so_far != nullptr ? so_far : to, layouts_[2].get(), to,
+                           layouts_[2].get(), &by.algorithm, workspace, by.workspace, stream_),
+               "cublasLtMatmul");
   }
 
- private:
   void set_transposed(MatmulAttribute attribute, const Matrix& matrix) {
     const int32_t operation = matrix.transposed ? 1 : 0;
     api_.check(api_.set_matmul(matmul_.get(), attribute, &operation, sizeof operation),
@@ -227,16 +273,16 @@ class Product : public Kernel {
                "cublasLtMatrixLayoutCreate");
     Owned owned{made, api_.free_layout};
     const auto count = static_cast<int32_t>(batches);
-    for (const auto& [attribute, value, bytes] :
-         {std::tuple<int, const void*, size_t>{batch_count, &count, sizeof count},
-          {batch_stride, &matrix.batch_stride, sizeof matrix.batch_stride}})
-      api_.check(api_.set_layout(made, attribute, value, bytes),
-                 "cublasLtMatrixLayoutSetAttribute");
+    api_.check(api_.set_layout(made, batch_count, &count, sizeof count),
+               "cublasLtMatrixLayoutSetAttribute");
+    api_.check(api_.set_layout(made, batch_stride, &matrix.batch_stride, sizeof(int64_t)),
+               "cublasLtMatrixLayoutSetAttribute");
     return owned;
   }
 
-  // What the library holds to be the fastest.
-  void choose(const Problem& problem, const Contraction& task, DType sums, size_t workspace) {
+  // That fit into the workspace, the first the one that the library holds to be the fastest.
+  std::vector<Found> candidates(const Problem& problem, size_t workspace) const {
+    constexpr int most = 8;
     Handle preference = nullptr;
     api_.check(api_.make_preference(&preference), "cublasLtMatmulPreferenceCreate");
     const Owned owned{preference, api_.free_preference};
@@ -244,22 +290,48 @@ class Product : public Kernel {
       api_.check(api_.set_preference(preference, attribute, &value, sizeof value),
                  "cublasLtMatmulPreferenceSetAttribute");
     };
-    set(most_workspace, workspace);
+    set(most_workspace, static_cast<uint64_t>(workspace));
     set(reduction_schemes, sums_in_workspace);
     set(alignment_a, problem.b.alignment);
     set(alignment_b, problem.a.alignment);
     set(alignment_c, problem.result.alignment);
     set(alignment_d, problem.result.alignment);
+    std::vector<Found> all(most);
     int count = 0;
-    const int status = api_.heuristic(api_.handle, matmul_.get(), layouts_[0].get(),
-                                      layouts_[1].get(), layouts_[2].get(), layouts_[2].get(),
-                                      preference, 1, &found_, &count);
-    if (status != 0 || count == 0 || found_.status != 0)
-      throw Error(ErrorKind::device,
-                  "[cuda] cuBLASLt has no product of {} x {} x {} in {} with sums in {}: {}.",
-                  task.m, task.n, task.k, name(task.dtype), name(sums), api_.status_text(status));
-    WEFT_ASSERT(found_.workspace <= workspace, "cuBLASLt takes {} bytes where {} were allowed",
-                found_.workspace, workspace);
+    if (api_.heuristic(api_.handle, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
+                       layouts_[2].get(), layouts_[2].get(), preference, most, all.data(),
+                       &count) != 0)
+      count = 0;
+    all.resize(static_cast<size_t>(count));
+    std::erase_if(
+        all, [&](const Found& found) { return found.status != 0 || found.workspace > workspace; });
+    return all;
+  }
+
+  // By a few runs of each, on memory of its own.
+  Algorithm fastest(gpu::Device& device, const std::vector<Found>& all, size_t workspace) const {
+    auto room = [&](const Bound& bound) {
+      int64_t elements = 1;
+      for (int i = 0; i < bound.strides.size(); ++i)
+        elements += bound.strides[i] * (bound.type.shape[i] - 1);
+      return device.allocate(static_cast<size_t>(elements) * size_of(bound.type.dtype));
+    };
+    const auto a = room(a_), b = room(b_), to = room(result_), scratch = device.allocate(workspace);
+    size_t best = 0;
+    double least = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      constexpr int runs = 10;
+      auto run = [&] { multiply(all[i], a->data, b->data, nullptr, to->data, scratch->data); };
+      run();
+      device.finish();
+      Stopwatch watch;
+      for (int k = 0; k < runs; ++k) run();
+      device.finish();
+      const double took = watch.milliseconds() / runs;
+      log::debug(1, "measured cublaslt algorithm {} {:9.3f} ms", i, took);
+      if (i == 0 || took < least) best = i, least = took;
+    }
+    return all[best].algorithm;
   }
 
   const Library& api_ = library();
@@ -321,9 +393,9 @@ class CublasLt : public gpu::Provider {
     problem->a.alignment = alignment_of(a);
     problem->b.alignment = alignment_of(b);
     problem->result.alignment = alignment_of(result);
-    return std::make_unique<Product>(stream_of(device), task, *problem, a, b, result,
+    return std::make_unique<Product>(device, task, *problem, a, b, result,
                                      first == 1 ? std::optional(inputs[0]) : std::nullopt,
-                                     step.workspace);
+                                     step.body.front()->attrs.has("tf32"), step.workspace);
   }
 };
 }  // namespace

@@ -71,6 +71,37 @@ class Staging {
   size_t next_ = 0;
 };
 
+// Each on the same stream of its own.
+class CudaSideCopy : public SideCopy {
+ public:
+  CudaSideCopy(Handle kernels, Handle copies) : kernels_(kernels), copies_(copies) {
+    for (Handle* event : {&before_, &done_})
+      api_.check(api_.cuEventCreate(event, no_timing), "cuEventCreate");
+  }
+  ~CudaSideCopy() override {
+    for (Handle event : {before_, done_})
+      if (event != nullptr) api_.cuEventDestroy(event);
+  }
+  CudaSideCopy(const CudaSideCopy&) = delete;
+  CudaSideCopy& operator=(const CudaSideCopy&) = delete;
+
+  // Where memory lies is told by its address.
+  void begin(std::byte* to, const std::byte* from, size_t bytes) override {
+    api_.check(api_.cuEventRecord(before_, kernels_), "cuEventRecord");
+    api_.check(api_.cuStreamWaitEvent(copies_, before_, 0), "cuStreamWaitEvent");
+    api_.check(api_.cuMemcpyAsync(address_of(to), address_of(from), bytes, copies_),
+               "cuMemcpyAsync");
+    api_.check(api_.cuEventRecord(done_, copies_), "cuEventRecord");
+  }
+  void await() override {
+    api_.check(api_.cuStreamWaitEvent(kernels_, done_, 0), "cuStreamWaitEvent");
+  }
+
+ private:
+  const Driver& api_ = driver();
+  Handle kernels_, copies_, before_ = nullptr, done_ = nullptr;
+};
+
 class Graph : public Kernel {
  public:
   Graph(Handle executable, Handle stream) : executable_(executable), stream_(stream) {}
@@ -95,7 +126,8 @@ class CudaDevice : public gpu::Device {
                   "[cuda] the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide it). Hint: train "
                   "with --device cpu.");
     api_.check(api_.cuDeviceGet(&device_, 0), "cuDeviceGet");
-    capability_ = 10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
+    capability_ =
+        10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
     if (compiler_.version() / 1000 > api_.version / 1000)
       throw Error(ErrorKind::device,
                   "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
@@ -105,14 +137,17 @@ class CudaDevice : public gpu::Device {
     api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
     context_ = owned(context, [this](void*) { api_.cuDevicePrimaryCtxRelease(device_); });
     make_current();
-    Handle stream = nullptr;
-    api_.check(api_.cuStreamCreate(&stream, non_blocking), "cuStreamCreate");
-    stream_ = owned(stream, [this](void* object) { api_.cuStreamDestroy(object); });
-    staging_ = std::make_unique<Staging>(stream);
+    for (std::shared_ptr<void>* made : {&stream_, &copies_}) {
+      Handle stream = nullptr;
+      api_.check(api_.cuStreamCreate(&stream, non_blocking), "cuStreamCreate");
+      *made = owned(stream, [this](void* object) { api_.cuStreamDestroy(object); });
+    }
+    staging_ = std::make_unique<Staging>(stream());
   }
   ~CudaDevice() override {
     api_.cuCtxSetCurrent(context_.get());
     api_.cuStreamSynchronize(stream());
+    api_.cuStreamSynchronize(copies_.get());
   }
 
   std::string name() const override {
@@ -120,6 +155,9 @@ class CudaDevice : public gpu::Device {
     api_.check(api_.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device_),
                "cuDeviceGetName");
     return text.data();
+  }
+  std::string machine() const override {
+    return fmt::format("{}, CUDA {}.{}", name(), api_.version / 1000, api_.version % 1000 / 10);
   }
   loop::GpuLanguage language() const override { return loop::GpuLanguage::cuda; }
   Stream handles() const {
@@ -163,6 +201,26 @@ class CudaDevice : public gpu::Device {
     make_current();
     api_.check(api_.cuMemcpyDtoDAsync(address_of(to), address_of(from), bytes, stream()),
                "cuMemcpyDtoDAsync");
+  }
+  std::unique_ptr<SideCopy> make_side_copy() override {
+    make_current();
+    return std::make_unique<CudaSideCopy>(stream(), copies_.get());
+  }
+  std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
+    make_current();
+    void* memory = nullptr;
+    api_.check(api_.cuMemHostAlloc(&memory, std::max<size_t>(bytes, 1), portable),
+               "cuMemHostAlloc");
+    auto buffer = std::make_shared<Buffer>();
+    buffer->data = static_cast<std::byte*>(memory);
+    buffer->bytes = bytes;
+    buffer->pinned = true;
+    buffer->owner = owned(memory, [context = context_](void* pinned) {
+      driver().cuCtxSetCurrent(context.get());
+      driver().cuMemFreeHost(pinned);
+    });
+    std::memset(memory, 0, bytes);
+    return buffer;
   }
   void finish() override {
     make_current();
@@ -213,9 +271,7 @@ class CudaDevice : public gpu::Device {
   }
 
  private:
-  void make_current() const {
-    api_.check(api_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
-  }
+  void make_current() const { api_.check(api_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent"); }
   Handle stream() const { return stream_.get(); }
   int value_of(int attribute) const {
     int value = 0;
@@ -243,7 +299,7 @@ class CudaDevice : public gpu::Device {
   const Driver& api_ = driver();
   const Nvrtc compiler_;
   int device_ = 0, capability_ = 0;
-  std::shared_ptr<void> context_, stream_;
+  std::shared_ptr<void> context_, stream_, copies_;
   std::unique_ptr<Staging> staging_;
   std::vector<void*> parameters_;  // of a launch: a step allocates nothing
 };

@@ -36,6 +36,7 @@ Driver::Driver()
   library.find(cuMemsetD8Async, "cuMemsetD8Async");
   library.find(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
   library.find(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
+  library.find(cuMemcpyAsync, "cuMemcpyAsync");
   library.find(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2");
   library.find(cuStreamCreate, "cuStreamCreate");
   library.find(cuStreamDestroy, "cuStreamDestroy_v2");

@@ -1,5 +1,5 @@
-// What weft calls of NVIDIA's driver (CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api),
-// by the names that it has there.
+// What weft calls of NVIDIA's driver (CUDA Driver API,
+// https://docs.nvidia.com/cuda/cuda-driver-api), by the names that it has there.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,7 @@ struct Driver {
   int (*cuMemsetD8Async)(Address at, unsigned char value, size_t bytes, Handle stream) = nullptr;
   int (*cuMemcpyHtoDAsync)(Address to, const void* from, size_t bytes, Handle stream) = nullptr;
   int (*cuMemcpyDtoHAsync)(void* to, Address from, size_t bytes, Handle stream) = nullptr;
+  int (*cuMemcpyAsync)(Address to, Address from, size_t bytes, Handle stream) = nullptr;
   int (*cuMemcpyDtoDAsync)(Address to, Address from, size_t bytes, Handle stream) = nullptr;
   int (*cuStreamCreate)(Handle* stream, unsigned flags) = nullptr;
   int (*cuStreamDestroy)(Handle stream) = nullptr;
@@ -58,9 +59,8 @@ struct Driver {
   int (*cuModuleUnload)(Handle module) = nullptr;
   int (*cuModuleGetFunction)(Handle* function, Handle module, const char* name) = nullptr;
   int (*cuLaunchKernel)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z,
-                        unsigned shared_bytes, Handle stream, void** parameters,
-                        void** extra) = nullptr;
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        Handle stream, void** parameters, void** extra) = nullptr;
 };
 
 // Loaded once, and never let go, as what is on a GPU may live as long as the process.

@@ -44,6 +44,33 @@ Program Device::compile(const std::string& source) {
   return programs_.emplace(source, std::move(program)).first->second;
 }
 
+// With the mutex held.
+Selection& Device::selection() {
+  if (!selection_) selection_.emplace(machine());
+  return *selection_;
+}
+
+std::string Device::select(const std::string& signature,
+                           const std::function<std::string()>& measure, const std::string& rule) {
+  std::lock_guard lock(mutex_);
+  std::optional<std::string> known = selection().find(signature);
+  if (!known && tunes()) {
+    known = measure();
+    selection().keep(signature, *known);
+  }
+  return selected_[signature] = known.value_or(rule);
+}
+
+std::map<std::string, std::string> Device::selected() const {
+  std::lock_guard lock(mutex_);
+  return selected_;
+}
+
+void Device::prefer(const std::map<std::string, std::string>& kernels) {
+  std::lock_guard lock(mutex_);
+  selection().prefer(kernels);
+}
+
 std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,
                                     const Step& step) {
   WEFT_ASSERT(printed.scratch <= step.workspace, "{} needs {} bytes of scratch, not {}",

@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "weft/base/device_memory.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/device/device.h"
+#include "weft/device/selection.h"
 
 namespace weft::gpu {
 
@@ -22,6 +24,7 @@ using Function = std::shared_ptr<void>;  // a kernel of a program; keeps it aliv
 class Device : public DeviceMemory {
  public:
   virtual std::string name() const = 0;
+  virtual std::string machine() const = 0;  // what a measurement on it stands for
   virtual loop::GpuLanguage language() const = 0;
 
   // Below the prelude of its language; equal sources are compiled once. Throws InternalError with
@@ -36,11 +39,22 @@ class Device : public DeviceMemory {
   // all at each run; null: this device cannot.
   virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) = 0;
 
+  // The kernel of several that could do the same, by what it is chosen for: what an earlier
+  // measurement found or, with WEFT_TUNE, `measure` finds; else `rule`.
+  std::string select(const std::string& signature, const std::function<std::string()>& measure,
+                     const std::string& rule);
+  std::map<std::string, std::string> selected() const;
+  void prefer(const std::map<std::string, std::string>& kernels);
+
  private:
   virtual Program build(const std::string& source) = 0;
 
-  std::mutex mutex_;
+  Selection& selection();
+
+  mutable std::mutex mutex_;
   std::map<std::string, Program> programs_;  // by source
+  std::optional<Selection> selection_;
+  std::map<std::string, std::string> selected_;
 };
 
 // A kernel of `step` that is the launches of `printed`.

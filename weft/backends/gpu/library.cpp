@@ -26,6 +26,18 @@ class Library : public KernelLibrary {
   bool generates() const override { return true; }
   bool on_host() const override { return false; }
   DeviceMemory* memory() const override { return &device(); }
+  // What was measured matters once there is a device.
+  std::map<std::string, std::string> selection() const override {
+    std::lock_guard lock(mutex_);
+    return device_ == nullptr ? std::map<std::string, std::string>() : device_->selected();
+  }
+  std::string machine() const override {
+    std::lock_guard lock(mutex_);
+    return device_ == nullptr ? "" : device_->machine();
+  }
+  void prefer(const std::map<std::string, std::string>& kernels) const override {
+    if (!kernels.empty()) device().prefer(kernels);
+  }
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) const override {
     return device().record(enqueue);
   }

@@ -1,6 +1,7 @@
 #include "weft/backends/opencl/cl_device.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,22 @@ cl_device_id first_device(cl_device_type kind) {
 }
 
 class ClDevice : public gpu::Device {
+  // In the one queue.
+  class InOrder : public SideCopy {
+   public:
+    explicit InOrder(ClDevice& device) : device_(device) {}
+    void begin(std::byte* to, const std::byte* from, size_t bytes) override {
+      if (device_.ranges_.contains(to))
+        device_.enqueue_write(to, from, bytes, CL_FALSE);
+      else
+        device_.enqueue_read(to, from, bytes, CL_FALSE);
+    }
+    void await() override {}
+
+   private:
+    ClDevice& device_;
+  };
+
  public:
   explicit ClDevice(cl_device_id device) : device_(device) {
     cl_int status = CL_SUCCESS;
@@ -70,13 +87,18 @@ class ClDevice : public gpu::Device {
   ~ClDevice() override { clFinish(queue()); }
 
   std::string name() const override { return device_text(device_, CL_DEVICE_NAME); }
+  std::string machine() const override {
+    return fmt::format("{}, {}", name(), device_text(device_, CL_DRIVER_VERSION));
+  }
   loop::GpuLanguage language() const override { return loop::GpuLanguage::opencl; }
 
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     const size_t size = std::max<size_t>(bytes, 1);
     cl_int status = CL_SUCCESS;
     Memory memory =
-        owned(clCreateBuffer(context(), CL_MEM_READ_WRITE, size, nullptr, &status), clReleaseMemObject);
+        owned(clCreateBuffer(context(), CL_MEM_READ_WRITE | (shares_ ? CL_MEM_ALLOC_HOST_PTR : 0),
+                             size, nullptr, &status),
+              clReleaseMemObject);
     check(status, "clCreateBuffer");
     const cl_uchar zero = 0;
     check(clEnqueueFillBuffer(queue(), static_cast<cl_mem>(memory.get()), &zero, sizeof zero, 0,
@@ -90,18 +112,17 @@ class ClDevice : public gpu::Device {
     return {total, total};
   }
   void write(std::byte* to, const void* from, size_t bytes) override {
-    if (bytes == 0) return;
-    const Place place = ranges_.place_of(to);
-    check(clEnqueueWriteBuffer(queue(), memory_of(place), CL_TRUE, place.offset, bytes, from, 0,
-                               nullptr, nullptr),
-          "clEnqueueWriteBuffer");
+    if (shares_)
+      while_mapped(to, bytes, CL_MAP_WRITE_INVALIDATE_REGION,
+                   [&](void* there) { std::memcpy(there, from, bytes); });
+    else
+      enqueue_write(to, from, bytes, CL_TRUE);
   }
   void read(void* to, const std::byte* from, size_t bytes) override {
-    if (bytes == 0) return;
-    const Place place = ranges_.place_of(from);
-    check(clEnqueueReadBuffer(queue(), memory_of(place), CL_TRUE, place.offset, bytes, to, 0,
-                              nullptr, nullptr),
-          "clEnqueueReadBuffer");
+    if (shares_)
+      while_mapped(from, bytes, CL_MAP_READ, [&](void* there) { std::memcpy(to, there, bytes); });
+    else
+      enqueue_read(to, from, bytes, CL_TRUE);
   }
   void copy(std::byte* to, const std::byte* from, size_t bytes) override {
     if (bytes == 0) return;
@@ -109,6 +130,12 @@ class ClDevice : public gpu::Device {
     check(clEnqueueCopyBuffer(queue(), memory_of(source), memory_of(target), source.offset,
                               target.offset, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
+  }
+  std::unique_ptr<SideCopy> make_side_copy() override { return std::make_unique<InOrder>(*this); }
+  std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
+    std::shared_ptr<Buffer> buffer = Buffer::allocate(bytes);
+    buffer->pinned = true;
+    return buffer;
   }
   void finish() override { check(clFinish(queue()), "clFinish"); }
 
@@ -135,6 +162,34 @@ class ClDevice : public gpu::Device {
   cl_context context() const { return static_cast<cl_context>(context_.get()); }
   cl_command_queue queue() const { return static_cast<cl_command_queue>(queue_.get()); }
   static cl_mem memory_of(const Place& place) { return static_cast<cl_mem>(place.memory.get()); }
+
+  // In memory that the device shares with the host, its own bytes: no copy is made of them.
+  template <class Access>
+  void while_mapped(const std::byte* at, size_t bytes, cl_map_flags how, Access access) {
+    if (bytes == 0) return;
+    const Place place = ranges_.place_of(at);
+    cl_int status = CL_SUCCESS;
+    void* there = clEnqueueMapBuffer(queue(), memory_of(place), CL_TRUE, how, place.offset, bytes,
+                                     0, nullptr, nullptr, &status);
+    check(status, "clEnqueueMapBuffer");
+    access(there);
+    check(clEnqueueUnmapMemObject(queue(), memory_of(place), there, 0, nullptr, nullptr),
+          "clEnqueueUnmapMemObject");
+  }
+  void enqueue_write(std::byte* to, const void* from, size_t bytes, cl_bool wait) {
+    if (bytes == 0) return;
+    const Place place = ranges_.place_of(to);
+    check(clEnqueueWriteBuffer(queue(), memory_of(place), wait, place.offset, bytes, from, 0,
+                               nullptr, nullptr),
+          "clEnqueueWriteBuffer");
+  }
+  void enqueue_read(void* to, const std::byte* from, size_t bytes, cl_bool wait) {
+    if (bytes == 0) return;
+    const Place place = ranges_.place_of(from);
+    check(clEnqueueReadBuffer(queue(), memory_of(place), wait, place.offset, bytes, to, 0, nullptr,
+                              nullptr),
+          "clEnqueueReadBuffer");
+  }
 
   // OpenCL keeps the arguments of a kernel, so they are looked up once while addresses stay.
   struct Arguments {
@@ -184,6 +239,7 @@ class ClDevice : public gpu::Device {
   cl_device_id device_;
   std::shared_ptr<void> context_, queue_;
   Ranges ranges_;
+  const bool shares_ = device_number<cl_bool>(device_, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;
   std::string options_ = "-w";  // of the compiler: no warnings
 };
 }  // namespace

@@ -16,23 +16,38 @@ std::shared_ptr<Buffer> Ranges::add(Memory memory, size_t bytes) {
   buffer->bytes = bytes;
   buffer->owner = std::shared_ptr<void>(range, [table = table_, bytes](void* address) {
     std::lock_guard lock(table->mutex);
-    table->memory.erase(static_cast<std::byte*>(address));
+    table->ranges.erase(static_cast<std::byte*>(address));
     ++table->changes;
     munmap(address, bytes);
   });
   std::lock_guard lock(table_->mutex);
-  table_->memory[buffer->data] = std::move(memory);
+  table_->ranges[buffer->data] = {std::move(memory), bytes};
   ++table_->changes;
   return buffer;
 }
 
+// With the table's mutex held.
+const std::pair<const std::byte* const, Ranges::Table::Range>* Ranges::range_of(
+    const void* address) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  auto range = table_->ranges.lower_bound(at);
+  const bool has =
+      range != table_->ranges.end() && static_cast<size_t>(at - range->first) < range->second.bytes;
+  return has ? &*range : nullptr;
+}
+
 Place Ranges::place_of(const void* address) const {
   if (address == nullptr) return {};
-  const auto* at = static_cast<const std::byte*>(address);
   std::lock_guard lock(table_->mutex);
-  auto range = table_->memory.lower_bound(at);  // the last that begins at or before it
-  WEFT_ASSERT(range != table_->memory.end(), "an address of no device memory");
-  return {range->second, static_cast<size_t>(at - range->first)};
+  const auto* range = range_of(address);
+  WEFT_ASSERT(range != nullptr, "an address of no device memory");
+  return {range->second.memory,
+          static_cast<size_t>(static_cast<const std::byte*>(address) - range->first)};
+}
+
+bool Ranges::contains(const void* address) const {
+  std::lock_guard lock(table_->mutex);
+  return range_of(address) != nullptr;
 }
 
 uint64_t Ranges::changes() const {

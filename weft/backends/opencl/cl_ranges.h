@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "weft/base/buffer.h"
 
@@ -26,6 +27,7 @@ class Ranges {
   std::shared_ptr<Buffer> add(Memory memory, size_t bytes);
   // Where the bytes at an address lie; null at null.
   Place place_of(const void* address) const;
+  bool contains(const void* address) const;
   // Grows when an address may come to mean something else.
   uint64_t changes() const;
 
@@ -33,8 +35,15 @@ class Ranges {
   struct Table {
     std::mutex mutex;
     uint64_t changes = 0;
-    std::map<const std::byte*, Memory, std::greater<>> memory;  // by their first address
+    struct Range {
+      Memory memory;
+      size_t bytes = 0;
+    };
+    std::map<const std::byte*, Range, std::greater<>> ranges;  // by their first address
   };
+  // The last range that begins at or before an address, and has it; or null.
+  const std::pair<const std::byte* const, Table::Range>* range_of(const void* address) const;
+
   std::shared_ptr<Table> table_ = std::make_shared<Table>();  // buffers may outlive the device
 };
 

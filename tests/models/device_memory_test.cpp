@@ -1,0 +1,88 @@
+// Steps whose memory is a device's: what lies with the host, and when results come from there.
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/training.h"
+#include "tests/support/offloaded.h"
+#include "weft/base/error.h"
+#include "weft/device/registry.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/tensor.h"
+#include "weft/weft.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// False, once said, where there is none.
+bool has_device() {
+  try {
+    library("opencl").memory();
+    return true;
+  } catch (const Error& error) {
+    MESSAGE("skipped: " << std::string(error.what()));
+    return false;
+  }
+}
+
+std::vector<double> losses(const CompileOptions& options, size_t* in_files = nullptr) {
+  manual_seed(1);
+  Training training("mlp", "adamw", 8, options);
+  std::vector<double> all;
+  for (int i = 0; i < 4; ++i) all.push_back(training.step()[0].item());
+  if (in_files != nullptr)
+    for (const Slot& slot : training.executable().plan().slots)
+      if (slot.space == Space::file) *in_files += slot.bytes;
+  return all;
+}
+}  // namespace
+
+TEST_CASE("what a plan has in files lies with the host, and gives the same bits") {
+  if (!has_device()) return;
+  size_t bytes = 0;
+  const std::vector<double> offloaded =
+      losses({.device = "opencl", .offload = all_in_files()}, &bytes);
+  CHECK(bytes > 100000);
+  CHECK(offloaded == losses({.device = "opencl"}));
+}
+
+TEST_CASE("variables with the host are read and written between steps") {
+  if (!has_device()) return;
+  const Variable x("x", {DType::f32, {1000}}, Category::parameter);
+  auto step = compile(
+      [&] {
+        x.assign(x.value() + 1.0);
+        return sum(x.value());
+      },
+      {.device = "opencl", .offload = in_files({Category::parameter})});
+  CHECK(step().item() == 1000);
+  CHECK(x.floats()[7] == 1);
+  x.floats()[7] = 100;
+  CHECK(step().item() == 2000 + 99);
+  CHECK(step().item() == 3000 + 99);
+}
+
+TEST_CASE("a result that is held when the next step runs keeps its elements") {
+  if (!has_device()) return;
+  auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = "opencl"});
+  const Tensor first = step(full({3}, 1.0)), second = step(full({3}, 2.0));
+  const Tensor again = step(second);
+  CHECK(first.to_vector<float>() == std::vector<float>(3, 2));
+  CHECK(second.to_vector<float>() == std::vector<float>(3, 4));
+  CHECK(again.to_vector<float>() == std::vector<float>(3, 8));
+}
+
+TEST_CASE("a plan that is larger than the device's memory is refused before anything runs") {
+  if (!has_device()) return;
+  const auto extent = static_cast<int64_t>(library("opencl").memory()->use().total / 4);
+  auto step = compile([&](const Tensor& x) { return exp(broadcast_to(x, {2, extent})); },
+                      {.device = "opencl"});
+  try {
+    step(full({1, 1}, 1.0));
+    FAIL("it ran");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::does_not_fit);
+    CHECK(std::string(error.what()).find("of the device's memory") != std::string::npos);
+  }
+}
