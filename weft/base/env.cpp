@@ -27,6 +27,7 @@ constexpr EnvVariable registry[] = {
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
     {"COLUMNS", "most columns of a step's line (default: the terminal's)"},
     {"XDG_CACHE_HOME", "parent of the cache folder"},
+    {"NVTX_INJECTION64_PATH", "set by NVIDIA's profilers: kernels are shown by module"},
     {"PATH", "beside its programs, CUDA's libraries are looked for among Python's packages"},
     {"HOME", "parent of .cache where XDG_CACHE_HOME is unset"},
 };

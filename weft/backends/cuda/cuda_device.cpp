@@ -12,6 +12,7 @@
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/cuda/nvtx.h"
 #include "weft/base/error.h"
 #include "weft/codegen/object_cache.h"
 
@@ -251,6 +252,10 @@ class CudaDevice : public gpu::Device {
                "cuLaunchKernel");
   }
 
+  std::unique_ptr<Kernel> named(std::unique_ptr<Kernel> kernel,
+                                const std::string& name) const override {
+    return in_range(std::move(kernel), name);
+  }
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
     make_current();
     api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");

@@ -38,6 +38,12 @@ class Device : public DeviceMemory {
   // What `enqueue` puts into the queue, without doing it, as a kernel without operands that does it
   // all at each run; null: this device cannot.
   virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) = 0;
+  // For profilers of the device: a kernel that is shown under this name, or as it is.
+  virtual std::unique_ptr<Kernel> named(std::unique_ptr<Kernel> kernel,
+                                        const std::string& name) const {
+    (void)name;
+    return kernel;
+  }
 
   // The kernel of several that could do the same, by what it is chosen for: what an earlier
   // measurement found or, with WEFT_TUNE, `measure` finds; else `rule`.

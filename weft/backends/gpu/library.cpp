@@ -58,6 +58,11 @@ class Library : public KernelLibrary {
   }
 
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    return device().named(compile_one(step), step.module);
+  }
+
+ private:
+  std::unique_ptr<Kernel> compile_one(const Step& step) const {
     for (const auto& provider : providers_)
       if (step.kernel.starts_with(provider->name() + ":")) return provider->compile(device(), step);
     const bool fused = step.kind == Step::Kind::fused;
@@ -68,7 +73,6 @@ class Library : public KernelLibrary {
     return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);
   }
 
- private:
   Device& device() const {
     std::lock_guard lock(mutex_);
     if (device_ == nullptr) device_ = open_();

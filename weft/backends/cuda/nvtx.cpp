@@ -1,0 +1,58 @@
+#include "weft/backends/cuda/nvtx.h"
+
+#include <utility>
+
+#include "weft/backends/cuda/shared_library.h"
+#include "weft/base/env.h"
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+
+namespace weft::cuda {
+namespace {
+struct Nvtx {
+  Nvtx() {
+    library.find(push, "nvtxRangePushA");
+    library.find(pop, "nvtxRangePop");
+  }
+  SharedLibrary library{{"libnvtx3interop.so.1", "libnvToolsExt.so.1"},
+                        "it comes with CUDA, and with Python's package nvidia-nvtx."};
+  int (*push)(const char* name) = nullptr;
+  int (*pop)() = nullptr;
+};
+
+// Null where nobody looks.
+const Nvtx* nvtx() {
+  static const std::unique_ptr<const Nvtx> instance = []() -> std::unique_ptr<const Nvtx> {
+    if (!env("NVTX_INJECTION64_PATH")) return nullptr;
+    try {
+      return std::make_unique<const Nvtx>();
+    } catch (const Error& missing) {
+      log::debug(1, "{}", missing.what());
+      return nullptr;
+    }
+  }();
+  return instance.get();
+}
+
+class Ranged : public Kernel {
+ public:
+  Ranged(std::unique_ptr<Kernel> kernel, std::string name)
+      : kernel_(std::move(kernel)), name_(std::move(name)) {}
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    nvtx()->push(name_.c_str());
+    kernel_->run(operands, results, workspace);
+    nvtx()->pop();
+  }
+
+ private:
+  std::unique_ptr<Kernel> kernel_;
+  std::string name_;
+};
+}  // namespace
+
+std::unique_ptr<Kernel> in_range(std::unique_ptr<Kernel> kernel, const std::string& name) {
+  if (nvtx() == nullptr) return kernel;
+  return std::make_unique<Ranged>(std::move(kernel), name);
+}
+
+}  // namespace weft::cuda
