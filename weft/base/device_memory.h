@@ -18,9 +18,11 @@ struct MemoryUse {
 class SideCopy {
  public:
   virtual ~SideCopy() = default;
-  // After what was begun before, kernels and copies; one of both addresses is the host's.
+  virtual void allow() = 0;  // what begins next comes after all that was begun until now
+  // One of both addresses is the host's.
   virtual void begin(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  virtual void await() = 0;  // what is begun later comes after it; the host goes on
+  virtual void await() = 0;   // kernels that are begun later come after it; the host goes on
+  virtual void finish() = 0;  // returns when the last one is done
 };
 
 class DeviceMemory {
@@ -29,7 +31,8 @@ class DeviceMemory {
   virtual MemoryUse use() const = 0;  // by all processes
   // Zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
-  // In the order of the kernels that were begun before; `write` and `read` return when it is done.
+  // In the order of the kernels that were begun before. `write` returns when the host may change
+  // what it read, `read` when all of it is there.
   virtual void write(std::byte* to, const void* from, size_t bytes) = 0;
   virtual void read(void* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;

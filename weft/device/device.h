@@ -65,6 +65,8 @@ class KernelLibrary {
   virtual bool on_host() const { return true; }
   // Where they find them else; null: with the host. Throws Error(device) where there is no device.
   virtual DeviceMemory* memory() const { return nullptr; }
+  // Whether the inputs of a step arrive in memory of their own, while the step before it runs.
+  virtual bool stages_inputs() const { return false; }
   // The runs of kernels in `enqueue`, which nothing runs now, as one kernel without operands; null:
   // cannot be.
   virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) const {

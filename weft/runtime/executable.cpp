@@ -29,8 +29,12 @@ constexpr bool debug_build = true;
 constexpr bool debug_build = false;
 #endif
 
+size_t aligned(size_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
 // A null memory is the host's; `held`: bytes that this process has there already for it.
-void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t held) {
+void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged, size_t held) {
   size_t state = 0, constants = 0;
   for (const Slot& slot : plan.slots) {
     if (slot.space == Space::state) state += slot.bytes;
@@ -41,7 +45,7 @@ void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t held) 
       "the plan does not fit: its arena of {} MiB, state of {} MiB and constants "
       "of {} MiB",
       mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants));
-  const size_t bytes = plan.arena_bytes + state + constants;
+  const size_t bytes = plan.arena_bytes + state + constants + staged;
   if (memory == nullptr) return check_fits(what, bytes);
   const MemoryUse use = memory->use();
   if (bytes > use.available + held)
@@ -50,6 +54,12 @@ void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t held) 
                 mebibytes(bytes), mebibytes(use.total), mebibytes(use.available + held));
 }
 }  // namespace
+
+size_t staged_bytes(const Plan& plan) {
+  size_t bytes = 0;
+  for (const Access& input : plan.inputs) bytes += aligned(input.value.type().bytes());
+  return bytes;
+}
 
 void Workspace::reserve(size_t bytes, DeviceMemory* memory) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
@@ -71,11 +81,12 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   steps_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build && memory_ == nullptr);
-  check_plan_fits(plan_, memory_, held_bytes());
+  check_plan_fits(plan_, memory_, library.stages_inputs() ? staged_bytes(plan_) : 0, held_bytes());
   compile_kernels(library);
   if (memory_ != nullptr) {
     place_with_host();
     make_side_copies();
+    make_staging();
   } else {
     place_in_files(folder);
     make_transfers();
@@ -108,24 +119,24 @@ size_t Executable::held_bytes() const {
 
 // One file for the variables that are not in one yet, and for the plan's own slots.
 void Executable::place_in_files(const std::string& folder) {
-  auto aligned = [](size_t bytes) {
+  auto paged = [](size_t bytes) {
     return (bytes + FileRange::alignment - 1) / FileRange::alignment * FileRange::alignment;
   };
   std::vector<VariableState*> to_move;
-  size_t bytes = aligned(plan_.file_bytes);
+  size_t bytes = paged(plan_.file_bytes);
   for (const Slot& slot : plan_.slots) {
     VariableState* variable = slot.space == Space::file ? slot.value->variable.get() : nullptr;
     if (variable == nullptr || variable->file) continue;
     to_move.push_back(variable);
-    bytes += aligned(slot.bytes);
+    bytes += paged(slot.bytes);
   }
   if (bytes == 0) return;
   const FileRange file(folder, bytes);
   file_ = file.part(0, plan_.file_bytes);
-  size_t offset = aligned(plan_.file_bytes);
+  size_t offset = paged(plan_.file_bytes);
   for (VariableState* variable : to_move) {
     variable->move_to(file.part(offset, variable->type.bytes()));
-    offset += aligned(variable->type.bytes());
+    offset += paged(variable->type.bytes());
   }
 }
 
@@ -140,6 +151,7 @@ class BeginCopy : public Kernel {
     bytes_ = from.value.type().bytes();
   }
   void run(void* const* operands, void* const* results, void*) const override {
+    copy_.allow();
     copy_.begin(static_cast<std::byte*>(results[0]) + to_,
                 static_cast<const std::byte*>(operands[0]) + from_, bytes_);
   }
@@ -161,9 +173,6 @@ class AwaitCopy : public Kernel {
 
 // What files are to the host's memory, the host's memory is to that of a device.
 void Executable::place_with_host() {
-  auto aligned = [](size_t bytes) {
-    return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-  };
   std::set<VariableState*> variables;
   size_t bytes = aligned(plan_.file_bytes);
   for (const Slot& slot : plan_.slots) {
@@ -392,6 +401,43 @@ void Executable::show_results() {
   }
 }
 
+void Executable::make_staging() {
+  const size_t bytes = library_.stages_inputs() ? staged_bytes(plan_) : 0;
+  if (bytes == 0) return;
+  inputs_here_ = memory_->allocate_host(bytes);
+  inputs_there_ = memory_->allocate(bytes);
+  input_copy_ = memory_->make_side_copy();
+  input_copy_->allow();
+}
+
+// To their slots. Staged ones are on their way while the step before still runs.
+void Executable::take_inputs(std::span<const Value> inputs) {
+  size_t offset = 0;
+  if (input_copy_ != nullptr) {
+    input_copy_->finish();
+    for (const Value& input : inputs) {
+      std::memcpy(inputs_here_->data + offset, input->data->data, input.type().bytes());
+      offset += aligned(input.type().bytes());
+    }
+    input_copy_->begin(inputs_there_->data, inputs_here_->data, offset);
+    input_copy_->await();
+    offset = 0;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::byte* to = address(plan_.inputs[i].at.slot);
+    const std::byte* from = inputs[i]->data->data;
+    const size_t bytes = inputs[i].type().bytes();
+    if (memory_ == nullptr)
+      std::memcpy(to, from, bytes);
+    else if (input_copy_ == nullptr)
+      memory_->write(to, from, bytes);
+    else
+      memory_->copy(to, inputs_there_->data + offset, bytes);
+    offset += aligned(bytes);
+  }
+  if (input_copy_ != nullptr) input_copy_->allow();
+}
+
 std::span<const Value> Executable::run(std::span<const Value> inputs) {
   WEFT_CHECK(workspace_ != nullptr,
              "[run] this step was only planned (device null): it cannot run.");
@@ -411,14 +457,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
     inputs[i].eval();
   }
   if (poison_ != nullptr) poison_->begin_run(bound_to_);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    std::byte* to = address(plan_.inputs[i].at.slot);
-    const std::byte* from = inputs[i]->data->data;
-    if (memory_ != nullptr)
-      memory_->write(to, from, inputs[i].type().bytes());
-    else
-      std::memcpy(to, from, inputs[i].type().bytes());
-  }
+  take_inputs(inputs);
   if (memory_ != nullptr && !observer_)
     run_recorded();
   else

@@ -69,6 +69,8 @@ class Executable {
   void make_transfers();
   void place_with_host();
   void make_side_copies();
+  void make_staging();
+  void take_inputs(std::span<const Value> inputs);
   void bind();
   void detach_results();
   void show_results();
@@ -81,10 +83,13 @@ class Executable {
   DeviceMemory* memory_;  // null: the host's
   std::shared_ptr<Workspace> workspace_;
   std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;  // on the device
-  std::byte* bound_to_ = nullptr;         // the arena's start when pointers were last resolved
-  int bound_moves_ = 0;                   // VariableState::moves then
-  std::unique_ptr<Transfers> transfers_;  // null: there are none
-  FileRange file_;                        // of the plan's own slots in files
+  std::byte* bound_to_ = nullptr;  // the arena's start when pointers were last resolved
+  // Of a device that stages inputs: with the host, on the device, and the copy between them.
+  std::shared_ptr<Buffer> inputs_here_, inputs_there_;
+  std::unique_ptr<SideCopy> input_copy_;
+  int bound_moves_ = 0;                                 // VariableState::moves then
+  std::unique_ptr<Transfers> transfers_;                // null: there are none
+  FileRange file_;                                      // of the plan's own slots in files
   std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
   std::shared_ptr<Buffer> host_;                        // and of file_
   std::vector<BoundStep> steps_;
@@ -95,6 +100,9 @@ class Executable {
   StepObserver observer_;
   std::unique_ptr<Poison> poison_;  // null: off
 };
+
+// Of the inputs, on a device that stages them (KernelLibrary::stages_inputs), each aligned.
+size_t staged_bytes(const Plan& plan);
 
 // Plans `graph` for the library on this thread count and compiles it. On the null library, and with
 // a null workspace, the plan is all.

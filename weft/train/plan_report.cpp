@@ -10,6 +10,7 @@
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
 #include "weft/ir/graph.h"
+#include "weft/runtime/executable.h"
 #include "weft/train/report.h"
 
 namespace weft::train {
@@ -194,6 +195,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     plans.push_back(step.plan);
     double times = static_cast<double>(step.per_update);
     report.arena_bytes = std::max(report.arena_bytes, step.plan->arena_bytes);
+    if (library(report.device).stages_inputs()) report.staging_bytes += staged_bytes(*step.plan);
     for (const Slot& slot : step.plan->slots)
       if (slot.space == Space::constant) report.constant_bytes += slot.bytes;
     report.flops += times * step.plan->flops();
@@ -228,6 +230,8 @@ std::string to_table(const RunReport& report) {
   if (report.accumulator_bytes > 0)
     row("gradients", bytes(report.accumulator_bytes), "summed between passes");
   row("arena", bytes(report.arena_bytes), "shared by all steps");
+  if (report.staging_bytes > 0)
+    row("staging", bytes(report.staging_bytes), "of batches on their way to the device");
   row("memory", bytes(report.total_bytes()),
       report.offloaded_bytes > 0
           ? fmt::format("in all, with {} of state in files", bytes(report.offloaded_bytes))
@@ -305,6 +309,7 @@ std::string to_json(const RunReport& report) {
               {"arena_bytes", report.arena_bytes},
               {"total_bytes", report.total_bytes()},
               {"constant_bytes", report.constant_bytes},
+              {"staging_bytes", report.staging_bytes},
               {"data_bytes", report.data_bytes},
               {"runtime_bytes", report.runtime_bytes},
               {"process_bytes", report.process_bytes()},

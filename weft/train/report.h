@@ -58,6 +58,7 @@ struct RunReport {
   double file_traffic = 0;                  // bytes of an update, to and from files
   size_t arena_bytes = 0;                   // of the largest step: they share it
   size_t constant_bytes = 0;                // of all steps
+  size_t staging_bytes = 0;                 // of batches on their way to a device
   size_t data_bytes = 0;                    // samples, and the batches of loaders
   size_t runtime_bytes = 0;                 // see runtime_bytes()
   double flops = 0, bytes = 0;              // of an update
@@ -74,7 +75,7 @@ struct RunReport {
   size_t state_bytes() const {
     return model_bytes + optimizer_bytes + accumulator_bytes - offloaded_bytes;
   }
-  size_t total_bytes() const { return state_bytes() + arena_bytes; }
+  size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
   // below, whichever is more (on up to 12 threads: see runtime_bytes()). Weights are made in

@@ -86,9 +86,9 @@ class CudaSideCopy : public SideCopy {
   CudaSideCopy(const CudaSideCopy&) = delete;
   CudaSideCopy& operator=(const CudaSideCopy&) = delete;
 
+  void allow() override { api_.check(api_.cuEventRecord(before_, kernels_), "cuEventRecord"); }
   // Where memory lies is told by its address.
   void begin(std::byte* to, const std::byte* from, size_t bytes) override {
-    api_.check(api_.cuEventRecord(before_, kernels_), "cuEventRecord");
     api_.check(api_.cuStreamWaitEvent(copies_, before_, 0), "cuStreamWaitEvent");
     api_.check(api_.cuMemcpyAsync(address_of(to), address_of(from), bytes, copies_),
                "cuMemcpyAsync");
@@ -97,6 +97,7 @@ class CudaSideCopy : public SideCopy {
   void await() override {
     api_.check(api_.cuStreamWaitEvent(kernels_, done_, 0), "cuStreamWaitEvent");
   }
+  void finish() override { api_.check(api_.cuEventSynchronize(done_), "cuEventSynchronize"); }
 
  private:
   const Driver& api_ = driver();

@@ -25,6 +25,7 @@ class Library : public KernelLibrary {
   std::string name() const override { return name_; }
   bool generates() const override { return true; }
   bool on_host() const override { return false; }
+  bool stages_inputs() const override { return language_ == loop::GpuLanguage::cuda; }
   DeviceMemory* memory() const override { return &device(); }
   // What was measured matters once there is a device.
   std::map<std::string, std::string> selection() const override {

@@ -12,6 +12,7 @@ class NullLibrary : public KernelLibrary {
   explicit NullLibrary(const KernelLibrary& of) : of_(of) {}
   std::string name() const override { return "null"; }
   bool on_host() const override { return of_.on_host(); }
+  bool stages_inputs() const override { return of_.stages_inputs(); }
   bool generates() const override { return of_.generates(); }
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
