@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "weft/backends/gpu/written.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/codegen/lower.h"
@@ -20,7 +21,9 @@ class Library : public KernelLibrary {
       : name_(std::move(name)),
         language_(language),
         open_(std::move(open)),
-        providers_(std::move(providers)) {}
+        providers_(std::move(providers)) {
+    providers_.push_back(written_kernels());
+  }
 
   std::string name() const override { return name_; }
   bool generates() const override { return true; }

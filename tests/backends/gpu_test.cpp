@@ -1,0 +1,170 @@
+// The kernels that are written by hand for GPUs: OpenCL C runs, against the interpreter, and CUDA C
+// compiles. Attention runs in more forms in the test backends.opencl.slow.
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/gpu/library.h"
+#include "weft/backends/gpu/written.h"
+#include "weft/backends/opencl/cl_device.h"
+#include "weft/base/error.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft::testing {
+namespace {
+Graph graph_of(const Value& value) {
+  Graph graph;
+  graph.outputs = {value};
+  return graph;
+}
+
+// Null, once said, where there is no device.
+const KernelLibrary* opencl() {
+  static const auto library =
+      gpu::make_library("opencl", loop::GpuLanguage::opencl, opencl::open_device);
+  static const bool there = [] {
+    try {
+      library->memory();
+      return true;
+    } catch (const Error& none) {
+      MESSAGE("skipped on OpenCL: " << none.what());
+      return false;
+    }
+  }();
+  return there ? library.get() : nullptr;
+}
+
+std::vector<Step> written_steps(const Value& value) {
+  const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
+  std::vector<Step> steps;
+  for (const Step& step : make_plan(graph_of(value), {.library = planner.get()}).steps)
+    if (step.kernel.starts_with("weft:")) steps.push_back(step);
+  return steps;
+}
+
+// Every value is the result of one kernel that is written by hand.
+void check(const std::vector<Value>& values) {
+  std::string program = gpu_prelude(loop::GpuLanguage::cuda);
+  for (const Value& value : values) {
+    const std::vector<Step> steps = written_steps(value);
+    REQUIRE_MESSAGE(steps.size() == 1, to_text(graph_of(value)));
+    const std::string prefix = "k" + std::to_string(program.size());
+    program += gpu::print_written(steps[0], loop::GpuLanguage::cuda, prefix).source;
+    if (const KernelLibrary* library = opencl()) {
+      const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
+                               again = run_planned(graph_of(value), {}, *library);
+      const std::string wrong =
+          disagreement(once, interpret_with_errors(graph_of(value)), *library);
+      CHECK_MESSAGE(wrong.empty(), to_text(graph_of(value)) << wrong);
+      const size_t bytes = value.type().bytes();
+      CHECK(std::memcmp(once[0]->data->data, again[0]->data->data, bytes) == 0);
+    }
+  }
+  try {
+    const cuda::Nvrtc compiler;
+    for (int capability : {75, 80, 90, 100}) CHECK(!compiler.compile(program, capability).empty());
+  } catch (const Error& none) {
+    MESSAGE("CUDA C is not compiled: " << none.what());
+  }
+}
+
+constexpr DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
+                             DType::i32, DType::i16, DType::i8,  DType::u8};
+constexpr DType integers[] = {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8};
+
+// Indices from `low` to `high` that name rows of `into`.
+Value scatter(DType dtype, const Shape& into, const Shape& indices, double low, double high,
+              DType index_type = DType::i64, bool zeros_first = false) {
+  Random random(1);
+  Shape updates = indices;
+  for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
+  const double most = is_float(dtype) ? 1 : 3;
+  return scatter_add(
+      zeros_first ? zeros(into, dtype) : random_values({dtype, into}, 0, most, random),
+      random_values({index_type, indices}, low, high, random),
+      random_values({dtype, updates}, 0, most, random));
+}
+}  // namespace
+
+TEST_SUITE("gpu kernels") {
+  TEST_CASE("scatter_add of every type, with repeated indices and indices outside") {
+    std::vector<Value> values;
+    for (DType dtype : numbers)
+      for (auto [into, indices] :
+           {std::pair<Shape, Shape>{{5, 3}, {17}}, {{300, 70}, {8, 4}}, {{50, 2, 4}, {3, 3}}})
+        values.push_back(
+            scatter(dtype, into, indices, -1, std::min<double>(100, static_cast<double>(into[0]))));
+    for (DType dtype : integers) values.push_back(scatter(DType::f32, {20, 9}, {33}, 0, 20, dtype));
+    check(values);
+  }
+  TEST_CASE("scatter_add where every index is the same, all are outside, or there are none") {
+    check({scatter(DType::f32, {7, 12}, {3000}, 3, 3), scatter(DType::f32, {7, 12}, {40}, 7, 9),
+           scatter(DType::f32, {7}, {100}, 0, 6), scatter(DType::f32, {4, 17}, {0}, 0, 3),
+           scatter(DType::bf16, {1, 300}, {40}, -1, 1), scatter(DType::f32, {9, 5}, {}, 2, 2)});
+  }
+  TEST_CASE("scatter_add to more rows than one digit holds, and from more updates than one group") {
+    check({scatter(DType::f32, {5000, 4}, {2100}, -1, 5000),
+           scatter(DType::f32, {300, 8}, {5000}, -1, 300),
+           scatter(DType::f16, {70, 24}, {1500}, 0, 69, DType::i32, true)});
+  }
+  TEST_CASE("first_position of indices of every type") {
+    std::vector<Value> values;
+    Random random(2);
+    for (DType dtype : integers)
+      for (auto [indices, rows] :
+           {std::pair<Shape, int64_t>{{33}, 20}, {{4, 9}, 100}, {{}, 3}, {{0}, 5}})
+        values.push_back(first_position(random_values({dtype, indices}, 0, 21, random), rows));
+    values.push_back(first_position(random_values({DType::i32, {3000}}, -1, 5000, random), 4999));
+    check(values);
+  }
+  TEST_CASE("attention and its gradient over several tiles, in every form of a kernel") {
+    Random random(3);
+    std::vector<Value> values;
+    for (auto [dtype, heads, key_heads, queries, depth, causal] :
+         {std::tuple<DType, int64_t, int64_t, int64_t, int64_t, bool>{DType::f32, 2, 2, 150, 64, true},
+          {DType::bf16, 4, 2, 70, 128, false}, {DType::f16, 1, 1, 200, 20, true}}) {
+      auto draw = [&](int64_t count) {
+        return random_values({dtype, {1, count, queries, depth}}, -2, 2, random);
+      };
+      values.push_back(
+          attention(draw(heads), draw(key_heads), draw(key_heads), {.causal = causal}));
+      values.push_back(
+          make_node(op("attention_gradient"), {draw(heads), draw(heads), draw(heads), draw(heads)},
+                    {{"causal", int64_t{causal}}, {"scale", 0.2}}));
+    }
+    check(values);
+  }
+  TEST_CASE("attention that no kernel is written for is decomposed") {
+    Random random(4);
+    auto draw = [&](DType dtype, int64_t depth) {
+      return random_values({dtype, {1, 1, 5, depth}}, -1, 1, random);
+    };
+    auto attend = [&](DType dtype, int64_t depth, const AttentionOptions& options = {}) {
+      return attention(draw(dtype, depth), draw(dtype, depth), draw(dtype, depth), options);
+    };
+    CHECK(written_steps(attend(DType::f64, 8)).empty());
+    CHECK(written_steps(attend(DType::f32, 130)).empty());
+    CHECK(written_steps(attend(DType::f32, 8, {.mask = draw(DType::f32, 5)})).empty());
+    CHECK(written_steps(attend(DType::f32, 128)).size() == 1);
+  }
+}
+
+TEST_SUITE("slow gpu kernels") {
+  TEST_CASE("long attention") {
+    Random random(5);
+    auto draw = [&] { return random_values({DType::f32, {1, 2, 1500, 32}}, -2, 2, random); };
+    check({attention(draw(), draw(), draw(), {.causal = true}),
+           make_node(op("attention_gradient"), {draw(), draw(), draw(), draw()},
+                     {{"causal", int64_t{0}}, {"scale", 0.2}})});
+  }
+}
+}  // namespace weft::testing

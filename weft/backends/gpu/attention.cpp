@@ -1,0 +1,533 @@
+// A group keeps a tile of rows (queries, or keys where the gradient by them is summed) while tiles
+// of 64 of the others pass. Its 8 x 16 threads hold the scores of both tiles, and what is summed,
+// in registers: a thread has a few rows, and of every 32 columns four. Operands go through shared
+// memory 16 columns at a time; all is float32 there.
+//
+// The gradient is three launches: of what is known of each query (the greatest of its scores, one
+// over the sum of their exponentials, and the product of y and dy), of dq, and of dk and dv. Each
+// sum is one thread's, in one order.
+#include "weft/backends/gpu/attention.h"
+
+#include <algorithm>
+#include <numbers>
+
+#include <fmt/format.h>
+
+#include "weft/backends/gpu/kernel_text.h"
+#include "weft/codegen/gpu_scalar.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::gpu {
+namespace {
+using std::string;
+
+constexpr int64_t most_depth = 128;
+constexpr int64_t passing = 64;  // rows of a tile that passes
+constexpr int64_t chunk = 16;    // columns, or rows, in shared memory at a time
+constexpr int64_t padding = 4;   // so that the rows of a tile begin in different banks
+constexpr int across = 8, down = 16, threads = across * down;
+
+int64_t divided(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
+// q[B, H, T, D], k[B, G, S, D], v[B, G, S, E], y[B, H, T, E]
+struct Heads {
+  int64_t batch, heads, key_heads, queries, keys, depth, width;
+  double scale;
+  bool causal;
+
+  explicit Heads(const Node& node)
+      : batch(node.inputs[0].dim(0)),
+        heads(node.inputs[0].dim(1)),
+        key_heads(node.inputs[1].dim(1)),
+        queries(node.inputs[0].dim(2)),
+        keys(node.inputs[1].dim(2)),
+        depth(node.inputs[0].dim(3)),
+        width(node.inputs[2].dim(3)),
+        scale(node.attrs.number("scale")),
+        causal(node.attrs.integer("causal") != 0) {}
+
+  // Of a thread, as many as registers hold.
+  int64_t own_rows() const { return std::max(depth, width) > 64 ? 2 : 4; }
+  int64_t rows() const { return own_rows() * down; }  // of a tile that is kept
+  int64_t tiles(int64_t count) const { return divided(count, rows()); }
+  int64_t groups(int64_t count) const { return tiles(count) * heads * batch; }
+  size_t gradient_scratch() const {
+    return static_cast<size_t>(3 * batch * heads * queries) * sizeof(float);
+  }
+};
+
+constexpr const char* helpers = R"(
+typedef struct __attribute__((aligned($vector * sizeof($element)))) {
+  $element at[$vector];
+} $prefix_pack;
+typedef struct __attribute__((aligned($stored * sizeof($element)))) {
+  $element at[$stored];
+} $prefix_stored;
+
+// Columns `column` to `column` + $chunk - 1 of `count` rows, of which `rows` are there, as
+// tile[column][row].
+DEVICE void $prefix_load_across($local f32* tile, i32 pitch, i32 count, GLOBAL const $element* from,
+                                i64 stride, i32 rows, i32 column) {
+  const i32 x = (i32)THREAD % ($chunk / $vector) * $vector;
+#pragma unroll
+  for (i32 row = (i32)THREAD / ($chunk / $vector); row < count;
+       row += $threads / ($chunk / $vector)) {
+    const bool there = row < rows && column + x < $depth;
+    $prefix_pack pack;
+    if (there) pack = *(GLOBAL const $prefix_pack*)(from + row * stride + column + x);
+#pragma unroll
+    for (i32 e = 0; e < $vector; ++e) tile[(x + e) * pitch + row] = there ? $loaded : 0.0f;
+  }
+}
+// $chunk rows, of which `rows` are there, as tile[row][column].
+DEVICE void $prefix_load_along($local f32* tile, GLOBAL const $element* from, i64 stride,
+                               i32 rows) {
+  for (i32 i = THREAD; i < $chunk * ($padded / $vector); i += $threads) {
+    const i32 row = i / ($padded / $vector), x = i % ($padded / $vector) * $vector;
+    const bool there = row < rows && x < $width;
+    $prefix_pack pack;
+    if (there) pack = *(GLOBAL const $prefix_pack*)(from + row * stride + x);
+#pragma unroll
+    for (i32 e = 0; e < $vector; ++e) tile[row * $padded + x + e] = there ? $loaded : 0.0f;
+  }
+}
+// sums[r][c] += left[k][r] right[k][c] over the $chunk rows k of two tiles.
+DEVICE void $prefix_products($local const f32* left, $local const f32* right, f32 sums[$own][8]) {
+  $multiplyproducts
+}
+DEVICE void $prefix_sums($local const f32* left, $local const f32* right,
+                         f32 sums[$own][$columns]) {
+  $multiplysums
+}
+)";
+constexpr const char* multiply = R"(left += (i32)THREAD / $across * $own;
+  right += (i32)THREAD % $across * 4;
+#pragma unroll 4
+  for (i32 k = 0; k < $chunk; ++k, left += $pitch, right += $rightpitch) {
+    const f32x$own a = *($local const f32x$own*)left;
+#pragma unroll
+    for (i32 c = 0; c < $count; c += 4) {
+      const f32x4 b = *($local const f32x4*)(right + c * $across);
+#pragma unroll
+      for (i32 r = 0; r < $own; ++r)
+#pragma unroll
+        for (i32 e = 0; e < 4; ++e) sums[r][c + e] = fmaf(a.at[r], b.at[e], sums[r][c + e]);
+    }
+  })";
+
+// What a launch begins with: the tile that a group keeps, and of which head.
+constexpr const char* begin = R"(
+  SHARED f32x4 chunks[$chunk * $chunkpitch / 4], weight_tile[$passing * $pitch / 4];
+  SHARED f32 parts[$rows * $across];
+  $local f32* left = ($local f32*)chunks;
+  $local f32* right = left + $chunk * $pitch;
+  $local f32* weights = ($local f32*)weight_tile;
+  const i32 own_column = (i32)THREAD % $across, own_row = (i32)THREAD / $across * $own;
+  const i32 group = (i32)GROUP / $tiles, head = group % $heads, batch = group / $heads;
+  const i32 first = $tile * $rows;
+)";
+constexpr const char* place_matrix = R"(
+  GLOBAL $element* $matrix = $pointer + (batch * (i64)$batch + $head * (i64)$stride);
+  const i64 $matrix_stride = $row;)";
+constexpr const char* zero = R"(
+#pragma unroll
+    for (i32 r = 0; r < $own; ++r)
+#pragma unroll
+      for (i32 c = 0; c < $count; ++c) $sums[r][c] = 0.0f;)";
+constexpr const char* multiply_rows = R"(
+    $chunks {
+      BARRIER;
+      $prefix_load_across(left, $pitch, $rows, $kept + first * $kept_stride, $kept_stride,
+                          $keptrows - first, d);
+      $prefix_load_across(right, $passpitch, $passing, $passed + next * $passed_stride,
+                          $passed_stride, $passedrows - next, d);
+      BARRIER;
+      $prefix_products(left, right, $sums);
+    })";
+constexpr const char* weigh_rows = R"(
+    BARRIER;
+#pragma unroll
+    for (i32 c = 0; c < 8; ++c) {
+      f32x$own column;
+#pragma unroll
+      for (i32 r = 0; r < $own; ++r) column.at[r] = $weights[r][c];
+      *($local f32x$own*)(weights + $column * $pitch + own_row) = column;
+    }
+    for (i32 row = 0; row < $passing; row += $chunk) {
+      BARRIER;
+      $prefix_load_along(left, $passed + (next + row) * $passed_stride, $passed_stride,
+                         $passedrows - next - row);
+      BARRIER;
+      $prefix_sums(weights + row * $pitch, left, $sums);
+    })";
+constexpr const char* combine = R"(
+  BARRIER;
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) parts[(own_row + r) * $across + own_column] = $sums[r];
+  BARRIER;
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) {
+    $sums[r] = 0.0f;
+#pragma unroll
+    for (i32 i = 0; i < $across; ++i) $sums[r] += parts[(own_row + r) * $across + i];
+  })";
+constexpr const char* store_rows = R"(
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r)
+#pragma unroll
+    for (i32 c = 0; c < $columns; c += $stored) {
+      const i32 row = first + own_row + r, column = $column;
+      if (row >= $keptrows || column >= $width) continue;
+      $prefix_stored pack;
+#pragma unroll
+      for (i32 e = 0; e < $stored; ++e) {
+        const f32 value = $sums[r][c + e]$factor;
+        pack.at[e] = $narrowed;
+      }
+      *(GLOBAL $prefix_stored*)($kept + row * $kept_stride + column) = pack;
+    }
+)";
+
+// y of the kept queries, not yet divided by the totals of their exponentials, which threads have
+// parts of.
+constexpr const char* attend = R"(
+  f32 sums[$own][$columns], most[$own], total[$own];$zerosums
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) most[r] = -F32_INFINITY, total[r] = 0.0f;
+  const i32 end = $seen;
+  for (i32 next = 0; next < end; next += $passing) {
+    f32 scores[$own][8];$zeroscores$products
+#pragma unroll
+    for (i32 r = 0; r < $own; ++r) {
+      f32 top = -F32_INFINITY;
+#pragma unroll
+      for (i32 c = 0; c < 8; ++c) {
+        const i32 query = first + own_row + r, key = next + $column;
+        scores[r][c] = $visible ? scores[r][c] * $scale : -F32_INFINITY;
+        top = scores[r][c] > top ? scores[r][c] : top;
+      }
+      parts[(own_row + r) * $across + own_column] = top;
+    }
+    BARRIER;
+#pragma unroll
+    for (i32 r = 0; r < $own; ++r) {
+      const f32 before = most[r];
+#pragma unroll
+      for (i32 i = 0; i < $across; ++i) {
+        const f32 top = parts[(own_row + r) * $across + i];
+        most[r] = top > most[r] ? top : most[r];
+      }
+      const f32 shift = most[r] == -F32_INFINITY ? 0.0f : most[r], factor = $exp(before - shift);
+      total[r] *= factor;
+#pragma unroll
+      for (i32 c = 0; c < $columns; ++c) sums[r][c] *= factor;
+#pragma unroll
+      for (i32 c = 0; c < 8; ++c) {
+        scores[r][c] = $exp(scores[r][c] - shift);
+        total[r] += scores[r][c];
+      }
+    }$weighed
+  }$combined
+)";
+constexpr const char* invert = R"(
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) total[r] = 1.0f / total[r];)";
+
+// What is known of each query lies in scratch, as [3][batch, head, query].
+constexpr const char* known = R"(
+  GLOBAL f32* known = (GLOBAL f32*)(scratch_memory + scratch_at) + (i64)group * $queries;)";
+constexpr const char* store_known = R"(
+  f32 dot[$own];
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) {
+    const i32 query = first + own_row + r;
+    dot[r] = 0.0f;
+#pragma unroll
+    for (i32 c = 0; c < $columns; ++c) {
+      const i32 column = $column;
+      if (query >= $queries || column >= $width) continue;
+      const $element element = dy[query * dy_stride + column];
+      dot[r] += $ofdy * (sums[r][c] * total[r]);
+    }
+  }$combined
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) {
+    const i32 query = first + own_row + r;
+    if (own_column > 0 || query >= $queries) continue;
+    known[query] = most[r] == -F32_INFINITY ? 0.0f : most[r];
+    known[$all + query] = total[r];
+    known[2 * $all + query] = dot[r];
+  }
+)";
+constexpr const char* load_known = R"(
+    f32 most[$count], inverse[$count], dot[$count];
+#pragma unroll
+    for (i32 $i = 0; $i < $count; ++$i) {
+      const i32 query = $query;
+      most[$i] = query < $queries ? known[query] : 0.0f;
+      inverse[$i] = query < $queries ? known[$all + query] : 0.0f;
+      dot[$i] = query < $queries ? known[2 * $all + query] : 0.0f;
+    })";
+// The probabilities of two tiles as `scores`, and what their scores change the loss by.
+constexpr const char* change = R"(
+#pragma unroll
+    for (i32 r = 0; r < $own; ++r)
+#pragma unroll
+      for (i32 c = 0; c < 8; ++c) {
+        const i32 $keptone = first + own_row + r, $passedone = next + $column;
+        const bool there = query < $queries && $visible;
+        const f32 p = there ? $exp(scores[r][c] * $scale - most[$i]) * inverse[$i] : 0.0f;
+        changes[r][c] = there ? p * (changes[r][c] - dot[$i]) * $slope : 0.0f;
+        scores[r][c] = p;
+      })";
+constexpr const char* sum_by_queries = R"($zero$known
+  const i32 end = $seen;
+  for (i32 next = 0; next < end; next += $passing) {
+    f32 scores[$own][8], changes[$own][8];$products$change$weighed
+  })";
+constexpr const char* sum_by_keys = R"($zero
+  for (i32 next = $begin; next < $queries; next += $passing) {
+    f32 scores[$own][8], changes[$own][8];$products$known$change$weighed
+  })";
+
+string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
+
+// A matrix of a head, by its name in the text.
+struct Matrix {
+  const char* name;
+  int64_t rows;
+};
+
+class Text {
+ public:
+  Text(const Step& step, loop::GpuLanguage language, const string& prefix);
+
+  loop::GpuKernel attention();
+  loop::GpuKernel gradient();
+
+ private:
+  // What a launch keeps tiles of, and declarations of its matrices.
+  string begun(const Matrix& kept, bool last_first);
+  string placed(const Matrix& matrix, const char* kind, size_t index, int64_t part = 0);
+  // sums = 0; sums += products of the rows of two tiles; sums += weights times the rows of one.
+  string zeros(const string& sums, const char* count) const {
+    return text_.filled(zero, {{"sums", sums}, {"count", count}});
+  }
+  string products(const string& sums, const Matrix& kept, const Matrix& passed) const;
+  string weighed(const string& sums, const string& weights, const Matrix& passed) const;
+  string combined(const string& sums) const { return text_.filled(combine, {{"sums", sums}}); }
+  string stored(const Matrix& to, const string& sums, const string& factor = "") const;
+  // The loop over keys that ends with y of the kept queries.
+  string attended();
+
+  const Step& step_;
+  Heads heads_;
+  KernelText text_;
+  Matrix q_, k_, v_;
+};
+
+// Of accesses whose last axis lies dense: what vectors of it must divide.
+std::vector<int64_t> counts_of(const std::vector<Access>& accesses) {
+  std::vector<int64_t> counts;
+  for (const auto& [value, at] : accesses) {
+    counts.push_back(at.offset);
+    counts.push_back(value.shape().back());
+    for (int axis = 0; axis + 1 < at.strides.size(); ++axis)
+      if (value.shape()[axis] > 1) counts.push_back(at.strides[axis]);
+  }
+  return counts;
+}
+
+Text::Text(const Step& step, loop::GpuLanguage language, const string& prefix)
+    : step_(step),
+      heads_(*step.body.front().node()),
+      text_(step, language, prefix),
+      q_{"q", heads_.queries},
+      k_{"k", heads_.keys},
+      v_{"v", heads_.keys} {
+  const DType dtype = step.operands[0].value.dtype();
+  const int64_t padded = divided(heads_.width, 4 * across) * 4 * across;
+  const std::pair<const char*, int64_t> numbers[] = {
+      {"vector", vector_of(dtype, counts_of(step.operands))},
+      {"stored", std::min(4, vector_of(dtype, counts_of(step.results)))},
+      {"threads", threads},
+      {"across", across},
+      {"chunk", chunk},
+      {"passing", passing},
+      {"own", heads_.own_rows()},
+      {"rows", heads_.rows()},
+      {"pitch", heads_.rows() + padding},
+      {"passpitch", passing + padding},
+      {"chunkpitch", std::max(heads_.rows() + passing + 2 * padding, padded)},
+      {"padded", padded},
+      {"columns", padded / across},
+      {"heads", heads_.heads},
+      {"queries", heads_.queries},
+      {"keys", heads_.keys},
+      {"depth", heads_.depth},
+      {"width", heads_.width},
+      {"all", heads_.batch * heads_.heads * heads_.queries},
+  };
+  for (const auto& [word, number] : numbers) text_.set(word, number);
+  text_.set("element", loop::memory_type(dtype));
+  text_.set("loaded", loop::from_memory("pack.at[e]", dtype));
+  text_.set("ofdy", loop::from_memory("element", dtype));
+  text_.set("narrowed", loop::to_memory("value", dtype));
+  text_.set("exp", language == loop::GpuLanguage::cuda ? "exp2f" : "exp2");
+  text_.set("scale", literal(heads_.scale * std::numbers::log2e));
+  text_.set("slope", literal(heads_.scale));
+  text_.set("column", "(c / 4 * 4 * $across + own_column * 4 + c % 4)");
+  text_.set("visible", heads_.causal ? "key < $keys && key <= query" : "key < $keys");
+  text_.set("seen", heads_.causal ? "first + $rows < $keys ? first + $rows : $keys" : "$keys");
+  text_.set("begin", heads_.causal ? "first / $passing * $passing" : "0");
+  text_.set("chunks", "for (i32 d = 0; d < $depth; d += $chunk)");
+  text_.set("multiplyproducts",
+            text_.filled(multiply, {{"count", "8"}, {"rightpitch", "$passpitch"}}));
+  text_.set("multiplysums",
+            text_.filled(multiply, {{"count", "$columns"}, {"rightpitch", "$padded"}}));
+  text_.define(helpers);
+}
+
+string Text::begun(const Matrix& kept, bool last_first) {
+  text_.set("tiles", heads_.tiles(kept.rows));
+  text_.set("tile", last_first ? "($tiles - 1 - (i32)GROUP % $tiles)" : "((i32)GROUP % $tiles)");
+  return text_.filled(begin);
+}
+
+string Text::placed(const Matrix& matrix, const char* kind, size_t index, int64_t part) {
+  Access access = kind == string("in") ? step_.operands[index] : step_.results[index];
+  const Dims& strides = access.at.strides;
+  const int batch = strides.size() - 4;
+  if (batch > 0) access.at.offset += part * strides[0];
+  const int64_t shared = access.value.dim(batch + 1) == heads_.heads
+                             ? 1
+                             : heads_.heads / heads_.key_heads;
+  return text_.filled(place_matrix, {{"matrix", matrix.name},
+                                     {"pointer", pointer(kind, index, access)},
+                                     {"batch", std::to_string(strides[batch])},
+                                     {"head", "head / " + std::to_string(shared)},
+                                     {"stride", std::to_string(strides[batch + 1])},
+                                     {"row", std::to_string(strides[batch + 2])}});
+}
+
+string Text::products(const string& sums, const Matrix& kept, const Matrix& passed) const {
+  return text_.filled(multiply_rows, {{"sums", sums},
+                                      {"kept", kept.name},
+                                      {"keptrows", std::to_string(kept.rows)},
+                                      {"passed", passed.name},
+                                      {"passedrows", std::to_string(passed.rows)}});
+}
+
+string Text::weighed(const string& sums, const string& weights, const Matrix& passed) const {
+  return text_.filled(weigh_rows, {{"sums", sums},
+                                   {"weights", weights},
+                                   {"passed", passed.name},
+                                   {"passedrows", std::to_string(passed.rows)}});
+}
+
+string Text::stored(const Matrix& to, const string& sums, const string& factor) const {
+  return text_.filled(store_rows, {{"kept", to.name},
+                                   {"keptrows", std::to_string(to.rows)},
+                                   {"sums", sums},
+                                   {"factor", factor}});
+}
+
+string Text::attended() {
+  return text_.filled(attend, {{"zerosums", zeros("sums", "$columns")},
+                               {"zeroscores", zeros("scores", "8")},
+                               {"products", products("scores", q_, k_)},
+                               {"weighed", weighed("sums", "scores", v_)},
+                               {"combined", combined("total")}}) +
+         invert;
+}
+
+loop::GpuKernel Text::attention() {
+  const Matrix y{"y", heads_.queries};
+  text_.launch(heads_.groups(heads_.queries), threads,
+               begun(q_, heads_.causal) + placed(q_, "in", 0) + placed(k_, "in", 1) +
+                   placed(v_, "in", 2) + placed(y, "out", 0) + attended() +
+                   stored(y, "sums", " * total[r]"));
+  return text_.finish(0);
+}
+
+loop::GpuKernel Text::gradient() {
+  const Matrix dy{"dy", heads_.queries}, dq{"dq", heads_.queries}, dk{"dk", heads_.keys},
+      dv{"dv", heads_.keys};
+  auto inputs = [&] {
+    return placed(q_, "in", 0) + placed(k_, "in", 1) + placed(v_, "in", 2) + placed(dy, "in", 3) +
+           known;
+  };
+  auto sums = [&](const string& name) {
+    return "\n  f32 " + name + "[$own][$columns];" + zeros(name, "$columns");
+  };
+  const string zero_both = zeros("scores", "8") + zeros("changes", "8");
+
+  text_.launch(heads_.groups(heads_.queries), threads,
+               begun(q_, heads_.causal) + inputs() + attended() +
+                   text_.filled(store_known, {{"combined", combined("dot")}}));
+
+  const string of_row =
+      text_.filled(load_known, {{"count", "$own"}, {"i", "r"}, {"query", "first + own_row + r"}});
+  const string of_column =
+      text_.filled(load_known, {{"count", "8"}, {"i", "c"}, {"query", "next + $column"}});
+  text_.launch(
+      heads_.groups(heads_.queries), threads,
+      begun(q_, heads_.causal) + inputs() + placed(dq, "out", 0, 0) +
+          text_.filled(sum_by_queries,
+                       {{"zero", sums("dq_sums")},
+                        {"known", of_row},
+                        {"products", zero_both + products("scores", q_, k_) +
+                                         products("changes", dy, v_)},
+                        {"change", text_.filled(change, {{"keptone", "query"},
+                                                         {"passedone", "key"},
+                                                         {"i", "r"}})},
+                        {"weighed", weighed("dq_sums", "changes", k_)}}) +
+          stored(dq, "dq_sums"));
+  text_.launch(
+      heads_.groups(heads_.keys), threads,
+      begun(k_, false) + inputs() + placed(dk, "out", 0, 1) + placed(dv, "out", 0, 2) +
+          text_.filled(sum_by_keys,
+                       {{"zero", sums("dk_sums") + sums("dv_sums")},
+                        {"known", of_column},
+                        {"products", zero_both + products("scores", k_, q_) +
+                                         products("changes", v_, dy)},
+                        {"change", text_.filled(change, {{"keptone", "key"},
+                                                         {"passedone", "query"},
+                                                         {"i", "c"}})},
+                        {"weighed", weighed("dv_sums", "scores", dy) +
+                                        weighed("dk_sums", "changes", q_)}}) +
+          stored(dk, "dk_sums") + stored(dv, "dv_sums"));
+  return text_.finish(heads_.gradient_scratch());
+}
+}  // namespace
+
+std::optional<KernelChoice> choose_attention(const Node& node,
+                                             std::span<const Placement> operands) {
+  const bool gradient = node.is("attention_gradient");
+  const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
+  const DType dtype = node.type.dtype;
+  const Heads heads(node);
+  if (masked || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
+  if (std::max(heads.depth, heads.width) > most_depth) return std::nullopt;
+  if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
+    return std::nullopt;
+  KernelChoice choice;
+  choice.kernel = gradient ? "weft:attention_gradient" : "weft:attention";
+  // Heads side by side within a token, as the projections around attention want them.
+  choice.result_order = gradient ? Dims{1, 3, 0, 2, 4} : Dims{0, 2, 1, 3};
+  choice.operand_order.resize(operands.size());
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (operands[i].strides[3] != 1) choice.operand_order[i] = Dims{0, 2, 1, 3};
+  if (gradient) choice.workspace = heads.gradient_scratch();
+  return choice;
+}
+
+loop::GpuKernel attention(const Step& step, loop::GpuLanguage language, const string& prefix) {
+  return Text(step, language, prefix).attention();
+}
+loop::GpuKernel attention_gradient(const Step& step, loop::GpuLanguage language,
+                                   const string& prefix) {
+  return Text(step, language, prefix).gradient();
+}
+
+}  // namespace weft::gpu

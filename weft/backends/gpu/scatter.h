@@ -1,0 +1,22 @@
+// scatter_add and first_position by sorting the positions of the indices by the row that they name.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "weft/codegen/gpu_emit.h"
+#include "weft/device/device.h"
+
+namespace weft::gpu {
+
+std::optional<KernelChoice> choose_scatter_add(const Node& node,
+                                               std::span<const Placement> operands);
+loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
+                            const std::string& prefix);
+std::optional<KernelChoice> choose_first_position(const Node& node,
+                                                  std::span<const Placement> operands);
+loop::GpuKernel first_position(const Step& step, loop::GpuLanguage language,
+                               const std::string& prefix);
+
+}  // namespace weft::gpu

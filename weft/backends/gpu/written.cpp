@@ -1,0 +1,50 @@
+#include "weft/backends/gpu/written.h"
+
+#include "weft/backends/gpu/attention.h"
+#include "weft/backends/gpu/scatter.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::gpu {
+namespace {
+struct Written {
+  std::string_view op;
+  std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
+  loop::GpuKernel (*print)(const Step& step, loop::GpuLanguage language, const std::string& prefix);
+};
+
+const Written* find(std::string_view op) {
+  static constexpr Written all[] = {
+      {"attention", choose_attention, attention},
+      {"attention_gradient", choose_attention, attention_gradient},
+      {"scatter_add", choose_scatter_add, scatter_add},
+      {"first_position", choose_first_position, first_position},
+  };
+  for (const Written& written : all)
+    if (written.op == op) return &written;
+  return nullptr;
+}
+
+class WrittenKernels : public Provider {
+ public:
+  std::string name() const override { return "weft"; }
+
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    const Written* written = find(node.op->name);
+    if (written == nullptr) return std::nullopt;
+    return written->choose(node, operands);
+  }
+  std::unique_ptr<Kernel> compile(Device& device, const Step& step) const override {
+    return make_kernel(device, print_written(step, device.language(), "kernel"), step);
+  }
+};
+}  // namespace
+
+loop::GpuKernel print_written(const Step& step, loop::GpuLanguage language,
+                              const std::string& prefix) {
+  return find(step.body.front()->op->name)->print(step, language, prefix);
+}
+
+std::unique_ptr<Provider> written_kernels() { return std::make_unique<WrittenKernels>(); }
+
+}  // namespace weft::gpu
