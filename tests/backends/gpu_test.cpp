@@ -1,7 +1,7 @@
 // The kernels that are written by hand for GPUs: OpenCL C runs, against the interpreter, and CUDA C
 // compiles. Attention runs in more forms in the test backends.opencl.slow.
+#include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,66 +83,60 @@ constexpr DType integers[] = {DType::i64, DType::i32, DType::i16, DType::i8, DTy
 
 // Indices from `low` to `high` that name rows of `into`.
 Value scatter(DType dtype, const Shape& into, const Shape& indices, double low, double high,
-              DType index_type = DType::i64, bool zeros_first = false) {
+              DType index_type = DType::i64) {
   Random random(1);
   Shape updates = indices;
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
   const double most = is_float(dtype) ? 1 : 3;
-  return scatter_add(
-      zeros_first ? zeros(into, dtype) : random_values({dtype, into}, 0, most, random),
-      random_values({index_type, indices}, low, high, random),
-      random_values({dtype, updates}, 0, most, random));
+  return scatter_add(random_values({dtype, into}, 0, most, random),
+                     random_values({index_type, indices}, low, high, random),
+                     random_values({dtype, updates}, 0, most, random));
+}
+
+struct Form {
+  DType dtype;
+  int64_t heads, key_heads, queries, depth;
+  bool causal;
+};
+constexpr Form forms[] = {{DType::f32, 1, 1, 150, 64, true},
+                          {DType::bf16, 4, 2, 70, 128, false},
+                          {DType::f16, 1, 1, 200, 20, true},
+                          {DType::f32, 1, 1, 1500, 32, true},
+                          {DType::f32, 1, 1, 1500, 32, false}};
+// And its gradient.
+std::vector<Value> attention_of(const Form& form) {
+  Random random(3);
+  auto draw = [&](int64_t heads) {
+    return random_values({form.dtype, {1, heads, form.queries, form.depth}}, -2, 2, random);
+  };
+  const std::vector<Value> inputs{draw(form.heads), draw(form.heads), draw(form.heads),
+                                  draw(form.heads)};
+  return {attention(inputs[0], draw(form.key_heads), draw(form.key_heads), {.causal = form.causal}),
+          make_node(op("attention_gradient"), inputs,
+                    {{"causal", int64_t{form.causal}}, {"scale", 0.2}})};
 }
 }  // namespace
 
 TEST_SUITE("gpu kernels") {
-  TEST_CASE("scatter_add of every type, with repeated indices and indices outside") {
-    std::vector<Value> values;
-    for (DType dtype : numbers)
-      for (auto [into, indices] :
-           {std::pair<Shape, Shape>{{5, 3}, {17}}, {{300, 70}, {8, 4}}, {{50, 2, 4}, {3, 3}}})
-        values.push_back(
-            scatter(dtype, into, indices, -1, std::min<double>(100, static_cast<double>(into[0]))));
-    for (DType dtype : integers) values.push_back(scatter(DType::f32, {20, 9}, {33}, 0, 20, dtype));
-    check(values);
+  TEST_CASE("scatter_add where indices repeat, or lie outside, or there are none") {
+    check({scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
+           scatter(DType::bf16, {1, 300}, {40}, -1, 1, DType::i32),
+           scatter(DType::f32, {4, 17}, {0}, 0, 3)});
   }
-  TEST_CASE("scatter_add where every index is the same, all are outside, or there are none") {
-    check({scatter(DType::f32, {7, 12}, {3000}, 3, 3), scatter(DType::f32, {7, 12}, {40}, 7, 9),
-           scatter(DType::f32, {7}, {100}, 0, 6), scatter(DType::f32, {4, 17}, {0}, 0, 3),
-           scatter(DType::bf16, {1, 300}, {40}, -1, 1), scatter(DType::f32, {9, 5}, {}, 2, 2)});
-  }
-  TEST_CASE("scatter_add to more rows than one digit holds, and from more updates than one group") {
-    check({scatter(DType::f32, {5000, 4}, {2100}, -1, 5000),
-           scatter(DType::f32, {300, 8}, {5000}, -1, 300),
-           scatter(DType::f16, {70, 24}, {1500}, 0, 69, DType::i32, true)});
-  }
-  TEST_CASE("first_position of indices of every type") {
-    std::vector<Value> values;
+  TEST_CASE("scatter_add to zeros, and written over what it adds to") {
     Random random(2);
-    for (DType dtype : integers)
-      for (auto [indices, rows] :
-           {std::pair<Shape, int64_t>{{33}, 20}, {{4, 9}, 100}, {{}, 3}, {{0}, 5}})
-        values.push_back(first_position(random_values({dtype, indices}, 0, 21, random), rows));
-    values.push_back(first_position(random_values({DType::i32, {3000}}, -1, 5000, random), 4999));
-    check(values);
+    const Value indices = random_values({DType::i64, {200}}, 0, 299, random);
+    const Value updates = random_values({DType::f32, {200, 24}}, -1, 1, random);
+    const Value into = random_values({DType::f32, {300, 24}}, -1, 1, random);
+    const Value over = scatter_add(exp(into), indices, updates);
+    CHECK(!written_steps(over).at(0).in_place.empty());
+    check({over, scatter_add(zeros({300, 24}, DType::f32), indices, updates)});
   }
-  TEST_CASE("attention and its gradient over several tiles, in every form of a kernel") {
-    Random random(3);
-    std::vector<Value> values;
-    for (auto [dtype, heads, key_heads, queries, depth, causal] :
-         {std::tuple<DType, int64_t, int64_t, int64_t, int64_t, bool>{DType::f32, 2, 2, 150, 64, true},
-          {DType::bf16, 4, 2, 70, 128, false}, {DType::f16, 1, 1, 200, 20, true}}) {
-      auto draw = [&](int64_t count) {
-        return random_values({dtype, {1, count, queries, depth}}, -2, 2, random);
-      };
-      values.push_back(
-          attention(draw(heads), draw(key_heads), draw(key_heads), {.causal = causal}));
-      values.push_back(
-          make_node(op("attention_gradient"), {draw(heads), draw(heads), draw(heads), draw(heads)},
-                    {{"causal", int64_t{causal}}, {"scale", 0.2}}));
-    }
-    check(values);
+  TEST_CASE("first_position of repeated indices") {
+    Random random(2);
+    check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
   }
+  TEST_CASE("attention and its gradient over several tiles") { check(attention_of(forms[0])); }
   TEST_CASE("attention that no kernel is written for is decomposed") {
     Random random(4);
     auto draw = [&](DType dtype, int64_t depth) {
@@ -152,19 +146,40 @@ TEST_SUITE("gpu kernels") {
       return attention(draw(dtype, depth), draw(dtype, depth), draw(dtype, depth), options);
     };
     CHECK(written_steps(attend(DType::f64, 8)).empty());
-    CHECK(written_steps(attend(DType::f32, 130)).empty());
+    CHECK(written_steps(attend(DType::f32, 129)).empty());
     CHECK(written_steps(attend(DType::f32, 8, {.mask = draw(DType::f32, 5)})).empty());
     CHECK(written_steps(attend(DType::f32, 128)).size() == 1);
   }
 }
 
 TEST_SUITE("slow gpu kernels") {
-  TEST_CASE("long attention") {
-    Random random(5);
-    auto draw = [&] { return random_values({DType::f32, {1, 2, 1500, 32}}, -2, 2, random); };
-    check({attention(draw(), draw(), draw(), {.causal = true}),
-           make_node(op("attention_gradient"), {draw(), draw(), draw(), draw()},
-                     {{"causal", int64_t{0}}, {"scale", 0.2}})});
+  TEST_CASE("scatter_add and first_position of every type") {
+    std::vector<Value> values;
+    Random random(2);
+    for (DType dtype : numbers)
+      for (auto [into, indices] : {std::pair<Shape, Shape>{{5, 3}, {17}}, {{300, 72}, {8, 4}}})
+        values.push_back(
+            scatter(dtype, into, indices, -1, std::min(100.0, static_cast<double>(into[0]))));
+    for (DType dtype : integers) {
+      values.push_back(scatter(DType::f32, {20, 9}, {33}, 0, 20, dtype));
+      values.push_back(first_position(random_values({dtype, {33}}, 0, 21, random), 20));
+    }
+    check(values);
+  }
+  TEST_CASE("scatter_add where every index is the same, all are outside, or there is one") {
+    check({scatter(DType::f32, {7, 12}, {3000}, 3, 3), scatter(DType::f32, {7, 12}, {40}, 7, 9),
+           scatter(DType::f32, {7}, {100}, 0, 6), scatter(DType::f32, {9, 5}, {}, 2, 2)});
+  }
+  TEST_CASE("more rows than one digit of the sort holds, and more updates than one group sorts") {
+    Random random(2);
+    check({scatter(DType::f32, {5000, 4}, {2100}, -1, 5000),
+           scatter(DType::f32, {300, 8}, {5000}, -1, 300),
+           first_position(random_values({DType::i32, {3000}}, -1, 5000, random), 4999),
+           first_position(random_values({DType::i64, {0}}, 0, 0, random), 5),
+           first_position(random_values({DType::i64, {7}}, 0, 0, random), 0)});
+  }
+  TEST_CASE("attention of few and of many columns, grouped, in narrow types, and long") {
+    for (const Form& form : forms) check(attention_of(form));
   }
 }
 }  // namespace weft::testing

@@ -399,9 +399,8 @@ string Text::placed(const Matrix& matrix, const char* kind, size_t index, int64_
   const Dims& strides = access.at.strides;
   const int batch = strides.size() - 4;
   if (batch > 0) access.at.offset += part * strides[0];
-  const int64_t shared = access.value.dim(batch + 1) == heads_.heads
-                             ? 1
-                             : heads_.heads / heads_.key_heads;
+  const int64_t shared =
+      access.value.dim(batch + 1) == heads_.heads ? 1 : heads_.heads / heads_.key_heads;
   return text_.filled(place_matrix, {{"matrix", matrix.name},
                                      {"pointer", pointer(kind, index, access)},
                                      {"batch", std::to_string(strides[batch])},
@@ -473,29 +472,26 @@ loop::GpuKernel Text::gradient() {
   text_.launch(
       heads_.groups(heads_.queries), threads,
       begun(q_, heads_.causal) + inputs() + placed(dq, "out", 0, 0) +
-          text_.filled(sum_by_queries,
-                       {{"zero", sums("dq_sums")},
-                        {"known", of_row},
-                        {"products", zero_both + products("scores", q_, k_) +
-                                         products("changes", dy, v_)},
-                        {"change", text_.filled(change, {{"keptone", "query"},
-                                                         {"passedone", "key"},
-                                                         {"i", "r"}})},
-                        {"weighed", weighed("dq_sums", "changes", k_)}}) +
+          text_.filled(
+              sum_by_queries,
+              {{"zero", sums("dq_sums")},
+               {"known", of_row},
+               {"products", zero_both + products("scores", q_, k_) + products("changes", dy, v_)},
+               {"change",
+                text_.filled(change, {{"keptone", "query"}, {"passedone", "key"}, {"i", "r"}})},
+               {"weighed", weighed("dq_sums", "changes", k_)}}) +
           stored(dq, "dq_sums"));
   text_.launch(
       heads_.groups(heads_.keys), threads,
       begun(k_, false) + inputs() + placed(dk, "out", 0, 1) + placed(dv, "out", 0, 2) +
-          text_.filled(sum_by_keys,
-                       {{"zero", sums("dk_sums") + sums("dv_sums")},
-                        {"known", of_column},
-                        {"products", zero_both + products("scores", k_, q_) +
-                                         products("changes", v_, dy)},
-                        {"change", text_.filled(change, {{"keptone", "key"},
-                                                         {"passedone", "query"},
-                                                         {"i", "c"}})},
-                        {"weighed", weighed("dv_sums", "scores", dy) +
-                                        weighed("dk_sums", "changes", q_)}}) +
+          text_.filled(
+              sum_by_keys,
+              {{"zero", sums("dk_sums") + sums("dv_sums")},
+               {"known", of_column},
+               {"products", zero_both + products("scores", k_, q_) + products("changes", v_, dy)},
+               {"change",
+                text_.filled(change, {{"keptone", "key"}, {"passedone", "query"}, {"i", "c"}})},
+               {"weighed", weighed("dv_sums", "scores", dy) + weighed("dk_sums", "changes", q_)}}) +
           stored(dk, "dk_sums") + stored(dv, "dv_sums"));
   return text_.finish(heads_.gradient_scratch());
 }

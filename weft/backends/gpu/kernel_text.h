@@ -14,9 +14,9 @@ namespace weft::gpu {
 
 using Words = std::map<std::string, std::string, std::less<>>;  // of small letters
 
-// Launches of one kernel, and the words that every one of them knows: prefix, parameters (in0_memory
-// and in0_at, ..., out0_memory and out0_at, ..., scratch_memory and scratch_at), local (what
-// pointers to shared memory begin with).
+// Launches of one kernel, and the words that every one of them knows: prefix, parameters
+// (in0_memory and in0_at, ..., out0_memory and out0_at, ..., scratch_memory and scratch_at), local
+// (what pointers to shared memory begin with).
 class KernelText {
  public:
   KernelText(const Step& step, loop::GpuLanguage language, const std::string& prefix);

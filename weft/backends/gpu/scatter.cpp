@@ -266,8 +266,8 @@ struct Layout {
       : sort(node.inputs[1].elements(), node.type.shape[0]),
         width(sort.rows == 0 ? 0 : node.type.elements() / sort.rows),
         begins(sort.take(sort.rows + 1)),
-        parts(sort.take(divided(sort.count, part) * 2 * width,
-                        size_of(sum_type(node.type.dtype)))) {}
+        parts(
+            sort.take(divided(sort.count, part) * 2 * width, size_of(sum_type(node.type.dtype)))) {}
 };
 }  // namespace
 
@@ -295,8 +295,9 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
   if (!broadcast) counts.push_back(into.at.offset);
   const int vector = vector_of(dtype, counts);
   const int64_t columns = layout.width / vector, parts = divided(layout.sort.count, part);
-  const bool wide = std::max({node.type.elements(), updates.value.elements(), parts * 2 * columns}) >
-                    std::numeric_limits<int32_t>::max() - row_threads;
+  const bool wide =
+      std::max({node.type.elements(), updates.value.elements(), parts * 2 * columns}) >
+      std::numeric_limits<int32_t>::max() - row_threads;
 
   KernelText text(step, language, prefix);
   text.set("indices", pointer("in", 1, step.operands[1]));
@@ -312,11 +313,12 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
   text.set("wide", wide ? "i64" : "i32");
   text.set("vector", vector);
   text.set("aligned", std::min<int64_t>(16, vector * static_cast<int64_t>(size_of(sum))));
-  text.set("old", text.filled(broadcast ? "{{into[0]}}" : "*(GLOBAL const $prefix_pack*)(into + i)"));
+  text.set("old",
+           text.filled(broadcast ? "{{into[0]}}" : "*(GLOBAL const $prefix_pack*)(into + i)"));
   text.set("loaded", loop::from_memory(broadcast ? "old.at[0]" : "old.at[e]", dtype));
   text.set("update", loop::from_memory("x[k].at[e]", dtype));
-  text.set("stored", sum == DType::i64 ? text.filled("($element)total")
-                                       : loop::to_memory("total", dtype));
+  text.set("stored",
+           sum == DType::i64 ? text.filled("($element)total") : loop::to_memory("total", dtype));
   text.define(pack);
   text.set("into", pointer("in", 0, into));
   text.set("updates", pointer("in", 2, updates));
