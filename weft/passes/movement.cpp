@@ -105,8 +105,13 @@ struct Padded {
   }
 };
 
-// The gradients of neighbouring slices, each between zeros, lie side by side.
+// The gradients of neighbouring slices, each between zeros, lie side by side. Nothing is added, so
+// that they may be cast afterwards.
 Value simplify_sum_of_pads(const Value& a, const Value& b) {
+  if (a->is("cast") && b->is("cast") && a->inputs[0].dtype() == b->inputs[0].dtype()) {
+    const Value side_by_side = simplify_sum_of_pads(a->inputs[0], b->inputs[0]);
+    return side_by_side ? cast(side_by_side, a.dtype()) : Value();
+  }
   Padded left(a), right(b);
   if (!left.value || !right.value || left.axis != right.axis) return {};
   if (left.low > right.low) std::swap(left, right);
