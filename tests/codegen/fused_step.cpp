@@ -16,6 +16,7 @@
 #include "weft/base/buffer.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
+#include "weft/codegen/primitives.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
 
@@ -129,8 +130,30 @@ FusedStep::FusedStep(std::vector<Value> outputs) {
     for (const Value& input : value->inputs) wanted[input.node()] = true;
   }
   std::reverse(step.body.begin(), step.body.end());
+  if (is_primitive()) take_operands_in_order();
   for (const Value& output : graph.outputs)
     step.results.push_back({output, {0, 0, row_major_strides(output.shape())}});
+}
+
+bool FusedStep::is_primitive() const {
+  return step.body.size() == 1 && loop::has_loops(*step.body.front().node());
+}
+
+// One for each input, as the loops of primitives have them.
+void FusedStep::take_operands_in_order() {
+  const std::vector<Access> known = std::move(step.operands);
+  const std::vector<Value> leaves = std::move(operand_leaf);
+  for (const Value& input : step.body.front()->inputs) {
+    const auto at = std::ranges::find_if(
+        known, [&](const Access& access) { return access.value.node() == input.node(); });
+    step.operands.push_back(*at);
+    step.operands.back().at.slot = static_cast<int>(operand_leaf.size());
+    operand_leaf.push_back(leaves[static_cast<size_t>(at - known.begin())]);
+  }
+}
+
+loop::Kernel FusedStep::loops() const {
+  return is_primitive() ? loop::lower_primitive(step) : loop::lower(step);
 }
 
 double spread(const Value& leaf, int64_t index) {
@@ -224,7 +247,7 @@ void compare(const Run& run, double tolerance, const std::string& text) {
 FusedStep fused_of(std::vector<Value> outputs) {
   FusedStep fused(std::move(outputs));
   std::string why;
-  bool fuses = can_fuse(fused.step, &why);
+  bool fuses = fused.is_primitive() || can_fuse(fused.step, &why);
   REQUIRE_MESSAGE(fuses, why);
   return fused;
 }
@@ -268,7 +291,7 @@ struct GpuProgram {
 GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language) {
   GpuProgram program;
   for (const FusedStep& fused : steps) {
-    const loop::Kernel kernel = loop::lower(fused.step);
+    const loop::Kernel kernel = fused.loops();
     program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel), language,
                                              "k" + std::to_string(program.kernels.size())));
     program.source += program.kernels.back().source;

@@ -7,19 +7,26 @@
 #include <vector>
 
 #include "weft/codegen/codegen.h"
+#include "weft/codegen/loop_ir.h"
 #include "weft/ir/plan.h"
 
 namespace weft::test {
 
 // A step that computes `outputs` from the graph's input and data leaves (through views of them).
-// Composites are decomposed. Results lie row-major unless `result_strides` says otherwise.
+// Composites are decomposed. Results lie row-major. Or the step of one primitive that has loops
+// (weft/codegen/primitives.h).
 struct FusedStep {
   explicit FusedStep(std::vector<Value> outputs);
+  bool is_primitive() const;
+  loop::Kernel loops() const;
 
   Step step;
   std::vector<Value> nodes;  // everything, inputs before users, for the reference
   // The leaf whose bytes each operand of the step lies in.
   std::vector<Value> operand_leaf;
+
+ private:
+  void take_operands_in_order();
 };
 
 // Fills of leaves: element index -> value.

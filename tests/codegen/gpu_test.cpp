@@ -1,16 +1,20 @@
 // What the GPU emitters print: OpenCL C runs, against the reference, and CUDA C compiles. One of
 // each form and type; all cases of the other files run this way in the test codegen.gpu.slow.
 #include <cmath>
+#include <memory>
 #include <string>
 
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
+#include "tests/support/cubin.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -24,7 +28,17 @@ constexpr DType numbers[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DT
                              DType::f16, DType::bf16, DType::f32, DType::f64};
 
 loop::GpuSchedule schedule_of(const Value& value) {
-  return loop::schedule_gpu(loop::lower(test::FusedStep({value}).step));
+  return loop::schedule_gpu(test::FusedStep({value}).loops());
+}
+bool contracts(const Value& value) {
+  return schedule_of(value).form == loop::GpuSchedule::Form::contract;
+}
+// A convolution and its gradients.
+std::vector<Value> with_gradients(const Value& x, const Value& weight, const ConvOptions& options) {
+  const Value y = conv(x, weight, {}, options);
+  std::vector<Value> all = gradients(y, std::vector<Value>{x, weight}, input(y.type(), 2));
+  all.insert(all.begin(), y);
+  return all;
 }
 std::string without(const std::string& text, const std::string& part) {
   std::string rest = text;
@@ -179,6 +193,146 @@ TEST_SUITE("codegen gpu") {
                   {{uniform({5, 128}, key)}, 0, steps},
                   {{dropout(f32({40, 33}, 1), 0.3, key)}, 0, steps},
                   {{normal({300}, key)}, 1e-5, steps}});
+  }
+
+  TEST_CASE("products of odd extents, large and small, of long and short sums") {
+    std::vector<Case> cases;
+    struct Extents {
+      int64_t m, k, n;
+    };
+    for (auto [m, k, n] : {Extents{1, 70, 300}, Extents{8, 30, 16}, Extents{100, 70, 33},
+                           Extents{65, 4, 129}, Extents{7, 513, 130}, Extents{300, 9, 12},
+                           Extents{33, 3000, 40}, Extents{128, 17, 200}, Extents{700, 16, 650}}) {
+      CAPTURE(m);
+      const Value y = matmul(f32({m, k}), f32({k, n}, 1));
+      CHECK(contracts(y) == (m > 1));
+      cases.push_back({{y}, 1e-4});
+    }
+    for (int64_t m : {2, 3, 5, 16})
+      cases.push_back({{matmul(f32({m, 200}), f32({200, 64}, 1))}, 1e-4});
+    for (auto [m, k, n] : {Extents{0, 5, 40}, Extents{40, 0, 50}, Extents{40, 5, 0}})
+      cases.push_back({{matmul(f32({m, k}), f32({k, n}, 1))}});
+    check_on_gpu(cases);
+  }
+  TEST_CASE("products in batches, broadcast, and with either operand transposed") {
+    std::vector<Case> cases;
+    cases.push_back({{matmul(f32({3, 40, 24}), f32({3, 24, 36}, 1))}, 1e-5});
+    cases.push_back({{matmul(f32({2, 3, 20, 24}), f32({1, 3, 24, 50}, 1))}, 1e-5});
+    cases.push_back({{matmul(f32({4, 1, 20, 24}), f32({1, 3, 24, 50}, 1))}, 1e-5});
+    cases.push_back({{matmul(f32({300, 20, 24}), f32({300, 24, 20}, 1))}, 1e-5});
+    auto turned = [](const Value& x) { return transpose(x); };
+    const Value a = f32({48, 36}), b = f32({36, 60}, 1), at = f32({36, 48}), bt = f32({60, 36}, 1);
+    cases.push_back({{matmul(turned(at), b)}, 1e-5});
+    cases.push_back({{matmul(a, turned(bt))}, 1e-5});
+    cases.push_back({{matmul(turned(at), turned(bt))}, 1e-5});
+    cases.push_back({{matmul(a, turned(a))}, 1e-5});
+    // Heads of attention, as they lie in memory: [batch, row, head, column].
+    auto heads = [](int leaf) { return permute(f32({2, 40, 3, 16}, leaf), {0, 2, 1, 3}); };
+    cases.push_back({{matmul(heads(0), permute(f32({2, 40, 3, 16}, 1), {0, 2, 3, 1}))}, 1e-5});
+    cases.push_back({{matmul(f32({2, 3, 40, 40}), heads(1))}, 1e-5});
+    for (const Case& one : cases) CHECK(contracts(one.outputs.front()));
+    check_on_gpu(cases);
+  }
+  TEST_CASE("products in every type") {
+    std::vector<Case> cases;
+    for (DType type : numbers) {
+      const Value a = input({type, {70, 40}}, 0), b = input({type, {40, 88}}, 1);
+      const double tolerance = type == DType::f16 ? 2e-3 : type == DType::bf16 ? 1e-2 : 1e-5;
+      cases.push_back(
+          {{matmul(a, b)}, is_float(type) ? type == DType::f64 ? 1e-14 : tolerance : 0});
+      cases.push_back({{matmul(transpose(input({type, {44, 70}}, 0)), input({type, {44, 8}}, 1))},
+                       cases.back().tolerance});
+    }
+    for (const Case& one : cases) CHECK(contracts(one.outputs.front()));
+    check_on_gpu(cases);
+  }
+  TEST_CASE("convolutions and their gradients, with strides, dilation, padding and groups") {
+    std::vector<Case> cases;
+    auto add = [&](const Shape& x, const Shape& weight, const ConvOptions& options,
+                   DType type = DType::f32) {
+      const double tolerance = type == DType::bf16 ? 2e-2 : type == DType::f64 ? 1e-13 : 1e-4;
+      for (const Value& y : with_gradients(input({type, x}, 0), input({type, weight}, 1), options))
+        cases.push_back({{y}, tolerance});
+    };
+    add({2, 8, 15, 13}, {20, 8, 3, 3}, {.padding = {1, 1}});
+    add({2, 16, 14, 15}, {24, 16, 3, 2}, {.stride = {2, 3}, .padding = {1, 0}});
+    add({2, 9, 14, 12}, {10, 9, 3, 3}, {.padding = {2, 2}, .dilation = {2, 2}});
+    add({3, 32, 9, 9}, {48, 16, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .groups = 2});
+    add({4, 16, 7, 7}, {32, 16, 1, 1}, {});
+    for (const Case& one : cases) CHECK(contracts(one.outputs.front()));
+    add({2, 6, 9, 9}, {6, 1, 3, 3}, {.padding = {1, 1}, .groups = 6});
+    add({2, 1, 12, 12}, {6, 1, 5, 5}, {});
+    add({1, 8, 12, 12}, {16, 8, 3, 3}, {.padding = {1, 1}}, DType::bf16);
+    add({1, 8, 12, 12}, {16, 8, 3, 3}, {.stride = {2, 2}}, DType::f64);
+    check_on_gpu(cases);
+  }
+  TEST_CASE("any sum of products contracts, with what is done to its factors and its result") {
+    std::vector<Case> cases;
+    const Value a = f32({50, 1, 90}), b = f32({1, 70, 90}, 1), bias = f32({1, 70, 1}, 2);
+    cases.push_back({{relu(sum(a * b, over({2})) + bias)}, 1e-5});
+    cases.push_back(
+        {{sum(cast(input({DType::i8, {50, 1, 90}}, 0), DType::f32) * exp(b), over({2}))}, 1e-4});
+    cases.push_back({{sum(pad(f32({50, 1, 80}), {0, 0, 6}, {0, 0, 4}, 0.5) * b, over({2})),
+                      sum(pad(f32({50, 1, 80}), {0, 0, 6}, {0, 0, 4}, 0.5) * b, over({2})) * 2.0},
+                     1e-5});
+    cases.push_back(
+        {{sum(f32({3, 50, 1, 90}) * f32({3, 1, 70, 90}, 1), over({3})) * f32({3, 50, 70, 1}, 2)},
+         5e-5});
+    for (const Case& one : cases) CHECK(contracts(one.outputs.front()));
+    cases.push_back({{sum(a * b, over({2})), max(a * b, over({2}))}, 1e-5});
+    check_on_gpu(cases);
+  }
+  TEST_CASE("long sums of few positions are cut into chunks") {
+    const Value few = matmul(f32({40, 20000}), f32({20000, 36}, 1));
+    CHECK(schedule_of(few).chunks > 16);
+    CHECK(schedule_of(matmul(f32({2048, 4096}), f32({4096, 2048}, 1))).chunks == 1);
+    check_on_gpu({{{few}, 1e-3}});
+  }
+  TEST_CASE("large products keep their sums in registers") {
+    std::unique_ptr<cuda::Nvrtc> compiler;
+    try {
+      compiler = std::make_unique<cuda::Nvrtc>();
+    } catch (const Error& none) {
+      MESSAGE("skipped: " << none.what());
+      return;
+    }
+    std::vector<Value> products;
+    for (DType type : numbers)
+      products.push_back(matmul(input({type, {4096, 1024}}, 0), input({type, {1024, 4096}}, 1)));
+    for (const Value& y :
+         with_gradients(f32({32, 128, 28, 28}), f32({128, 128, 3, 3}, 1), {.padding = {1, 1}}))
+      products.push_back(y);
+    products.push_back(matmul(f32({40000, 16}), f32({16, 40000}, 1)));
+    CHECK(schedule_of(products.back()).wide);
+    CHECK(!schedule_of(products.front()).wide);
+    for (const Value& y : products) {
+      const loop::Kernel kernel = test::FusedStep({y}).loops();
+      const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
+      const bool narrow = is_float(y.dtype()) && y.dtype() != DType::f64;  // sums of 4 bytes
+      if (y->is("matmul"))
+        CHECK(schedule.left.tile * schedule.right.tile == (narrow ? 128 * 128 : 64 * 64));
+      const std::string source =
+          gpu_prelude(loop::GpuLanguage::cuda) +
+          emit_gpu(kernel, schedule, loop::GpuLanguage::cuda, "product").source;
+      for (int capability : {75, 80, 90, 100})
+        for (const testing::KernelResources& one :
+             testing::resources_of(compiler->compile(source, capability)))
+          CHECK_MESSAGE(one.stack == 0, y->op->name << " " << name(y.dtype()) << " sm_"
+                                                    << capability << ": " << one.registers
+                                                    << " registers, " << one.stack
+                                                    << " bytes spilled");
+    }
+  }
+  TEST_CASE("products of few rows by few columns share nothing, and reduce with all threads") {
+    const Value y = matmul(f32({8, 3000}), f32({3000, 8}, 1));
+    CHECK(!contracts(y));
+    CHECK(schedule_of(y).threads == 256);
+    check_on_gpu({{{y}, 1e-3}});
+  }
+  TEST_CASE("products with more tiles than are launched at once") {
+    const Value y = matmul(f32({4100, 40, 6}), f32({4100, 6, 36}, 1));
+    CHECK(schedule_of(y).groups > loop::most_groups);
+    check_on_gpu({{{y}, 1e-5}});
   }
 
   TEST_CASE("neighbours are one access of 16 bytes where all of them are aligned") {

@@ -18,6 +18,8 @@ GpuKernel GpuEmitter::run() {
     emit_flat();
   else if (s_.form == GpuSchedule::Form::tiles)
     emit_tiles();
+  else if (s_.form == GpuSchedule::Form::contract)
+    emit_contraction();
   else if (s_.chunks > 1)
     emit_chunks();
   else
@@ -34,6 +36,7 @@ void GpuEmitter::begin_launch(int64_t groups, int threads) {
   known_.assign(k_.code.size(), false);
   shared_.clear();
   active_.clear();
+  together_ = 1;
   body_.clear();
   depth_ = 1;
 }
@@ -56,8 +59,10 @@ void GpuEmitter::end_launch() {
   }
   const GpuLaunch& launch = result_.launches.back();
   string& text = result_.source;
-  text += fmt::format("\nKERNEL({}) {}({}GLOBAL u8* scratch_memory, i64 scratch_at) {{\n",
-                      launch.threads, launch.function, parameters);
+  const string kernel = together_ > 1 ? fmt::format("KERNEL_BY({}, {})", launch.threads, together_)
+                                      : fmt::format("KERNEL({})", launch.threads);
+  text += fmt::format("\n{} {}({}GLOBAL u8* scratch_memory, i64 scratch_at) {{\n", kernel,
+                      launch.function, parameters);
   text += pointers + "  GLOBAL u8* scratch = scratch_memory + scratch_at;\n";
   for (const string& declaration : shared_) text += "  SHARED " + declaration + ";\n";
   text += body_ + "}\n";
@@ -198,10 +203,16 @@ void GpuEmitter::emit_chunks() {
     close();
     end_launch();
   }
+  emit_chunk_results();
+}
+
+void GpuEmitter::emit_chunk_results() {
   if (final_stores().empty()) return;
-  begin_launch(s_.groups, s_.threads);
+  const int64_t groups = (s_.kept_positions + s_.kept_lanes - 1) / s_.kept_lanes;
+  begin_launch(groups, s_.kept_lanes * s_.reduced_lanes);
+  vector_ = 1;
   place_lanes();
-  open_groups(s_.groups);
+  open_groups(groups);
   place_kept("group");
   combine_chunks(needed(values_of(final_stores())));
   emit_final_stores();

@@ -1,5 +1,5 @@
-// The emitter behind emit_gpu, in one file per concern (launches and loops, values). Internal to
-// weft/codegen.
+// The emitter behind emit_gpu, in one file per concern (launches and loops, contractions, values).
+// Internal to weft/codegen.
 //
 // Names in the text: p3 the position along axis 3, v12 the value of instruction 12, v12_1 the same
 // for the next neighbour, a12 the accumulator of reduction 12. What varies over reduced axes is
@@ -27,6 +27,8 @@ class GpuEmitter {
         language_(language),
         prefix_(std::move(prefix)),
         reduced_(kernel.reduced_axes()),
+        vector_axis_(schedule.vector_axis),
+        vector_(schedule.vector),
         known_(kernel.code.size()) {}
   GpuKernel run();
 
@@ -37,6 +39,7 @@ class GpuEmitter {
   void load_tiles();
   void emit_whole();
   void emit_chunks();
+  void emit_chunk_results();
   void emit_across_results();
   void begin_launch(int64_t groups, int threads);
   void end_launch();
@@ -61,9 +64,20 @@ class GpuEmitter {
   void combine_chunks(const std::vector<bool>& wanted);
   void accumulate_across(const Store& store);
 
+  // ---- contractions (gpu_contract.cpp)
+  void emit_contraction();
+  void place_tile();
+  void open_elements(const GpuSchedule::Side& side);
+  void fetch(const GpuSchedule::Side& side);
+  void put(const GpuSchedule::Side& side);
+  void add_products();
+  void finish_tile();
+  const char* name_of(const GpuSchedule::Side& side) const {
+    return &side == &s_.left ? "left" : "right";
+  }
+
   // ---- values (gpu_values.cpp)
-  // What must be computed for `roots`, reductions being given.
-  std::vector<bool> needed(const std::vector<int>& roots) const;
+  std::vector<bool> needed(const std::vector<int>& roots) const { return loop::needed(k_, roots); }
   void emit_values(const std::vector<bool>& wanted, bool in_loop);
   void emit_value(int i);
   bool emit_pack(int i, const Instruction& in);
@@ -117,10 +131,12 @@ class GpuEmitter {
   GpuLanguage language_;
   std::string prefix_;
   uint32_t reduced_;
+  int vector_axis_, vector_;  // neighbours that a thread takes at once, here
   GpuKernel result_;
   std::vector<bool> known_;       // computed before the loops of this launch
   std::set<std::string> shared_;  // declarations of shared memory of this launch
   std::string active_;            // condition that the kept position is one; empty: always
+  int together_ = 1;              // groups of this launch that run together at the least
   std::string body_;
   size_t depth_ = 0;
 };

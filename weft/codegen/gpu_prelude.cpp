@@ -9,6 +9,7 @@ constexpr const char* opencl_names = R"(#pragma OPENCL FP_CONTRACT OFF
 #define HAS_F64
 #endif
 #define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
+#define KERNEL_BY(threads, groups) KERNEL(threads)
 #define DEVICE static inline
 #define GLOBAL __global
 #define SHARED __local
@@ -43,6 +44,7 @@ typedef double f64;
 
 constexpr const char* cuda_names = R"(#define HAS_F64
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define KERNEL_BY(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
 #define SHARED __shared__

@@ -1,6 +1,7 @@
 // What stands at the head of a program of generated GPU kernels: names for what OpenCL C and CUDA C
 // spell differently, and the helpers of gpu_scalar.h. Below it the text of a kernel is the same in
-// both, but for exchanges within a warp.
+// both, but for exchanges within a warp. KERNEL_BY asks for as few registers as let `groups` groups
+// run together on a processor of the device.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,13 @@ constexpr int64_t worth_a_chunk = 8;    // turns of each thread
 constexpr int64_t least_rows = 4;       // of partial results across them
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
+// Of contractions.
+constexpr int most_threads = 256;
+constexpr int least_threads = 64;
+constexpr int least_side = 8, small_side = 32, fair_side = 64, most_side = 128;  // of a tile
+constexpr int64_t least_reduced = 4;
+constexpr int64_t worth_a_split = 8;  // slices of each chunk
+constexpr int most_held = 72 * 4;     // bytes of sums and of a slice that a thread has in registers
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -26,8 +34,10 @@ class Scheduler {
   explicit Scheduler(const Kernel& kernel) : kernel_(kernel), reduced_(kernel.reduced_axes()) {
     for (int axis = 0; axis < static_cast<int>(kernel.axes.size()); ++axis)
       (kernel.axes[static_cast<size_t>(axis)].reduced ? s_.reduced : s_.kept).push_back(axis);
-    s_.wide = is_wide();
-    if (reduced_ != 0)
+    s_.wide = is_wide(positions(s_.kept) * std::max<int64_t>(positions(s_.reduced), 1));
+    if (choose_contraction())
+      contract();
+    else if (reduced_ != 0)
       reduce();
     else if (choose_tile())
       tiles();
@@ -44,7 +54,8 @@ class Scheduler {
     return count;
   }
 
-  bool is_wide() const {
+  // Whether what counts up to `count`, or an offset, needs more than 32 bits.
+  bool is_wide(int64_t count) const {
     constexpr int64_t limit = int64_t{1} << 30;
     auto reaches = [&](const Affine& at) {
       int64_t reach = std::abs(at.offset);
@@ -55,7 +66,7 @@ class Scheduler {
     auto bound = [](const Instruction& in) {
       return std::abs(in.low) >= limit || std::abs(in.high) >= limit;
     };
-    return positions(s_.kept) * std::max<int64_t>(positions(s_.reduced), 1) >= limit ||
+    return count >= limit ||
            std::ranges::any_of(kernel_.code,
                                [&](const Instruction& in) {
                                  return reaches(in.at) || (in.op == Op::in_range && bound(in));
@@ -65,8 +76,7 @@ class Scheduler {
   }
 
   // As many neighbours as one access takes of the widest type; all contiguous accesses aligned.
-  void choose_vector(int axis) {
-    s_.vector_axis = axis;
+  int neighbours(int axis, const std::vector<bool>& wanted, std::span<const Store> stores) const {
     size_t widest = 0;
     int64_t unit = extent(axis);
     auto take = [&](const Affine& at, DType storage) {
@@ -75,15 +85,21 @@ class Scheduler {
       for (int other = 0; other < at.strides.size(); ++other)
         if (other != axis) unit |= at.strides[other];
     };
-    for (const Instruction& in : kernel_.code)
-      if (is_vector(in, axis)) take(in.at, in.storage);
-    for (const Store& store : kernel_.stores)
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (const Instruction& in = kernel_.code[i]; wanted[i] && is_vector(in, axis))
+        take(in.at, in.storage);
+    for (const Store& store : stores)
       if (is_vector(store, axis)) take(store.at, store.storage);
-    if (widest == 0 || extent(axis) == 0) return;
-    s_.vector = std::min(8, vector_bytes / static_cast<int>(widest));
-    while (s_.vector > 1 && (unit % s_.vector != 0 ||
-                             static_cast<int>(kernel_.code.size()) * s_.vector > most_copies))
-      s_.vector /= 2;
+    if (widest == 0 || extent(axis) == 0) return 1;
+    int count = std::min(8, vector_bytes / static_cast<int>(widest));
+    while (count > 1 &&
+           (unit % count != 0 || static_cast<int>(kernel_.code.size()) * count > most_copies))
+      count /= 2;
+    return count;
+  }
+  void choose_vector(int axis) {
+    s_.vector_axis = axis;
+    s_.vector = neighbours(axis, std::vector<bool>(kernel_.code.size(), true), kernel_.stores);
   }
 
   void flat() {
@@ -120,8 +136,123 @@ class Scheduler {
     }
   }
 
+  // ---- contract
+
+  bool choose_contraction() {
+    const auto sum = std::ranges::find(kernel_.code, Op::reduce, &Instruction::op);
+    if (sum == kernel_.code.end() || sum->reduction != Reduction::sum) return false;
+    if (std::count_if(sum, kernel_.code.end(),
+                      [](const Instruction& in) { return in.op == Op::reduce; }) > 1)
+      return false;
+    if (std::ranges::any_of(kernel_.stores,
+                            [&](const Store& store) { return (store.axes & reduced_) != 0; }))
+      return false;
+    const Instruction& product = kernel_.code[static_cast<size_t>(sum->args[0])];
+    if (product.op != Op::mul || size_of(product.type) < sizeof(float)) return false;
+    if (positions(s_.kept) == 0 || positions(s_.reduced) < least_reduced) return false;
+    s_.reduction = static_cast<int>(sum - kernel_.code.begin());
+    s_.left.value = product.args[0];
+    s_.right.value = product.args[1];
+    const uint32_t left = varies(s_.left.value), right = varies(s_.right.value);
+    for (int axis : s_.kept) {
+      const uint32_t bit = 1u << axis;
+      if ((left & ~right & bit) != 0)
+        s_.left.axes.push_back(axis);
+      else if ((right & ~left & bit) != 0)
+        s_.right.axes.push_back(axis);
+      else
+        s_.batch.push_back(axis);
+    }
+    if (s_.left.axes.empty() || s_.right.axes.empty()) return false;
+    if (s_.left.axes.back() == s_.kept.back()) std::swap(s_.left, s_.right);
+    return choose_tiles(size_of(product.type));
+  }
+  uint32_t varies(int value) const { return kernel_.code[static_cast<size_t>(value)].axes; }
+
+  // False where tiles would be so small that threads had nothing to share.
+  bool choose_tiles(size_t bytes) {
+    GpuSchedule::Side &left = s_.left, &right = s_.right;
+    for (GpuSchedule::Side* side : {&left, &right}) {
+      side->positions = positions(side->axes);
+      side->tile = bytes > sizeof(float) ? fair_side : most_side;
+      auto whole = [&](int tile) { return ceil_div(side->positions, tile) * tile; };
+      while (side->tile > least_side && 5 * whole(side->tile / 2) <= 4 * whole(side->tile))
+        side->tile /= 2;
+    }
+    s_.slice = positions(s_.reduced) > 8 ? 16 : 8;
+    const int64_t chunks = std::max<int64_t>(1, slices() / worth_a_split);
+    auto narrow = [&](int least, int64_t pieces) {
+      GpuSchedule::Side* wider = left.tile > right.tile ? &left : &right;
+      if (wider->tile <= least || tiles_of_contraction() * pieces >= wanted_groups) return false;
+      wider->tile /= 2;
+      return true;
+    };
+    while (narrow(fair_side, 1)) {
+    }
+    while (narrow(small_side, chunks)) {
+    }
+    for (GpuSchedule::Side* side : {&left, &right}) {
+      side->registers = 4;
+      side->lanes = side->tile / 4;
+    }
+    while (left.lanes * right.lanes > most_threads) {
+      GpuSchedule::Side& side = left.lanes > right.lanes ? left : right;
+      side.registers *= 2;
+      side.lanes /= 2;
+    }
+    while (left.lanes * right.lanes < least_threads && left.registers * right.registers > 4) {
+      const bool other = left.registers == right.registers ? left.tile > right.tile
+                                                           : left.registers > right.registers;
+      GpuSchedule::Side& side = other ? left : right;
+      side.registers /= 2;
+      side.lanes *= 2;
+    }
+    if (left.lanes * right.lanes < warp) return false;
+    s_.threads = left.lanes * right.lanes;
+    for (GpuSchedule::Side* side : {&left, &right})
+      side->pack = std::min(side->registers, vector_bytes / static_cast<int>(bytes));
+    const int held =
+        left.registers * right.registers + (left.tile + right.tile) * s_.slice / s_.threads;
+    if (held * static_cast<int>(bytes) > most_held) s_.slice = 8;
+    return true;
+  }
+  int64_t slices() const { return ceil_div(positions(s_.reduced), s_.slice); }
+  int64_t tiles_of_contraction() const {
+    return positions(s_.batch) * ceil_div(s_.left.positions, s_.left.tile) *
+           ceil_div(s_.right.positions, s_.right.tile);
+  }
+
+  void contract() {
+    s_.form = GpuSchedule::Form::contract;
+    s_.kept_positions = positions(s_.kept);
+    s_.wide = is_wide(std::max(s_.kept_positions, positions(s_.reduced)));
+    s_.turns = slices();
+    s_.groups = tiles_of_contraction();
+    for (GpuSchedule::Side* side : {&s_.left, &s_.right}) {
+      const std::vector<bool> wanted = needed(kernel_, {side->value});
+      side->along_reduced =
+          contiguous(s_.reduced.back(), wanted, {}) > contiguous(side->axes.back(), wanted, {});
+      side->vector_axis = side->along_reduced ? s_.reduced.back() : side->axes.back();
+      side->vector = neighbours(side->vector_axis, wanted, {});
+    }
+    std::vector<int> stored;
+    stored.reserve(kernel_.stores.size());
+    for (const Store& store : kernel_.stores) stored.push_back(store.value);
+    s_.vector_axis = s_.right.axes.back();
+    s_.vector = std::min(s_.right.pack,
+                         neighbours(s_.vector_axis, needed(kernel_, stored), kernel_.stores));
+    choose_chunks(worth_a_split, 1);
+    // Of the launch that combines them.
+    s_.columns = true;
+    s_.kept_lanes = most_threads;
+    lay_out();
+  }
+
+  // ---- reduce
+
   // Bytes of accesses that are contiguous along an axis, less those that are strided along it.
-  double contiguous(int axis) const {
+  double contiguous(int axis, const std::vector<bool>& wanted,
+                    std::span<const Store> stores) const {
     double score = 0;
     auto add = [&](const Affine& at, uint32_t axes, DType storage) {
       const auto bytes =
@@ -129,9 +260,10 @@ class Scheduler {
       if (at.strides[axis] == 1) score += bytes;
       if (std::abs(at.strides[axis]) > 1) score -= bytes;
     };
-    for (const Instruction& in : kernel_.code)
-      if (in.op == Op::load && in.args[0] < 0) add(in.at, in.axes, in.storage);
-    for (const Store& store : kernel_.stores) add(store.at, store.axes, store.storage);
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (const Instruction& in = kernel_.code[i]; wanted[i] && in.op == Op::load && in.args[0] < 0)
+        add(in.at, in.axes, in.storage);
+    for (const Store& store : stores) add(store.at, store.axes, store.storage);
     return score;
   }
 
@@ -139,8 +271,10 @@ class Scheduler {
     s_.form = GpuSchedule::Form::reduce;
     const bool across = std::ranges::any_of(kernel_.stores, &Store::across);
     s_.kept_positions = positions(s_.kept);
-    s_.columns =
-        !across && !s_.kept.empty() && contiguous(s_.kept.back()) > contiguous(s_.reduced.back());
+    auto score = [&](int axis) {
+      return contiguous(axis, std::vector<bool>(kernel_.code.size(), true), kernel_.stores);
+    };
+    s_.columns = !across && !s_.kept.empty() && score(s_.kept.back()) > score(s_.reduced.back());
     if (!s_.columns) choose_vector(s_.reduced.back());
     s_.turns = positions(s_.reduced) / s_.vector;
     if (across)
@@ -150,7 +284,7 @@ class Scheduler {
     else
       share_rows();
     s_.threads = s_.kept_lanes * s_.reduced_lanes;
-    if (!across) choose_chunks();
+    if (!across) choose_chunks(s_.reduced_lanes * worth_a_chunk, s_.reduced_lanes);
     lay_out();
   }
 
@@ -178,13 +312,13 @@ class Scheduler {
     s_.groups = ceil_div(s_.kept_positions, s_.rows);
   }
 
-  void choose_chunks() {
+  // Of at least `least` turns, and a multiple of `unit`.
+  void choose_chunks(int64_t least, int64_t unit) {
     s_.chunk = s_.turns;
     if (s_.groups == 0 || s_.groups * 2 > wanted_groups) return;
-    const int64_t most = s_.turns / (s_.reduced_lanes * worth_a_chunk);
-    const int64_t chunks = std::min(ceil_div(wanted_groups, s_.groups), most);
+    const int64_t chunks = std::min(ceil_div(wanted_groups, s_.groups), s_.turns / least);
     if (chunks < 2) return;
-    s_.chunk = ceil_div(ceil_div(s_.turns, chunks), s_.reduced_lanes) * s_.reduced_lanes;
+    s_.chunk = ceil_div(ceil_div(s_.turns, chunks), unit) * unit;
     s_.chunks = ceil_div(s_.turns, s_.chunk);
   }
 
@@ -210,6 +344,17 @@ class Scheduler {
 
 GpuSchedule schedule_gpu(const Kernel& kernel) { return Scheduler(kernel).take(); }
 
+std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
+  std::vector<bool> wanted(kernel.code.size());
+  for (int root : roots) wanted[static_cast<size_t>(root)] = true;
+  for (size_t i = wanted.size(); i-- > 0;) {
+    if (!wanted[i] || kernel.code[i].op == Op::reduce) continue;
+    for (int arg : kernel.code[i].args)
+      if (arg >= 0) wanted[static_cast<size_t>(arg)] = true;
+  }
+  return wanted;
+}
+
 bool is_transposed(const Instruction& load, int tile_axis, int axis) {
   return load.op == Op::load && load.args[0] < 0 && load.args[1] < 0 &&
          load.at.strides[tile_axis] == 1 && std::abs(load.at.strides[axis]) > 1;
@@ -228,6 +373,10 @@ std::string to_text(const GpuSchedule& s) {
   if (s.form == GpuSchedule::Form::reduce)
     text += fmt::format(", {} {} x {} turns by {} lanes", s.kept_lanes,
                         s.columns ? "columns" : "rows", s.turns, s.reduced_lanes);
+  if (s.form == GpuSchedule::Form::contract)
+    text += fmt::format(", tiles of {} x {}, {} x {} a thread, loads of {} and {}, {} slices of {}",
+                        s.left.tile, s.right.tile, s.left.registers, s.right.registers,
+                        s.left.vector, s.right.vector, s.turns, s.slice);
   if (s.chunks > 1) text += fmt::format(" in {} chunks", s.chunks);
   if (s.rows > 1) text += fmt::format(", {} rows a group", s.rows);
   return text + fmt::format(", scratch {}\n", s.scratch);

@@ -10,7 +10,12 @@
 // reductions long, the reduced positions are cut into chunks: each loop is a launch that writes
 // partial results, which later ones combine in order. Where stores reduce across kept positions, a
 // group takes `rows` of them one after the other, into partial results of its own, and a last
-// launch combines those.
+// launch combines those. *Contract*: the one reduction is a sum of products, whose factors (`left`
+// and `right`) each vary over kept axes that the other does not: a group takes a tile of positions
+// of the one by positions of the other, and goes through the reduced positions in slices. A slice
+// of either factor is computed once, guards, conversions and all, into shared memory, while sums
+// of the slice before are taken: each thread has `registers` by `registers` of them, and takes a
+// product and a sum of floats by one rounding (fma). Chunks as above, of slices.
 #pragma once
 
 #include <vector>
@@ -20,7 +25,7 @@
 namespace weft::loop {
 
 struct GpuSchedule {
-  enum class Form : uint8_t { flat, tiles, reduce };
+  enum class Form : uint8_t { flat, tiles, reduce, contract };
   Form form = Form::flat;
   int vector_axis = 0;
   int vector = 1;      // neighbours along vector_axis that a thread takes at once
@@ -28,7 +33,7 @@ struct GpuSchedule {
   // Reduce: the axes, outermost first, and how many positions they have.
   std::vector<int> kept, reduced;
   int64_t kept_positions = 1;
-  int64_t turns = 1;     // of reduced positions, `vector` in each
+  int64_t turns = 1;     // of reduced positions, `vector` in each; contract: slices
   bool columns = false;  // neighbouring threads take neighbouring kept positions, not reduced ones
   int kept_lanes = 1, reduced_lanes = 1;
   int64_t chunk = 1, chunks = 1;  // in turns
@@ -44,6 +49,22 @@ struct GpuSchedule {
     size_t at = 0;
   };
   std::vector<Partial> partials;
+  // Contract.
+  struct Side {
+    int value = -1;                   // the factor, an instruction
+    std::vector<int> axes;            // kept axes that it alone varies over, outermost first
+    int64_t positions = 1;            // of them
+    int tile = 1;                     // positions that a group takes
+    int registers = 1;                // of them that a thread takes, in packs `lanes` packs apart
+    int pack = 1;                     // neighbours that are one access of shared memory
+    int lanes = 1;                    // threads along this side
+    bool along_reduced = false;       // neighbouring threads load neighbouring reduced positions
+    int vector_axis = 0, vector = 1;  // of loads
+  };
+  Side left, right;        // `vector_axis` is the innermost of right
+  std::vector<int> batch;  // the other kept axes
+  int reduction = -1;
+  int slice = 1;       // reduced positions
   size_t scratch = 0;  // bytes
 };
 
@@ -51,6 +72,9 @@ inline constexpr int tile_extent = 32;
 inline constexpr int64_t most_groups = 4096;  // of a launch; each goes on to further positions
 
 GpuSchedule schedule_gpu(const Kernel& kernel);
+
+// The instructions that must be computed for `roots`, reductions being given.
+std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots);
 
 // Whether a load is contiguous along `tile_axis`, and not along `axis`.
 bool is_transposed(const Instruction& load, int tile_axis, int axis);

@@ -5,19 +5,8 @@
 namespace weft::loop {
 using std::string;
 
-std::vector<bool> GpuEmitter::needed(const std::vector<int>& roots) const {
-  std::vector<bool> wanted(k_.code.size());
-  for (int root : roots) wanted[static_cast<size_t>(root)] = true;
-  for (size_t i = wanted.size(); i-- > 0;) {
-    if (!wanted[i] || k_.code[i].op == Op::reduce) continue;
-    for (int arg : k_.code[i].args)
-      if (arg >= 0) wanted[static_cast<size_t>(arg)] = true;
-  }
-  return wanted;
-}
-
 int GpuEmitter::copies(int i) const {
-  return (code(i).axes >> s_.vector_axis & 1) != 0 ? s_.vector : 1;
+  return (code(i).axes >> vector_axis_ & 1) != 0 ? vector_ : 1;
 }
 
 string GpuEmitter::ref(int i, int copy) const {
@@ -26,7 +15,7 @@ string GpuEmitter::ref(int i, int copy) const {
 }
 
 string GpuEmitter::address(const Affine& at, int copy) const {
-  const int64_t offset = at.offset + copy * at.strides[s_.vector_axis];
+  const int64_t offset = at.offset + copy * at.strides[vector_axis_];
   string text = offset == 0 ? "" : std::to_string(offset);
   for (int axis = 0; axis < at.strides.size(); ++axis) {
     const int64_t stride = at.strides[axis];
@@ -43,7 +32,7 @@ void GpuEmitter::emit_positions(const std::vector<int>& axes, const string& numb
   string rest = number;
   for (size_t i = axes.size(); i-- > 0;) {
     const int axis = axes[i];
-    const int step = axis == s_.vector_axis ? vector : 1;
+    const int step = axis == vector_axis_ ? vector : 1;
     const string times = step > 1 ? fmt::format(" * {}", step) : "";
     const int64_t steps = divisor(extent(axis) / step);
     if (i == 0) {
@@ -76,11 +65,11 @@ void GpuEmitter::emit_value(int i) {
 }
 
 bool GpuEmitter::emit_pack(int i, const Instruction& in) {
-  if (!is_vector(in, s_.vector_axis)) return false;
-  const string pack = fmt::format("{}x{}", memory_type(in.storage), s_.vector);
+  if (!is_vector(in, vector_axis_)) return false;
+  const string pack = fmt::format("{}x{}", memory_type(in.storage), vector_);
   line("const {} pack{} = *(GLOBAL const {}*)(in{} + {});", pack, i, pack, in.operand,
        address(in.at, 0));
-  for (int copy = 0; copy < s_.vector; ++copy)
+  for (int copy = 0; copy < vector_; ++copy)
     line("const {} {} = {};", register_type(in.type), ref(i, copy),
          from_memory(fmt::format("pack{}.at[{}]", i, copy), in.storage));
   return true;
@@ -88,11 +77,11 @@ bool GpuEmitter::emit_pack(int i, const Instruction& in) {
 
 // Four neighbours that begin at a multiple of four are the words of one block.
 bool GpuEmitter::emit_random_blocks(int i, const Instruction& in) {
-  if (in.op != Op::philox || s_.vector % 4 != 0) return false;
-  if (in.at.offset % 4 != 0 || in.at.strides[s_.vector_axis] != 1) return false;
+  if (in.op != Op::philox || vector_ % 4 != 0) return false;
+  if (in.at.offset % 4 != 0 || in.at.strides[vector_axis_] != 1) return false;
   for (int axis = 0; axis < in.at.strides.size(); ++axis)
-    if (axis != s_.vector_axis && in.at.strides[axis] % 4 != 0) return false;
-  for (int copy = 0; copy < s_.vector; ++copy) {
+    if (axis != vector_axis_ && in.at.strides[axis] % 4 != 0) return false;
+  for (int copy = 0; copy < vector_; ++copy) {
     if (copy % 4 == 0)
       line("const Words words{}_{} = philox((u64)({}) >> 2, (u32){}, {}u, (u64){:#x});", i, copy,
            address(in.at, copy), ref(in.args[0], 0), static_cast<uint32_t>(in.low),
@@ -145,9 +134,9 @@ void GpuEmitter::emit_store(const Store& store, const string& condition) {
       require(fmt::format("p{} == 0", axis));
   }
   if (!all.empty()) open("if ({})", all);
-  const bool spans = (store.axes >> s_.vector_axis & 1) != 0;
-  const int count = spans ? s_.vector : 1;
-  if (count > 1 && is_vector(store, s_.vector_axis)) {
+  const bool spans = (store.axes >> vector_axis_ & 1) != 0;
+  const int count = spans ? vector_ : 1;
+  if (count > 1 && is_vector(store, vector_axis_)) {
     const string pack = fmt::format("{}x{}", memory_type(store.storage), count);
     string values;
     for (int copy = 0; copy < count; ++copy)

@@ -13,7 +13,7 @@
 //
 // Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is
 // f32 followed by `round_f16` or `round_bf16`. Integer arithmetic wraps. Nothing contracts into
-// fma.
+// fma, but a product into its sum where a schedule says so (gpu_schedule.h).
 #pragma once
 
 #include <array>
