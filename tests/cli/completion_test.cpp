@@ -61,7 +61,7 @@ TEST_CASE("completion knows verbs, flags, keys, their values, and names") {
   CHECK(after(place, {"bench", "--optimizer.l"}).empty());
   CHECK(after(place, {"train", "--train.precision", "fp3"}) == Words{"fp32"});
   CHECK(after(place, {"train", "--precision", ""}) ==
-        Words{"bf16", "bf16-mixed", "fp16-mixed", "fp32", "fp64"});
+        Words{"bf16", "bf16-mixed", "fp16-mixed", "fp32", "fp64", "tf32"});
   CHECK(after(place, {"train", "--precision", "=", "fp6"}) == Words{"fp64"});
   CHECK(after(place, {"bench", "--precision", ""}) == Words{"bf16-mixed", "fp16-mixed", "fp32"});
   CHECK(after(place, {"bench", "--steps", ""}).empty());  // a number: nothing to offer
