@@ -108,10 +108,23 @@ constexpr const char* helpers = R"(
 #define F32_NAN f32_of_i32(0x7fc00000)
 
 DEVICE f32 bf16_to_f32(u16 x) { return f32_of_i32((i32)((u32)x << 16)); }
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 800
+#define HAS_CVT_BF16
+#endif
+#endif
+#ifdef HAS_CVT_BF16
+DEVICE u16 f32_to_bf16(f32 x) {
+  u16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+#else
 DEVICE u16 f32_to_bf16(f32 x) {
   const u32 bits = (u32)i32_of_f32(x);
   return (u16)((x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+#endif
 
 // Of integers, without traps: by zero gives 0, the least by -1 wraps.
 #define DIVISION(type, wrap) \

@@ -234,10 +234,11 @@ std::string to_table(const RunReport& report) {
     row("staging", bytes(report.staging_bytes), "of batches on their way to the device");
   row("memory", bytes(report.total_bytes()),
       report.offloaded_bytes > 0
-          ? fmt::format("in all, with {} of state in files", bytes(report.offloaded_bytes))
+          ? fmt::format("in all, with {} of state {}", bytes(report.offloaded_bytes),
+                        report.on_host ? "in files" : "in the host's")
           : "in all");
-  if (report.file_bytes > 0)
-    row("files", bytes(report.file_bytes),
+  if (report.file_bytes > 0)  // on a device, the host's memory is what files are to the host
+    row(report.on_host ? "files" : "host", bytes(report.file_bytes),
         fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));
   if (report.on_host)
     row("process", bytes(report.process_bytes()),
