@@ -194,7 +194,9 @@ TEST_SUITE("codegen gpu") {
                   {{dropout(f32({40, 33}, 1), 0.3, key)}, 0, steps},
                   {{normal({300}, key)}, 1e-5, steps}});
   }
+}
 
+TEST_SUITE("slow codegen gpu products") {
   TEST_CASE("products of odd extents, large and small, of long and short sums") {
     std::vector<Case> cases;
     struct Extents {
@@ -266,6 +268,9 @@ TEST_SUITE("codegen gpu") {
     add({1, 8, 12, 12}, {16, 8, 3, 3}, {.stride = {2, 2}}, DType::f64);
     check_on_gpu(cases);
   }
+}
+
+TEST_SUITE("codegen gpu products") {
   TEST_CASE("any sum of products contracts, with what is done to its factors and its result") {
     std::vector<Case> cases;
     const Value a = f32({50, 1, 90}), b = f32({1, 70, 90}, 1), bias = f32({1, 70, 1}, 2);
