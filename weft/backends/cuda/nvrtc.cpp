@@ -26,6 +26,7 @@ struct Nvrtc::Library {
   int (*version)(int* major, int* minor) = nullptr;
 
   Library() {
+    library.load_beside("libnvrtc-builtins.so.");
     library.find(create, "nvrtcCreateProgram");
     library.find(destroy, "nvrtcDestroyProgram");
     library.find(build, "nvrtcCompileProgram");

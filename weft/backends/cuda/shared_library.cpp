@@ -66,6 +66,13 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
 
 SharedLibrary::~SharedLibrary() { dlclose(handle_); }
 
+void SharedLibrary::load_beside(const std::string& prefix) const {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path(), none))
+    if (entry.path().filename().string().starts_with(prefix))
+      dlopen(entry.path().c_str(), RTLD_NOW);
+}
+
 void* SharedLibrary::address(const char* name) const {
   void* found = dlsym(handle_, name);
   if (found == nullptr)

@@ -24,6 +24,9 @@ class SharedLibrary {
     function = reinterpret_cast<F*>(address(name));
   }
   const std::string& path() const { return path_; }
+  // Loads what lies in the same folder and begins with `prefix`: a part that the library would look
+  // for among the system's only.
+  void load_beside(const std::string& prefix) const;
 
  private:
   void* address(const char* name) const;
