@@ -1,8 +1,15 @@
 #include "weft/device/bound.h"
 
+#include <numeric>
+
+#include "weft/base/buffer.h"
 #include "weft/base/error.h"
 
 namespace weft {
+
+int64_t Bound::alignment() const {
+  return std::gcd(static_cast<int64_t>(buffer_alignment), byte_offset());
+}
 
 std::vector<Bound> bind_inputs(const Step& step) {
   WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);

@@ -24,6 +24,9 @@ struct Bound {
     return static_cast<std::byte*>(results[index]) + byte_offset();
   }
   int64_t byte_offset() const { return offset * static_cast<int64_t>(size_of(type.dtype)); }
+  // Bytes of which the address of its first element is a multiple: slots begin at multiples of
+  // buffer_alignment.
+  int64_t alignment() const;
 };
 // A library step has one node and one result, and an operand for each of the node's inputs.
 std::vector<Bound> bind_inputs(const Step& step);

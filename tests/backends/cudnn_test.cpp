@@ -1,0 +1,262 @@
+// Plans of cuDNN for a GPU that need not be here: from the properties of an H200, in cuDNN's words.
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "weft/backends/cuda/cuda_backend.h"
+#include "weft/backends/cuda/cudnn_attention.h"
+#include "weft/backends/cuda/cudnn_conv.h"
+#include "weft/backends/cuda/shared_library.h"
+#include "weft/base/error.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+
+namespace weft::testing {
+namespace {
+using namespace cuda::cudnn;
+
+constexpr const char* h200 = R"({
+  "deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
+  "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "totalGlobalMem": 150754820096,
+  "multiProcessorCount": 132, "warpSize": 32, "maxGridSize": [2147483647, 65535, 65535],
+  "maxBlockSize": [1024, 1024, 64], "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
+  "maxCtasPerSM": 32, "regsPerBlock": 65536, "maxRegistersPerSM": 65536,
+  "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
+  "oversizedSharedMemoryPerBlock": 0, "reservedSharedMemoryPerBlock": 1024,
+  "l2CacheSize": 62914560, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,
+  "memoryBusWidth": 6144, "smCountOrigin": 0})";
+
+// Null where there is no cuDNN, or one that is not whole without a driver, which a test then says.
+Descriptor h200_properties() {
+  try {
+    return properties_from(h200);
+  } catch (const Error& none) {
+    const std::string reason = none.what();
+    REQUIRE_MESSAGE(reason.find("BAD_PARAM") == std::string::npos, reason);
+    MESSAGE("skipped: " << reason);
+    return nullptr;
+  }
+}
+
+// cuDNN compiles attention when it plans it, which takes a driver, though no GPU.
+bool compiles() {
+  try {
+    cuda::SharedLibrary driver({"libcuda.so.1"}, "cuDNN compiles attention through it.");
+    return true;
+  } catch (const Error& none) {
+    MESSAGE("skipped: " << std::string(none.what()));
+    return false;
+  }
+}
+
+std::optional<KernelChoice> choice_of(const Value& node) {
+  static const std::unique_ptr<KernelLibrary> library = cuda_library();
+  std::vector<Placement> operands;
+  for (const Value& input : node->inputs)
+    operands.push_back({-1, 0, row_major_strides(input.shape())});
+  return library->choose(*node.node(), operands);
+}
+bool is_cudnns(const Value& node) {
+  const std::optional<KernelChoice> choice = choice_of(node);
+  return choice && choice->kernel == "cudnn:" + std::string(node->op->name);
+}
+
+struct Geometry {
+  int64_t batch, channels, extent, outputs, kernel, stride = 1, padding = 0, dilation = 1,
+                                                    groups = 1;
+};
+
+// A convolution and its two gradients.
+std::vector<Value> nodes_of(const Geometry& g, DType dtype) {
+  const Value x = input({dtype, {g.batch, g.channels, g.extent, g.extent}}, 0);
+  const Value weight = input({dtype, {g.outputs, g.channels / g.groups, g.kernel, g.kernel}}, 1);
+  const Value y = conv(x, weight, {},
+                       {.stride = {g.stride, g.stride},
+                        .padding = {g.padding, g.padding},
+                        .dilation = {g.dilation, g.dilation},
+                        .groups = g.groups});
+  const Value wanted[] = {x, weight};
+  std::vector<Value> nodes = gradients(y, wanted, input(y.type(), 2));
+  nodes.push_back(y);
+  return nodes;
+}
+
+Value with(const Value& node, std::string_view attribute) {
+  return make_node(*node->op, node->inputs, node->attrs.with({attribute, int64_t{1}}));
+}
+
+// Engines for all three, within the workspace that the plan gives them.
+void check_convolutions(const std::vector<Geometry>& geometries, const std::vector<DType>& dtypes) {
+  const Descriptor properties = h200_properties();
+  if (properties == nullptr) return;
+  for (const Geometry& geometry : geometries)
+    for (DType dtype : dtypes)
+      for (const Value& node : nodes_of(geometry, dtype)) {
+        CAPTURE(node->op->name);
+        CAPTURE(to_string(node->inputs[0].type()));
+        CAPTURE(to_string(node->inputs[1].type()));
+        REQUIRE(is_cudnns(node));
+        CHECK_NOTHROW(plan_conv(*node.node(), properties));
+        if (dtype == DType::f32) CHECK_NOTHROW(plan_conv(*with(node, "tf32").node(), properties));
+      }
+}
+
+// Stages of `blocks` bottlenecks on images of 224 x 224 (He et al. 2016).
+std::vector<Geometry> resnet50(int64_t batch) {
+  std::vector<Geometry> all{{batch, 3, 224, 64, 7, 2, 3}};
+  int64_t channels = 64, extent = 56;
+  for (int64_t width : {64, 128, 256, 512}) {
+    const int64_t stride = width == 64 ? 1 : 2;
+    all.push_back({batch, channels, extent, width, 1});
+    all.push_back({batch, width, extent, width, 3, stride, 1});
+    all.push_back({batch, channels, extent, 4 * width, 1, stride});
+    channels = 4 * width;
+    extent /= stride;
+    all.push_back({batch, width, extent, channels, 1});
+    all.push_back({batch, channels, extent, width, 1});
+    all.push_back({batch, width, extent, width, 3, 1, 1});
+  }
+  return all;
+}
+
+std::vector<Geometry> odd_geometries(int count) {
+  std::mt19937 random(1);
+  auto below = [&](int64_t end) { return static_cast<int64_t>(random()) % end; };
+  std::vector<Geometry> all;
+  while (static_cast<int>(all.size()) < count) {
+    const int64_t groups = below(3) == 0 ? 1 + below(4) : 1;
+    const Geometry g{.batch = 1 + below(5),
+                     .channels = groups * (1 + below(40)),
+                     .extent = 1 + below(30),
+                     .outputs = groups * (1 + below(40)),
+                     .kernel = 1 + below(7),
+                     .stride = 1 + below(3),
+                     .padding = below(4),
+                     .dilation = 1 + below(3),
+                     .groups = groups};
+    if (g.extent + 2 * g.padding > g.dilation * (g.kernel - 1)) all.push_back(g);
+  }
+  return all;
+}
+
+Value heads_in(DType dtype, const Shape& shape, int index) { return input({dtype, shape}, index); }
+
+Value attend(DType dtype, const Shape& q, const Shape& k, bool causal) {
+  return attention(heads_in(dtype, q, 0), heads_in(dtype, k, 1), heads_in(dtype, k, 2),
+                   {.causal = causal});
+}
+Value gradient_of(const Value& y) {
+  const Value wanted[] = {y->inputs[0]};
+  Value node = gradients(y, wanted, input(y.type(), 3))[0];
+  while (!node->is("attention_gradient")) node = node->inputs[0];
+  return node;
+}
+AttentionStrides strides_by_token(const Heads& heads) {
+  const Dims order{0, 2, 1, 3};
+  return {dense_strides(heads.q(), order), dense_strides(heads.k(), order),
+          dense_strides(heads.v(), order), dense_strides(heads.y(), order)};
+}
+}  // namespace
+
+TEST_SUITE("cudnn") {
+  TEST_CASE("convolutions are cuDNN's: channels-last where they use tensor cores") {
+    const Geometry geometry{2, 16, 8, 24, 3, 1, 1};
+    for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+      for (const Value& node : nodes_of(geometry, dtype)) {
+        const std::optional<KernelChoice> choice = choice_of(node);
+        REQUIRE(choice);
+        CHECK(choice->kernel == "cudnn:" + std::string(node->op->name));
+        const bool narrow = size_of(dtype) == 2;
+        CHECK(choice->result_order == (narrow ? Dims{0, 2, 3, 1} : Dims{0, 1, 2, 3}));
+        CHECK(choice->operand_order == std::vector<Dims>(2, choice->result_order));
+        if (dtype == DType::f32)
+          CHECK(choice_of(with(node, "tf32"))->result_order == Dims{0, 2, 3, 1});
+      }
+  }
+  TEST_CASE("sums of 16-bit operands are widened from what cuDNN stores of them") {
+    const Geometry geometry{2, 16, 8, 24, 3, 1, 1};
+    for (const Value& node : nodes_of(geometry, DType::bf16)) {
+      const Value sums = with(node, "wide");
+      REQUIRE(sums.dtype() == DType::f32);
+      CHECK(is_cudnns(sums));
+      CHECK(choice_of(sums)->workspace >= choice_of(node)->workspace + node.type().bytes());
+    }
+  }
+  TEST_CASE("what cuDNN has no convolution for is left to others") {
+    const Value image = input({DType::i32, {1, 3, 5, 5}}, 0),
+                none = input({DType::f32, {0, 3, 5, 5}}, 0);
+    CHECK(!is_cudnns(conv(image, input({DType::i32, {2, 3, 3, 3}}, 1))));
+    CHECK(!is_cudnns(conv(none, input({DType::f32, {2, 3, 3, 3}}, 1))));
+  }
+  TEST_CASE("an H200 has engines for every convolution of ResNet-50") {
+    check_convolutions(resnet50(256), {DType::bf16});
+  }
+  TEST_CASE("an H200 has engines for convolutions of any form and type") {
+    check_convolutions(odd_geometries(30), {DType::bf16, DType::f16, DType::f32, DType::f64});
+  }
+  TEST_CASE("properties that are none are refused") {
+    if (h200_properties() == nullptr) return;
+    CHECK_THROWS_AS(properties_from("{}"), Error);
+  }
+
+  TEST_CASE("attention of 16-bit types without a mask is cuDNN's") {
+    const Shape shape{2, 4, 24, 64};
+    for (DType dtype : {DType::bf16, DType::f16})
+      for (bool causal : {false, true}) {
+        const Value y = attend(dtype, shape, shape, causal);
+        CHECK(is_cudnns(y));
+        CHECK(is_cudnns(gradient_of(y)));
+      }
+    CHECK(is_cudnns(attend(DType::bf16, shape, {2, 2, 40, 64}, false)));
+    CHECK(!is_cudnns(attend(DType::f32, shape, shape, true)));
+    CHECK(!is_cudnns(attend(DType::bf16, {2, 4, 24, 36}, {2, 4, 24, 36}, true)));
+    CHECK(!is_cudnns(attend(DType::bf16, {2, 4, 24, 256}, {2, 4, 24, 256}, true)));
+    CHECK(!is_cudnns(attention(heads_in(DType::bf16, shape, 0), heads_in(DType::bf16, shape, 1),
+                               heads_in(DType::bf16, shape, 2),
+                               {.mask = input({DType::boolean, {24, 24}}, 3)})));
+  }
+  TEST_CASE("operands of attention are copied where their vectors would be torn") {
+    const Shape shape{2, 4, 24, 64};
+    const Value y = attend(DType::bf16, shape, shape, true);
+    const Dims rows = row_major_strides(shape);
+    const Placement whole{0, 0, rows}, shifted{0, 4, rows},
+        flipped{0, 0, {-rows[0], rows[1], rows[2], 1}};
+    const auto choice = choose_attention(*y.node(), std::vector{whole, shifted, flipped});
+    REQUIRE(choice);
+    CHECK(choice->operand_order == std::vector<Dims>{{}, {0, 2, 1, 3}, {0, 2, 1, 3}});
+  }
+  TEST_CASE("an H200 has engines for attention and its gradient") {
+    const Descriptor properties = h200_properties();
+    if (properties == nullptr || !compiles()) return;
+    struct Form {
+      Shape q, k;
+      bool causal;
+    };
+    const std::vector<Form> forms{
+        {{64, 12, 1024, 64}, {64, 12, 1024, 64}, true},  // GPT-2
+        {{8, 12, 128, 64}, {8, 12, 128, 64}, false},     // BERT
+        {{2, 3, 77, 40}, {2, 3, 77, 40}, true},
+        {{1, 8, 100, 128}, {1, 2, 300, 128}, false},
+    };
+    for (const Form& form : forms) {
+      CAPTURE(to_string(form.q));
+      const Value y = attend(DType::bf16, form.q, form.k, form.causal);
+      Heads heads(*y.node());
+      const size_t workspace = choice_of(y)->workspace;
+      CHECK_NOTHROW(plan_attention(heads, strides_by_token(heads), false, properties, workspace));
+      if (form.q != form.k) continue;
+      const KernelChoice gradient = choice_of(gradient_of(y)).value();
+      CHECK(gradient.kernel == "cudnn:attention_gradient");
+      heads.batch = 1;
+      const AttentionStrides strides = strides_by_token(heads);
+      CHECK_NOTHROW(plan_attention(heads, strides, true, properties, gradient.workspace));
+      CHECK_NOTHROW(plan_attention_gradient(heads, strides, strides.y, strides.q, properties,
+                                            gradient.workspace));
+    }
+  }
+}
+}  // namespace weft::testing

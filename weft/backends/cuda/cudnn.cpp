@@ -1,0 +1,34 @@
+#include "weft/backends/cuda/cudnn.h"
+
+#include "weft/backends/cuda/cudnn_attention.h"
+#include "weft/backends/cuda/cudnn_conv.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::cuda {
+namespace {
+bool is_conv(const Node& node) { return node.op->name.starts_with("conv"); }
+bool is_attention(const Node& node) {
+  return node.is("attention") || node.is("attention_gradient");
+}
+
+class Cudnn : public gpu::Provider {
+ public:
+  std::string name() const override { return "cudnn"; }
+
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    if (is_conv(node)) return cudnn::choose_conv(node);
+    if (is_attention(node)) return cudnn::choose_attention(node, operands);
+    return std::nullopt;
+  }
+
+  std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
+    if (is_conv(*step.body.front().node())) return cudnn::compile_conv(device, step);
+    return cudnn::compile_attention(device, step);
+  }
+};
+}  // namespace
+
+std::unique_ptr<gpu::Provider> cudnn_provider() { return std::make_unique<Cudnn>(); }
+
+}  // namespace weft::cuda

@@ -1,0 +1,325 @@
+#include "weft/backends/cuda/cudnn_attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "weft/backends/cuda/cuda_device.h"
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+#include "weft/device/bound.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::cuda::cudnn {
+namespace {
+constexpr int64_t aligned_bytes = 16;  // of the vectors in which engines load and store
+
+template <class T>
+T transposed(const T& dims) {
+  return {dims[0], dims[1], dims[3], dims[2]};
+}
+
+// ---- the graphs
+
+class AttentionGraph {
+ public:
+  explicit AttentionGraph(const Heads& heads)
+      : heads_(heads), scores_{heads.batch, heads.heads, heads.queries, heads.keys} {}
+
+  Tensor operand(const Shape& shape, const Dims& strides) {
+    return graph.tensor(heads_.dtype, shape, strides, aligned_bytes);
+  }
+  Tensor per_row() {
+    return graph.tensor(DType::f32, heads_.rows(), row_major_strides(heads_.rows()), aligned_bytes);
+  }
+  Tensor scores(DType dtype = DType::f32) { return graph.between(dtype, scores_); }
+
+  Tensor combine(Pointwise mode, const Tensor& a, const Tensor& b) {
+    Tensor result = graph.between(DType::f32, a.shape);
+    graph.pointwise(mode, {a, b}, result);
+    return result;
+  }
+  Tensor map(Pointwise mode, const Tensor& x) {
+    Tensor result = graph.between(DType::f32, x.shape);
+    graph.pointwise(mode, {x}, result);
+    return result;
+  }
+  Tensor reduce_rows(Reduction mode, const Tensor& x) {
+    Tensor result = graph.between(DType::f32, heads_.rows());
+    graph.reduce(mode, x, result);
+    return result;
+  }
+
+  Tensor scaled(const Tensor& x) {
+    return combine(Pointwise::multiply, x, graph.constant(heads_.scale, 4));
+  }
+  Tensor scaled_products(const Tensor& q, const Tensor& k_across) {
+    const Tensor products = scores();
+    graph.matmul(q, k_across, products);
+    return scaled(products);
+  }
+  // A query sees the keys up to its own number.
+  Tensor masked(const Tensor& x) {
+    if (!heads_.causal) return x;
+    const Tensor row = scores(DType::i32), column = scores(DType::i32);
+    const Tensor seen = scores(DType::boolean), result = scores();
+    graph.pointwise(Pointwise::index, {x}, row, 2);
+    graph.pointwise(Pointwise::index, {x}, column, 3);
+    graph.pointwise(Pointwise::greater_equal, {row, column}, seen);
+    const Tensor hidden = graph.constant(-std::numeric_limits<float>::infinity(), 4);
+    graph.pointwise(Pointwise::select, {x, hidden, seen}, result);
+    return result;
+  }
+  // Rounded to the type of the operands, as the factor of a product.
+  Tensor across(const Tensor& x) {
+    const Shape shape = transposed(x.shape);
+    Tensor result = graph.between(heads_.dtype, shape, transposed(row_major_strides(x.shape)));
+    graph.reshape(x, result);
+    return result;
+  }
+
+  Graph graph;
+
+ private:
+  const Heads& heads_;
+  Shape scores_;
+};
+
+// ---- memory
+
+size_t rounded(size_t bytes, size_t unit = buffer_alignment) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// The gradient is computed some sequences at a time, as engines hold the products of all queries
+// and keys. It begins with the forward pass, as nobody kept the statistics.
+struct GradientScratch {
+  explicit GradientScratch(const Heads& heads) {
+    constexpr size_t most_products = size_t{256} << 20;
+    const size_t products = static_cast<size_t>(heads.heads) *
+                            rounded(static_cast<size_t>(heads.queries), 128) *
+                            rounded(static_cast<size_t>(heads.keys), 128) * size_of(heads.dtype);
+    for (batch = heads.batch; batch > 1; --batch)
+      if (heads.batch % batch == 0 && static_cast<size_t>(batch) * products <= most_products) break;
+    Heads part = heads;
+    part.batch = batch;
+    y = rounded(Type{heads.dtype, part.y()}.bytes());
+    rows = rounded(Type{DType::f32, part.rows()}.bytes());
+    engine = engine_bytes + static_cast<size_t>(batch) * products;
+  }
+  static constexpr size_t engine_bytes = size_t{1} << 20;
+  int64_t batch;           // of each part
+  size_t y, rows, engine;  // bytes; `rows` of the statistics, and of each row's dy y
+  size_t bytes() const { return y + 2 * rows + engine; }
+};
+
+// As engines take them, which do not say so where they cannot: their vectors lie within rows.
+bool is_aligned(const Shape& shape, const Placement& at, DType dtype) {
+  const int64_t elements = aligned_bytes / static_cast<int64_t>(size_of(dtype));
+  bool aligned = at.strides[3] == 1 && at.offset % elements == 0;
+  for (int axis = 0; axis < 3; ++axis)
+    aligned &= shape[axis] == 1 || (at.strides[axis] > 0 && at.strides[axis] % elements == 0);
+  return aligned;
+}
+void check_aligned(const Bound& bound, const Step& step) {
+  WEFT_ASSERT(bound.alignment() % aligned_bytes == 0, "{} has a tensor at {} bytes", step.kernel,
+              bound.byte_offset());
+}
+// An axis of extent 1 may have any stride, but cuDNN asks for positive ones.
+Dims strides_of(const Shape& shape, const Dims& strides) {
+  Dims all = strides;
+  for (int axis = 0; axis < 4; ++axis)
+    if (shape[axis] == 1) all[axis] = axis == 3 ? 1 : element_count(shape);
+  return all;
+}
+
+// ---- the kernels
+
+class Attention : public Kernel {
+ public:
+  Attention(gpu::Device& device, const Step& step)
+      : stream_(stream_of(device)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
+    for (const Bound& input : inputs_) check_aligned(input, step);
+    const Heads heads(*step.body.front().node());
+    plan_ = plan_attention(
+        heads,
+        {strides_of(heads.q(), inputs_[0].strides), strides_of(heads.k(), inputs_[1].strides),
+         strides_of(heads.v(), inputs_[2].strides), strides_of(heads.y(), result_.strides)},
+        false, properties_of_current_device(), step.workspace);
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    const std::array<void*, 4> addresses{const_cast<std::byte*>(inputs_[0].in(operands)),
+                                         const_cast<std::byte*>(inputs_[1].in(operands)),
+                                         const_cast<std::byte*>(inputs_[2].in(operands)),
+                                         result_.out(results)};
+    plan_.run(stream_.stream, addresses, workspace);
+  }
+
+ private:
+  Stream stream_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  ExecutionPlan plan_;
+};
+
+class AttentionGradient : public Kernel {
+ public:
+  AttentionGradient(gpu::Device& device, const Step& step)
+      : stream_(stream_of(device)),
+        inputs_(bind_inputs(step)),
+        result_(bind_result(step)),
+        scratch_(Heads(*step.body.front().node())) {
+    WEFT_ASSERT(scratch_.bytes() <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
+                step.workspace, scratch_.bytes());
+    for (const Bound& input : inputs_) check_aligned(input, step);
+    Heads part(*step.body.front().node());
+    const int64_t parts = part.batch / scratch_.batch;
+    part.batch = scratch_.batch;
+    const Dims& all = result_.strides;  // of [3, B, H, T, D]
+    const AttentionStrides strides{
+        strides_of(part.q(), inputs_[0].strides), strides_of(part.k(), inputs_[1].strides),
+        strides_of(part.v(), inputs_[2].strides), row_major_strides(part.y())};
+    const Descriptor properties = properties_of_current_device();
+    forward_.assign(static_cast<size_t>(parts),
+                    plan_attention(part, strides, true, properties, scratch_.engine));
+    backward_.assign(
+        static_cast<size_t>(parts),
+        plan_attention_gradient(part, strides, strides_of(part.y(), inputs_[3].strides),
+                                strides_of(part.q(), {all[1], all[2], all[3], all[4]}), properties,
+                                scratch_.engine));
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    std::byte* const y = static_cast<std::byte*>(workspace);
+    std::byte *const statistics = y + scratch_.y, *const dots = statistics + scratch_.rows;
+    std::byte* const engine = dots + scratch_.rows;
+    for (size_t part = 0; part < forward_.size(); ++part) {
+      auto in = [&](int input) {
+        return const_cast<std::byte*>(inputs_[input].in(operands)) +
+               first_of(part, inputs_[input].strides[0]);
+      };
+      auto out = [&](int64_t i) {
+        return result_.out(results) + first_of(part, result_.strides[1]) +
+               i * result_.strides[0] * element_bytes();
+      };
+      forward_[part].run(stream_.stream, std::array<void*, 5>{in(0), in(1), in(2), y, statistics},
+                         engine);
+      backward_[part].run(stream_.stream,
+                          std::array<void*, 10>{in(0), in(1), in(2), y, statistics, in(3), dots,
+                                                out(0), out(1), out(2)},
+                          engine);
+    }
+  }
+
+ private:
+  int64_t element_bytes() const { return static_cast<int64_t>(size_of(result_.type.dtype)); }
+  // Bytes to where a part begins whose sequences lie `stride` elements apart.
+  int64_t first_of(size_t part, int64_t stride) const {
+    return static_cast<int64_t>(part) * scratch_.batch * stride * element_bytes();
+  }
+
+  Stream stream_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  GradientScratch scratch_;
+  std::vector<ExecutionPlan> forward_, backward_;  // one for each part
+};
+}  // namespace
+
+Heads::Heads(const Node& node)
+    : batch(node.inputs[0].dim(0)),
+      heads(node.inputs[0].dim(1)),
+      key_heads(node.inputs[1].dim(1)),
+      queries(node.inputs[0].dim(2)),
+      keys(node.inputs[1].dim(2)),
+      depth(node.inputs[0].dim(3)),
+      width(node.inputs[2].dim(3)),
+      dtype(node.type.dtype),
+      scale(static_cast<float>(node.attrs.number("scale"))),
+      causal(node.attrs.integer("causal") != 0) {}
+
+ExecutionPlan plan_attention(const Heads& heads, const AttentionStrides& strides, bool statistics,
+                             const Descriptor& properties, size_t workspace) {
+  AttentionGraph on(heads);
+  const Tensor q = on.operand(heads.q(), strides.q);
+  const Tensor k_across = on.operand(transposed(heads.k()), transposed(strides.k));
+  const Tensor v = on.operand(heads.v(), strides.v), y = on.operand(heads.y(), strides.y);
+  const Tensor scores = on.masked(on.scaled_products(q, k_across));
+  const Tensor most = on.reduce_rows(Reduction::maximum, scores);
+  const Tensor exponentials =
+      on.map(Pointwise::exponential, on.combine(Pointwise::subtract, scores, most));
+  const Tensor sums = on.reduce_rows(Reduction::sum, exponentials);
+  // Engines know attention by these too.
+  on.graph.pointwise(Pointwise::add, {most, on.map(Pointwise::logarithm, sums)},
+                     statistics ? on.per_row() : on.graph.between(DType::f32, heads.rows()));
+  const Tensor probabilities = on.scores(heads.dtype);
+  on.graph.pointwise(Pointwise::divide, {exponentials, sums}, probabilities);
+  on.graph.matmul(probabilities, v, y);
+  return on.graph.plan(properties, workspace, false, "attention");
+}
+
+// As Dao et al. 2022, but dq is one sum over what a workspace holds, so that its order is fixed.
+ExecutionPlan plan_attention_gradient(const Heads& heads, const AttentionStrides& strides,
+                                      const Dims& dy_strides, const Dims& gradient,
+                                      const Descriptor& properties, size_t workspace) {
+  AttentionGraph on(heads);
+  const Tensor q = on.operand(heads.q(), strides.q);
+  const Tensor k_across = on.operand(transposed(heads.k()), transposed(strides.k));
+  const Tensor v_across = on.operand(transposed(heads.v()), transposed(strides.v));
+  const Tensor y = on.operand(heads.y(), strides.y), statistics = on.per_row();
+  const Tensor dy = on.operand(heads.y(), dy_strides), dots = on.per_row();
+  const Tensor dq = on.operand(heads.q(), gradient), dk = on.operand(heads.k(), gradient),
+               dv = on.operand(heads.v(), gradient);
+
+  const Tensor dot = on.reduce_rows(Reduction::sum, on.combine(Pointwise::multiply, dy, y));
+  on.graph.pointwise(Pointwise::multiply, {dot, on.graph.constant(1, 4)}, dots);
+
+  const Tensor probabilities = on.map(
+      Pointwise::exponential,
+      on.masked(on.combine(Pointwise::subtract, on.scaled_products(q, k_across), statistics)));
+  on.graph.matmul(on.across(probabilities), dy, dv);
+
+  const Tensor dp = on.scores();
+  on.graph.matmul(dy, v_across, dp);
+  const Tensor dscores = on.scaled(
+      on.combine(Pointwise::multiply, on.combine(Pointwise::subtract, dp, dots), probabilities));
+  on.graph.matmul(on.across(dscores), q, dk);
+  const Tensor k = on.graph.between(heads.dtype, heads.k(), strides.k);
+  on.graph.reshape(k_across, k);
+  on.graph.matmul(dscores, k, dq);
+  return on.graph.plan(properties, workspace, false, "attention_gradient");
+}
+std::optional<KernelChoice> choose_attention(const Node& node,
+                                             std::span<const Placement> operands) {
+  constexpr int64_t most_depth = 128, whole = 8;
+  const bool gradient = node.is("attention_gradient");
+  const Heads heads(node);
+  const bool narrow = heads.dtype == DType::f16 || heads.dtype == DType::bf16;
+  const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
+  const bool deep = std::max(heads.depth, heads.width) > most_depth;
+  const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;
+  const bool empty = element_count(heads.q()) == 0 || element_count(heads.v()) == 0;
+  const bool single = gradient && heads.queries == 1;  // no engine has a gradient of this
+  if (!narrow || masked || deep || odd || empty || single) return std::nullopt;
+  // Heads side by side within a token, as the projections around attention want them.
+  const Dims by_token{0, 2, 1, 3};
+  KernelChoice choice{
+      .kernel = "cudnn:" + std::string(node.op->name),
+      .result_order = gradient ? Dims{1, 3, 0, 2, 4} : by_token,
+      .workspace = gradient ? GradientScratch(heads).bytes() : GradientScratch::engine_bytes};
+  choice.operand_order.resize(operands.size());
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (!is_aligned(node.inputs[i].shape(), operands[i], heads.dtype))
+      choice.operand_order[i] = by_token;
+  return choice;
+}
+
+std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step) {
+  if (step.body.front()->is("attention_gradient"))
+    return std::make_unique<AttentionGradient>(device, step);
+  return std::make_unique<Attention>(device, step);
+}
+
+}  // namespace weft::cuda::cudnn

@@ -1,0 +1,46 @@
+// Attention by cuDNN's flash engines, and its gradient, in float16 and bfloat16: without a mask or
+// causal, for heads of up to 128 in multiples of 8.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "weft/backends/cuda/cudnn_graph.h"
+#include "weft/backends/gpu/device.h"
+
+namespace weft::cuda::cudnn {
+
+std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step);
+
+// q[B, H, T, D], k[B, G, S, D], v[B, G, S, E], y[B, H, T, E]
+struct Heads {
+  explicit Heads(const Node& node);
+  int64_t batch, heads, key_heads, queries, keys, depth, width;
+  DType dtype;
+  float scale;
+  bool causal;
+
+  Shape q() const { return {batch, heads, queries, depth}; }
+  Shape k() const { return {batch, key_heads, keys, depth}; }
+  Shape v() const { return {batch, key_heads, keys, width}; }
+  Shape y() const { return {batch, heads, queries, width}; }
+  Shape rows() const { return {batch, heads, queries, 1}; }
+};
+
+// Strides in elements of what it is told of; the innermost is 1, the others multiples of 8.
+struct AttentionStrides {
+  Dims q, k, v, y;
+};
+// In memory: q, k, v, y and, where `statistics`, the logarithm of each row's sum of exponentials,
+// f32[B, H, T, 1].
+ExecutionPlan plan_attention(const Heads& heads, const AttentionStrides& strides, bool statistics,
+                             const Descriptor& properties, size_t workspace);
+// In memory: q, k, v, y, the statistics, dy, scratch of their size, dq, dk, dv.
+ExecutionPlan plan_attention_gradient(const Heads& heads, const AttentionStrides& strides,
+                                      const Dims& dy, const Dims& gradient,
+                                      const Descriptor& properties, size_t workspace);
+
+}  // namespace weft::cuda::cudnn

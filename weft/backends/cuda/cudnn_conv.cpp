@@ -1,0 +1,154 @@
+#include "weft/backends/cuda/cudnn_conv.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "weft/backends/cuda/cuda_device.h"
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+#include "weft/codegen/lower.h"
+#include "weft/device/bound.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+
+namespace weft::cuda::cudnn {
+namespace {
+bool on_tensor_cores(const Node& node) {
+  const DType dtype = node.inputs[0].dtype();
+  return dtype == DType::f16 || dtype == DType::bf16 || node.attrs.has("tf32");
+}
+
+Dims order_of(const Node& node) {
+  return on_tensor_cores(node) ? Dims{0, 2, 3, 1} : Dims{0, 1, 2, 3};
+}
+
+Direction direction_of(const Node& node) {
+  if (node.is("conv_input_gradient")) return Direction::input_gradient;
+  return node.is("conv_weight_gradient") ? Direction::weight_gradient : Direction::forward;
+}
+
+size_t rounded(size_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+// Of the result as cuDNN stores it before it is widened; 0: it stores the result itself.
+size_t narrow_bytes(const Node& node) {
+  if (node.type.dtype == node.inputs[0].dtype()) return 0;
+  return rounded(Type{node.inputs[0].dtype(), node.type.shape}.bytes());
+}
+
+// A cap, as no GPU is asked when a plan is made. Engines for tensor cores copy what has channels
+// that do not fill 16 bytes, and sum parts of a weight's gradient apart.
+size_t workspace_bytes(const Node& node) {
+  constexpr size_t least = size_t{1} << 20, most_for_parts = size_t{8} << 20, parts = 64;
+  const DType dtype = node.inputs[0].dtype();
+  const auto whole = static_cast<int64_t>(16 / size_of(dtype));
+  size_t bytes = least;
+  const std::array shapes{node.inputs[0].shape(), node.inputs[1].shape(), node.type.shape};
+  for (Shape shape : shapes) {
+    if (!on_tensor_cores(node) || shape[1] % whole == 0) continue;
+    shape[1] = (shape[1] + whole - 1) / whole * whole;
+    bytes += Type{dtype, shape}.bytes();
+  }
+  if (node.is("conv_weight_gradient"))
+    bytes += std::min(most_for_parts, parts * Type{DType::f32, node.type.shape}.bytes());
+  return rounded(bytes);
+}
+
+// float32 elements of the same values, in the same order.
+std::unique_ptr<Kernel> widening(gpu::Device& device, const Type& type) {
+  const Type flat{type.dtype, {type.elements()}};
+  const Value narrow = input(flat, 0), wide = cast(narrow, DType::f32);
+  Step step;
+  step.kernel = "cast";
+  step.body = {wide};
+  step.operands = {{narrow, {0, 0, {1}}}};
+  step.results = {{wide, {1, 0, {1}}}};
+  const loop::Kernel kernel = loop::lower(step);
+  return gpu::make_kernel(
+      device, emit_gpu(kernel, loop::schedule_gpu(kernel), device.language(), "kernel"), step);
+}
+
+ExecutionPlan plan(const Node& node, const std::array<int64_t, 3>& alignment,
+                   const Descriptor& properties, size_t workspace) {
+  const DType dtype = node.inputs[0].dtype();
+  Graph graph;
+  auto tensor = [&](const Shape& shape, int64_t bytes) {
+    return graph.tensor(dtype, shape, dense_strides(shape, order_of(node)), bytes);
+  };
+  const Tensor a = tensor(node.inputs[0].shape(), alignment[0]),
+               b = tensor(node.inputs[1].shape(), alignment[1]),
+               result = tensor(node.type.shape, alignment[2]);
+  const Direction direction = direction_of(node);
+  const Tensor &x = direction == Direction::input_gradient ? result : a,
+               &weight = direction == Direction::weight_gradient ? result : b,
+               &y = direction == Direction::forward          ? result
+                    : direction == Direction::input_gradient ? a
+                                                             : b;
+  graph.conv(direction, x, weight, y,
+             {.stride = node.attrs.dims("stride"),
+              .padding = node.attrs.dims("padding"),
+              .dilation = node.attrs.dims("dilation"),
+              .sums = dtype == DType::f64 ? DType::f64 : DType::f32});
+  return graph.plan(properties, workspace, dtype == DType::f32 && !on_tensor_cores(node),
+                    fmt::format("{} of {} and {}", node.op->name, to_string(node.inputs[0].type()),
+                                to_string(node.inputs[1].type())));
+}
+
+class Convolution : public Kernel {
+ public:
+  Convolution(gpu::Device& device, const Step& step)
+      : stream_(stream_of(device)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
+    const Node& node = *step.body.front().node();
+    narrow_bytes_ = narrow_bytes(node);
+    WEFT_ASSERT(narrow_bytes_ <= step.workspace, "{} has {} bytes of workspace", step.kernel,
+                step.workspace);
+    plan_ = plan(node,
+                 {inputs_[0].alignment(), inputs_[1].alignment(),
+                  narrow_bytes_ > 0 ? static_cast<int64_t>(buffer_alignment) : result_.alignment()},
+                 properties_of_current_device(), step.workspace - narrow_bytes_);
+    if (narrow_bytes_ > 0) widen_ = widening(device, {inputs_[0].type.dtype, result_.type.shape});
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    void* const result = result_.out(results);
+    auto* const scratch = static_cast<std::byte*>(workspace);
+    const std::array<void*, 3> addresses{const_cast<std::byte*>(inputs_[0].in(operands)),
+                                         const_cast<std::byte*>(inputs_[1].in(operands)),
+                                         widen_ == nullptr ? result : workspace};
+    plan_.run(stream_.stream, addresses, scratch + narrow_bytes_);
+    if (widen_ != nullptr) widen_->run(&workspace, &result, nullptr);
+  }
+
+ private:
+  Stream stream_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  size_t narrow_bytes_ = 0;
+  ExecutionPlan plan_;
+  std::unique_ptr<Kernel> widen_;
+};
+}  // namespace
+
+std::optional<KernelChoice> choose_conv(const Node& node) {
+  const Value &a = node.inputs[0], &b = node.inputs[1];
+  const bool empty = a.elements() == 0 || b.elements() == 0 || node.type.elements() == 0;
+  if (!is_float(a.dtype()) || empty) return std::nullopt;
+  const Dims order = order_of(node);
+  return KernelChoice{.kernel = "cudnn:" + std::string(node.op->name),
+                      .operand_order = {order, order},
+                      .result_order = order,
+                      .workspace = workspace_bytes(node) + narrow_bytes(node)};
+}
+
+ExecutionPlan plan_conv(const Node& node, const Descriptor& properties) {
+  constexpr auto whole = static_cast<int64_t>(buffer_alignment);
+  return plan(node, {whole, whole, whole}, properties, workspace_bytes(node));
+}
+
+std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step) {
+  return std::make_unique<Convolution>(device, step);
+}
+
+}  // namespace weft::cuda::cudnn

@@ -1,0 +1,106 @@
+// cuDNN's graph API (https://docs.nvidia.com/deeplearning/cudnn): operations on tensors are
+// described as a graph, heuristics rank the engines that can run it, and an engine on one kind of
+// GPU is an execution plan. The library is loaded when it is first needed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/dtype.h"
+#include "weft/base/shape.h"
+
+namespace weft::cuda::cudnn {
+
+using Descriptor = std::shared_ptr<void>;
+
+// Of a GPU: all that plans are made from. Throws Error(device) where there is no cuDNN, or one that
+// is too old, or that does not know such a GPU.
+Descriptor properties_of_current_device();
+// In cuDNN's words, of a GPU that need not be here.
+Descriptor properties_from(const std::string& json);
+
+struct Tensor {
+  int64_t id = 0;
+  Descriptor descriptor;
+  Shape shape;
+};
+
+// Numbers of cudnn_graph.h.
+enum class Pointwise : int {
+  add = 0,
+  multiply = 1,
+  divide = 6,
+  subtract = 9,
+  exponential = 13,
+  logarithm = 15,
+  index = 501,          // of each element along an axis
+  greater_equal = 303,  // yields truths
+  select = 601,         // where the third tensor holds: the first, else the second
+};
+enum class Reduction : int { sum = 0, maximum = 3 };
+enum class Direction { forward, input_gradient, weight_gradient };
+
+struct ConvAttributes {
+  Dims stride, padding, dilation;  // one number for each spatial axis
+  DType sums = DType::f32;
+};
+
+// An engine for a graph on one kind of GPU. Copies share it; each keeps its own addresses.
+class ExecutionPlan {
+ public:
+  size_t workspace() const { return workspace_; }  // bytes
+  // On `stream` of the current context, with the addresses of the graph's tensors in memory in the
+  // order in which they were made. Allocates only where addresses differ from those of the last
+  // run.
+  void run(void* stream, std::span<void* const> addresses, void* workspace) const;
+
+ private:
+  friend class Graph;
+  Descriptor plan_;
+  std::vector<Descriptor> made_of_;
+  std::vector<int64_t> ids_;                             // of tensors in memory, then of constants
+  std::shared_ptr<const std::vector<float>> constants_;  // in memory of the host
+  size_t workspace_ = 0;
+  mutable Descriptor bound_;             // addresses as cuDNN takes them
+  mutable std::vector<void*> bound_to_;  // addresses, then the workspace
+};
+
+class Graph {
+ public:
+  // In memory, from an address that is a multiple of `alignment` bytes; strides in elements.
+  Tensor tensor(DType dtype, const Shape& shape, const Dims& strides, int64_t alignment);
+  // Only within a kernel; empty strides: row-major.
+  Tensor between(DType dtype, const Shape& shape, const Dims& strides = {});
+  Tensor constant(float value, int rank);
+
+  // What `direction` does not yield it reads: x[N, C, H, W], weight[O, C / groups, KH, KW],
+  // y[N, O, OH, OW].
+  void conv(Direction direction, const Tensor& x, const Tensor& weight, const Tensor& y,
+            const ConvAttributes& attributes);
+  void matmul(const Tensor& a, const Tensor& b, const Tensor& result);
+  // `inputs`: one to three, that broadcast to the result.
+  void pointwise(Pointwise mode, const std::vector<Tensor>& inputs, const Tensor& result,
+                 int axis = -1);
+  void reduce(Reduction mode, const Tensor& x, const Tensor& result);
+  void reshape(const Tensor& x, const Tensor& result);  // same elements, otherwise strided
+
+  // The first engine of the heuristics' that yields the same bits in every run, rounds nothing on
+  // its way to float32 sums, and needs at most so much workspace; where `exact`, one that does not
+  // use tensor cores. Throws Error(device) with `what` where there is none.
+  ExecutionPlan plan(const Descriptor& properties, size_t most_workspace, bool exact,
+                     const std::string& what) const;
+
+ private:
+  int64_t next_id();
+
+  std::vector<Descriptor> operations_;
+  std::vector<int64_t> in_memory_, constant_ids_;
+  std::vector<float> constants_;
+  int64_t count_ = 0;
+};
+
+}  // namespace weft::cuda::cudnn
