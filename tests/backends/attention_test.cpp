@@ -26,7 +26,7 @@ const std::vector<Geometry> geometries = {
 
 std::string kernels_of(const Graph& graph) {
   PassOptions options;
-  options.library = backends().back().get();
+  options.library = backends().back();
   std::string names;
   for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
   return names;

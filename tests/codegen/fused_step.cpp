@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -252,15 +253,22 @@ FusedStep fused_of(std::vector<Value> outputs) {
   return fused;
 }
 
-// Those that there are; said once of those that there are not.
+const char* const backend = std::getenv("BACKEND");
+
+// The BACKEND of the environment, which must be there; without one, those that there are, and those
+// that there are not are said once.
 const std::vector<gpu::Device*>& gpu_devices() {
   static const std::vector<std::unique_ptr<gpu::Device>> owned = [] {
     std::vector<std::unique_ptr<gpu::Device>> found;
-    for (auto open : {opencl::open_device, cuda::open_device}) {
+    for (const auto& [name, open] : {std::pair(std::string_view("opencl"), &opencl::open_device),
+                                     std::pair(std::string_view("cuda"), &cuda::open_device)}) {
+      if (backend != nullptr && backend != name) continue;
       try {
         found.push_back(open());
       } catch (const Error& error) {
-        MESSAGE("skipped: " << std::string(error.what()));
+        const std::string why = error.what();
+        CHECK_MESSAGE(backend == nullptr, why);
+        MESSAGE("skipped: " << why);
       }
     }
     return found;
@@ -272,7 +280,9 @@ const std::vector<gpu::Device*>& gpu_devices() {
   }();
   return devices;
 }
+// Null also where one device alone is asked for.
 const cuda::Nvrtc* nvrtc() {
+  if (backend != nullptr) return nullptr;
   static const std::unique_ptr<cuda::Nvrtc> compiler = []() -> std::unique_ptr<cuda::Nvrtc> {
     try {
       return std::make_unique<cuda::Nvrtc>();

@@ -44,7 +44,8 @@ Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& targ
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
 
 // The same of many kernels, printed into one program for an OpenCL device; CUDA C of them compiles
-// for every architecture. Says so where there is no device, or no NVRTC.
+// for every architecture. Says so where there is no device, or no NVRTC. With BACKEND=cuda or
+// opencl in the environment, that device alone, which must be there.
 struct Case {
   std::vector<Value> outputs;
   double tolerance = 0;

@@ -7,12 +7,26 @@
 namespace weft::testing {
 namespace {
 TaskShape task_of(const std::string& model) {
-  if (model == "gpt") return {InputKind::tokens, {64}, 65};
+  if (model == "lstm") return {InputKind::tokens, {8}, 65};
+  if (model == "gpt" || model == "bert" || model == "llama") return {InputKind::tokens, {64}, 65};
   if (model == "mlp") return {InputKind::features, {784}, 10};
   if (model.starts_with("resnet")) return {InputKind::images, {3, 32, 32}, 10};
   return {InputKind::images, {1, 28, 28}, 10};
 }
 nn::Options config_of(const std::string& model) {
+  if (model == "lstm") return {{"hidden_size", int64_t{64}}};
+  if (model == "bert")
+    return {{"hidden_size", int64_t{64}},
+            {"num_hidden_layers", int64_t{2}},
+            {"num_attention_heads", int64_t{2}},
+            {"intermediate_size", int64_t{128}},
+            {"hidden_dropout_prob", 0.0}};
+  if (model == "llama")
+    return {{"hidden_size", int64_t{64}},
+            {"num_hidden_layers", int64_t{2}},
+            {"num_attention_heads", int64_t{4}},
+            {"num_key_value_heads", int64_t{2}},
+            {"intermediate_size", int64_t{128}}};
   if (model != "gpt") return {};
   return {{"hidden_size", int64_t{128}},
           {"num_hidden_layers", int64_t{4}},

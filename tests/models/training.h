@@ -15,13 +15,15 @@ inline const std::vector<std::string> families{"mlp", "cnn", "lenet5", "resnet20
 
 class Training {
  public:
-  // The models' sizes are those of `weft bench`; `optimizer` is "sgd" (momentum, decay) or "adamw".
+  // The models' sizes are those of `weft bench`, smaller of bert, llama and lstm; `optimizer` is
+  // "sgd" (momentum, decay) or "adamw".
   Training(const std::string& model, const std::string& optimizer, int64_t batch,
            const CompileOptions& options = {.device = "cpu"});
   Training(const Training&) = delete;
 
   std::span<const Tensor> step() { return compiled_.run(batch_); }
   Executable& executable();
+  std::vector<Variable> parameters() const { return model_->parameters(); }
   Graph graph();  // as captured, before any pass
 
  private:

@@ -50,7 +50,7 @@ LossAndGradient cross_entropy_at(int64_t label, const CrossEntropyOptions& optio
 }  // namespace
 
 TEST_CASE("a label that is no class makes the loss and the gradient of its row NaN") {
-  for (const auto& library : backends())
+  for (const KernelLibrary* library : backends())
     for (double smoothing : {0.0, 0.1})
       for (int64_t label : {int64_t{-1}, int64_t{2}, int64_t{5}, int64_t{1} << 32}) {
         CAPTURE(library->name());
@@ -65,7 +65,7 @@ TEST_CASE("an ignored label counts neither in the loss nor in the gradient, what
   // -log p of the first and the last row, and p less one at the label, in halves.
   const double first = std::log1p(std::exp(1.0)), last = std::log1p(std::exp(3.0));
   const double p = 1 / (1 + std::exp(-1.0)), q = 1 / (1 + std::exp(-3.0));
-  for (const auto& library : backends())
+  for (const KernelLibrary* library : backends())
     for (int64_t label : {int64_t{-100}, int64_t{-1}, int64_t{7}, int64_t{1} << 32}) {
       CAPTURE(library->name());
       CAPTURE(label);
@@ -79,7 +79,7 @@ TEST_CASE("an ignored label counts neither in the loss nor in the gradient, what
 
 TEST_CASE("labels of a narrow type meet an ignore_index that it cannot hold") {
   Value logits = zeros({1, 200});
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     Value loss = cross_entropy(logits, integers({156}, DType::u8));  // -100 modulo 256
     CHECK(elements(run({loss}, *library)[0])[0] == doctest::Approx(std::log(200.0)));
   }
@@ -87,7 +87,7 @@ TEST_CASE("labels of a narrow type meet an ignore_index that it cannot hold") {
 
 TEST_CASE("any of nothing is false and all of nothing is true") {
   Value none = zeros({0, 3}, DType::boolean);
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
     auto all_results = run({any(none), all(none), any(none, {.axes = {0}, .keepdim = true}),
                             all(none, {.axes = {0}}), any(none, {.axes = {1}}), all(zeros({0}))},
@@ -133,7 +133,7 @@ TEST_CASE("powers of whole numbers are whole and exact where they fit") {
   }
   Value a = integers(bases), b = integers(exponents);
   Value narrow = integers({2, -2, 3, 11}, DType::i8);
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
     auto got = run({pow(a, b), pow(narrow, 2), pow(narrow, 6), pow(2, narrow)}, *library);
     CHECK(integers_of(got[0]) == results);
@@ -149,7 +149,7 @@ TEST_CASE("powers of whole numbers are whole and exact where they fit") {
 }
 
 TEST_CASE("narrow integers sum and multiply without wrapping") {
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
     auto got = run(
         {sum(integers({100, 100, 100}, DType::i8)), prod(integers({200, 200, 200}, DType::u8)),
@@ -166,7 +166,7 @@ TEST_CASE("narrow integers sum and multiply without wrapping") {
 TEST_CASE("the remainder of a division by infinity has the sign of the divisor") {
   const double inf = INFINITY;
   for (DType dtype : {DType::f32, DType::f64, DType::bf16})
-    for (const auto& library : backends()) {
+    for (const KernelLibrary* library : backends()) {
       CAPTURE(library->name());
       Value a = constant(std::vector<double>{5, -5, 5, -5, 0, 7, inf}, {7}, dtype);
       Value b = constant(std::vector<double>{inf, inf, -inf, -inf, inf, -3, 3}, {7}, dtype);
@@ -180,7 +180,7 @@ TEST_CASE("the remainder of a division by infinity has the sign of the divisor")
 TEST_CASE("rows without elements, and no rows, have gradients without elements") {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
     for (const Shape& shape : {Shape{17, 0}, Shape{0, 17}, Shape{3, 0, 5}, Shape{0, 0}})
-      for (const auto& library : backends()) {
+      for (const KernelLibrary* library : backends()) {
         CAPTURE(library->name());
         Random random(1);
         Value x = input({dtype, shape}, 0);  // no constant, which would be folded

@@ -31,7 +31,7 @@ const Subject subjects[] = {
 };
 
 Plan planned(const Graph& graph) {
-  return make_plan(graph, {.library = backends().back().get(), .threads = 2, .verify = true});
+  return make_plan(graph, {.library = backends().back(), .threads = 2, .verify = true});
 }
 // The kernels of a step on `library`, separated by spaces.
 std::pair<size_t, std::string> kernels(const Graph& graph) {

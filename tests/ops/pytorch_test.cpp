@@ -167,7 +167,7 @@ void check(const Value& got, const json& want, const std::string& what) {
   Value expected = reference_tensor(want);
   CHECK(difference(interpret(got), expected, allowed) == "");
   Graph graph{.inputs = {}, .outputs = {got}, .assignments = {}};
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     CHECK(difference(run_planned(graph, {}, *library).front(), expected, 10 * allowed) == "");
   }

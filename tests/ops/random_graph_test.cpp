@@ -10,7 +10,7 @@ using namespace weft::testing;
 
 namespace {
 void check_range(uint64_t first, uint64_t count) {
-  for (const auto& library : backends())
+  for (const KernelLibrary* library : backends())
     for (uint64_t seed = first; seed < first + count; ++seed) {
       INFO(library->name() << " seed " << seed);
       const std::vector<std::string> skip = random_skips(seed);

@@ -61,7 +61,7 @@ TEST_CASE("every backend draws the same bits") {
   Graph graph;
   graph.outputs = {uniform({5, 13}, key(3)), bernoulli({40}, key(4), 0.3),
                    uniform({2, 3}, key(-1, -2, -3))};
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     std::vector<Value> want = interpret(graph), got = run_planned(graph, {}, *library);
     for (size_t i = 0; i < want.size(); ++i) CHECK(difference(got[i], want[i], 0) == "");

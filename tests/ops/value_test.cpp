@@ -38,13 +38,13 @@ std::string tested(const Value& value, const KernelLibrary& library) {
 
 void test_all(uint64_t first_seed, uint64_t seeds) {
   for (const OpDef* def : registered_ops()) {
-    if (!has_cases(*def)) continue;
+    if (!has_cases(*def) || !is_in_part(def->name)) continue;
     for (DType dtype : dtypes_of(*def))
       for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
         Random random(seed_of(*def, dtype, seed));
         CaseSource source = source_of_views(random);
         Value value = draw_case(*def, dtype, source);
-        for (const auto& library : backends()) {
+        for (const KernelLibrary* library : backends()) {
           INFO(library->name() << " " << def->name << " " << name(dtype) << " seed " << seed);
           CHECK(tested(value, *library) == "");
         }
@@ -52,10 +52,38 @@ void test_all(uint64_t first_seed, uint64_t seeds) {
   }
 }
 
+// Gradients of an op's weighted sum with regard to its float operands.
+void test_gradients() {
+  for (const OpDef* def : registered_ops()) {
+    const bool has_gradient = def->kind != OpKind::leaf && def->test.no_gradient.empty();
+    if (!has_gradient || !def->test.floats || !has_cases(*def) || !is_in_part(def->name)) continue;
+    for (DType dtype : {DType::f64, DType::f32}) {
+      Random random(seed_of(*def, dtype, 3));
+      std::vector<Value> operands;
+      CaseSource source{.random = random,
+                        .operand = [&](const Type& type, double low, double high) {
+                          Value operand = random_values(type, low, high, random);
+                          if (type.dtype == dtype) operands.push_back(operand);
+                          return operand;
+                        }};
+      const Value result = draw_case(*def, dtype, source);
+      if (operands.empty() || !is_float(result.dtype())) continue;
+      const Value loss = sum(result * random_values(result.type(), -1, 1, random));
+      Graph graph;
+      graph.outputs = gradients(loss, operands);
+      const auto expected = interpret_with_errors(graph);
+      for (const KernelLibrary* library : backends()) {
+        INFO(library->name() << " " << def->name << " " << name(dtype));
+        CHECK(disagreement(run_planned(graph, {}, *library), expected, *library) == "");
+      }
+    }
+  }
+}
+
 // Each op with axes of nothing, of one, and of each extent alone; in one dtype, or in all.
 void test_sizes(bool all_dtypes, uint64_t draws) {
   for (const OpDef* def : registered_ops()) {
-    if (!has_cases(*def)) continue;
+    if (!has_cases(*def) || !is_in_part(def->name)) continue;
     std::vector<DType> dtypes = dtypes_of(*def);
     uint64_t chosen = hash_text(def->name) % dtypes.size();
     for (size_t d = 0; d < dtypes.size(); ++d)
@@ -71,7 +99,7 @@ void test_sizes(bool all_dtypes, uint64_t draws) {
           bool made = static_cast<bool>(value);
           CHECK(made == !(extent == 0 && def->name == "scalar"));
           if (!value) continue;
-          for (const auto& library : backends()) {
+          for (const KernelLibrary* library : backends()) {
             INFO(library->name() << " " << to_text(Graph{.outputs = {value}}));
             CHECK(tested(value, *library) == "");
           }
@@ -83,6 +111,9 @@ void test_sizes(bool all_dtypes, uint64_t draws) {
 TEST_CASE("every op on every backend computes what the interpreter computes") { test_all(0, 2); }
 
 TEST_CASE("every op takes axes of extent 0, 1, 3 and 17") { test_sizes(false, 1); }
+TEST_CASE("gradients of every op on every backend are what the interpreter computes") {
+  test_gradients();
+}
 
 TEST_SUITE("slow ops") {
   TEST_CASE("every op on every backend computes what the interpreter computes, many shapes") {
@@ -102,7 +133,7 @@ TEST_CASE("what the reference runs of any type, every backend runs, and refuses 
       if (dtype == DType::boolean && cast_before) continue;
       INFO(def->name << " " << name(dtype));
       std::vector<std::string> said;
-      for (const auto& library : backends()) try {
+      for (const KernelLibrary* library : backends()) try {
           Random random(seed_of(*def, dtype, 7));
           CaseSource source = source_of_views(random);
           said.push_back(tested(draw_case(*def, dtype, source), *library));
@@ -121,7 +152,7 @@ TEST_CASE("what the reference runs of any type, every backend runs, and refuses 
 // As PyTorch has it.
 TEST_CASE("a softmax over nothing is empty, a log of a sum over nothing is -inf") {
   Value none = zeros({5, 0});
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     auto run = [&](const Value& y) {
       Graph graph;
@@ -168,7 +199,7 @@ TEST_CASE("plain expressions of activations are what their papers say") {
       {"softsign", [](const Value& x) { return softsign(x); },
        [](double x) { return x / (1 + std::fabs(x)); }},
   };
-  for (const auto& library : backends())
+  for (const KernelLibrary* library : backends())
     for (DType dtype : {DType::bf16, DType::f16, DType::f32, DType::f64})
       for (const Activation& activation : activations) {
         INFO(library->name() << " " << activation.name << " " << name(dtype));
@@ -191,7 +222,7 @@ TEST_CASE("glu halves an axis: the first half passes as far as the second opens"
   Random random(7);
   Value x = random_values({DType::f64, {2, 6, 3}}, -4, 4, random);
   std::vector<double> in = elements(x);
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     Graph graph;
     graph.outputs = {glu(x, 1)};
@@ -207,7 +238,7 @@ TEST_CASE("glu halves an axis: the first half passes as far as the second opens"
 }
 
 TEST_CASE("logarithms of powers and powers of whole numbers are exact") {
-  for (const auto& library : backends())
+  for (const KernelLibrary* library : backends())
     for (DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
       INFO(library->name() << " " << name(dtype));
       auto run = [&](const Value& y) {
@@ -223,7 +254,7 @@ TEST_CASE("logarithms of powers and powers of whole numbers are exact") {
             std::vector<double>{0, 1, 2});
     }
   Value far = constant(std::vector<double>{0x1p-149, 1e10, INFINITY, 0}, {4}, DType::f32);
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     Graph graph;
     graph.outputs = {log2(far), log10(far)};
@@ -246,7 +277,7 @@ TEST_CASE("integers keep all their bits") {
   };
   auto first = [](const Value& x) { return load_int(x->data->data, x.dtype(), 0); };
   Value a = values({big, -7}), b = values({3, 2});
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     auto run = [&](const Value& y) {
       Graph graph;
@@ -270,7 +301,7 @@ TEST_CASE("integers keep all their bits") {
 TEST_CASE("casts from floats truncate, saturate, and make 0 of NaN") {
   std::vector<double> in = {2.9, -2.9, 1e30, -1e30, NAN, 300, -5};
   Value x = constant(in, {7}, DType::f64);
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     auto run = [&](DType dtype) {
       Graph graph;
@@ -286,7 +317,7 @@ TEST_CASE("casts from floats truncate, saturate, and make 0 of NaN") {
 
 TEST_CASE("a small cross entropy keeps its digits under large logits") {
   // log(1 + exp(-8)) and its gradient -p, p: as exact next to 1024 as next to 0.
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     for (double peak : {0.0, 1024.0}) {
       Graph graph;

@@ -13,7 +13,7 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu(int chunks = 0) {
-  return {.library = backends().back().get(), .threads = 2, .chunks = chunks, .verify = true};
+  return {.library = backends().back(), .threads = 2, .chunks = chunks, .verify = true};
 }
 Graph simplified(const Graph& graph) { return simplify(decompose(graph, on_cpu()), on_cpu()); }
 int count(const Graph& graph, std::string_view op) {

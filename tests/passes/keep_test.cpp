@@ -76,7 +76,7 @@ TEST_CASE("nothing is kept of a step without a backward pass") {
 TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
   Random random(1);
   for (const Graph& step : {mlp_step(2, 32, 512), conv_step(4, 8, 8), gpt_step(2, 32, 4, 64)})
-    for (const auto& library : backends()) {
+    for (const KernelLibrary* library : backends()) {
       CAPTURE(library->name());
       const std::vector<Value> inputs = random_inputs(step, random);
       PlanSettings narrow;
@@ -92,7 +92,7 @@ TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
 
 TEST_CASE("kept in bfloat16, activations take half of the memory") {
   for (const Graph& step : {mlp_step(16, 32, 512), conv_step(8, 8, 8), gpt_step(4, 32, 4, 64)}) {
-    const PassOptions whole{.library = backends().back().get(), .threads = 2};
+    const PassOptions whole{.library = backends().back(), .threads = 2};
     PassOptions narrow = whole;
     narrow.keep = DType::bf16;
     const size_t peak = make_plan(step, whole).live_peak_bytes;
@@ -101,12 +101,12 @@ TEST_CASE("kept in bfloat16, activations take half of the memory") {
 }
 
 TEST_CASE("backends agree on what a step with narrow activations is") {
-  for (const auto& library : backends())
+  for (const KernelLibrary* library : backends())
     for (uint64_t seed = 0; seed < 40; ++seed) {
       CAPTURE(library->name());
       CAPTURE(seed);
       RandomGraph drawn = random_graph(seed);
-      const PassOptions options{.library = library.get(), .threads = 2};
+      const PassOptions options{.library = library, .threads = 2};
       const Graph simple = simplify(decompose(drawn.graph, options), options);
       PlanSettings settings;
       settings.skip = {"simplify"};

@@ -12,10 +12,8 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu(Offload offload = {}) {
-  return {.library = backends().back().get(),
-          .threads = 2,
-          .offload = std::move(offload),
-          .verify = true};
+  return {
+      .library = backends().back(), .threads = 2, .offload = std::move(offload), .verify = true};
 }
 std::vector<Graph> steps() {
   return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};

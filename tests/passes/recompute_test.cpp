@@ -18,7 +18,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-PassOptions on_cpu() { return {.library = backends().back().get(), .threads = 2, .verify = true}; }
+PassOptions on_cpu() { return {.library = backends().back(), .threads = 2, .verify = true}; }
 // In memory: state, constants and the arena.
 size_t total(const Plan& plan) {
   size_t bytes = plan.arena_bytes;

@@ -54,7 +54,7 @@ template <class F>
 
 TEST_CASE("a kernel that reads a value whose slot was given up is caught") {
   const double right = std::tanh(1.0) + std::sin(1.0);
-  for (const auto& library : backends()) {
+  for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
     CHECK(run(*library, false, true) == doctest::Approx(right));
     CHECK(run(*library, true, false) == doctest::Approx(right));  // nobody notices

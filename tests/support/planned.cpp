@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "tests/support/values.h"
-#include "weft/backends/cpu/cpu.h"
-#include "weft/backends/opencl/opencl.h"
-#include "weft/backends/reference/reference.h"
 #include "weft/base/buffer.h"
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/base/parallel.h"
+#include "weft/device/registry.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
+#include "weft/weft.h"
 
 namespace weft::testing {
 namespace {
@@ -50,16 +53,27 @@ class ForgetsOffsets : public KernelLibrary {
 };
 }  // namespace
 
-std::span<const std::unique_ptr<KernelLibrary>> backends() {
+std::span<const KernelLibrary* const> backends() {
   static const auto all = [] {
-    std::vector<std::unique_ptr<KernelLibrary>> libraries;
-    libraries.push_back(reference_library());
     const char* other = std::getenv("BACKEND");
-    const bool on_opencl = other != nullptr && std::string_view(other) == "opencl";
-    libraries.push_back(on_opencl ? opencl_library() : cpu_library());
-    return libraries;
+    return std::vector<const KernelLibrary*>{&library("reference"),
+                                             &library(other != nullptr ? other : "cpu")};
   }();
   return all;
+}
+
+bool is_in_part(std::string_view op) {
+  static const auto [part, parts] = [] {
+    uint64_t number = 0, count = 1;
+    if (const char* text = std::getenv("PART")) {
+      char slash = 0;
+      const bool read = static_cast<bool>(std::istringstream(text) >> number >> slash >> count);
+      WEFT_CHECK(read && slash == '/' && number < count, "[tests] PART is like 2/16. Got '{}'.",
+                 text);
+    }
+    return std::pair(number, count);
+  }();
+  return hash_text(op) % parts == part;
 }
 
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
@@ -101,7 +115,7 @@ std::string disagreement(std::span<const Value> got, std::span<const Interpreted
   if (got.size() != want.size())
     return fmt::format("{} results instead of {}", got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    std::string text = exact && &library == backends().front().get()
+    std::string text = exact && &library == backends().front()
                            ? difference(got[i], want[i].value, 0)
                            : difference(got[i], want[i].value, want[i].allowed);
     if (!text.empty()) return fmt::format("result {}: {}", i, text);

@@ -1,9 +1,9 @@
 // Evaluates a graph as programs do: passes, plan, executable. And the backends that tests cover.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/interpreter.h"
@@ -15,7 +15,11 @@
 namespace weft::testing {
 
 // Backends that run kernels, the reference first: with cpu, or with the BACKEND of the environment.
-std::span<const std::unique_ptr<KernelLibrary>> backends();
+std::span<const KernelLibrary* const> backends();
+
+// Whether this process tests an op: all do, but with PART=2/16 in the environment, sixteen
+// processes do so together.
+bool is_in_part(std::string_view op);
 
 struct PlanSettings {
   std::vector<std::string> skip;  // optional passes

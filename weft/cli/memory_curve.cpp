@@ -23,7 +23,7 @@ size_t bytes_outside_arena(const Plan& plan) {
 // Of the step as these options plan it, without running it.
 size_t planned_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   nn::BuildScope no_weights({.initialize = false});
-  options.compile.device = "null";
+  options.compile.device = "null:" + options.compile.device;
   const std::unique_ptr<Workload> workload = make_workload(kind, options);
   const Plan& plan = workload->executable().plan();
   return bytes_outside_arena(plan) + plan.arena_bytes;

@@ -21,6 +21,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/cli/workloads.h"
+#include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
@@ -34,12 +35,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int warm_up_steps = 3;
 constexpr int most_watched_steps = 10;
+constexpr size_t most_losses = 10;  // that JSON lists
 
 struct BenchArguments {
   std::string workload, weights, written_weights;
   int64_t batch = 0, length = 0;
   int steps = 20, threads = 0;
-  std::string precision = "fp32", memory, curve;
+  std::string device = "auto", precision = "fp32", memory, curve;
   bool as_json = false, ceiling = false;
 };
 
@@ -47,7 +49,8 @@ struct Measurement {
   double median = 0, best = 0;  // seconds of a step
   double first_step_done = 0;   // seconds since the process began
   double peak_rss = 0;          // bytes
-  double loss = 0;              // of the last step
+  double device_bytes = 0;      // that the workload has of the device's memory; 0: not known
+  std::vector<double> losses;   // of all steps, from the first
   double products = 0;          // seconds of products and convolutions alone; 0: not asked for
 };
 
@@ -66,13 +69,13 @@ double seconds_since_start() {
 
 Measurement measure(Workload& workload, int steps) {
   Measurement result;
-  workload.step();
+  result.losses.push_back(workload.step());
   result.first_step_done = seconds_since_start();
-  for (int i = 1; i < warm_up_steps; ++i) workload.step();
+  for (int i = 1; i < warm_up_steps; ++i) result.losses.push_back(workload.step());
   std::vector<double> times;
   for (int i = 0; i < steps; ++i) {
     auto start = Clock::now();
-    result.loss = workload.step();
+    result.losses.push_back(workload.step());
     times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   std::sort(times.begin(), times.end());
@@ -96,7 +99,7 @@ size_t process_bytes(const Plan& plan) {
 
 void print_table(const WorkloadKind& kind, Workload& workload, const BenchArguments& arguments,
                  const Measurement& m) {
-  MachineSpec machine = machine_spec();
+  const MachineSpec machine = library(arguments.device).on_host() ? machine_spec() : MachineSpec{};
   const Plan& plan = workload.executable().plan();
   Profile profile = record({{"train", &workload.executable()}},
                            std::min(arguments.steps, most_watched_steps), [&] { workload.step(); });
@@ -109,15 +112,20 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
                                  1e3 * m.best, arguments.steps)});
   facts.row(
       {"rate", train::count_text(workload.items() / m.median) + std::string(kind.item) + "/s"});
-  facts.row(
-      {"work", fmt::format("{:.1f} GFLOP/s, {} of the peak of {:.0f} in {}",
-                           1e-9 * plan.flops() / m.median, percent_text(all.best.compute, m.median),
-                           1e-9 * machine.flops_per_s_in(products), name(products))});
-  facts.row({"traffic",
-             fmt::format("{:.1f} GB/s, {} of the bandwidth of {:.1f}", 1e-9 * all.bytes / m.median,
-                         percent_text(all.best.memory, m.median), 1e-9 * machine.bytes_per_s)});
-  facts.row({"roofline", fmt::format("{:.3f} ms at best: the step reaches {}", 1e3 * all.at_best,
-                                     percent_text(all.at_best, m.median))});
+  std::string work = fmt::format("{:.1f} GFLOP/s", 1e-9 * plan.flops() / m.median);
+  std::string traffic = fmt::format("{:.1f} GB/s", 1e-9 * all.bytes / m.median);
+  if (machine.known()) {
+    work +=
+        fmt::format(", {} of the peak of {:.0f} in {}", percent_text(all.best.compute, m.median),
+                    1e-9 * machine.flops_per_s_in(products), name(products));
+    traffic += fmt::format(", {} of the bandwidth of {:.1f}",
+                           percent_text(all.best.memory, m.median), 1e-9 * machine.bytes_per_s);
+  }
+  facts.row({"work", work});
+  facts.row({"traffic", traffic});
+  if (machine.known())
+    facts.row({"roofline", fmt::format("{:.3f} ms at best: the step reaches {}", 1e3 * all.at_best,
+                                       percent_text(all.at_best, m.median))});
   if (m.products > 0)
     facts.row({"products", fmt::format("{:.3f} ms alone: the step reaches {} of their rate",
                                        1e3 * m.products, percent_text(m.products, m.median))});
@@ -126,7 +134,7 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
                                    train::bytes_text(m.peak_rss))});
   facts.row(
       {"first step", fmt::format("{:.2f} s after the start of the process", m.first_step_done)});
-  if (m.loss != 0) facts.row({"loss", fmt::format("{:.5f}", m.loss)});
+  if (m.losses.back() != 0) facts.row({"loss", fmt::format("{:.5f}", m.losses.back())});
   out(facts.text() + "\n");
   out(to_table(kernels, "kernel"));
 }
@@ -163,6 +171,7 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
   json result = {{"workload", arguments.workload},
                  {"system", "weft"},
                  {"precision", arguments.precision},
+                 {"device", library(arguments.device).name()},
                  {"threads", thread_count()},
                  {"batch", options.batch},
                  {"length", options.length},
@@ -172,7 +181,8 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
                  {"items_per_s", rounded(workload.items() / m.median, 10)},
                  {"first_step_done_s", rounded(m.first_step_done, 1e3)},
                  {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e3)},
-                 {"loss", m.loss},
+                 {"loss", m.losses.back()},
+                 {"losses", std::span(m.losses).first(std::min(m.losses.size(), most_losses))},
                  {"kernels", plan.steps.size()},
                  {"least_flops", least.flops},
                  {"least_bytes", least.bytes},
@@ -180,6 +190,7 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
                  {"used_arena_bytes", executable.used_arena_bytes()},
                  {"planned_process_bytes", process_bytes(plan)}};
   if (m.products > 0) result["products_ms"] = rounded(1e3 * m.products, 1e4);
+  if (m.device_bytes > 0) result["device_gb"] = rounded(1e-9 * m.device_bytes, 1e3);
   return result;
 }
 
@@ -217,12 +228,21 @@ int bench(const BenchArguments& arguments) {
   WorkloadOptions options = workload_options(kind, arguments.batch, arguments.length,
                                              train::find_precision(arguments.precision)->products);
   options.compile.memory = memory_of(arguments.memory);
+  options.compile.device = arguments.device;
+  DeviceMemory* device = library(arguments.device).memory();
+  if (arguments.ceiling && device != nullptr)
+    throw Error(ErrorKind::usage, "--ceiling times products on the CPU. Got device {}.",
+                library(arguments.device).name());
+  const size_t free_before = device == nullptr ? 0 : device->use().available;
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.curve.empty()) return draw_memory_curve(kind, options, arguments);
-  if (!arguments.as_json) machine_peaks();  // before there are threads
+  if (!arguments.as_json && device == nullptr) machine_peaks();  // before there are threads
   std::unique_ptr<Workload> workload = make_workload(kind, options);
   exchange_weights(*workload, kind, arguments);
   Measurement m = measure(*workload, arguments.steps);
+  if (device != nullptr)
+    m.device_bytes =
+        static_cast<double>(free_before) - static_cast<double>(device->use().available);
   if (arguments.ceiling) m.products = 1e-3 * products_milliseconds(workload->executable().plan());
   if (!arguments.as_json) {
     print_table(kind, *workload, arguments, m);
@@ -260,6 +280,9 @@ void add_bench_verb(Program& program) {
   verb.add_option("--write-weights", arguments->written_weights,
                   "write the initial weights (safetensors)")
       ->type_name("FILE");
+  verb.add_option("--device", arguments->device,
+                  "where it runs: cpu, cuda, opencl, reference, auto")
+      ->type_name("NAME");
   verb.add_option("--precision", arguments->precision, "fp32, bf16-mixed or fp16-mixed")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"fp32", "bf16-mixed", "fp16-mixed"}));

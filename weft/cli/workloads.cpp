@@ -1,6 +1,7 @@
 #include "weft/cli/workloads.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <random>
 
@@ -10,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/suggest.h"
+#include "weft/device/registry.h"
 #include "weft/models/model.h"
 #include "weft/nn/module.h"
 #include "weft/optim/adam.h"
@@ -30,19 +32,22 @@ uint64_t splitmix64(uint64_t x) {
 constexpr uint64_t inputs_stream = 1000, labels_stream = 2000;
 
 // In [-1, 1).
-Tensor formula_numbers(uint64_t stream, const Shape& shape) {
-  std::vector<float> elements(static_cast<size_t>(element_count(shape)));
+Variable formula_numbers(uint64_t stream, const Shape& shape) {
+  const Variable numbers("numbers", {DType::f32, shape}, Category::input);
   uint64_t index = splitmix64(stream);
-  for (float& element : elements)
+  for (float& element : numbers.floats())
     element = static_cast<float>(static_cast<double>(splitmix64(index++) >> 11) * 0x1p-52 - 1);
-  return tensor(elements, shape);
+  return numbers;
 }
-Tensor formula_ids(uint64_t stream, const Shape& shape, int64_t count) {
-  std::vector<int64_t> ids(static_cast<size_t>(element_count(shape)));
+Variable formula_ids(uint64_t stream, const Shape& shape, int64_t count) {
+  const Variable ids("ids", {DType::i64, shape}, Category::input);
   uint64_t index = splitmix64(stream);
-  for (int64_t& id : ids)
-    id = static_cast<int64_t>(splitmix64(index++) % static_cast<uint64_t>(count));
-  return tensor(ids, shape);
+  const std::span<std::byte> bytes = ids.bytes();
+  for (size_t i = 0; i < bytes.size(); i += sizeof(int64_t)) {
+    const auto id = static_cast<int64_t>(splitmix64(index++) % static_cast<uint64_t>(count));
+    std::memcpy(&bytes[i], &id, sizeof id);
+  }
+  return ids;
 }
 
 std::unique_ptr<optim::Optimizer> sgd(std::vector<Variable> parameters) {
@@ -81,13 +86,13 @@ class Training : public Workload {
     }
     model_ = make_model(model, config, task);
     optimizer_ = tokens ? adamw(model_->parameters()) : sgd(model_->parameters());
-    inputs_ = {tokens ? formula_ids(inputs_stream, type.shape, task.classes)
-                      : formula_numbers(inputs_stream, type.shape),
-               formula_ids(labels_stream, labels, task.classes)};
+    inputs_ = tokens ? formula_ids(inputs_stream, type.shape, task.classes)
+                     : formula_numbers(inputs_stream, type.shape);
+    labels_ = formula_ids(labels_stream, labels, task.classes);
     items_ = static_cast<double>(element_count(labels));
-    compiled_ = std::make_unique<CompiledStep>(
-        [this](std::span<const Tensor> in) -> std::vector<Tensor> {
-          Tensor loss = cross_entropy((*model_)(in[0]), in[1]);
+    compile(
+        [this](std::span<const Tensor>) -> std::vector<Tensor> {
+          Tensor loss = cross_entropy((*model_)(inputs_), labels_);
           optimizer_->step(grad(loss, optimizer_->parameters()));
           return {loss};
         },
@@ -99,12 +104,13 @@ class Training : public Workload {
  private:
   std::unique_ptr<Model> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  Variable inputs_, labels_;
 };
 
 // The update of GPT-2's parameters alone; items are bytes: 16 read, 12 written for each.
 class Update : public Workload {
  public:
-  Update() {
+  explicit Update(const WorkloadOptions& options) {
     std::vector<int64_t> sizes = {50257 * 768, 1024 * 768};
     sizes.insert(sizes.end(), 12, 7087872);
     std::vector<Variable> parameters;
@@ -115,13 +121,12 @@ class Update : public Workload {
       items_ += 28 * static_cast<double>(size);
     }
     optimizer_ = adamw(std::move(parameters));
-    has_loss_ = false;
-    compiled_ = std::make_unique<CompiledStep>(
+    compile(
         [this](std::span<const Tensor>) -> std::vector<Tensor> {
           optimizer_->step(std::vector<Tensor>(gradients_.begin(), gradients_.end()));
           return {};
         },
-        CompileOptions{});
+        options.compile);
   }
 
  private:
@@ -136,7 +141,8 @@ class Update : public Workload {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-// One operation on rows, forward and backward; items are the fewest bytes that it has to move.
+// One operation on rows, forward and backward; items are the fewest bytes that it has to move. What
+// it yields is kept where the step runs.
 class Rows : public Workload {
  public:
   // `weights`: parameters with an element for each column, differentiated too. `is_loss`: the
@@ -152,17 +158,20 @@ class Rows : public Workload {
     for (unsigned i = 0; i < weights; ++i)
       inputs_of_gradient_.push_back(filled("weight", {options.length}, 3 + i));
     items_ = passes * 4.0 * static_cast<double>(element_count(shape));
-    has_loss_ = false;
-    compiled_ = std::make_unique<CompiledStep>(
+    kept_.emplace_back("y", is_loss ? Type{DType::f32, {}} : type, Category::output);
+    for (const Variable& input : inputs_of_gradient_)
+      kept_.emplace_back("gradient", input.type(), Category::output);
+    compile(
         [this, operation, is_loss](std::span<const Tensor>) -> std::vector<Tensor> {
           std::span<const Variable> all = inputs_of_gradient_;
           Tensor y = operation(all.front(), all.subspan(1));
           Tensor loss = is_loss ? y : sum(y * upstream_);
-          std::vector<Tensor> results = grad(loss, all);
-          results.insert(results.begin(), y);
-          return results;
+          const std::vector<Tensor> gradients = grad(loss, all);
+          kept_[0].assign(y);
+          for (size_t i = 0; i < gradients.size(); ++i) kept_[1 + i].assign(gradients[i]);
+          return {};
         },
-        CompileOptions{});
+        options.compile);
   }
 
  private:
@@ -172,7 +181,7 @@ class Rows : public Workload {
     for (float& element : variable.floats()) element = static_cast<float>(generator()) * 1e-9f - 1;
     return variable;
   }
-  std::vector<Variable> inputs_of_gradient_;
+  std::vector<Variable> inputs_of_gradient_, kept_;
   Variable upstream_;
 };
 
@@ -197,10 +206,15 @@ std::unique_ptr<Workload> make_gpt_char(const WorkloadOptions& options) {
   return std::make_unique<Training>("gpt", config,
                                     TaskShape{InputKind::tokens, {options.length}, 65}, options);
 }
-std::unique_ptr<Workload> make_gpt2(const WorkloadOptions& options) {
-  nn::Options config = {{"max_position_embeddings", 1024}};
-  return std::make_unique<Training>("gpt", config,
+std::unique_ptr<Workload> make_gpt2_of(std::string_view size, const WorkloadOptions& options) {
+  return std::make_unique<Training>(size, nn::Options{{"max_position_embeddings", 1024}},
                                     TaskShape{InputKind::tokens, {options.length}, 50257}, options);
+}
+std::unique_ptr<Workload> make_gpt2(const WorkloadOptions& options) {
+  return make_gpt2_of("gpt2", options);
+}
+std::unique_ptr<Workload> make_gpt2_xl(const WorkloadOptions& options) {
+  return make_gpt2_of("gpt2-xl", options);
 }
 std::unique_ptr<Workload> make_bert(const WorkloadOptions& options) {
   nn::Options config = {{"max_position_embeddings", 512}, {"hidden_dropout_prob", 0.0}};
@@ -218,7 +232,9 @@ std::unique_ptr<Workload> make_resnet50(const WorkloadOptions& options) {
 std::unique_ptr<Workload> make_alexnet(const WorkloadOptions& options) {
   return std::make_unique<Training>("alexnet", nn::Options{}, photographs(), options);
 }
-std::unique_ptr<Workload> make_adamw(const WorkloadOptions&) { return std::make_unique<Update>(); }
+std::unique_ptr<Workload> make_adamw(const WorkloadOptions& options) {
+  return std::make_unique<Update>(options);
+}
 
 using Weights = std::span<const Variable>;
 std::unique_ptr<Workload> make_softmax(const WorkloadOptions& options) {
@@ -235,7 +251,7 @@ std::unique_ptr<Workload> make_gelu(const WorkloadOptions& options) {
 }
 std::unique_ptr<Workload> make_cross_entropy(const WorkloadOptions& options) {
   check_workload_fits("its labels", {{DType::i64, {options.batch}}});
-  Tensor labels = formula_ids(labels_stream, {options.batch}, options.length);
+  const Variable labels = formula_ids(labels_stream, {options.batch}, options.length);
   return std::make_unique<Rows>(
       options, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); }, 0, true);
 }
@@ -254,6 +270,11 @@ const WorkloadKind kinds[] = {
      {12, 64},
      make_gpt_char},
     {"gpt2", "12 layers, 12 heads, 768 wide, vocabulary 50257, AdamW", " tok", {4, 64}, make_gpt2},
+    {"gpt2-xl",
+     "48 layers, 25 heads, 1600 wide, vocabulary 50257, AdamW",
+     " tok",
+     {1, 64},
+     make_gpt2_xl},
     {"bert", "BERT-base, every token predicted, AdamW", " tok", {8, 128}, make_bert},
     {"lstm", "2 layers, 512 wide, vocabulary 10000, AdamW", " tok", {64, 35}, make_lstm},
     {"resnet50", "224 x 224, SGD", " img", {16, 0}, make_resnet50},
@@ -266,17 +287,19 @@ const WorkloadKind kinds[] = {
 };
 }  // namespace
 
-double Workload::step() {
-  std::span<const Tensor> results = compiled_->run(inputs_);
-  return has_loss_ ? results.front().item() : 0;
+void Workload::compile(CompiledStep::Function function, const CompileOptions& options) {
+  if (!options.device.starts_with("null")) memory_ = library(options.device).memory();
+  compiled_ = std::make_unique<CompiledStep>(std::move(function), options);
 }
 
-Executable& Workload::executable() {
-  std::vector<Type> types;
-  types.reserve(inputs_.size());
-  for (const Tensor& input : inputs_) types.push_back(input.type());
-  return compiled_->prepare(types);
+double Workload::step() {
+  std::span<const Tensor> results = compiled_->run({});
+  if (!results.empty()) return results.front().item();
+  if (memory_ != nullptr) memory_->finish();
+  return 0;
 }
+
+Executable& Workload::executable() { return compiled_->prepare({}); }
 
 std::span<const WorkloadKind> workload_kinds() { return kinds; }
 

@@ -20,21 +20,24 @@ struct WorkloadOptions {
   CompileOptions compile = {};
 };
 
-// A step on one batch, which is used again and again: numbers and labels by the formula of
-// tests/reference/README.md, streams 1000 and 2000.
+// A step on one batch, which is used again and again and lies where the step runs: numbers and
+// labels by the formula of tests/reference/README.md, streams 1000 and 2000.
 class Workload {
  public:
   virtual ~Workload() = default;
-  double step();  // one step; its loss, 0 where there is none
+  double step();  // one step, to its end; its loss, 0 where there is none
   Executable& executable();
   double items() const { return items_; }
   virtual Model* model() { return nullptr; }  // null: it trains none
 
  protected:
-  std::vector<Tensor> inputs_;
+  void compile(CompiledStep::Function function, const CompileOptions& options);
+
+  double items_ = 0;  // of a step
+
+ private:
   std::unique_ptr<CompiledStep> compiled_;
-  double items_ = 0;      // of a step
-  bool has_loss_ = true;  // the first result
+  DeviceMemory* memory_ = nullptr;  // where the step runs; null: with the host
 };
 
 struct WorkloadKind {

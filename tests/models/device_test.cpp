@@ -1,0 +1,200 @@
+// Training steps on a device: the CPU's curves, the same bits twice, and the memory that was
+// planned. The device is the BACKEND of the environment, which must be there, or OpenCL's, if there
+// is one.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/training.h"
+#include "weft/base/error.h"
+#include "weft/device/registry.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/tensor.h"
+#include "weft/weft.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+const char* const backend = std::getenv("BACKEND");
+std::string device() { return backend != nullptr ? backend : "opencl"; }
+
+// False, once said, where there is no device, and none is asked for.
+bool has_device() {
+  try {
+    library(device()).memory();
+    return true;
+  } catch (const Error& error) {
+    if (backend != nullptr) throw;
+    MESSAGE("skipped: " << error.what());
+    return false;
+  }
+}
+
+struct Curve {
+  std::string model, optimizer;
+  int steps = 10;
+
+  std::vector<double> on(const std::string& where,
+                         Precision precision = Precision::as_written) const {
+    manual_seed(1);
+    Training training(model, optimizer, 8, {.device = where, .precision = precision});
+    std::vector<double> losses;
+    losses.reserve(static_cast<size_t>(steps));
+    for (int i = 0; i < steps; ++i) losses.push_back(training.step()[0].item());
+    return losses;
+  }
+};
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return std::isnan(a.back()) ? a.back() : most;
+}
+
+// `tolerance`: of the first loss.
+void check_curve(const Curve& curve, double tolerance) {
+  if (!has_device()) return;
+  CAPTURE(curve.model);
+  const std::vector<double> got = curve.on(device()), want = curve.on("cpu");
+  CHECK(want.back() < want.front());
+  CHECK(distance(got, want) <= tolerance * want[0]);
+}
+
+// Two curves in bfloat16 are apart by what each is from float32's.
+void check_narrow_curve(const Curve& curve) {
+  if (!has_device()) return;
+  CAPTURE(curve.model);
+  const std::vector<double> exact = curve.on("cpu");
+  const std::vector<double> want = curve.on("cpu", Precision::bf16_mixed);
+  const std::vector<double> got = curve.on(device(), Precision::bf16_mixed);
+  const double rounding = distance(want, exact);
+  REQUIRE(rounding > 0);
+  CHECK(distance(got, exact) > 0);
+  CHECK(distance(got, want) <= 2 * rounding);
+}
+
+std::vector<std::vector<std::byte>> bits_after(const Curve& curve, bool one_by_one) {
+  manual_seed(1);
+  Training training(curve.model, curve.optimizer, 8, {.device = device()});
+  if (one_by_one) training.executable().set_observer([](size_t, double, double) {});
+  std::vector<std::vector<std::byte>> bits;
+  for (int i = 0; i < curve.steps; ++i) {
+    const double loss = training.step()[0].item();
+    const auto* bytes = reinterpret_cast<const std::byte*>(&loss);
+    bits.emplace_back(bytes, bytes + sizeof loss);
+  }
+  for (const Variable& parameter : training.parameters())
+    bits.emplace_back(parameter.bytes().begin(), parameter.bytes().end());
+  return bits;
+}
+
+void check_bits(const Curve& curve) {
+  if (!has_device()) return;
+  CAPTURE(curve.model);
+  const auto bits = bits_after(curve, false);
+  CHECK(bits == bits_after(curve, false));
+  CHECK(bits == bits_after(curve, true));
+}
+
+size_t planned_bytes(const Plan& plan) {
+  size_t bytes = plan.arena_bytes;
+  for (const Slot& slot : plan.slots)
+    if (slot.space != Space::arena) bytes += slot.bytes;
+  return bytes;
+}
+}  // namespace
+
+TEST_CASE("a variable is where it is asked for: on the device in a step, with the host outside") {
+  if (!has_device()) return;
+  const Variable x("x", {DType::f32, {5}}, Category::parameter);
+  auto doubled = compile(
+      [&](const Tensor& more) {
+        x.assign(x.value() * 2.0 + more);
+        return sum(x.value());
+      },
+      {.device = device()});
+  auto halved = compile(
+      [&] {
+        x.assign(x.value() * 0.5);
+        return sum(x.value());
+      },
+      {.device = "cpu"});
+  const Tensor one = tensor(std::vector<float>(5, 1.0f), {5});
+  CHECK(doubled(one).item() == 5);
+  const Tensor held = doubled(one);
+  CHECK(doubled(one).item() == 35);
+  CHECK(held.item() == 15);
+  CHECK(x.floats()[4] == 7);
+  x.floats()[4] = 1;
+  CHECK(doubled(one).item() == 63);
+  CHECK(halved().item() == 31.5);
+  CHECK(x.floats()[0] == 7.5);
+}
+
+TEST_CASE("a perceptron trains on a device as on the CPU") {
+  check_curve({"mlp", "sgd", 20}, 1e-5);
+  check_narrow_curve({"mlp", "sgd", 20});
+}
+
+TEST_CASE("two runs of a perceptron on a device, recorded or not, have the same bits") {
+  check_bits({"mlp", "sgd", 5});
+}
+
+TEST_SUITE("slow device curves") {
+  TEST_CASE("a GPT trains on a device as on the CPU") { check_curve({"gpt", "adamw"}, 1e-4); }
+  TEST_CASE("convolutional nets train on a device as on the CPU") {
+    check_curve({"lenet5", "sgd"}, 1e-4);
+    check_curve({"resnet20", "sgd", 3}, 1e-3);
+  }
+  TEST_CASE("other nets of tokens train on a device as on the CPU") {
+    for (const char* model : {"lstm", "bert", "llama"}) check_curve({model, "adamw", 5}, 1e-4);
+  }
+  TEST_CASE("bfloat16 on a device is as far from float32 as on the CPU") {
+    check_narrow_curve({"gpt", "adamw"});
+    check_narrow_curve({"lenet5", "sgd"});
+    check_narrow_curve({"lstm", "adamw", 5});
+  }
+}
+
+TEST_SUITE("slow device bits") {
+  TEST_CASE("two runs on a device, recorded or not, have the same bits") {
+    for (const char* model : {"gpt", "lenet5", "lstm"}) check_bits({model, "adamw", 4});
+  }
+}
+
+TEST_SUITE("slow device memory") {
+  TEST_CASE("a device gives the memory that was planned, and later steps take none") {
+    if (!has_device()) return;
+    DeviceMemory* memory = library(device()).memory();
+    if (memory == nullptr || memory->use().available == memory->use().total) {
+      MESSAGE("skipped: " << device() << " does not say how much memory is in use");
+      return;
+    }
+    constexpr size_t grain = 2 << 20, code = 64 << 20;  // of an allocation; libraries and kernels
+    {
+      Training warm("gpt", "adamw", 4, {.device = device()});
+      for (int i = 0; i < 3; ++i) warm.step();
+    }
+    const size_t before = memory->use().available;
+    Training training("gpt", "adamw", 512, {.device = device()});
+    for (int i = 0; i < 2; ++i) training.step();
+    const size_t planned = planned_bytes(training.executable().plan());
+    const size_t used = before - memory->use().available;
+    CAPTURE(planned);
+    CAPTURE(used);
+    REQUIRE(planned > 8 * code);
+    CHECK(used + grain >= planned);
+    CHECK(used <= planned + code);
+    training.step();
+    const size_t third = memory->use().available;
+    for (int step = 4; step <= 10; ++step) {
+      training.step();
+      CHECK(memory->use().available == third);
+    }
+  }
+}
