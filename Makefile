@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-all asan tsan fuzz bench bench-peers memory-curves package format lint clean
+.PHONY: help setup build demo test test-all asan tsan fuzz bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,12 @@ bench-peers: build ## every row of the CPU table, weft and the peers in turn (PE
 	@test -n "$(PEERS_PYTHON)" || { echo "bench-peers needs a Python that has PyTorch: make bench-peers PEERS_PYTHON=.../bin/python (bench/peers/README.md)"; exit 2; }
 	@python3 bench/peers/run.py --all --weft build/release/weft --python $(PEERS_PYTHON) \
 	  --json build/peers/results.json --markdown build/peers/table.md --inductor-cache build/peers/inductor
+
+gpu-pack: build ## packs what gpu-check needs, to bring it to a machine with a GPU
+	@tools/gpu_pack.sh
+
+gpu-check: ## tests and measures on an NVIDIA GPU what gpu-pack packed: nine minutes at most
+	@tools/gpu_check.py
 
 memory-curves: build ## time over memory of GPT-2 and ResNet-50, as pictures in docs
 	@tools/memory_curves.sh

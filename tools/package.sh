@@ -18,16 +18,9 @@ rm -rf "$out/cpack"
 name=weft-$version-linux-$(uname -m)
 root=$out/$name
 cmake --install "$build" --component program --prefix "$root" --strip >/dev/null
-mkdir -p "$root/lib/weft/fallback"
-# glibc stays out: it belongs to the kernel and the loader. libstdc++ and libgcc_s are a fallback,
-# because a newer one on the system serves drivers that are loaded later (see installation.cmake).
-ldd "$root/bin/weft" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | while read -r soname path; do
-  case $soname in
-    libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | ld-linux*) ;;
-    libstdc++.so.* | libgcc_s.so.*) cp -L "$path" "$root/lib/weft/fallback/$soname" ;;
-    *) cp -L "$path" "$root/lib/weft/$soname" ;;
-  esac
-done
+# libstdc++ and libgcc_s are a fallback, because a newer one on the system serves drivers that are
+# loaded later (see installation.cmake).
+tools/copy_libraries.sh "$root/lib/weft" "$root/lib/weft/fallback" "$root/bin/weft"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -c "$name" |
   zstd -q -12 -T0 -o "$out/$name.tar.zst"
 rm -rf "$root"

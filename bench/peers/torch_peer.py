@@ -3,6 +3,7 @@
 
     python torch_peer.py gpt2 --batch 4 --length 64 --mode compile --precision bf16
     python torch_peer.py mlp --weights FILE   (of weft bench mlp --write-weights FILE)
+    python torch_peer.py gpt2-xl --device cuda --batch 16 --length 1024 --precision bf16
     python torch_peer.py train-characters --text tinyshakespeare.txt
 """
 import argparse
@@ -72,6 +73,10 @@ class Gpt(nn.Module):
 
 def gpt2():
     return Gpt(12, 12, 768, 50257, 1024)
+
+
+def gpt2_xl():
+    return Gpt(48, 25, 1600, 50257, 1024)
 
 
 def gpt_characters(vocabulary=65):
@@ -251,6 +256,7 @@ def load_weights(model, path):
 
 
 def train_step(model, inputs, targets, optimizer, args):
+    inputs, targets = inputs.to(args.device), targets.to(args.device)
     if args.weights:
         args.untimed = load_weights(model, args.weights)
     if args.channels_last:
@@ -259,7 +265,7 @@ def train_step(model, inputs, targets, optimizer, args):
     run = torch.compile(model) if args.mode == "compile" else model
 
     def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
             loss = F.cross_entropy(run(inputs), targets)
         loss.backward()
         optimizer.step()
@@ -267,6 +273,12 @@ def train_step(model, inputs, targets, optimizer, args):
         return loss.item()
 
     return step
+
+
+def finish(args):
+    """Waits for a step that returns nothing: a GPU is still at it."""
+    if args.device == "cuda":
+        torch.cuda.synchronize()
 
 
 def token_task(model, vocabulary, args):
@@ -294,6 +306,7 @@ def adamw_task(args):
 
     def step():
         optimizer.step()
+        finish(args)
         return 0.0
 
     return step, 28 * sum(sizes)
@@ -309,6 +322,7 @@ def row_task(function, passes, args):
         y = run(x)
         y.backward(upstream if y.dim() else None)
         x.grad = None
+        finish(args)
         return 0.0
 
     return step, passes * 4 * x.numel()
@@ -326,6 +340,7 @@ def layer_norm_task(args):
 
 TASKS = {
     "gpt2": lambda args: token_task(gpt2(), 50257, args),
+    "gpt2-xl": lambda args: token_task(gpt2_xl(), 50257, args),
     "gpt-char": lambda args: token_task(gpt_characters(), 65, args),
     "bert": lambda args: token_task(Bert(), 30522, args),
     "lstm": lambda args: token_task(LstmLm(), 10000, args),
@@ -391,11 +406,29 @@ def train_characters(args, context=64, batch=12):
             round(first_seconds, 3), "loss": round(validation_loss(model, valid), 4)}
 
 
+def open_device(device):
+    """Bytes of its memory that are free before anything lies there; 0: the host's."""
+    if device == "cpu":
+        return 0
+    torch.backends.cudnn.benchmark = True
+    torch.cuda.init()
+    return torch.cuda.mem_get_info()[0]
+
+
+def device_memory(device, free_before):
+    """As weft's device_gb: what the driver has given since, code of kernels and all."""
+    if device == "cpu":
+        return {}
+    return {"device_gb": round((free_before - torch.cuda.mem_get_info()[0]) / 1e9, 3),
+            "allocated_gb": round(torch.cuda.max_memory_allocated() / 1e9, 3)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=[*TASKS, "train-characters"])
     parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--batch", type=int)
@@ -411,17 +444,21 @@ def main():
     torch.manual_seed(args.seed)
     line = {"workload": args.workload, "system": f"PyTorch {torch.__version__}",
             "mode": args.mode + ("-channels-last" if args.channels_last else ""),
-            "precision": args.precision, "threads": args.threads}
+            "device": args.device, "precision": args.precision, "threads": args.threads}
     if args.workload == "train-characters":
         if not args.text:
             parser.error("train-characters needs --text FILE")
+        if args.device != "cpu":
+            parser.error("train-characters runs on the CPU")
         return print_line(line | train_characters(args))
     defaults = WORKLOADS[args.workload]
     args.batch, args.length = args.batch or defaults.batch, args.length or defaults.length
-    step, items = TASKS[args.workload](args)
+    free_before = open_device(args.device)
+    with torch.device(args.device):
+        step, items = TASKS[args.workload](args)
     numbers = measure(step, items, args.steps or 7, args.untimed)
     print_line(line | {"batch": args.batch, "length": args.length} | numbers
-               | {"import_s": round(import_seconds, 3)})
+               | device_memory(args.device, free_before) | {"import_s": round(import_seconds, 3)})
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class Runner:
         return {"error": "printed no JSON line"}
 
     def weft(self, case, *flags, steps=True, extra=None):
-        command = [self.args.weft, "bench", case.workload, "--json", *self.sizes(case, steps)]
+        command = [self.args.weft, "bench", case.workload, "--device", "cpu", "--json",
+                   *self.sizes(case, steps)]
         if case.precision == "bf16":
             command += ["--precision", "bf16-mixed"]
         return self.call([*command, *flags], extra)

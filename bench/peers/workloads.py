@@ -17,6 +17,7 @@ class Workload:
 
 WORKLOADS = {
     "gpt2": Workload(4, 64, jax=True),
+    "gpt2-xl": Workload(1, 64),
     "gpt-char": Workload(12, 64, jax=True),
     "bert": Workload(8, 128),
     "lstm": Workload(64, 35),
@@ -101,20 +102,21 @@ def measure(step, items, steps, untimed=0.0, warmup=2):
 
     `untimed`: seconds before the first step that do not count (weights that came from a file).
     """
-    loss = step()
+    losses = [float(step())]
     first_seconds = seconds_since_start() - untimed
     for _ in range(warmup):
-        step()
+        losses.append(float(step()))
     times = []
     for _ in range(steps):
         start = time.perf_counter()
-        loss = step()
+        losses.append(float(step()))
         times.append(time.perf_counter() - start)
     times.sort()
     median = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
     return {"median_ms": round(median * 1e3, 4), "best_ms": round(times[0] * 1e3, 4),
             "items_per_s": round(items / median, 1), "steps": steps,
-            "first_step_done_s": round(first_seconds, 3), "loss": float(loss)}
+            "first_step_done_s": round(first_seconds, 3), "loss": losses[-1],
+            "losses": losses[:10]}
 
 
 def print_line(numbers):

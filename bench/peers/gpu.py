@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""weft beside PyTorch on one GPU: the rows of the GPU's table, the most telling ones first.
+
+    python bench/peers/gpu.py --weft build/release/weft --budget 300 --json gpu.json
+
+Each visit is a process of its own. Where the time is up, the rest is "not measured (out of time)".
+Exit code 1 where a visit failed or losses are apart; a goal that is missed is no failure.
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+from workloads import WORKLOADS
+
+HERE = pathlib.Path(__file__).resolve().parent
+OUT_OF_TIME = "not measured (out of time)"
+# Operations and bytes a second that an H200 was seen to reach; float32 by its data sheet.
+PEAKS = {"bf16": 790e12, "f16": 790e12, "f32": 67e12, "f64": 34e12}
+BANDWIDTH = 4.3e12
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row: sizes for the GPU, small ones for a trial elsewhere, and what is to be reached."""
+    title: str
+    workload: str
+    batch: int = 0
+    length: int = 0
+    small: tuple = (0, 0)  # batch and length
+    bf16: bool = False
+    steps: int = 7  # timed; three more before them
+    compiled: bool = True
+    weights: bool = True  # peers start from weft's, and losses are compared
+    loss_off: float = 1e-3  # allowed of the first ten losses, as a part of the first
+    ratio: float = 0  # goal: the best peer's time over weft's
+    rate: float = 0  # goal: items a second
+    bandwidth: float = 0  # goal: the share of BANDWIDTH
+
+
+ROWS = {
+    "gpt2": Row("GPT-2 124M bf16, 64 x 1024", "gpt2", 64, 1024, (1, 32), True, loss_off=5e-3,
+                ratio=1.3, rate=630e3),
+    "mlp-1": Row("MLP f32, batch 1", "mlp", 1, 0, (1, 0), steps=200, compiled=False, ratio=5),
+    "gpt-char-1": Row("GPT of characters f32, 1 x 64", "gpt-char", 1, 64, (1, 64), steps=100,
+                      compiled=False, ratio=5),
+    "resnet50": Row("ResNet-50 bf16, batch 256", "resnet50", 256, 0, (2, 0), True, loss_off=0.05,
+                    ratio=1.5, rate=4500),
+    "gpt2-xl": Row("GPT-2 1558M bf16, 16 x 1024", "gpt2-xl", 16, 1024, (0, 0), True, steps=4,
+                   weights=False, ratio=1.2, rate=58e3),
+    "layer-norm": Row("layer norm f32, 65,536 x 4,096, forward and backward", "layer-norm", 65536,
+                      4096, (64, 64), steps=20, weights=False, bandwidth=0.88),
+    "cross-entropy": Row("cross entropy f32, 65,536 x 4,096, forward and backward",
+                         "cross-entropy", 65536, 4096, (64, 64), steps=20, weights=False,
+                         bandwidth=0.88),
+    "adamw": Row("AdamW, 124M parameters", "adamw", steps=20, weights=False, compiled=False,
+                 bandwidth=0.88),
+}
+SECONDS = {"weft": 60, "eager": 75, "compile": 150}  # of one visit, at most
+LEAST = 5  # seconds: nothing is begun with fewer left
+COLD, WARM = 3.0, 0.6  # goals: seconds from start to first step
+MEMORY_GB = 16 * 2**30 / 1e9  # goal: GPT-2 124M, 64 x 1024
+
+
+def small(row):
+    """To try out the check itself: nothing is to be reached."""
+    batch, length = row.small
+    return dataclasses.replace(row, title=f"{row.workload}, small", batch=batch, length=length,
+                               steps=min(row.steps, 4), ratio=0, rate=0, bandwidth=0)
+
+
+class Check:
+    def __init__(self, args):
+        self.args = args
+        self.rows = {name: small(ROWS[name]) if args.small else ROWS[name] for name in args.rows}
+        self.end = time.monotonic() + args.budget
+        self.scratch = tempfile.TemporaryDirectory(prefix="weft-gpu-")
+        self.visits = {name: {} for name in self.rows}
+        self.start = {}  # seconds, or why not
+        self.failed = []
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def call(self, command, seconds, extra=None):
+        """The JSON line that a command prints, or {"error": ...}."""
+        seconds = int(min(seconds, self.left()))
+        if seconds < LEAST:
+            return {"error": OUT_OF_TIME}
+        command = ["timeout", "-k", "5", str(seconds), *map(str, command)]
+        done = subprocess.run(command, capture_output=True, text=True,
+                              env=os.environ | (extra or {}))
+        if done.returncode in (124, 137):
+            return {"error": OUT_OF_TIME if self.left() < LEAST else f"ended after {seconds} s"}
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode == 0 and lines:
+            return json.loads(lines[-1])
+        said = (done.stderr.strip() or done.stdout.strip() or "printed nothing").splitlines()
+        return {"error": f"exit {done.returncode}: {said[-1][:200]}", "output": said[-30:]}
+
+    def sizes(self, row):
+        flags = ["--batch", row.batch] if row.batch else []
+        return flags + (["--length", row.length] if row.length else [])
+
+    def weights_file(self, row):
+        return pathlib.Path(self.scratch.name) / f"{row.workload}.safetensors"
+
+    def weft(self, row, *flags, cache="rows"):
+        command = [self.args.weft, "bench", row.workload, "--json", "--device", self.args.device,
+                   *self.sizes(row), *(["--precision", "bf16-mixed"] if row.bf16 else []), *flags]
+        folder = pathlib.Path(self.scratch.name) / f"cache-{cache}"
+        return self.call(command, SECONDS["weft"], {"WEFT_CACHE_DIR": str(folder)})
+
+    def peer(self, row, mode):
+        command = [self.args.python, HERE / "torch_peer.py", row.workload, "--mode", mode,
+                   "--device", "cuda" if self.args.device == "cuda" else "cpu",
+                   "--threads", os.cpu_count(), *self.sizes(row), "--steps", row.steps,
+                   "--precision", "bf16" if row.bf16 else "f32"]
+        command += ["--channels-last"] if WORKLOADS[row.workload].convolutions else []
+        command += ["--weights", self.weights_file(row)] if self.weights_file(row).exists() else []
+        folder = pathlib.Path(self.scratch.name) / "inductor"
+        return self.call(command, SECONDS[mode], {"TORCHINDUCTOR_CACHE_DIR": str(folder)})
+
+    def visit(self, name, side):
+        row = self.rows[name]
+        if side == "weft":
+            write = ["--write-weights", self.weights_file(row)] if row.weights else []
+            seen = self.weft(row, "--steps", row.steps, *write)
+        elif not self.args.python:
+            seen = {"error": "no PyTorch"}
+        else:
+            seen = self.peer(row, side)
+        self.visits[name][side] = seen
+        self.say(row.title, side, seen)
+
+    def measure_start(self):
+        """From the start of the process to the first step done, less a step's time."""
+        for state in ("cold", "warm"):
+            seen = self.weft(self.rows["gpt2"], "--steps", 1, cache="start")
+            if "error" not in seen:
+                seen["start_s"] = seen["first_step_done_s"] - seen["median_ms"] / 1e3
+            self.start[state] = seen
+            self.say("start to first step, GPT-2", state, seen, "start_s")
+
+    def say(self, title, side, seen, key="median_ms"):
+        text = seen.get("error") or f"{seen[key]:.4g} {'ms' if key == 'median_ms' else 's'}"
+        if "error" in seen and seen["error"] not in (OUT_OF_TIME, "no PyTorch"):
+            self.failed.append(f"{title}, {side}: {text}")
+        print(f"{title:55} {side:8} {text}", flush=True)
+
+    def run(self):
+        for name in self.rows:
+            for side in ("weft", "eager"):
+                self.visit(name, side)
+            if name == "gpt2":
+                self.measure_start()
+            self.compare_losses(name)
+        # What compiles slowest comes last.
+        for name in sorted(self.rows, key=lambda n: n == "gpt2-xl"):
+            if self.rows[name].compiled:
+                self.visit(name, "compile")
+
+    def compare_losses(self, name):
+        row, ours, theirs = self.rows[name], *(self.visits[name].get(s, {}) for s in ("weft", "eager"))
+        if not row.weights or "losses" not in ours or "losses" not in theirs:
+            return
+        pairs = list(zip(ours["losses"], theirs["losses"]))
+        # Few samples make a net with batch norm wander: a trial has the first loss alone.
+        off = max(abs(a - b) for a, b in pairs[:1 if self.args.small else None]) / abs(pairs[0][0])
+        self.visits[name]["loss_off"] = off
+        if not off <= row.loss_off:
+            self.failed.append(f"{row.title}: losses are {off:.2g} apart, allowed {row.loss_off}")
+
+    def floor_ms(self, ours):
+        compute = sum(flops / PEAKS.get(kind, PEAKS["f32"])
+                      for kind, flops in ours["least_flops"].items())
+        return 1e3 * max(compute, ours["least_bytes"] / BANDWIDTH)
+
+
+def milliseconds(seen):
+    if "median_ms" in seen:
+        return f"{seen['median_ms']:.4g}"
+    return "-" if not seen else seen["error"] if seen["error"] in (OUT_OF_TIME, "no PyTorch") \
+        else "failed"
+
+
+def verdict(reached, goal, text):
+    return f"{text} {'met' if reached >= goal else 'missed'}"
+
+
+def cells(check, name):
+    row, visits = check.rows[name], check.visits[name]
+    ours = visits.get("weft", {})
+    text = [row.title, milliseconds(ours), milliseconds(visits.get("eager", {})),
+            milliseconds(visits.get("compile", {})) if row.compiled else "-"]
+    if "median_ms" not in ours:
+        return [*text, "-", "-", "-", "-", "-"]
+    time_ms = ours["median_ms"]
+    peers = [visits[s]["median_ms"] for s in ("eager", "compile") if "median_ms" in visits.get(s, {})]
+    ratio = min(peers) / time_ms if peers else None
+    floor = check.floor_ms(ours)
+    goals = []
+    if row.ratio:
+        goals.append(verdict(ratio, row.ratio, f"{row.ratio:g}x") if ratio else
+                     f"{row.ratio:g}x not measured")
+    if row.rate:
+        goals.append(verdict(ours["items_per_s"], row.rate, f"{row.rate:,.0f}/s"))
+    if row.bandwidth:
+        goals.append(verdict(ours["items_per_s"] / BANDWIDTH, row.bandwidth,
+                             f"{100 * row.bandwidth:.0f} % of 4.3 TB/s"))
+    return [*text, f"{ratio:.2f}" if ratio else "-", f"{ours['items_per_s']:,.0f}",
+            f"{floor:.3g} ms: {100 * floor / time_ms:.0f} %",
+            f"{visits['loss_off']:.1e}" if "loss_off" in visits else "-", "; ".join(goals)]
+
+
+HEAD = ["row", "weft, ms", "eager, ms", "compile, ms", "ratio to the best", "items/s",
+        "floor reached", "losses off", "goals"]
+
+
+def other_rows(check):
+    for state, goal in (("cold", COLD), ("warm", WARM)):
+        if seen := check.start.get(state):
+            reached = seen.get("start_s")
+            yield [f"start to first step, GPT-2 124M, {state} cache, s",
+                   f"{reached:.2f}" if reached else milliseconds(seen),
+                   verdict(-reached, -goal, f"{goal:g} s") if reached else "-"]
+    visits = check.visits.get("gpt2", {})
+    ours = visits.get("weft", {}).get("device_gb")
+    if ours:
+        text = [f"{side} {visits[side]['device_gb']:.1f}" for side in ("weft", "eager", "compile")
+                if "device_gb" in visits.get(side, {})]
+        yield ["device memory of GPT-2 124M, GB", "; ".join(text),
+               verdict(-ours, -MEMORY_GB, f"{MEMORY_GB:.1f} GB")]
+
+
+def table(rows, head):
+    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip()
+                     for r in [head, *rows])
+
+
+def markdown(rows, head):
+    return "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---"] * len(head), *rows])
+
+
+def has_torch(python):
+    done = subprocess.run([python, "-c", "import importlib.util as u, sys; "
+                           "sys.exit(not (u.find_spec('torch') and u.find_spec('numpy')))"],
+                          capture_output=True)
+    return done.returncode == 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
+    parser.add_argument("--weft", type=lambda s: pathlib.Path(s).resolve(), required=True)
+    parser.add_argument("--python", default=sys.executable, help="one that has PyTorch and NumPy")
+    parser.add_argument("--device", default="cuda", help="weft's; PyTorch's is cuda or else cpu")
+    parser.add_argument("--budget", type=float, default=400, help="seconds of everything")
+    parser.add_argument("--small", action="store_true", help="small sizes, to try all of this out")
+    parser.add_argument("--json", type=pathlib.Path, help="everything that was seen")
+    parser.add_argument("--markdown", type=pathlib.Path, help="the table, for docs/benchmarks.md")
+    args = parser.parse_args()
+    if unknown := [name for name in args.rows if name not in ROWS]:
+        parser.error(f"no row named {unknown[0]}; there are {', '.join(ROWS)}")
+    args.rows = args.rows or [name for name in ROWS if not (args.small and name == "gpt2-xl")]
+    if not args.weft.is_file():
+        parser.error(f"--weft {args.weft} is not a file")
+    if not has_torch(args.python):
+        print(f"gpu.py: {args.python} has no PyTorch and NumPy: weft runs alone", file=sys.stderr)
+        args.python = None
+    return args
+
+
+def main():
+    args = parse()
+    check = Check(args)
+    check.run()
+    rows, others = [cells(check, name) for name in check.rows], list(other_rows(check))
+    print("\n" + table(rows, HEAD))
+    if others:
+        print("\n" + table(others, ["", "measured", "goal"]))
+    for text in check.failed:
+        print(f"failed: {text}")
+    if args.json:
+        args.json.write_text(json.dumps(
+            {"command": shlex.join(["bench/peers/gpu.py", *sys.argv[1:]]), "visits": check.visits,
+             "start": check.start, "failed": check.failed}, indent=1) + "\n")
+    if args.markdown:
+        args.markdown.write_text(markdown(rows, HEAD) + "\n\n" +
+                                 markdown(others, ["", "measured", "goal"]) + "\n")
+    sys.exit(1 if check.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.zst:
+# the program and the tests that need a GPU, stripped, with the libraries that they need.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${BUILD:-build/release}
+out=build/gpu-check
+most=$((55 * 1000 * 1000))
+newest_glibc=2.39 newest_glibcxx=3.4.32  # of Ubuntu 24.04
+
+programs=("$build/weft" "$build"/tests/{ops,codegen,models})
+for program in "${programs[@]}"; do
+  [ -x "$program" ] || { echo "gpu-pack: no $program: make build"; exit 2; }
+done
+rm -rf "$out" "$out.tar.zst"
+mkdir -p "$out/bin" "$out/lib/weft"
+for program in "${programs[@]}"; do
+  strip -o "$out/bin/$(basename "$program")" "$program"
+done
+tools/copy_libraries.sh "$out/lib/weft" "$out/lib/weft/fallback" "${programs[@]}"
+strip "$out"/lib/weft/*.so*
+
+# A machine with an older system could not start them.
+newest() { objdump -T "$out"/bin/* "$out"/lib/weft/*.so* 2>/dev/null | grep -o "$1_[0-9.]*" | sed 's/.*_//' |
+  sort -uV | tail -1; }
+for need in "GLIBC $newest_glibc" "GLIBCXX $newest_glibcxx"; do
+  read -r what limit <<<"$need"
+  found=$(newest "$what")
+  [ "$(printf '%s\n' "$found" "$limit" | sort -V | tail -1)" = "$limit" ] ||
+    { echo "gpu-pack: needs $what $found; Ubuntu 24.04 has $limit"; exit 1; }
+done
+
+tar -C build --sort=name --owner=0 --group=0 --numeric-owner -c gpu-check | zstd -q -12 --long=27 -T0 -o "$out.tar.zst"
+size=$(stat -c %s "$out.tar.zst")
+awk -v bytes="$size" -v file="$out.tar.zst" 'BEGIN {printf "gpu-pack: %.1f MB in %s\n", bytes / 1e6, file}'
+[ "$size" -le "$most" ] || { echo "gpu-pack: more than $((most / 1000000)) MB"; exit 1; }
