@@ -198,6 +198,27 @@ TEST_SUITE("cudnn") {
   TEST_CASE("an H200 has engines for convolutions of any form and type") {
     check_convolutions(odd_geometries(30), {DType::bf16, DType::f16, DType::f32, DType::f64});
   }
+  TEST_CASE("engines to choose from are as many as asked for, and best first") {
+    const Descriptor properties = h200_properties();
+    if (properties == nullptr) return;
+    const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
+    cuda::cudnn::Graph graph;
+    const Dims last{0, 2, 3, 1};
+    const Tensor x = graph.tensor(DType::bf16, image, dense_strides(image, last), 64),
+                 weight = graph.tensor(DType::bf16, filter, dense_strides(filter, last), 64),
+                 y = graph.tensor(DType::bf16, image, dense_strides(image, last), 64);
+    graph.conv(Direction::forward, x, weight, y,
+               {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
+    const size_t bytes = Type{DType::bf16, image}.bytes();
+    for (size_t most : {1, 2, 8}) {
+      const std::vector<ExecutionPlan> plans = graph.plans(properties, 1 << 20, false, "", most);
+      REQUIRE(plans.size() == most);
+      for (const ExecutionPlan& plan : plans) {
+        CHECK(plan.workspace() <= 1 << 20);
+        CHECK(plan.bytes() == std::vector<size_t>{bytes, Type{DType::bf16, filter}.bytes(), bytes});
+      }
+    }
+  }
   TEST_CASE("properties that are none are refused") {
     if (h200_properties() == nullptr) return;
     CHECK_THROWS_AS(properties_from("{}"), Error);
@@ -247,15 +268,16 @@ TEST_SUITE("cudnn") {
       const Value y = attend(DType::bf16, form.q, form.k, form.causal);
       Heads heads(*y.node());
       const size_t workspace = choice_of(y)->workspace;
-      CHECK_NOTHROW(plan_attention(heads, strides_by_token(heads), false, properties, workspace));
+      CHECK_NOTHROW(
+          plan_attention(heads, strides_by_token(heads), false, properties, workspace, 1));
       if (form.q != form.k) continue;
       const KernelChoice gradient = choice_of(gradient_of(y)).value();
       CHECK(gradient.kernel == "cudnn:attention_gradient");
       heads.batch = 1;
       const AttentionStrides strides = strides_by_token(heads);
-      CHECK_NOTHROW(plan_attention(heads, strides, true, properties, gradient.workspace));
+      CHECK_NOTHROW(plan_attention(heads, strides, true, properties, gradient.workspace, 1));
       CHECK_NOTHROW(plan_attention_gradient(heads, strides, strides.y, strides.q, properties,
-                                            gradient.workspace));
+                                            gradient.workspace, 1));
     }
   }
 }

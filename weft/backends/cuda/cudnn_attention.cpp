@@ -86,6 +86,11 @@ class AttentionGraph {
   Shape scores_;
 };
 
+std::string describe(const Heads& heads, std::string_view op) {
+  return fmt::format("{} of {} q {}, k {}, v {}{}", op, name(heads.dtype), to_string(heads.q()),
+                     to_string(heads.k()), to_string(heads.v()), heads.causal ? ", causal" : "");
+}
+
 // ---- memory
 
 size_t rounded(size_t bytes, size_t unit = buffer_alignment) {
@@ -142,11 +147,13 @@ class Attention : public Kernel {
       : stream_(stream_of(device)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
     for (const Bound& input : inputs_) check_aligned(input, step);
     const Heads heads(*step.body.front().node());
-    plan_ = plan_attention(
-        heads,
-        {strides_of(heads.q(), inputs_[0].strides), strides_of(heads.k(), inputs_[1].strides),
-         strides_of(heads.v(), inputs_[2].strides), strides_of(heads.y(), result_.strides)},
-        false, properties_of_current_device(), step.workspace);
+    const AttentionStrides strides{
+        strides_of(heads.q(), inputs_[0].strides), strides_of(heads.k(), inputs_[1].strides),
+        strides_of(heads.v(), inputs_[2].strides), strides_of(heads.y(), result_.strides)};
+    plan_ = select_plan(device, describe(heads, "attention"), [&](size_t most) {
+      return plan_attention(heads, strides, false, properties_of_current_device(), step.workspace,
+                            most);
+    });
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -182,13 +189,19 @@ class AttentionGradient : public Kernel {
         strides_of(part.q(), inputs_[0].strides), strides_of(part.k(), inputs_[1].strides),
         strides_of(part.v(), inputs_[2].strides), row_major_strides(part.y())};
     const Descriptor properties = properties_of_current_device();
-    forward_.assign(static_cast<size_t>(parts),
-                    plan_attention(part, strides, true, properties, scratch_.engine));
-    backward_.assign(
-        static_cast<size_t>(parts),
-        plan_attention_gradient(part, strides, strides_of(part.y(), inputs_[3].strides),
-                                strides_of(part.q(), {all[1], all[2], all[3], all[4]}), properties,
-                                scratch_.engine));
+    const Dims dy = strides_of(part.y(), inputs_[3].strides);
+    const Dims gradient = strides_of(part.q(), {all[1], all[2], all[3], all[4]});
+    const ExecutionPlan forward =
+        select_plan(device, describe(part, "attention with statistics"), [&](size_t most) {
+          return plan_attention(part, strides, true, properties, scratch_.engine, most);
+        });
+    const ExecutionPlan backward =
+        select_plan(device, describe(part, "attention_gradient"), [&](size_t most) {
+          return plan_attention_gradient(part, strides, dy, gradient, properties, scratch_.engine,
+                                         most);
+        });
+    forward_.assign(static_cast<size_t>(parts), forward);
+    backward_.assign(static_cast<size_t>(parts), backward);
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -240,30 +253,33 @@ Heads::Heads(const Node& node)
       scale(static_cast<float>(node.attrs.number("scale"))),
       causal(node.attrs.integer("causal") != 0) {}
 
-ExecutionPlan plan_attention(const Heads& heads, const AttentionStrides& strides, bool statistics,
-                             const Descriptor& properties, size_t workspace) {
+std::vector<ExecutionPlan> plan_attention(const Heads& heads, const AttentionStrides& strides,
+                                          bool statistics, const Descriptor& properties,
+                                          size_t workspace, size_t most) {
   AttentionGraph on(heads);
   const Tensor q = on.operand(heads.q(), strides.q);
   const Tensor k_across = on.operand(transposed(heads.k()), transposed(strides.k));
   const Tensor v = on.operand(heads.v(), strides.v), y = on.operand(heads.y(), strides.y);
   const Tensor scores = on.masked(on.scaled_products(q, k_across));
-  const Tensor most = on.reduce_rows(Reduction::maximum, scores);
+  const Tensor peak = on.reduce_rows(Reduction::maximum, scores);
   const Tensor exponentials =
-      on.map(Pointwise::exponential, on.combine(Pointwise::subtract, scores, most));
+      on.map(Pointwise::exponential, on.combine(Pointwise::subtract, scores, peak));
   const Tensor sums = on.reduce_rows(Reduction::sum, exponentials);
   // Engines know attention by these too.
-  on.graph.pointwise(Pointwise::add, {most, on.map(Pointwise::logarithm, sums)},
+  on.graph.pointwise(Pointwise::add, {peak, on.map(Pointwise::logarithm, sums)},
                      statistics ? on.per_row() : on.graph.between(DType::f32, heads.rows()));
   const Tensor probabilities = on.scores(heads.dtype);
   on.graph.pointwise(Pointwise::divide, {exponentials, sums}, probabilities);
   on.graph.matmul(probabilities, v, y);
-  return on.graph.plan(properties, workspace, false, "attention");
+  return on.graph.plans(properties, workspace, false, describe(heads, "attention"), most);
 }
 
 // As Dao et al. 2022, but dq is one sum over what a workspace holds, so that its order is fixed.
-ExecutionPlan plan_attention_gradient(const Heads& heads, const AttentionStrides& strides,
-                                      const Dims& dy_strides, const Dims& gradient,
-                                      const Descriptor& properties, size_t workspace) {
+std::vector<ExecutionPlan> plan_attention_gradient(const Heads& heads,
+                                                   const AttentionStrides& strides,
+                                                   const Dims& dy_strides, const Dims& gradient,
+                                                   const Descriptor& properties, size_t workspace,
+                                                   size_t most) {
   AttentionGraph on(heads);
   const Tensor q = on.operand(heads.q(), strides.q);
   const Tensor k_across = on.operand(transposed(heads.k()), transposed(strides.k));
@@ -289,7 +305,7 @@ ExecutionPlan plan_attention_gradient(const Heads& heads, const AttentionStrides
   const Tensor k = on.graph.between(heads.dtype, heads.k(), strides.k);
   on.graph.reshape(k_across, k);
   on.graph.matmul(dscores, k, dq);
-  return on.graph.plan(properties, workspace, false, "attention_gradient");
+  return on.graph.plans(properties, workspace, false, describe(heads, "attention_gradient"), most);
 }
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "weft/backends/cuda/cudnn_graph.h"
 #include "weft/backends/gpu/device.h"
@@ -34,13 +35,16 @@ struct Heads {
 struct AttentionStrides {
   Dims q, k, v, y;
 };
-// In memory: q, k, v, y and, where `statistics`, the logarithm of each row's sum of exponentials,
-// f32[B, H, T, 1].
-ExecutionPlan plan_attention(const Heads& heads, const AttentionStrides& strides, bool statistics,
-                             const Descriptor& properties, size_t workspace);
+// As Graph::plans. In memory: q, k, v, y and, where `statistics`, the logarithm of each row's sum
+// of exponentials, f32[B, H, T, 1].
+std::vector<ExecutionPlan> plan_attention(const Heads& heads, const AttentionStrides& strides,
+                                          bool statistics, const Descriptor& properties,
+                                          size_t workspace, size_t most);
 // In memory: q, k, v, y, the statistics, dy, scratch of their size, dq, dk, dv.
-ExecutionPlan plan_attention_gradient(const Heads& heads, const AttentionStrides& strides,
-                                      const Dims& dy, const Dims& gradient,
-                                      const Descriptor& properties, size_t workspace);
+std::vector<ExecutionPlan> plan_attention_gradient(const Heads& heads,
+                                                   const AttentionStrides& strides, const Dims& dy,
+                                                   const Dims& gradient,
+                                                   const Descriptor& properties, size_t workspace,
+                                                   size_t most);
 
 }  // namespace weft::cuda::cudnn

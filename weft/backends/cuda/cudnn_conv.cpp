@@ -70,8 +70,16 @@ std::unique_ptr<Kernel> widening(gpu::Device& device, const Type& type) {
       device, emit_gpu(kernel, loop::schedule_gpu(kernel), device.language(), "kernel"), step);
 }
 
-ExecutionPlan plan(const Node& node, const std::array<int64_t, 3>& alignment,
-                   const Descriptor& properties, size_t workspace) {
+std::string describe(const Node& node) {
+  return fmt::format("{} of {} and {}, stride {}, padding {}, dilation {}{}", node.op->name,
+                     to_string(node.inputs[0].type()), to_string(node.inputs[1].type()),
+                     to_string(node.attrs.dims("stride")), to_string(node.attrs.dims("padding")),
+                     to_string(node.attrs.dims("dilation")),
+                     node.attrs.has("tf32") ? ", tf32" : "");
+}
+
+std::vector<ExecutionPlan> plans(const Node& node, const std::array<int64_t, 3>& alignment,
+                                 const Descriptor& properties, size_t workspace, size_t most) {
   const DType dtype = node.inputs[0].dtype();
   Graph graph;
   auto tensor = [&](const Shape& shape, int64_t bytes) {
@@ -91,9 +99,8 @@ ExecutionPlan plan(const Node& node, const std::array<int64_t, 3>& alignment,
               .padding = node.attrs.dims("padding"),
               .dilation = node.attrs.dims("dilation"),
               .sums = dtype == DType::f64 ? DType::f64 : DType::f32});
-  return graph.plan(properties, workspace, dtype == DType::f32 && !on_tensor_cores(node),
-                    fmt::format("{} of {} and {}", node.op->name, to_string(node.inputs[0].type()),
-                                to_string(node.inputs[1].type())));
+  return graph.plans(properties, workspace, dtype == DType::f32 && !on_tensor_cores(node),
+                     describe(node), most);
 }
 
 class Convolution : public Kernel {
@@ -104,10 +111,13 @@ class Convolution : public Kernel {
     narrow_bytes_ = narrow_bytes(node);
     WEFT_ASSERT(narrow_bytes_ <= step.workspace, "{} has {} bytes of workspace", step.kernel,
                 step.workspace);
-    plan_ = plan(node,
-                 {inputs_[0].alignment(), inputs_[1].alignment(),
-                  narrow_bytes_ > 0 ? static_cast<int64_t>(buffer_alignment) : result_.alignment()},
-                 properties_of_current_device(), step.workspace - narrow_bytes_);
+    const std::array<int64_t, 3> alignment{
+        inputs_[0].alignment(), inputs_[1].alignment(),
+        narrow_bytes_ > 0 ? static_cast<int64_t>(buffer_alignment) : result_.alignment()};
+    plan_ = select_plan(device, describe(node), [&](size_t most) {
+      return plans(node, alignment, properties_of_current_device(), step.workspace - narrow_bytes_,
+                   most);
+    });
     if (narrow_bytes_ > 0) widen_ = widening(device, {inputs_[0].type.dtype, result_.type.shape});
   }
 
@@ -144,7 +154,7 @@ std::optional<KernelChoice> choose_conv(const Node& node) {
 
 ExecutionPlan plan_conv(const Node& node, const Descriptor& properties) {
   constexpr auto whole = static_cast<int64_t>(buffer_alignment);
-  return plan(node, {whole, whole, whole}, properties, workspace_bytes(node));
+  return plans(node, {whole, whole, whole}, properties, workspace_bytes(node), 1).front();
 }
 
 std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step) {

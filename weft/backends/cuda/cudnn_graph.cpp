@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <charconv>
 #include <utility>
 
+#include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/shared_library.h"
+#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/stopwatch.h"
 
 namespace weft::cuda::cudnn {
 namespace {
@@ -330,6 +334,9 @@ int64_t Graph::next_id() { return ++count_; }
 Tensor Graph::tensor(DType dtype, const Shape& shape, const Dims& strides, int64_t alignment) {
   const int64_t id = next_id();
   in_memory_.push_back(id);
+  int64_t elements = 1;
+  for (int axis = 0; axis < shape.size(); ++axis) elements += strides[axis] * (shape[axis] - 1);
+  bytes_.push_back(static_cast<size_t>(elements) * size_of(dtype));
   Tensor made{id, describe(id, dtype, shape, strides, alignment), shape};
   finish(made.descriptor);
   return made;
@@ -453,8 +460,8 @@ void Graph::reshape(const Tensor& x, const Tensor& result) {
   operations_.push_back(operation);
 }
 
-ExecutionPlan Graph::plan(const Descriptor& properties, size_t most_workspace, bool exact,
-                          const std::string& what) const {
+std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, size_t most_workspace,
+                                        bool exact, const std::string& what, size_t most) const {
   const Descriptor graph = make(operation_graph_kind);
   std::vector<Handle> handles(operations_.size());
   std::ranges::transform(operations_, handles.begin(), &Descriptor::get);
@@ -462,7 +469,9 @@ ExecutionPlan Graph::plan(const Descriptor& properties, size_t most_workspace, b
       static_cast<const void*>(handles.data()));
   finish(graph);
 
+  std::vector<ExecutionPlan> all;
   ExecutionPlan found;
+  found.bytes_ = bytes_;
   found.ids_ = in_memory_;
   found.ids_.insert(found.ids_.end(), constant_ids_.begin(), constant_ids_.end());
   found.constants_ = std::make_shared<const std::vector<float>>(constants_);
@@ -482,11 +491,54 @@ ExecutionPlan Graph::plan(const Descriptor& properties, size_t most_workspace, b
       if (found.workspace_ > most_workspace) continue;
       found.plan_ = plan;
       found.made_of_ = {properties, config};
-      return found;
+      all.push_back(found);
+      if (all.size() == most) return all;
     }
+  if (!all.empty()) return all;
   throw Error(ErrorKind::device, "[cuda] cuDNN {}.{} cannot do {} in {} bytes of workspace: {}.",
               library().version() / 10000, library().version() % 10000 / 100, what, most_workspace,
               reason);
+}
+
+namespace {
+// By a few runs of each, on memory of its own.
+size_t fastest(gpu::Device& device, const std::vector<ExecutionPlan>& all) {
+  constexpr int runs = 10;
+  std::vector<std::shared_ptr<Buffer>> memory;
+  std::vector<void*> addresses;
+  for (size_t bytes : all.front().bytes()) {
+    memory.push_back(device.allocate(bytes));
+    addresses.push_back(memory.back()->data);
+  }
+  const size_t workspace = std::ranges::max(all, {}, &ExecutionPlan::workspace).workspace();
+  const std::shared_ptr<Buffer> scratch = device.allocate(workspace);
+  const Stream stream = stream_of(device);
+  size_t best = 0;
+  double least = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto run = [&] { all[i].run(stream.stream, addresses, scratch->data); };
+    run();
+    device.finish();
+    Stopwatch watch;
+    for (int k = 0; k < runs; ++k) run();
+    device.finish();
+    const double took = watch.milliseconds() / runs;
+    log::debug(1, "measured cudnn engine {} {:9.3f} ms", i, took);
+    if (i == 0 || took < least) best = i, least = took;
+  }
+  return best;
+}
+}  // namespace
+
+ExecutionPlan select_plan(gpu::Device& device, const std::string& what,
+                          const std::function<std::vector<ExecutionPlan>(size_t most)>& plans) {
+  constexpr size_t most = 8;
+  const std::string chosen = device.select(
+      fmt::format("cudnn {} {}", library().version(), what),
+      [&] { return std::to_string(fastest(device, plans(most))); }, "0");
+  size_t rank = 0;
+  std::from_chars(chosen.data(), chosen.data() + chosen.size(), rank);
+  return plans(std::min(rank + 1, most)).back();
 }
 
 void ExecutionPlan::run(void* stream, std::span<void* const> addresses, void* workspace) const {

@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "weft/backends/gpu/device.h"
 #include "weft/base/dtype.h"
 #include "weft/base/shape.h"
 
@@ -53,6 +55,8 @@ struct ConvAttributes {
 class ExecutionPlan {
  public:
   size_t workspace() const { return workspace_; }  // bytes
+  // That each tensor in memory takes from its address on, in order.
+  const std::vector<size_t>& bytes() const { return bytes_; }
   // On `stream` of the current context, with the addresses of the graph's tensors in memory in the
   // order in which they were made. Allocates only where addresses differ from those of the last
   // run.
@@ -62,6 +66,7 @@ class ExecutionPlan {
   friend class Graph;
   Descriptor plan_;
   std::vector<Descriptor> made_of_;
+  std::vector<size_t> bytes_;
   std::vector<int64_t> ids_;                             // of tensors in memory, then of constants
   std::shared_ptr<const std::vector<float>> constants_;  // in memory of the host
   size_t workspace_ = 0;
@@ -88,19 +93,25 @@ class Graph {
   void reduce(Reduction mode, const Tensor& x, const Tensor& result);
   void reshape(const Tensor& x, const Tensor& result);  // same elements, otherwise strided
 
-  // The first engine of the heuristics' that yields the same bits in every run, rounds nothing on
-  // its way to float32 sums, and needs at most so much workspace; where `exact`, one that does not
-  // use tensor cores. Throws Error(device) with `what` where there is none.
-  ExecutionPlan plan(const Descriptor& properties, size_t most_workspace, bool exact,
-                     const std::string& what) const;
+  // Engines, the best first by the library's heuristics, at most `most`: that yield the same bits
+  // in every run, round nothing on the way to float32 sums, and need at most so much workspace;
+  // where `exact`, without tensor cores. Throws Error(device) with `what` where there is none.
+  std::vector<ExecutionPlan> plans(const Descriptor& properties, size_t most_workspace, bool exact,
+                                   const std::string& what, size_t most) const;
 
  private:
   int64_t next_id();
 
   std::vector<Descriptor> operations_;
   std::vector<int64_t> in_memory_, constant_ids_;
+  std::vector<size_t> bytes_;
   std::vector<float> constants_;
   int64_t count_ = 0;
 };
+
+// Of the plans for `what`, as many as asked for, the one that a measurement on the device found to
+// be the fastest (WEFT_TUNE), else the first.
+ExecutionPlan select_plan(gpu::Device& device, const std::string& what,
+                          const std::function<std::vector<ExecutionPlan>(size_t most)>& plans);
 
 }  // namespace weft::cuda::cudnn
