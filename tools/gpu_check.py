@@ -16,6 +16,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -128,12 +129,13 @@ class Report:
 
 
 def unpack():
-    archive = PACK.with_suffix(".tar.zst")
+    archive = PACK.with_suffix(".tar.xz")
     if not (PACK / "bin" / "weft").exists() and archive.exists():
-        subprocess.run(["tar", "-C", archive.parent, "--zstd", "-xf", archive])
+        with tarfile.open(archive) as packed:
+            packed.extractall(archive.parent, filter="data")
     if not (PACK / "bin" / "weft").exists():
-        print(f"gpu-check: no {PACK}. Run `make gpu-pack` where weft is built, and bring that folder, "
-              f"or {archive.name} beside it and zstd.", file=sys.stderr)
+        print(f"gpu-check: neither {PACK} nor {archive.name} beside it. Run `make gpu-pack` where weft "
+              "is built, and bring one of them.", file=sys.stderr)
         sys.exit(2)
 
 

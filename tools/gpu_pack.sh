@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.zst:
+# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.xz:
 # the program and the tests that need a GPU, stripped, with the libraries that they need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ programs=("$build/weft" "$build"/tests/{ops,codegen,models})
 for program in "${programs[@]}"; do
   [ -x "$program" ] || { echo "gpu-pack: no $program: make build"; exit 2; }
 done
-rm -rf "$out" "$out.tar.zst"
+rm -rf "$out" "$out.tar.xz"
 mkdir -p "$out/bin" "$out/lib/weft"
 for program in "${programs[@]}"; do
   strip -o "$out/bin/$(basename "$program")" "$program"
@@ -30,7 +30,9 @@ for need in "GLIBC $newest_glibc" "GLIBCXX $newest_glibcxx"; do
     { echo "gpu-pack: needs $what $found; Ubuntu 24.04 has $limit"; exit 1; }
 done
 
-tar -C build --sort=name --owner=0 --group=0 --numeric-owner -c gpu-check | zstd -q -12 --long=27 -T0 -o "$out.tar.zst"
-size=$(stat -c %s "$out.tar.zst")
-awk -v bytes="$size" -v file="$out.tar.zst" 'BEGIN {printf "gpu-pack: %.1f MB in %s\n", bytes / 1e6, file}'
+# Python unpacks it without another program. The dictionary holds what program and library share.
+tar -C build --sort=name --owner=0 --group=0 --numeric-owner -c gpu-check |
+  xz --lzma2=preset=1,dict=96MiB >"$out.tar.xz"
+size=$(stat -c %s "$out.tar.xz")
+awk -v bytes="$size" -v file="$out.tar.xz" 'BEGIN {printf "gpu-pack: %.1f MB in %s\n", bytes / 1e6, file}'
 [ "$size" -le "$most" ] || { echo "gpu-pack: more than $((most / 1000000)) MB"; exit 1; }

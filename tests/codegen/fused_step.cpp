@@ -275,6 +275,7 @@ const std::vector<gpu::Device*>& gpu_devices() {
   }();
   static const std::vector<gpu::Device*> devices = [] {
     std::vector<gpu::Device*> all;
+    all.reserve(owned.size());
     for (const auto& device : owned) all.push_back(device.get());
     return all;
   }();
