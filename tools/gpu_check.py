@@ -29,6 +29,8 @@ DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
 OUT = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu-check-results")
 END = time.monotonic() + SECONDS
 WORKERS = os.cpu_count()
+# Where the driver lies may be said there too.
+LIBRARIES = ":".join(filter(None, [str(PACK / "lib" / "weft"), os.environ.get("LD_LIBRARY_PATH")]))
 
 
 @dataclasses.dataclass
@@ -56,7 +58,7 @@ class Part:
 def test(program, *filters, **environment):
     """A program of doctest on the device."""
     return Job([PACK / "bin" / program, *filters],
-               {"BACKEND": DEVICE, "LD_LIBRARY_PATH": str(PACK / "lib" / "weft")} | environment)
+               {"BACKEND": DEVICE, "LD_LIBRARY_PATH": LIBRARIES} | environment)
 
 
 def device_test(*filters):
