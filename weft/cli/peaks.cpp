@@ -12,9 +12,11 @@
 
 #include <fmt/format.h>
 
+#include "weft/backends/opencl/cl_device.h"
 #include "weft/base/env.h"
 #include "weft/base/log.h"
 #include "weft/base/parallel.h"
+#include "weft/device/registry.h"
 #include "weft/io/files.h"
 
 namespace fs = std::filesystem;
@@ -112,6 +114,27 @@ MachineSpec machine_spec() {
           .bytes_per_s = 1e9 * peaks.bandwidth,
           .f64_flops_per_s = 1e9 * peaks.f64,
           .bf16_flops_per_s = 1e9 * peaks.bf16};
+}
+
+namespace {
+bool opencl_is_processor() {
+  return std::ranges::any_of(opencl::devices(), [](const opencl::DeviceInfo& device) {
+    return device.runs_plans && device.is_processor;
+  });
+}
+}  // namespace
+
+MachineSpec machine_spec(const std::string& device) {
+  const KernelLibrary& backend = library(device);
+  if (backend.on_host()) return machine_spec();
+  MachineSpec spec = backend.spec().value_or(MachineSpec{});
+  if (!spec.known() && device == "opencl" && opencl_is_processor()) {
+    const MachineSpec processor = machine_spec();
+    spec.flops_per_s = processor.flops_per_s;
+    spec.bytes_per_s = processor.bytes_per_s;
+    spec.f64_flops_per_s = processor.f64_flops_per_s;
+  }
+  return spec;
 }
 
 std::string lacks_instructions(DType products, const cpu::Machine& machine) {

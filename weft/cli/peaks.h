@@ -1,6 +1,8 @@
 // What this machine can do at best, measured once per processor and kept in the cache folder.
 #pragma once
 
+#include <string>
+
 #include "weft/backends/cpu/machine.h"
 #include "weft/device/spec.h"
 
@@ -15,6 +17,9 @@ cpu::Peaks measure_machine_peaks();
 
 bool machine_is_busy();      // with others, so that what is measured now is slower than the machine
 MachineSpec machine_spec();  // the same, as plans are held against it
+// Of a device by its name ("cuda:h200"): unknown peaks where neither the catalogue has it nor this
+// machine's processor runs it.
+MachineSpec machine_spec(const std::string& device);
 
 // What a user should know of a machine without instructions for products of this type; "": nothing.
 std::string lacks_instructions(DType products, const cpu::Machine& machine);

@@ -115,8 +115,8 @@ FlagValues values_after(const Program& program, const CLI::App& verb, const std:
   if (!flag.starts_with("--")) return {};
   const train::RecipeKey* key = train::find_key(key_of(flag));
   if (key != nullptr && program.key_verbs.contains(&verb))
-    return {true,
-            key->type == train::KeyType::boolean ? Words{"true", "false"} : split(key->choices)};
+    return {true, key->type == train::KeyType::boolean ? Words{"true", "false"}
+                                                       : train::allowed_values(*key)};
   const CLI::Option* option = verb.get_option_no_throw(flag);
   if (option == nullptr || option->get_items_expected_max() == 0) return {};
   std::string type = option->get_type_name();  // "TYPE:{a,b}" where CLI11 checks the choice

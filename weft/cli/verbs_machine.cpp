@@ -11,6 +11,7 @@
 #include "weft/base/env.h"
 #include "weft/base/parallel.h"
 #include "weft/base/version.h"
+#include "weft/cli/gpu_list.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
@@ -33,20 +34,21 @@ int devices(bool measure, bool as_json) {
   for (const std::string& name : library_names())
     if (name != "null") backends.push_back(name);  // runs nothing
   if (as_json) {
-    line(json{{"device", "cpu"},
-              {"model", machine.model},
-              {"cores", machine.cores},
-              {"threads", thread_count()},
-              {"l1_data", machine.l1_data},
-              {"l2", machine.l2},
-              {"l3", machine.l3},
-              {"memory", machine.memory},
-              {"available", machine.available},
-              {"features", machine.features},
-              {"backends", backends},
-              {"peak_gflops", {{"f32", peaks.f32}, {"f64", peaks.f64}, {"bf16", peaks.bf16}}},
-              {"bandwidth_gb_per_s", peaks.bandwidth}}
-             .dump(2));
+    json result{{"device", "cpu"},
+                {"model", machine.model},
+                {"cores", machine.cores},
+                {"threads", thread_count()},
+                {"l1_data", machine.l1_data},
+                {"l2", machine.l2},
+                {"l3", machine.l3},
+                {"memory", machine.memory},
+                {"available", machine.available},
+                {"features", machine.features},
+                {"backends", backends},
+                {"peak_gflops", {{"f32", peaks.f32}, {"f64", peaks.f64}, {"bf16", peaks.bf16}}},
+                {"bandwidth_gb_per_s", peaks.bandwidth}};
+    result.update(gpus_json());
+    line(result.dump(2));
     return 0;
   }
   auto size = [](size_t bytes) {
@@ -65,7 +67,10 @@ int devices(bool measure, bool as_json) {
   table.row({"bandwidth", fmt::format("{:.1f} GB/s", peaks.bandwidth)});
   table.row({"backends", fmt::format("{}", fmt::join(backends, ", "))});
   out(table.text());
-  if (!measure) line("Peaks are kept from an earlier measurement; --measure takes them again.");
+  out(gpus_text() + "\n");
+  if (!measure)
+    line(
+        "Peaks of the processor are kept from an earlier measurement; --measure takes them again.");
   return 0;
 }
 

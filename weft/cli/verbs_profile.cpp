@@ -151,12 +151,14 @@ void check_name(const std::string& name) {
                               : fmt::format(" Did you mean {}?", similar));
 }
 
-std::unique_ptr<Subject> subject_of(const Program& program, const ProfileArguments& arguments) {
+// Nullopt for a workload.
+std::optional<train::Recipe> profiled_recipe(const Program& program,
+                                             const ProfileArguments& arguments) {
   check_name(arguments.recipe);
-  if (is_workload(arguments.recipe)) return workload_subject(program, arguments);
+  if (is_workload(arguments.recipe)) return std::nullopt;
   if (arguments.length > 0)
     throw Error(ErrorKind::usage, "--length is for workloads. Hint: --data.seq_len N.");
-  return std::make_unique<RecipeSubject>(recipe_of(program, arguments, "profile"));
+  return recipe_of(program, arguments, "profile");
 }
 
 // ---- what is said of it
@@ -236,13 +238,19 @@ class OutputFile {
 
 int run_profile(const Program& program, const ProfileArguments& arguments) {
   OutputFile trace(arguments.trace), memory(arguments.memory_svg), roof(arguments.roofline_svg);
-  const MachineSpec machine = machine_spec();  // before there are threads
+  const std::optional<train::Recipe> recipe = profiled_recipe(program, arguments);
+  const MachineSpec machine =  // before there are threads
+      machine_spec(recipe ? recipe->text("train.device") : "auto");
   const bool busy = machine_is_busy();
   if (!arguments.roofline_svg.empty() && !machine.known())
     throw Error(ErrorKind::failed,
                 "no roofline: the peaks of this machine are not known. Hint: "
                 "weft devices --measure.");
-  std::unique_ptr<Subject> subject = subject_of(program, arguments);
+  std::unique_ptr<Subject> subject;
+  if (recipe)
+    subject = std::make_unique<RecipeSubject>(*recipe);
+  else
+    subject = workload_subject(program, arguments);
   for (int i = 0; i < warm_up_updates; ++i) subject->update();
   Profile profile = record(subject->executables(), arguments.steps, [&] { subject->update(); });
   trace.write([&] { return to_trace(profile); });

@@ -11,6 +11,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/cli/workloads.h"
+#include "weft/device/catalogue.h"
 #include "weft/io/files.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
@@ -118,6 +119,19 @@ std::string activations_text() {
   return text;
 }
 
+std::vector<std::string> gpu_titles() {
+  return {"gpu", ">memory", ">GB/s", ">f32", ">tf32", ">f16, bf16", ">f64 TFLOP/s", "name"};
+}
+std::vector<std::vector<std::string>> gpu_rows() {
+  auto peak = [](double value) { return value > 0 ? fmt::format("{:.4g}", value) : "-"; };
+  std::vector<std::vector<std::string>> rows;
+  for (const GpuModel& gpu : gpu_models())
+    rows.push_back({fmt::format("cuda:{}", gpu.id), fmt::format("{:.1f} GiB", gpu.memory_gib),
+                    fmt::format("{:.0f}", gpu.gbytes_per_s), peak(gpu.f32), peak(gpu.tf32),
+                    peak(gpu.half), peak(gpu.f64), std::string(gpu.name)});
+  return rows;
+}
+
 std::vector<Topic> topics() {
   std::vector<Topic> all = {{"models", {"model", "what it is"}, {}},
                             {"layers", {"layer", "what it does", "options"}, {}},
@@ -125,7 +139,8 @@ std::vector<Topic> topics() {
                             {"optimizers", {"optimizer", "what it is", "settings"}, {}},
                             {"schedules", {"schedule", "course of the learning rate"}, {}},
                             {"recipes", {"recipe", "what it does"}, {}},
-                            {"workloads", {"workload", "what it is", "batch"}, {}}};
+                            {"workloads", {"workload", "what it is", "batch"}, {}},
+                            {"gpus", gpu_titles(), gpu_rows()}};
   for (const ModelEntry& model : registered_models())
     all[0].rows.push_back({model.name, model.description});
   for (const nn::LayerKind& layer : nn::layer_kinds())
@@ -188,7 +203,7 @@ void add_list(Program& program) {
   CLI::App& verb =
       add_verb(program, program.app,
                {.name = "list",
-                .doc = "Models, layers, data, optimizers, schedules, recipes, workloads.",
+                .doc = "Models, layers, data, optimizers, schedules, recipes, workloads, GPUs.",
                 .examples = "weft list\nweft list models",
                 .run = [=] { return list(*topic, *as_json); }});
   verb.group("Recipes");

@@ -47,20 +47,28 @@ Graph graph_of(const Plan& plan) {
 }
 
 void remark_on_precision(const Recipe& recipe) {
+  if (!library(recipe.text("train.device")).on_host()) return;
   const DType products = train::find_precision(recipe.text("train.precision"))->product_type();
   if (std::string lack = lacks_instructions(products, cpu::this_machine()); !lack.empty())
     remark("note", lack);
 }
 
-// Unknown but for the processor: nothing measures other devices.
-MachineSpec spec_for(const Recipe& recipe) {
-  const bool host = library(recipe.text("train.device")).on_host();
-  return host ? machine_spec() : MachineSpec{};
+// Of a plan that has no times.
+void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
+  const std::string& device = recipe.text("train.device");
+  if (machine.known() || library(device).on_host()) return;
+  remark("note",
+         machine.name.empty()
+             ? fmt::format("no times: device {} is not here. Hint: --device cuda:h200 plans for a "
+                           "GPU that is not here (weft list gpus).",
+                           device)
+             : fmt::format("no times: the peaks of {} are not known.", machine.name));
 }
 
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
   remark_on_precision(recipe);
-  const MachineSpec machine = spec_for(recipe);
+  const MachineSpec machine = machine_spec(recipe.text("train.device"));
+  remark_on_times(recipe, machine);
   std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine);
   if (!arguments.dot.empty()) {
     std::string graphs;
@@ -138,7 +146,7 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   if (arguments.dry_run) return plan(recipe, arguments);
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
-  options.machine = spec_for(recipe);
+  options.machine = machine_spec(recipe.text("train.device"));
   options.quiet = arguments.as_json;
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is an error of writing, in words
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves ends the lines, not the run

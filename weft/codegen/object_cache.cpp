@@ -90,4 +90,16 @@ void write_object(std::string_view text, std::string_view object) {
   }
 }
 
+std::string keep_refused(std::string_view source, std::string_view extension) {
+  const std::filesystem::path to = std::filesystem::path(cache_directory()) / "refused";
+  std::error_code error;
+  std::filesystem::create_directories(to, error);
+  const std::filesystem::path path =
+      to / (to_hex(hash_text(source)) + "." + std::string(extension));
+  std::ofstream file(path, std::ios::binary);
+  file << source;
+  file.close();
+  return file ? path.string() : "nowhere";
+}
+
 }  // namespace weft::loop

@@ -15,6 +15,9 @@ namespace weft::loop {
 std::optional<std::string> read_object(std::string_view text);
 // Appears under its final name at once, or not at all.
 void write_object(std::string_view text, std::string_view object);
+// Keeps a program that a compiler refused: cache_directory()/refused/HASH.`extension`. Says where;
+// "nowhere" where it cannot be written.
+std::string keep_refused(std::string_view source, std::string_view extension);
 // Where there are more than `most` files, the older ones go until half as many are left. Done to a
 // process's cache before it first writes there.
 void trim_objects(size_t most);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/base/device_memory.h"
+#include "weft/device/spec.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
@@ -37,6 +38,13 @@ class Kernel {
   // Pointers of operands, results (each to its slot; kernels know offsets and strides) and scratch,
   // in the order of the Step. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
+};
+
+// What a device says of itself; nullopt: it does not.
+struct DeviceMeters {
+  std::optional<double> joules = {};  // since some moment before the process began
+  std::optional<double> watts = {}, celsius = {};
+  std::string slowed_by = {};  // what holds its clocks down, in words; "": nothing
 };
 
 class KernelLibrary {
@@ -67,6 +75,10 @@ class KernelLibrary {
   virtual DeviceMemory* memory() const { return nullptr; }
   // Whether the inputs of a step arrive in memory of their own, while the step before it runs.
   virtual bool stages_inputs() const { return false; }
+  // What the device can do at best, and what memory a run can have of it; nullopt: unknown, or the
+  // host, of which others know.
+  virtual std::optional<MachineSpec> spec() const { return std::nullopt; }
+  virtual DeviceMeters meters() const { return {}; }
   // The runs of kernels in `enqueue`, which nothing runs now, as one kernel without operands; null:
   // cannot be.
   virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) const {

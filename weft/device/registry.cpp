@@ -47,7 +47,7 @@ const KernelLibrary& library(const std::string& name) {
 std::vector<std::string> library_names() {
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries())
-    if (!name.starts_with("null:")) names.push_back(name);
+    if (name.find(':') == std::string::npos) names.push_back(name);
   return names;
 }
 }  // namespace weft

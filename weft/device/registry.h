@@ -15,9 +15,9 @@ void register_library(std::string name, LibraryFactory make);
 // What "auto" stands for is asked for once.
 void register_automatic(std::function<std::string()> choose);
 // "auto" is the best that can run here; "null:cuda" plans as "cuda" does, anywhere, and runs
-// nothing ("null": as "cpu"). Made once, kept for the process. Throws Error(usage) for an unknown
-// name, listing the known ones.
+// nothing ("null": as "cpu"); "cuda:h200" plans for that GPU, here or not. Made once, kept for the
+// process. Throws Error(usage) for an unknown name, listing the known ones.
 const KernelLibrary& library(const std::string& name);
-std::vector<std::string> library_names();
+std::vector<std::string> library_names();  // without "null:cuda", "cuda:h200", ...
 
 }  // namespace weft

@@ -7,6 +7,7 @@ namespace weft {
 double MachineSpec::flops_per_s_in(DType dtype) const {
   double peak = dtype == DType::f64    ? f64_flops_per_s
                 : dtype == DType::bf16 ? bf16_flops_per_s
+                : dtype == DType::f16  ? f16_flops_per_s
                                        : flops_per_s;
   return peak > 0 ? peak : flops_per_s;
 }

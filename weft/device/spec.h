@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 
 #include "weft/ir/plan.h"
 
@@ -15,7 +17,9 @@ constexpr double file_slowdown = 10;
 struct MachineSpec {
   double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
-  double f64_flops_per_s = 0, bf16_flops_per_s = 0;  // 0: as float32's
+  double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0;  // 0: as float32's
+  std::string name = {};    // of a device; "": the host
+  size_t memory_bytes = 0;  // that a run can have of a device's; 0: unknown, or the host's
 
   double file_bytes_per_s() const { return bytes_per_s / file_slowdown; }
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }

@@ -12,6 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
+#include "weft/device/registry.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
 #include "weft/train/trainer.h"
@@ -56,8 +57,11 @@ class Search {
       : recipe_(recipe),
         machine_(machine),
         until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {
-    if (!recipe_.has("train.memory"))
-      recipe_.set("train.memory", std::to_string(available_memory() + resident_memory()), "advice");
+    if (recipe_.has("train.memory")) return;
+    const size_t device = machine.memory_bytes;
+    const size_t most = device > 0 ? device : available_memory() + resident_memory();
+    limit_ = {{"train.memory", fmt::format("{}MiB", most >> 20)}};
+    recipe_ = with(recipe_, limit_);
   }
 
   // Bytes of model and optimiser in memory; 0: they fit.
@@ -78,19 +82,22 @@ class Search {
     }
   }
 
+  bool can_offload() const { return library(recipe_.text("train.device")).on_host(); }
+
   bool out_of_time() const { return Clock::now() > until_; }
 
   // Of an update in as much memory as it likes; 0: there was no time to plan it.
   double before() const { return before_.value_or(0); }
 
   std::vector<Change> run() {
+    if (!limit_.empty() && attempt({})) return found_;
     if (recipe_.text("train.recompute") == "none") attempt({{"train.recompute", "auto"}});
     smaller_batches({});
     const Settings narrow{{"train.precision", "bf16-mixed"}};
     if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
     const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
     if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
-    if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
+    if (can_offload() && recipe_.texts("train.offload").empty()) attempt(state_in_files);
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }
@@ -115,11 +122,14 @@ class Search {
     const auto planned = seconds(settings);
     if (!planned) return false;
     if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
-    found_.push_back({flags_of(settings), *planned});
+    Settings all = limit_;
+    all.insert(all.end(), settings.begin(), settings.end());
+    found_.push_back({flags_of(all), *planned});
     return true;
   }
 
   Recipe recipe_;
+  Settings limit_;  // that the recipe lacks: without one no kernel runs again
   const MachineSpec& machine_;
   Clock::time_point until_;
   std::vector<Change> found_;
@@ -133,7 +143,7 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
   if (const int64_t state = search.state_that_exceeds({}))
     return fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch.{}",
                        bytes_text(static_cast<double>(state)),
-                       search.state_that_exceeds(state_in_files) == 0
+                       search.can_offload() && search.state_that_exceeds(state_in_files) == 0
                            ? fmt::format(" Hint: {} keeps them in files.", flags_of(state_in_files))
                            : "");
   const std::vector<Change> changes = search.run();

@@ -189,6 +189,8 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
   report.machine = library(report.device).machine();
   report.kernels = library(report.device).selection();
   report.on_host = library(report.device).on_host();
+  report.device_name = machine.name;
+  report.device_bytes = machine.memory_bytes;
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   std::vector<const Plan*> plans;
   for (const StepReport& step : report.step_reports) {
@@ -210,6 +212,14 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
   return report;
 }
 
+namespace {
+std::string device_text(const RunReport& report) {
+  if (report.device_bytes == 0) return report.device_name;
+  return fmt::format("{}, {} of memory for a run", report.device_name,
+                     bytes_text(static_cast<double>(report.device_bytes)));
+}
+}  // namespace
+
 std::string to_table(const RunReport& report) {
   std::string text;
   auto row = [&](std::string_view what, const std::string& value, const std::string& note = "") {
@@ -217,6 +227,7 @@ std::string to_table(const RunReport& report) {
   };
   auto bytes = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   auto count = [](int64_t number) { return count_text(static_cast<double>(number)); };
+  if (!report.on_host) row("device", report.device, device_text(report));
   row("model", report.model, count(report.parameters) + " parameters");
   row("data", count(report.samples),
       fmt::format("samples, {} steps an epoch", report.steps_per_epoch));
@@ -320,6 +331,8 @@ std::string to_json(const RunReport& report) {
               {"plans", steps},
               {"machine", report.machine},
               {"kernels", report.kernels}};
+  if (!report.device_name.empty()) all["device_name"] = report.device_name;
+  if (report.device_bytes > 0) all["device_bytes"] = report.device_bytes;
   if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
   return all.dump(2) + "\n";
 }

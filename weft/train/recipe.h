@@ -46,6 +46,8 @@ struct RecipeKey {
 };
 std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
+// Its choices, each by itself: "cuda:GPU" stands for every GPU of the catalogue.
+std::vector<std::string> allowed_values(const RecipeKey& key);
 
 struct TransformSpec {
   std::string name;

@@ -82,8 +82,13 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void wrong(const YAML::Node& node, const std::string& rule) const {
-    fail(origin_, node, key_.path, fmt::format("{}. Got {}.", rule, shown(node)));
+  [[noreturn]] void wrong(const YAML::Node& node, const std::string& rule,
+                          std::string_view hint = "") const {
+    fail(origin_, node, key_.path, fmt::format("{}. Got {}.{}", rule, shown(node), hint));
+  }
+  static std::string_view hint(std::string_view value) {
+    return value.starts_with("cuda:") ? " Hint: weft list gpus names them all; plain cuda is the GPU here."
+                                      : "";
   }
   std::string scalar(const YAML::Node& node, std::string_view expected) const {
     if (!node.IsScalar()) wrong(node, fmt::format("must be {}", expected));
@@ -92,9 +97,9 @@ class Reader {
 
   std::string text(const YAML::Node& node) const {
     std::string value = scalar(node, "a word");
-    std::string list = fmt::format(", {}, ", key_.choices);
-    if (!key_.choices.empty() && list.find(fmt::format(", {}, ", value)) == std::string::npos)
-      wrong(node, fmt::format("must be one of {}", key_.choices));
+    const std::vector<std::string> allowed = allowed_values(key_);
+    if (!allowed.empty() && std::ranges::find(allowed, value) == allowed.end())
+      wrong(node, fmt::format("must be one of {}", key_.choices), hint(value));
     if (value.empty()) wrong(node, "must not be empty");
     return value;
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/device/catalogue.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -87,7 +88,8 @@ constexpr RecipeKey table[] = {
      "what lies in files while no kernel needs it; activations as far as the limit asks for"},
     {"train.offload_folder", text, ".", "", 0, 0,
      "of those files, which have no name and go with the process; on a fast disk"},
-    {"train.device", text, "auto", "auto, cpu, cuda, opencl, reference", 0, 0, "what runs the plan"},
+    {"train.device", text, "auto", "auto, cpu, cuda, cuda:GPU, opencl, reference", 0, 0,
+     "what runs the plan; cuda:h200 plans for one that is not here (weft list gpus)"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,
@@ -144,6 +146,18 @@ const RecipeKey* find_key(std::string_view path) {
   return found == std::end(table) ? nullptr : found;
 }
 
+std::vector<std::string> allowed_values(const RecipeKey& key) {
+  constexpr std::string_view any_gpu = "cuda:GPU";
+  std::vector<std::string> values;
+  for (const std::string& word : words(key.choices)) {
+    if (word != any_gpu)
+      values.push_back(word);
+    else
+      for (const GpuModel& gpu : gpu_models()) values.push_back(fmt::format("cuda:{}", gpu.id));
+  }
+  return values;
+}
+
 std::string recipe_schema() {
   using nlohmann::json;
   json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
@@ -162,9 +176,9 @@ std::string recipe_schema() {
     if (key.initial == "null") types.push_back("null");
     entry["type"] = types.size() == 1 ? types[0] : types;
     if (key.type == texts && !key.choices.empty()) {
-      entry["items"] = {{"enum", words(key.choices)}};
+      entry["items"] = {{"enum", allowed_values(key)}};
     } else if (!key.choices.empty()) {
-      entry["enum"] = words(key.choices);
+      entry["enum"] = allowed_values(key);
       if (key.initial == "null") entry["enum"].push_back(nullptr);
     }
     if (key.low < key.high && (key.type == integer || key.type == number)) {

@@ -214,6 +214,9 @@ void Reporter::step(const StepLine& line) {
   if (line.mfu > 0) entry["mfu"] = line.mfu;
   if (!line.verdict.empty()) entry["verdict"] = line.verdict;
   if (line.loss_scale > 0) entry["loss_scale"] = line.loss_scale;
+  if (line.device.watts) entry["watts"] = *line.device.watts;
+  if (line.device.celsius) entry["celsius"] = *line.device.celsius;
+  if (!line.device.slowed_by.empty()) entry["slowed_by"] = line.device.slowed_by;
   log(entry.dump());
 }
 

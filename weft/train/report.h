@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/device/device.h"
 #include "weft/device/spec.h"
 #include "weft/ir/plan.h"
 #include "weft/train/experiment.h"
@@ -66,6 +67,8 @@ struct RunReport {
   double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
   bool on_host = true;                      // where kernels find their operands
+  std::string device_name = {};             // "NVIDIA H200"; "": unknown, or the host
+  size_t device_bytes = 0;                  // that a run can have there; 0: unknown, or the host's
   std::vector<StepReport> step_reports;
   std::string machine = {};  // KernelLibrary::machine()
   // KernelLibrary::selection(): a resumed run goes on with these.
@@ -134,6 +137,7 @@ struct StepLine {
   double data_share = 0;  // of the time, spent waiting for data
   double eta_seconds = 0;
   std::string_view verdict = {};  // on `Window`; "": unknown
+  DeviceMeters device = {};       // now
 };
 struct Evaluation {
   double loss = 0, accuracy = 0;

@@ -58,6 +58,20 @@ class Trainer {
 
   TrainResult run() {
     start();
+    try {
+      go_on();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::device) throw;
+      throw Error(error.kind(), "{} {}", error.what(), how_to_go_on());
+    }
+    return result_;
+  }
+
+ private:
+  const Recipe& recipe() const { return experiment_.recipe; }
+  const KernelLibrary& device() const { return library(recipe().text("train.device")); }
+
+  void go_on() {
     for (;;) {
       if (evaluation_due() && !signals_.stop_requested()) evaluate();
       bool done = progress_.stopped || progress_.step >= experiment_.total_steps;
@@ -67,11 +81,20 @@ class Trainer {
       update();
     }
     finish();
-    return result_;
   }
 
- private:
-  const Recipe& recipe() const { return experiment_.recipe; }
+  // Of a run whose device failed.
+  std::string how_to_go_on() const {
+    if (result_.checkpoint.empty())
+      return fmt::format(
+          "The run {} ended at step {}, before its first checkpoint. Hint: the same command with "
+          "--resume begins it anew.",
+          folder_.path(), progress_.step);
+    return fmt::format(
+        "The run ended at step {}. {} is whole. Hint: the same command with --resume goes on from "
+        "there.",
+        progress_.step, result_.checkpoint);
+  }
 
   void start() {
     std::string checkpoint = folder_.checkpoint();
@@ -92,6 +115,7 @@ class Trainer {
     result_.run_folder = folder_.path();
     first_step_ = progress_.step;
     line_step_ = progress_.step;
+    device_joules_before_ = device().meters().joules;
     started_ = now();
   }
 
@@ -160,7 +184,8 @@ class Trainer {
                                          .checkpoint = save_seconds_,
                                          .step = std::max(0.0, line_seconds_ - waited),
                                          .compute_share = compute,
-                                         .memory_share = plan_.seconds > 0 ? 1 - compute : 0})});
+                                         .memory_share = plan_.seconds > 0 ? 1 - compute : 0}),
+                     .device = device().meters()});
     line_step_ = progress_.step;
     line_seconds_ = save_seconds_ = 0;
   }
@@ -235,13 +260,20 @@ class Trainer {
     saved_step_ = progress_.step;
   }
 
-  TrainResult stop() {
+  void stop() {
     save(false);
     reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n",
                                 progress_.step, result_.checkpoint));
     result_.exit_code = exit_saved;
     result_.step = progress_.step;
-    return result_;
+  }
+
+  // Of the device, where it counts them; else of the processor.
+  std::optional<double> joules() {
+    if (device_joules_before_)
+      if (auto now = device().meters().joules) return *now - *device_joules_before_;
+    energy_.read();
+    return energy_.joules();
   }
 
   void finish() {
@@ -251,7 +283,6 @@ class Trainer {
       return;
     }
     if (experiment_.addition) reporter_->text("\n" + addition_examples(experiment_, examples));
-    energy_.read();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     reporter_->closing(
@@ -265,7 +296,7 @@ class Trainer {
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
          .seconds = now() - started_,
          .steps = progress_.step - first_step_,
-         .joules = energy_.joules(),
+         .joules = joules(),
          .usd_per_hour = plan_.usd_per_hour});
   }
 
@@ -286,7 +317,18 @@ class Trainer {
   double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
   double save_seconds_ = 0;  // since the last line
   EnergyMeter energy_;
+  std::optional<double> device_joules_before_;
 };
+
+// As a run is refused before it takes memory.
+void check_device_memory(const RunReport& report) {
+  const size_t bytes = report.total_bytes() + report.constant_bytes;
+  if (report.device_bytes == 0 || bytes <= report.device_bytes) return;
+  auto text = [](size_t count) { return bytes_text(static_cast<double>(count)); };
+  throw Error(ErrorKind::does_not_fit,
+              "the plan does not fit: it takes {} of memory. A run can have {} on {}.", text(bytes),
+              text(report.device_bytes), report.device_name);
+}
 
 // A step that does not fit says what would.
 template <class Function>
@@ -318,7 +360,11 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
-  return advised(recipe, machine, [&] { return std::make_unique<PlannedRun>(recipe, machine); });
+  return advised(recipe, machine, [&] {
+    auto planned = std::make_unique<PlannedRun>(recipe, machine);
+    check_device_memory(planned->report);
+    return planned;
+  });
 }
 
 }  // namespace weft::train

@@ -9,12 +9,12 @@
 
 namespace weft {
 
-std::unique_ptr<KernelLibrary> cuda_library() {
+std::unique_ptr<KernelLibrary> cuda_library(const GpuModel* model) {
   std::vector<std::unique_ptr<gpu::Provider>> providers;
   providers.push_back(cuda::cublaslt_provider());
   providers.push_back(cuda::cudnn_provider());
-  return gpu::make_library("cuda", loop::GpuLanguage::cuda, cuda::open_device,
-                           std::move(providers));
+  return gpu::make_library("cuda", loop::GpuLanguage::cuda, cuda::open_device, std::move(providers),
+                           model);
 }
 
 }  // namespace weft

@@ -3,11 +3,14 @@
 
 #include <memory>
 
+#include "weft/device/catalogue.h"
 #include "weft/device/device.h"
 
 namespace weft {
 
-std::unique_ptr<KernelLibrary> cuda_library();
+// Of the first GPU that the driver shows. With a `model`, plans are for that one, here or not, and
+// running them needs it.
+std::unique_ptr<KernelLibrary> cuda_library(const GpuModel* model = nullptr);
 
 namespace cuda {
 // Whether there is a driver that shows a GPU.

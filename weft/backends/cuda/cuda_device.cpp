@@ -11,6 +11,7 @@
 
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/cuda/driver.h"
+#include "weft/backends/cuda/nvml.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/cuda/nvtx.h"
 #include "weft/base/error.h"
@@ -118,6 +119,15 @@ class Graph : public Kernel {
   Handle executable_, stream_;
 };
 
+// Null where there is none: a GPU computes without it.
+std::unique_ptr<const Nvml> open_nvml() {
+  try {
+    return std::make_unique<const Nvml>();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 class CudaDevice : public gpu::Device {
  public:
   CudaDevice() {
@@ -137,7 +147,9 @@ class CudaDevice : public gpu::Device {
                   api_.version / 1000, compiler_.version() / 1000);
     Handle context = nullptr;
     api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
-    context_ = owned(context, [this](void*) { api_.cuDevicePrimaryCtxRelease(device_); });
+    context_ = owned(context, [device = device_](void*) {  // buffers may outlive this
+      driver().cuDevicePrimaryCtxRelease(device);
+    });
     make_current();
     for (std::shared_ptr<void>* made : {&stream_, &copies_}) {
       Handle stream = nullptr;
@@ -162,6 +174,9 @@ class CudaDevice : public gpu::Device {
     return fmt::format("{}, CUDA {}.{}", name(), api_.version / 1000, api_.version % 1000 / 10);
   }
   loop::GpuLanguage language() const override { return loop::GpuLanguage::cuda; }
+  DeviceMeters meters() const override {
+    return management_ != nullptr ? management_->meters(uuid()) : DeviceMeters{};
+  }
   Stream handles() const {
     make_current();
     return {context_.get(), stream()};
@@ -285,6 +300,16 @@ class CudaDevice : public gpu::Device {
     return value;
   }
 
+  // As NVML writes it.
+  std::string uuid() const {
+    std::array<unsigned char, 16> bytes{};
+    api_.check(api_.cuDeviceGetUuid(bytes.data(), device_), "cuDeviceGetUuid");
+    std::string text = "GPU-";
+    for (size_t i = 0; i < bytes.size(); ++i)
+      text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+    return text;
+  }
+
   gpu::Program build(const std::string& source) override {
     const std::string text =
         fmt::format("nvrtc {} sm_{}\n{}", compiler_.version(), capability_, source);
@@ -304,6 +329,7 @@ class CudaDevice : public gpu::Device {
 
   const Driver& api_ = driver();
   const Nvrtc compiler_;
+  const std::unique_ptr<const Nvml> management_ = open_nvml();
   int device_ = 0, capability_ = 0;
   std::shared_ptr<void> context_, stream_, copies_;
   std::unique_ptr<Staging> staging_;

@@ -16,14 +16,16 @@ Driver::Driver()
   library.find(cuGetErrorString, "cuGetErrorString");
   check(cuDriverGetVersion(&version), "cuDriverGetVersion");
   if (version < least_version)
-    throw Error(ErrorKind::device,
-                "[cuda] the driver is too old: it knows CUDA {}.{}, weft needs {}.{} or later.",
-                version / 1000, version % 1000 / 10, least_version / 1000,
-                least_version % 1000 / 10);
+    throw Error(
+        ErrorKind::device,
+        "[cuda] the driver is too old: it knows CUDA {}.{}, weft needs {}.{} or later. Hint: "
+        "update NVIDIA's driver, or train with --device cpu.",
+        version / 1000, version % 1000 / 10, least_version / 1000, least_version % 1000 / 10);
   library.find(cuDeviceGetCount, "cuDeviceGetCount");
   library.find(cuDeviceGet, "cuDeviceGet");
   library.find(cuDeviceGetName, "cuDeviceGetName");
   library.find(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+  library.find(cuDeviceGetUuid, "cuDeviceGetUuid_v2");
   library.find(cuDeviceTotalMem, "cuDeviceTotalMem_v2");
   library.find(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
   library.find(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");

@@ -27,6 +27,7 @@ struct Driver {
   int (*cuDeviceGet)(int* device, int ordinal) = nullptr;
   int (*cuDeviceGetName)(char* name, int bytes, int device) = nullptr;
   int (*cuDeviceGetAttribute)(int* value, int attribute, int device) = nullptr;
+  int (*cuDeviceGetUuid)(unsigned char* uuid, int device) = nullptr;  // 16 bytes
   int (*cuDeviceTotalMem)(size_t* bytes, int device) = nullptr;
   int (*cuDevicePrimaryCtxRetain)(Handle* context, int device) = nullptr;
   int (*cuDevicePrimaryCtxRelease)(int device) = nullptr;

@@ -7,6 +7,7 @@
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
+#include "weft/codegen/object_cache.h"
 
 namespace weft::cuda {
 // The functions of nvrtc.h that are used; a result of 0 is success.
@@ -67,7 +68,8 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
   nvrtc.check(nvrtc.log_bytes(program.handle, &bytes), "nvrtcGetProgramLogSize");
   std::string log(bytes, '\0');
   nvrtc.check(nvrtc.log(program.handle, log.data()), "nvrtcGetProgramLog");
-  WEFT_ASSERT(status == 0, "CUDA C of a generated kernel for sm_{}: {}", capability,
+  WEFT_ASSERT(status == 0, "a kernel does not compile for sm_{} (report its source, too: {}): {}",
+              capability, loop::keep_refused(source, "cu"),
               loop::with_source_lines(log.substr(0, log.find('\0')), source));
   nvrtc.check(nvrtc.cubin_bytes(program.handle, &bytes), "nvrtcGetCUBINSize");
   std::string code(bytes, '\0');

@@ -26,6 +26,7 @@ class Device : public DeviceMemory {
   virtual std::string name() const = 0;
   virtual std::string machine() const = 0;  // what a measurement on it stands for
   virtual loop::GpuLanguage language() const = 0;
+  virtual DeviceMeters meters() const { return {}; }
 
   // Below the prelude of its language; equal sources are compiled once. Throws InternalError with
   // what the compiler says and the lines it speaks of. Called from several threads at once.

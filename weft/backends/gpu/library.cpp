@@ -17,11 +17,13 @@ using Providers = std::vector<std::unique_ptr<Provider>>;
 
 class Library : public KernelLibrary {
  public:
-  Library(std::string name, loop::GpuLanguage language, Open open, Providers providers)
+  Library(std::string name, loop::GpuLanguage language, Open open, Providers providers,
+          const GpuModel* model)
       : name_(std::move(name)),
         language_(language),
         open_(std::move(open)),
-        providers_(std::move(providers)) {
+        providers_(std::move(providers)),
+        model_(model) {
     providers_.push_back(written_kernels());
   }
 
@@ -42,6 +44,15 @@ class Library : public KernelLibrary {
   void prefer(const std::map<std::string, std::string>& kernels) const override {
     if (!kernels.empty()) device().prefer(kernels);
   }
+  std::optional<MachineSpec> spec() const override {
+    if (model_ != nullptr) return spec_of(*model_);
+    try {
+      return spec_of_device();
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  DeviceMeters meters() const override { return device().meters(); }
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) const override {
     return device().record(enqueue);
   }
@@ -79,8 +90,27 @@ class Library : public KernelLibrary {
 
   Device& device() const {
     std::lock_guard lock(mutex_);
-    if (device_ == nullptr) device_ = open_();
+    if (device_ == nullptr) open();
     return *device_;
+  }
+  void open() const {
+    std::unique_ptr<Device> opened = open_();
+    if (model_ != nullptr && opened->name() != model_->name)
+      throw Error(ErrorKind::device,
+                  "[{}] the plan is for {} ({}:{}). The GPU here is {}. Hint: train with --device "
+                  "{}.",
+                  name_, model_->name, name_, model_->id, opened->name(), name_);
+    device_ = std::move(opened);
+  }
+
+  MachineSpec spec_of_device() const {
+    const GpuModel* known = find_gpu_of_driver(device().name());
+    MachineSpec spec = known != nullptr ? spec_of(*known) : MachineSpec{};
+    // Generated kernels do not use tensor cores.
+    if (language_ == loop::GpuLanguage::opencl) spec.bf16_flops_per_s = spec.f16_flops_per_s = 0;
+    spec.name = device().name();
+    spec.memory_bytes = device().use().available;
+    return spec;
   }
 
   std::string name_;
@@ -89,13 +119,14 @@ class Library : public KernelLibrary {
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Device> device_;
   Providers providers_;
+  const GpuModel* model_;
 };
 }  // namespace
 
 std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language, Open open,
-                                            Providers providers) {
-  return std::make_unique<Library>(std::move(name), language, std::move(open),
-                                   std::move(providers));
+                                            Providers providers, const GpuModel* model) {
+  return std::make_unique<Library>(std::move(name), language, std::move(open), std::move(providers),
+                                   model);
 }
 
 }  // namespace weft::gpu

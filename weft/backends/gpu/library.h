@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/backends/gpu/device.h"
+#include "weft/device/catalogue.h"
 
 namespace weft::gpu {
 
@@ -25,9 +26,11 @@ class Provider {
   virtual std::unique_ptr<Kernel> compile(Device& device, const Step& step) const = 0;
 };
 
-// `providers` are asked in this order. `open` throws Error(device) where there is no device.
+// `providers` are asked in this order. `open` throws Error(device) where there is no device. With a
+// `model`, plans are for that one, and running them needs it.
 std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language,
                                             std::function<std::unique_ptr<Device>()> open,
-                                            std::vector<std::unique_ptr<Provider>> providers = {});
+                                            std::vector<std::unique_ptr<Provider>> providers = {},
+                                            const GpuModel* model = nullptr);
 
 }  // namespace weft::gpu

@@ -12,6 +12,7 @@
 #include "weft/backends/opencl/cl_ranges.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
+#include "weft/codegen/object_cache.h"
 
 namespace weft::opencl {
 namespace {
@@ -42,17 +43,47 @@ T device_number(cl_device_id device, cl_device_info what) {
   return value;
 }
 
-// Null where no platform has a device of this kind.
-cl_device_id first_device(cl_device_type kind) {
+std::vector<cl_device_id> all_devices() {
   cl_uint count = 0;
-  if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return nullptr;
+  if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return {};
   std::vector<cl_platform_id> platforms(count);
-  if (count > 0) check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
+  check(clGetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs");
+  std::vector<cl_device_id> all;
   for (cl_platform_id platform : platforms) {
-    cl_device_id device = nullptr;
-    if (clGetDeviceIDs(platform, kind, 1, &device, nullptr) == CL_SUCCESS) return device;
+    if (clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS) continue;
+    std::vector<cl_device_id> here(count);
+    check(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, here.data(), nullptr),
+          "clGetDeviceIDs");
+    all.insert(all.end(), here.begin(), here.end());
   }
-  return nullptr;
+  return all;
+}
+
+bool is_a(cl_device_id device, cl_device_type kind) {
+  return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & kind) != 0;
+}
+
+// The first GPU, else the first of all; null where there is none.
+cl_device_id best_of(const std::vector<cl_device_id>& all) {
+  auto found =
+      std::ranges::find_if(all, [](auto device) { return is_a(device, CL_DEVICE_TYPE_GPU); });
+  return found != all.end() ? *found : all.empty() ? nullptr : all.front();
+}
+
+std::string platform_text(cl_device_id device) {
+  cl_platform_id platform = nullptr;
+  check(clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof(cl_platform_id),
+                        static_cast<void*>(&platform), nullptr),
+        "clGetDeviceInfo");
+  std::string text(256, '\0');
+  check(clGetPlatformInfo(platform, CL_PLATFORM_NAME, text.size() - 1, text.data(), nullptr),
+        "clGetPlatformInfo");
+  return text.substr(0, text.find('\0'));
+}
+
+bool has_half(cl_device_id device) {
+  const std::string extensions = " " + device_text(device, CL_DEVICE_EXTENSIONS) + " ";
+  return extensions.find(" cl_khr_fp16 ") != std::string::npos;
 }
 
 class ClDevice : public gpu::Device {
@@ -225,7 +256,8 @@ class ClDevice : public gpu::Device {
     check(status, "clCreateProgramWithSource");
     auto handle = static_cast<cl_program>(program.get());
     status = clBuildProgram(handle, 1, &device_, options_.c_str(), nullptr, nullptr);
-    WEFT_ASSERT(status == CL_SUCCESS, "OpenCL C of a generated kernel: {}",
+    WEFT_ASSERT(status == CL_SUCCESS, "a kernel does not compile (report its source, too: {}): {}",
+                loop::keep_refused(source, "cl"),
                 loop::with_source_lines(build_log(handle), source));
     return program;
   }
@@ -247,13 +279,34 @@ class ClDevice : public gpu::Device {
 }  // namespace
 
 std::unique_ptr<gpu::Device> open_device() {
-  cl_device_id device = first_device(CL_DEVICE_TYPE_GPU);
-  if (device == nullptr) device = first_device(CL_DEVICE_TYPE_ALL);
+  cl_device_id device = best_of(all_devices());
   if (device == nullptr)
     throw Error(ErrorKind::device,
                 "[opencl] no device. Hint: install the OpenCL driver of your GPU, or "
                 "pocl-opencl-icd, which runs on the processor.");
   return std::make_unique<ClDevice>(device);
+}
+
+std::vector<DeviceInfo> devices() {
+  const std::vector<cl_device_id> all = all_devices();
+  std::vector<DeviceInfo> infos;
+  infos.reserve(all.size());
+  for (cl_device_id device : all)
+    infos.push_back(
+        {.platform = platform_text(device),
+         .name = device_text(device, CL_DEVICE_NAME),
+         .version = device_text(device, CL_DEVICE_VERSION),
+         .memory = device_number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE),
+         .compute_units =
+             static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS)),
+         .clock_mhz =
+             static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY)),
+         .float64 = device_number<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0,
+         .half = has_half(device),
+         .shares_memory = device_number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0,
+         .is_processor = is_a(device, CL_DEVICE_TYPE_CPU),
+         .runs_plans = device == best_of(all)});
+  return infos;
 }
 
 }  // namespace weft::opencl

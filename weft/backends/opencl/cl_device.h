@@ -1,7 +1,10 @@
 // A device that runs programs in OpenCL C (OpenCL 1.2, Khronos 2012).
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "weft/backends/gpu/device.h"
 
@@ -10,5 +13,17 @@ namespace weft::opencl {
 // The first GPU, or else the first device of any other kind. Throws Error(device) where there is
 // none, or where this build has no OpenCL.
 std::unique_ptr<gpu::Device> open_device();
+
+struct DeviceInfo {
+  std::string platform, name, version;  // "Portable Computing Language", ..., "OpenCL 3.0 ..."
+  size_t memory = 0;                    // bytes
+  int compute_units = 0, clock_mhz = 0;
+  bool float64 = false, half = false;
+  bool shares_memory = false;  // with the host
+  bool is_processor = false;   // the host itself
+  bool runs_plans = false;     // the one that open_device() opens
+};
+// Of all platforms; none where this build has no OpenCL.
+std::vector<DeviceInfo> devices();
 
 }  // namespace weft::opencl

@@ -1,0 +1,189 @@
+// What goes wrong with an NVIDIA GPU, on a driver that has none (tests/fake_cuda/fake.h).
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+using namespace weft::test;
+namespace fs = std::filesystem;
+
+namespace {
+constexpr int failed = 1, usage = 2, does_not_fit = 3, device = 7;
+using Settings = std::map<std::string, std::string>;
+
+// A place with a tiny model, and a driver that shows a GPU.
+struct FakeGpu : Workplace {
+  FakeGpu() {
+    write("tiny.yaml",
+          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+          "num_attention_heads: 2}}\n"
+          "data: {format: text, path: poem.txt, seq_len: 8}\nlog: {every: 1}\n"
+          "train: {steps: 6, global_batch_size: 4, device: cuda}\ncheckpoint: {every: 2}\n");
+    write("poem.txt", std::string(2000, 'o'));
+  }
+  Outcome run(const std::vector<std::string>& arguments, Settings settings = {}) const {
+    const char* build = std::getenv("BUILD");
+    REQUIRE_MESSAGE(build != nullptr, "set BUILD to the build folder");
+    settings.try_emplace("WEFT_CUDA_PATH", std::string(build) + "/tests/fake_cuda");
+    return weft(arguments, settings);
+  }
+  Outcome train(const Settings& settings = {}, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments{"train", "tiny.yaml"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, settings);
+  }
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+}  // namespace
+
+TEST_CASE("a run trains on a GPU, logs what it takes and closes with its energy") {
+  FakeGpu place;
+  const Outcome outcome = place.train();
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(has(outcome.out, "NVIDIA H200, "));
+  const std::string log = place.read("runs/tiny/log.jsonl");
+  CHECK(has(log, R"("watts":123.4)"));
+  CHECK(has(log, R"("celsius":41.0)"));
+  CHECK(has(log, R"("slowed_by":"power limit")"));
+  // A quarter of a joule between two readings: at the start, at each of six lines, at the end.
+  CHECK(has(log, R"("joules":1.75)"));
+}
+
+TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do") {
+  if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) {
+    MESSAGE("skipped: there is one among the system's libraries");
+    return;
+  }
+  FakeGpu place;
+  fs::create_directories(place.path("nothing"));
+  CHECK(fails_with(place.train({{"WEFT_CUDA_PATH", place.path("nothing")}}), device,
+                   "Hint: install NVIDIA's driver, or train with --device cpu.") == "");
+  CHECK(!fs::exists(place.path("runs/tiny")));
+}
+
+TEST_CASE("a driver that is too old, or shows no GPU, ends a run at once") {
+  FakeGpu place;
+  CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device,
+                   "the driver is too old: it knows CUDA 11.4, weft needs 12.0 or later. Hint: "
+                   "update NVIDIA's driver, or train with --device cpu.") == "");
+  CHECK(fails_with(place.train({{"FAKE_CUDA_DEVICES", "0"}}), device,
+                   "no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE). Hint: train with "
+                   "--device cpu.") == "");
+  CHECK(!fs::exists(place.path("runs/tiny")));
+}
+
+TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is named") {
+  for (const char* code : {"214", "700"}) {
+    CAPTURE(code);
+    FakeGpu place;
+    std::string last;  // until it is lost after the second checkpoint, and before the third
+    Outcome outcome;
+    for (int launches = 200; last != "step-00000004" && launches < 2000; launches += 30) {
+      outcome = place.train(
+          {{"FAKE_CUDA_LOST_AFTER", std::to_string(launches)}, {"FAKE_CUDA_LOST_CODE", code}},
+          {"--overwrite"});
+      REQUIRE(outcome.code == device);
+      const fs::path latest = place.path("runs/tiny/checkpoints/latest");
+      last = fs::exists(latest) ? fs::canonical(latest).filename().string() : "";
+    }
+    CHECK(fails_with(outcome, device,
+                     "runs/tiny/checkpoints/step-00000004 is whole. Hint: the same command with "
+                     "--resume goes on from there.") == "");
+    CHECK(has(outcome.err, std::string(code) == "214" ? "CUDA_ERROR_ECC_UNCORRECTABLE"
+                                                      : "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
+    CHECK(place.weft({"runs", "show", "tiny"}).code == 0);
+    const Outcome resumed = place.train({}, {"--resume", "--json"});
+    CHECK(json_of(resumed)["step"] == 6);
+  }
+}
+
+TEST_CASE("a GPU that is lost before the first checkpoint says that there is none") {
+  FakeGpu place;
+  CHECK(fails_with(place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
+                   "before its first checkpoint. Hint: the same command with --resume begins it "
+                   "anew.") == "");
+  CHECK(place.train({}, {"--resume", "--json"}).code == 0);
+}
+
+TEST_CASE("a plan that is larger than the GPU is refused before anything runs") {
+  FakeGpu place;
+  const Settings small{{"FAKE_CUDA_MEMORY", "8"}};
+  const std::vector<std::string> large{"--model.config.hidden_size", "256"};
+  const Outcome outcome = place.train(small, large);
+  CHECK(fails_with(outcome, does_not_fit, "of the device's memory, which has 8 MiB") == "");
+  CHECK(!has(outcome.err, "train.offload"));  // which a GPU cannot
+  CHECK(!fs::exists(place.path("runs/tiny/checkpoints")));
+  std::vector<std::string> plan{"plan", "tiny.yaml"};
+  plan.insert(plan.end(), large.begin(), large.end());
+  CHECK(fails_with(place.run(plan, small), does_not_fit, "the plan does not fit: it takes ") == "");
+}
+
+TEST_CASE("memory that another process holds is named, and weft devices says who holds it") {
+  FakeGpu place;
+  const Settings held{{"FAKE_CUDA_MEMORY", "100"}, {"FAKE_CUDA_HELD", "95"}};
+  const Outcome outcome = place.train(held, {"--model.config.hidden_size", "256"});
+  CHECK(fails_with(outcome, does_not_fit, "which has 100 MiB, 5 of them free") == "");
+  CHECK(has(place.run({"devices"}, held).out, "process 4242424 "));
+}
+
+TEST_CASE("a kernel that does not compile is an internal error that says what to report") {
+  FakeGpu place;
+  const Outcome outcome =
+      place.train({{"FAKE_NVRTC_FAILS", "1"}, {"WEFT_CACHE_DIR", place.path("cache")}});
+  CHECK(outcome.code == failed);
+  CHECK(has(outcome.err, "internal error at nvrtc.cpp"));
+  CHECK(has(outcome.err, "error: expected a ';'"));
+  CHECK(has(outcome.err, "please report it"));
+  const fs::path refused = place.path("cache/refused");
+  REQUIRE(fs::exists(refused));
+  for (const auto& file : fs::directory_iterator(refused)) {
+    CHECK(has(place.read("cache/refused/" + file.path().filename().string()), "__global__"));
+    if (has(outcome.err, file.path().string())) return;
+  }
+  FAIL("no file of " << refused << " is named in: " << outcome.err);
+}
+
+TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
+  FakeGpu place;
+  const Settings a100{{"FAKE_CUDA_NAME", "NVIDIA A100-SXM4-80GB"}};
+  CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:h200"}, a100).code == 0);
+  CHECK(fails_with(place.train(a100, {"--device", "cuda:h200"}), device,
+                   "the plan is for NVIDIA H200 (cuda:h200). The GPU here is NVIDIA "
+                   "A100-SXM4-80GB. Hint: train with --device cuda.") == "");
+  CHECK(place.train(a100, {"--device", "cuda:a100", "--json"}).code == 0);
+  CHECK(fails_with(
+            place.run({"plan", "tiny.yaml", "--device", "cuda:0"}), usage,
+            "Got 'cuda:0'. Hint: weft list gpus names them all; plain cuda is the GPU here.") ==
+        "");
+}
+
+TEST_CASE("weft devices shows the GPU, or why there is none") {
+  FakeGpu place;
+  const nlohmann::json gpu = json_of(place.run({"devices", "--json"}))["gpus"][0];
+  CHECK(gpu["name"] == "NVIDIA H200");
+  CHECK(gpu["uuid"] == "GPU-abababab-abab-abab-abab-abababababab");
+  CHECK(gpu["capability"] == "9.0");
+  CHECK(gpu["memory"] == size_t{143000} << 20);
+  CHECK(gpu["celsius"] == 41);
+  CHECK(gpu["watt_limit"] == 700);
+  CHECK(gpu["uncorrected_errors"] == 0);
+  const std::string shown = place.run({"devices"}).out;
+  CHECK(has(shown, "NVIDIA H200, compute capability 9.0, driver 580.95.05"));
+  CHECK(has(shown, "1755 of 1980 MHz"));
+  CHECK(has(shown, "123 W of 700 W, 41 °C, 37 % busy, slowed by: power limit"));
+  CHECK(has(place.run({"devices"}, {{"FAKE_NVML_FAILS", "1"}}).out,
+            "cuda: nvmlInit: Driver Not Loaded."));
+  CHECK(has(place.run({"devices"}, {{"FAKE_CUDA_DEVICES", "0"}}).out,
+            "cuda: the driver shows no GPU."));
+}

@@ -1,0 +1,30 @@
+// NVIDIA's libraries without a GPU: memory is the host's and kernels do nothing. What else they
+// show, and how they fail, is said by the environment:
+//   FAKE_CUDA_VERSION     that the driver knows (13000)
+//   FAKE_CUDA_DEVICES     GPUs that it shows (1)
+//   FAKE_CUDA_NAME        of the GPU (NVIDIA H200)
+//   FAKE_CUDA_MEMORY      of the GPU, in MiB (143000); FAKE_CUDA_HELD: by another process (0)
+//   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
+//   FAKE_NVRTC_FAILS      1: no kernel compiles
+//   FAKE_NVML_FAILS       1: the management library finds no driver
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+
+namespace fake {
+
+inline const char* text(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+inline long number(const char* name, long otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::atol(value) : otherwise;
+}
+inline size_t memory() { return static_cast<size_t>(number("FAKE_CUDA_MEMORY", 143000)) << 20; }
+inline size_t held() { return static_cast<size_t>(number("FAKE_CUDA_HELD", 0)) << 20; }
+inline const char* name() { return text("FAKE_CUDA_NAME", "NVIDIA H200"); }
+inline constexpr unsigned char uuid_byte = 0xab;  // all sixteen
+
+}  // namespace fake

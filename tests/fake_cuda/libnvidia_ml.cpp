@@ -1,0 +1,117 @@
+// The management library: the functions of weft/backends/cuda/nvml.cpp.
+#include <cstring>
+#include <string>
+
+#include "tests/fake_cuda/fake.h"
+
+namespace {
+using Gpu = void*;
+constexpr int not_found = 6, insufficient_size = 7, driver_not_loaded = 9;
+
+struct Memory {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
+struct Process {
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+struct Utilisation {
+  unsigned gpu, memory;
+};
+
+std::string uuid_text() {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    constexpr const char* digits = "0123456789abcdef";
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[fake::uuid_byte / 16];
+    text += digits[fake::uuid_byte % 16];
+  }
+  return text;
+}
+template <class T>
+int give(T* to, T value) {
+  *to = value;
+  return 0;
+}
+int write_text(char* to, unsigned bytes, const std::string& text) {
+  if (text.size() >= bytes) return insufficient_size;
+  std::strcpy(to, text.c_str());
+  return 0;
+}
+int open_gpu(Gpu* gpu) {
+  static int only;
+  *gpu = &only;
+  return 0;
+}
+}  // namespace
+
+extern "C" {
+int nvmlInit_v2() { return fake::number("FAKE_NVML_FAILS", 0) != 0 ? driver_not_loaded : 0; }
+int nvmlShutdown() { return 0; }
+const char* nvmlErrorString(int status) {
+  return status == driver_not_loaded ? "Driver Not Loaded" : "Unknown Error";
+}
+int nvmlSystemGetDriverVersion(char* version, unsigned bytes) {
+  return write_text(version, bytes, "580.95.05");
+}
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  return give(count, static_cast<unsigned>(fake::number("FAKE_CUDA_DEVICES", 1)));
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned, Gpu* gpu) { return open_gpu(gpu); }
+int nvmlDeviceGetHandleByUUID(const char* uuid, Gpu* gpu) {
+  return uuid == uuid_text() ? open_gpu(gpu) : not_found;
+}
+int nvmlDeviceGetName(Gpu, char* name, unsigned bytes) {
+  return write_text(name, bytes, fake::name());
+}
+int nvmlDeviceGetUUID(Gpu, char* uuid, unsigned bytes) {
+  return write_text(uuid, bytes, uuid_text());
+}
+int nvmlDeviceGetCudaComputeCapability(Gpu, int* major, int* minor) {
+  *minor = 0;
+  return give(major, 9);
+}
+int nvmlDeviceGetMemoryInfo_v2(Gpu, Memory* memory) {
+  constexpr unsigned version = 2U << 24 | sizeof(Memory);
+  if (memory->version != version) return 25;  // of an argument: does not match
+  *memory = {version, fake::memory(), 0, fake::memory() - fake::held(), fake::held()};
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(Gpu, Utilisation* rates) {
+  *rates = {37, 12};
+  return 0;
+}
+int nvmlDeviceGetTemperature(Gpu, int, unsigned* celsius) { return give(celsius, 41U); }
+int nvmlDeviceGetPowerUsage(Gpu, unsigned* milliwatts) { return give(milliwatts, 123400U); }
+int nvmlDeviceGetEnforcedPowerLimit(Gpu, unsigned* milliwatts) { return give(milliwatts, 700000U); }
+int nvmlDeviceGetTotalEnergyConsumption(Gpu, unsigned long long* millijoules) {
+  static unsigned long long asked = 0;
+  return give(millijoules,
+              5000000ULL + 250 * asked++);  // a quarter of a joule between two readings
+}
+int nvmlDeviceGetClockInfo(Gpu, int kind, unsigned* mhz) {
+  return give(mhz, kind == 1 ? 1755U : 3201U);
+}
+int nvmlDeviceGetMaxClockInfo(Gpu, int kind, unsigned* mhz) {
+  return give(mhz, kind == 1 ? 1980U : 3201U);
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu, unsigned* count, Process* processes) {
+  const unsigned running = fake::held() > 0 ? 1 : 0;
+  if (*count < running) {
+    *count = running;
+    return insufficient_size;
+  }
+  *count = running;
+  if (running > 0) processes[0] = {4242424, fake::held(), ~0U, ~0U};
+  return 0;
+}
+int nvmlDeviceGetTotalEccErrors(Gpu, int, int, unsigned long long* errors) {
+  return give(errors, 0ULL);
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu, unsigned long long* reasons) {
+  return give(reasons, 0x4ULL);  // the power limit
+}
+}

@@ -1,0 +1,105 @@
+// Plans for GPUs that are not here, by the catalogue.
+#include <memory>
+#include <set>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/device/catalogue.h"
+#include "weft/device/registry.h"
+#include "weft/train/trainer.h"
+
+using namespace weft;
+
+namespace {
+constexpr double gibibyte = 1 << 30;
+
+train::RunReport planned(const std::string& recipe, const std::string& device,
+                         const std::string& memory = "null") {
+  const MachineSpec machine = library(device).spec().value_or(MachineSpec{});
+  train::Recipe parsed = train::Recipe::parse(recipe, "test");
+  parsed.set("train.device", device, "test");
+  parsed.set("train.memory", memory, "test");
+  return train::plan_run(parsed, machine)->report;
+}
+
+std::string gpt2(int64_t batch) {
+  return fmt::format(
+      "model: {{name: gpt2}}\ndata: {{dataset: random-tokens, classes: 50257, seq_len: 1024}}\n"
+      "train: {{steps: 10, global_batch_size: {}, precision: bf16-mixed}}\n"
+      "eval: {{batch_size: 4}}\n",
+      batch);
+}
+}  // namespace
+
+TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks that make sense") {
+  std::set<std::string_view> names;
+  for (const GpuModel& gpu : gpu_models()) {
+    CAPTURE(gpu.id);
+    CHECK(names.insert(gpu.name).second);
+    CHECK(find_gpu(gpu.id) == &gpu);
+    CHECK(find_gpu_of_driver(gpu.name) == &gpu);
+    CHECK(gpu.measured_half <= gpu.half);
+    CHECK(gpu.measured_gbytes <= gpu.gbytes_per_s);
+    CHECK(gpu.half >= gpu.f32);
+    CHECK((gpu.tf32 > 0) == (gpu.capability >= 80));  // Ampere has the first
+    const MachineSpec spec = library(fmt::format("cuda:{}", gpu.id)).spec().value();
+    CHECK(spec.name == gpu.name);
+    CHECK(spec.known());
+    CHECK(spec.flops_per_s_in(DType::f16) ==
+          doctest::Approx(1e12 * (gpu.measured_half > 0 ? gpu.measured_half : gpu.half)));
+    CHECK((spec.bf16_flops_per_s > 0) == (gpu.capability >= 80));
+  }
+  CHECK(find_gpu("h2000") == nullptr);
+  CHECK(library("cuda:h200").spec()->bytes_per_s == doctest::Approx(4.3e12));
+}
+
+TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 without one") {
+  const train::RunReport report = planned(gpt2(64), "cuda:h200");
+  CHECK(report.device_name == "NVIDIA H200");
+  CHECK(report.parameters == 124'439'808);
+  const double memory = static_cast<double>(report.total_bytes()) / gibibyte;
+  CHECK(memory > 12);  // weights, two moments, gradients, and bfloat16 logits at least
+  CHECK(memory < 139);
+  // Two operations for each weight and token, forward and twice backward, on all tensor cores.
+  const double floor = 6.0 * 124'439'808 * 64 * 1024 / 790e12;
+  CHECK(report.seconds > floor);
+  CHECK(report.seconds < 8 * floor);
+  CHECK(report.process_bytes() == 0);  // the memory of a GPU is not the process's
+}
+
+TEST_CASE("ResNet-50, 256 images an update, is planned for an H200 without one") {
+  const train::RunReport report = planned(
+      "model: {name: resnet50}\ndata: {dataset: random-images, image_size: 224, classes: 1000}\n"
+      "optimizer: {name: sgd, momentum: 0.9}\n"
+      "train: {steps: 10, global_batch_size: 256, precision: bf16-mixed}\n"
+      "eval: {batch_size: 50}\n",
+      "cuda:h200");
+  CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 139);
+  CHECK(report.total_bytes() > 2 * size_t{25'557'032} * sizeof(float));
+  // 4.1 G multiply-adds an image (He et al. 2015), forward and twice backward.
+  const double floor = 3 * 2 * 4.1e9 * 256 / 790e12;
+  CHECK(report.seconds > floor);
+  CHECK(report.seconds < 40 * floor);  // memory is what it waits for
+}
+
+TEST_CASE("a plan that is larger than the GPU it is for is refused, and its hint fits") {
+  std::string message;
+  try {
+    planned(gpt2(64), "cuda:t4");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::does_not_fit);
+    message = error.what();
+  }
+  CAPTURE(message);
+  CHECK(message.starts_with("the plan does not fit: it takes "));
+  CHECK(message.find("A run can have 14.7 GiB on Tesla T4.") != std::string::npos);
+  const std::string hint = "Hint: --train.memory ";
+  const size_t begin = message.find(hint), end = message.find(" fits", begin);
+  REQUIRE(end != std::string::npos);
+  const std::string memory = message.substr(begin + hint.size(), end - begin - hint.size());
+  const train::RunReport report = planned(gpt2(64), "cuda:t4", memory);
+  CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.7);
+}

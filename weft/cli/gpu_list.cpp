@@ -1,0 +1,196 @@
+#include "weft/cli/gpu_list.h"
+
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/backends/cuda/nvml.h"
+#include "weft/backends/opencl/cl_device.h"
+#include "weft/base/error.h"
+#include "weft/cli/terminal.h"
+#include "weft/device/catalogue.h"
+#include "weft/train/report.h"
+
+namespace weft::cli {
+namespace {
+using cuda::GpuState;
+using nlohmann::json;
+
+std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
+
+struct NvidiaGpus {
+  std::vector<GpuState> gpus;
+  std::string missing;  // why there are none
+};
+NvidiaGpus nvidia_gpus() {
+  try {
+    std::vector<GpuState> gpus = cuda::Nvml().gpus();
+    return {gpus, gpus.empty() ? "the driver shows no GPU." : ""};
+  } catch (const Error& error) {
+    const std::string text = error.what();  // "[cuda] no libnvidia-ml.so.1 in .... Hint: ..."
+    return {{}, text.substr(text.find(' ') + 1, text.find(" Hint:") - text.find(' ') - 1)};
+  }
+}
+
+// ---- text
+
+std::string name_of(unsigned pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  return std::getline(file, name) ? name : "another user's, or of another container";
+}
+
+std::string peak_text(const GpuModel& gpu) {
+  std::string text = fmt::format("f32 {:.3g}", gpu.f32);
+  if (gpu.tf32 > 0) text += fmt::format(", tf32 {:.4g}", gpu.tf32);
+  text += fmt::format(", {} {:.4g}", gpu.capability >= 80 ? "f16 and bf16" : "f16", gpu.half);
+  if (gpu.measured_half > 0) text += fmt::format(" ({:.4g} measured)", gpu.measured_half);
+  text += fmt::format(", f64 {:.3g} TFLOP/s by its data sheet", gpu.f64);
+  return text;
+}
+
+std::string bandwidth_text(const GpuModel& gpu) {
+  std::string text = fmt::format("{:.0f} GB/s", gpu.gbytes_per_s);
+  if (gpu.measured_gbytes > 0) text += fmt::format(" ({:.0f} measured)", gpu.measured_gbytes);
+  return text + " by its data sheet";
+}
+
+std::string power_text(const GpuState& gpu) {
+  std::vector<std::string> parts;
+  if (gpu.meters.watts)
+    parts.push_back(fmt::format("{:.0f} W", *gpu.meters.watts) +
+                    (gpu.watt_limit ? fmt::format(" of {:.0f} W", *gpu.watt_limit) : ""));
+  if (gpu.meters.celsius) parts.push_back(fmt::format("{:.0f} °C", *gpu.meters.celsius));
+  if (gpu.busy_percent) parts.push_back(fmt::format("{} % busy", *gpu.busy_percent));
+  if (!gpu.meters.slowed_by.empty())
+    parts.push_back(paint(Colour::yellow, "slowed by: " + gpu.meters.slowed_by));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string clock_text(const GpuState::Clock& clock) {
+  return fmt::format("{} of {} MHz", clock.now, clock.most);
+}
+
+std::string errors_text(uint64_t errors) {
+  if (errors == 0) return "no uncorrected ones of memory";
+  return paint(Colour::red,
+               fmt::format("{} uncorrected ones of memory: what it computes may be wrong", errors));
+}
+
+void add_rows(Table& table, const GpuState& gpu) {
+  table.row({paint(Colour::bold, "cuda"),
+             fmt::format("{}, compute capability {}.{}, driver {}", gpu.name, gpu.capability / 10,
+                         gpu.capability % 10, gpu.driver)});
+  table.row({"memory", fmt::format("{}, {} of it free", size_text(gpu.memory.total),
+                                   size_text(gpu.memory.available))});
+  for (const cuda::GpuProcess& process : gpu.processes)
+    table.row({"held by", fmt::format("process {} ({}): {}", process.pid, name_of(process.pid),
+                                      process.bytes ? size_text(*process.bytes) : "unknown")});
+  table.row({"clocks", fmt::format("{} of its processors, {} of its memory",
+                                   clock_text(gpu.multiprocessors), clock_text(gpu.memory_clock))});
+  if (const GpuModel* known = find_gpu_of_driver(gpu.name)) {
+    table.row({"peak", peak_text(*known)});
+    table.row({"bandwidth", bandwidth_text(*known)});
+  } else {
+    table.row({"peak", "not in the catalogue (weft list gpus): plans have no times"});
+  }
+  if (std::string power = power_text(gpu); !power.empty()) table.row({"power", power});
+  if (gpu.uncorrected_errors) table.row({"errors", errors_text(*gpu.uncorrected_errors)});
+}
+
+void add_rows(Table& table, const opencl::DeviceInfo& device) {
+  table.row({paint(Colour::bold, "opencl"),
+             fmt::format("{}, by {}: {}", device.name, device.platform, device.version)});
+  table.row({"memory", fmt::format("{}{}", size_text(device.memory),
+                                   device.shares_memory ? ", the host's" : "")});
+  table.row({"units", fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)});
+  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "no float64: cannot train",
+                                  device.half ? "float16" : "float16 in memory only")});
+}
+
+// ---- JSON
+
+template <class T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+json to_json(const GpuState& gpu) {
+  json processes = json::array();
+  for (const cuda::GpuProcess& process : gpu.processes)
+    processes.push_back({{"pid", process.pid}, {"bytes", or_null(process.bytes)}});
+  json entry{{"name", gpu.name},
+             {"uuid", gpu.uuid},
+             {"driver", gpu.driver},
+             {"capability", fmt::format("{}.{}", gpu.capability / 10, gpu.capability % 10)},
+             {"memory", gpu.memory.total},
+             {"available", gpu.memory.available},
+             {"clock_mhz", gpu.multiprocessors.now},
+             {"most_clock_mhz", gpu.multiprocessors.most},
+             {"memory_clock_mhz", gpu.memory_clock.now},
+             {"busy_percent", or_null(gpu.busy_percent)},
+             {"watts", or_null(gpu.meters.watts)},
+             {"watt_limit", or_null(gpu.watt_limit)},
+             {"celsius", or_null(gpu.meters.celsius)},
+             {"joules", or_null(gpu.meters.joules)},
+             {"slowed_by", gpu.meters.slowed_by},
+             {"uncorrected_errors", or_null(gpu.uncorrected_errors)},
+             {"processes", processes}};
+  if (const GpuModel* known = find_gpu_of_driver(gpu.name)) {
+    entry["peak_gflops"] = {{"f32", 1e3 * known->f32},
+                            {"f64", 1e3 * known->f64},
+                            {"tf32", 1e3 * known->tf32},
+                            {"f16", 1e3 * known->half}};
+    entry["bandwidth_gb_per_s"] = known->gbytes_per_s;
+  }
+  return entry;
+}
+
+json to_json(const opencl::DeviceInfo& device) {
+  return {{"name", device.name},
+          {"platform", device.platform},
+          {"version", device.version},
+          {"memory", device.memory},
+          {"compute_units", device.compute_units},
+          {"clock_mhz", device.clock_mhz},
+          {"float64", device.float64},
+          {"float16", device.half},
+          {"shares_memory", device.shares_memory},
+          {"runs_plans", device.runs_plans}};
+}
+}  // namespace
+
+std::string gpus_text() {
+  std::string text;
+  auto add = [&](const auto& device) {
+    Table table;
+    add_rows(table, device);
+    text += "\n" + table.text();
+  };
+  auto none = [&](std::string_view kind, std::string_view why) {
+    text += "\n" + paint(Colour::dim, fmt::format("{}: {}", kind, why)) + "\n";
+  };
+  const NvidiaGpus nvidia = nvidia_gpus();
+  for (const GpuState& gpu : nvidia.gpus) add(gpu);
+  if (!nvidia.missing.empty()) none("cuda", nvidia.missing);
+  const std::vector<opencl::DeviceInfo> others = opencl::devices();
+  for (const opencl::DeviceInfo& device : others) add(device);
+  if (others.empty()) none("opencl", "no driver shows a device.");
+  return text;
+}
+
+json gpus_json() {
+  const NvidiaGpus nvidia = nvidia_gpus();
+  json result{{"gpus", json::array()}, {"opencl", json::array()}};
+  for (const GpuState& gpu : nvidia.gpus) result["gpus"].push_back(to_json(gpu));
+  for (const opencl::DeviceInfo& device : opencl::devices())
+    result["opencl"].push_back(to_json(device));
+  if (!nvidia.missing.empty()) result["gpus_missing"] = nvidia.missing;
+  return result;
+}
+
+}  // namespace weft::cli

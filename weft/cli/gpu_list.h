@@ -1,0 +1,15 @@
+// The GPUs of this machine, for `weft devices`.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace weft::cli {
+
+// Every GPU of NVIDIA's driver and every OpenCL device, with what they are and how they do.
+std::string gpus_text();
+// {"gpus": [...], "opencl": [...]}; where a driver is missing, "gpus_missing" says which.
+nlohmann::json gpus_json();
+
+}  // namespace weft::cli
