@@ -138,6 +138,10 @@ int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Handle) {
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Handle) {
   return gpu().capturing ? status() : copy(at(to), at(from), bytes);
 }
+// Both addresses are the host's here.
+int cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) {
+  return cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
+}
 int cuStreamCreate(Handle* stream, unsigned) { return give(stream); }
 int cuStreamDestroy_v2(Handle) { return status(); }
 int cuStreamSynchronize(Handle) { return status(); }
