@@ -50,6 +50,7 @@ MachineSpec spec_of(const GpuModel& gpu) {
           .f64_flops_per_s = 1e12 * gpu.f64,
           .bf16_flops_per_s = gpu.capability >= first_with_bf16 ? half : 0,
           .f16_flops_per_s = half,
+          .tf32_flops_per_s = 1e12 * gpu.tf32,
           .name = std::string(gpu.name),
           .memory_bytes = static_cast<size_t>(gpu.memory_gib * (size_t{1} << 30))};
 }

@@ -1,13 +1,16 @@
 #include "weft/device/spec.h"
 
+#include <algorithm>
+
 #include "weft/ir/op_def.h"
 
 namespace weft {
 
-double MachineSpec::flops_per_s_in(DType dtype) const {
+double MachineSpec::flops_per_s_in(DType dtype, bool tf32) const {
   double peak = dtype == DType::f64    ? f64_flops_per_s
                 : dtype == DType::bf16 ? bf16_flops_per_s
                 : dtype == DType::f16  ? f16_flops_per_s
+                : tf32                 ? tf32_flops_per_s
                                        : flops_per_s;
   return peak > 0 ? peak : flops_per_s;
 }
@@ -23,7 +26,10 @@ DType computed_in(const Step& step) {
 
 Roofline roofline(const Step& step, const MachineSpec& machine) {
   if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // beside the kernels
-  return {step.flops / machine.flops_per_s_in(computed_in(step)), step.bytes / machine.bytes_per_s};
+  const bool tf32 =
+      std::ranges::any_of(step.body, [](const Value& value) { return value->attrs.has("tf32"); });
+  return {step.flops / machine.flops_per_s_in(computed_in(step), tf32),
+          step.bytes / machine.bytes_per_s};
 }
 
 }  // namespace weft

@@ -17,13 +17,14 @@ constexpr double file_slowdown = 10;
 struct MachineSpec {
   double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
-  double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0;  // 0: as float32's
+  // 0: as float32's.
+  double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0, tf32_flops_per_s = 0;
   std::string name = {};    // of a device; "": the host
   size_t memory_bytes = 0;  // that a run can have of a device's; 0: unknown, or the host's
 
   double file_bytes_per_s() const { return bytes_per_s / file_slowdown; }
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
-  double flops_per_s_in(DType dtype) const;
+  double flops_per_s_in(DType dtype, bool tf32 = false) const;  // tf32: of float32, so rounded
 };
 
 // What the operations of a step are done in: a product in the type of its operands, all else in

@@ -12,7 +12,6 @@
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
-#include "weft/device/registry.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
 #include "weft/train/trainer.h"
@@ -59,7 +58,8 @@ class Search {
         until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {
     if (recipe_.has("train.memory")) return;
     const size_t device = machine.memory_bytes;
-    const size_t most = device > 0 ? device : available_memory() + resident_memory();
+    // Batches on their way to a device lie beside what the limit counts.
+    const size_t most = device > 0 ? device - device / 64 : available_memory() + resident_memory();
     limit_ = {{"train.memory", fmt::format("{}MiB", most >> 20)}};
     recipe_ = with(recipe_, limit_);
   }
@@ -82,8 +82,6 @@ class Search {
     }
   }
 
-  bool can_offload() const { return library(recipe_.text("train.device")).on_host(); }
-
   bool out_of_time() const { return Clock::now() > until_; }
 
   // Of an update in as much memory as it likes; 0: there was no time to plan it.
@@ -97,7 +95,7 @@ class Search {
     if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
     const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
     if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
-    if (can_offload() && recipe_.texts("train.offload").empty()) attempt(state_in_files);
+    if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }
@@ -143,7 +141,7 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
   if (const int64_t state = search.state_that_exceeds({}))
     return fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch.{}",
                        bytes_text(static_cast<double>(state)),
-                       search.can_offload() && search.state_that_exceeds(state_in_files) == 0
+                       search.state_that_exceeds(state_in_files) == 0
                            ? fmt::format(" Hint: {} keeps them in files.", flags_of(state_in_files))
                            : "");
   const std::vector<Change> changes = search.run();

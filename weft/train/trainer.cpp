@@ -165,7 +165,8 @@ class Trainer {
         steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
     const double waited = loader_.take_waited_seconds();
     const double compute = plan_.seconds > 0 ? plan_.compute_bound_seconds / plan_.seconds : 0;
-    double peak = options_.machine.flops_per_s_in(experiment_.precision.product_type());
+    double peak = options_.machine.flops_per_s_in(
+        experiment_.precision.product_type(), experiment_.precision.products == Precision::tf32);
     reporter_->step({.step = progress_.step,
                      .steps = experiment_.total_steps,
                      .loss = steps_.loss(),

@@ -106,8 +106,9 @@ class Library : public KernelLibrary {
   MachineSpec spec_of_device() const {
     const GpuModel* known = find_gpu_of_driver(device().name());
     MachineSpec spec = known != nullptr ? spec_of(*known) : MachineSpec{};
-    // Generated kernels do not use tensor cores.
-    if (language_ == loop::GpuLanguage::opencl) spec.bf16_flops_per_s = spec.f16_flops_per_s = 0;
+    // Only CUDA's libraries use tensor cores.
+    if (language_ != loop::GpuLanguage::cuda)
+      spec.bf16_flops_per_s = spec.f16_flops_per_s = spec.tf32_flops_per_s = 0;
     spec.name = device().name();
     spec.memory_bytes = device().use().available;
     return spec;
