@@ -30,6 +30,7 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
   manual_seed(1);
   Training training("mlp", "adamw", 8, options);
   std::vector<double> all;
+  all.reserve(4);
   for (int i = 0; i < 4; ++i) all.push_back(training.step()[0].item());
   if (in_files != nullptr)
     for (const Slot& slot : training.executable().plan().slots)

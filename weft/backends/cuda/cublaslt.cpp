@@ -201,13 +201,13 @@ class Product : public Kernel {
  public:
   // `so_far`: what the sums begin with.
   Product(gpu::Device& device, const Contraction& task, const Problem& problem, const Bound& a,
-          const Bound& b, const Bound& result, std::optional<Bound> so_far, bool tf32,
+          const Bound& b, const Bound& result, const std::optional<Bound>& so_far, bool tf32,
           size_t workspace)
       : stream_(stream_of(device).stream),
         a_(a),
         b_(b),
         result_(result),
-        so_far_(std::move(so_far)),
+        so_far_(so_far),
         wide_(task.dtype == DType::f64) {
     const DType sums = task.wide ? DType::f32 : task.dtype;
     const int compute = wide_ ? compute_64f : tf32 ? compute_tf32 : compute_32f;

@@ -259,7 +259,7 @@ class CudaDevice : public gpu::Device {
     int64_t offset = 0;
     parameters_.clear();
     for (void* const& address : addresses) {
-      parameters_.push_back(const_cast<void**>(&address));
+      parameters_.push_back(static_cast<void*>(const_cast<void**>(&address)));
       parameters_.push_back(&offset);
     }
     api_.check(api_.cuLaunchKernel(function.get(), static_cast<unsigned>(groups), 1, 1,

@@ -19,6 +19,7 @@ struct Driver {
 
   SharedLibrary library;
   int version = 0;  // 13010: knows CUDA 13.1
+  // NOLINTBEGIN(readability-identifier-naming): the names that functions have there
   int (*cuInit)(unsigned flags) = nullptr;
   int (*cuDriverGetVersion)(int* version) = nullptr;
   int (*cuGetErrorName)(int status, const char** name) = nullptr;
@@ -62,6 +63,7 @@ struct Driver {
   int (*cuLaunchKernel)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                         Handle stream, void** parameters, void** extra) = nullptr;
+  // NOLINTEND(readability-identifier-naming)
 };
 
 // Loaded once, and never let go, as what is on a GPU may live as long as the process.
