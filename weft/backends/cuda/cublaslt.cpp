@@ -17,8 +17,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/stopwatch.h"
-#include "weft/device/bound.h"
-#include "weft/device/contraction.h"
+#include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::cuda {
@@ -106,55 +105,10 @@ const Library& library() {
 
 // ---- products as it sees them
 
-// A matrix in memory, column by column.
-struct Matrix {
-  int64_t rows = 0, columns = 0, stride = 0;  // between columns, in elements
-  bool transposed = false;                    // what it stands for is its transpose
-  int64_t batch_stride = 0;
-  uint32_t alignment = 0;  // bytes, of where it begins
-};
-
-// The library sums column by column and weft row by row, so it is asked for the transposed product:
-// result^T = b^T a^T.
-struct Problem {
-  Matrix b, a, result;
-  int64_t batches = 1;
-};
-
 // Slots begin at multiples of buffer_alignment.
 uint32_t alignment_of(const Bound& bound) {
   return static_cast<uint32_t>(
       std::gcd(buffer_alignment, static_cast<size_t>(std::abs(bound.byte_offset()))));
-}
-
-// `rows` x `columns` with those strides; nullopt where neither lies densely.
-std::optional<Matrix> matrix_of(int64_t rows, int64_t columns, int64_t row, int64_t column) {
-  if (rows == 1 && columns == 1) return Matrix{1, 1, 1};
-  if ((row == 1 || rows == 1) && (columns == 1 || column >= rows))
-    return Matrix{rows, columns, columns == 1 ? rows : column};
-  if ((column == 1 || columns == 1) && (rows == 1 || row >= columns))
-    return Matrix{columns, rows, rows == 1 ? columns : row, true};
-  return std::nullopt;
-}
-
-std::optional<Problem> problem_of(const Contraction& task) {
-  const int axes = task.batch.size();
-  if (axes > 1) return std::nullopt;
-  auto b = matrix_of(task.n, task.k, task.b.column, task.b.row);
-  auto a = matrix_of(task.k, task.m, task.a.column, task.a.row);
-  auto result = matrix_of(task.n, task.m, task.result.column, task.result.row);
-  if (!a || !b || !result || result->transposed) return std::nullopt;
-  if (axes == 1) {
-    b->batch_stride = task.b.batch[0];
-    a->batch_stride = task.a.batch[0];
-    result->batch_stride = task.result.batch[0];
-    if (std::min({b->batch_stride, a->batch_stride, result->batch_stride}) < 0) return std::nullopt;
-  }
-  return Problem{*b, *a, *result, axes == 1 ? task.batch[0] : 1};
-}
-
-bool is_empty(const Contraction& task) {
-  return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
 }
 
 DataType data_type(DType dtype) {
@@ -199,33 +153,29 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
 
 class Product : public Kernel {
  public:
-  // `so_far`: what the sums begin with.
-  Product(gpu::Device& device, const Contraction& task, const Problem& problem, const Bound& a,
-          const Bound& b, const Bound& result, const std::optional<Bound>& so_far, bool tf32,
-          size_t workspace)
+  Product(gpu::Device& device, GemmStep step, bool tf32, size_t workspace)
       : stream_(stream_of(device).stream),
-        a_(a),
-        b_(b),
-        result_(result),
-        so_far_(so_far),
-        wide_(task.dtype == DType::f64) {
+        step_(std::move(step)),
+        wide_(step_.task.dtype == DType::f64) {
+    const Contraction& task = step_.task;
+    const Gemm& gemm = step_.gemm;
     const DType sums = task.wide ? DType::f32 : task.dtype;
     const int compute = wide_ ? compute_64f : tf32 ? compute_tf32 : compute_32f;
     Handle matmul = nullptr;
     api_.check(api_.make_matmul(&matmul, compute, wide_ ? r_64f : r_32f),
                "cublasLtMatmulDescCreate");
     matmul_ = {matmul, api_.free_matmul};
-    set_transposed(transpose_a, problem.b);
-    set_transposed(transpose_b, problem.a);
-    layouts_[0] = layout(problem.b, task.dtype, problem.batches);
-    layouts_[1] = layout(problem.a, task.dtype, problem.batches);
-    layouts_[2] = layout(problem.result, sums, problem.batches);
+    set_transposed(transpose_a, gemm.b);
+    set_transposed(transpose_b, gemm.a);
+    layouts_[0] = layout(gemm.b, task.dtype, gemm.batches);
+    layouts_[1] = layout(gemm.a, task.dtype, gemm.batches);
+    layouts_[2] = layout(gemm.result, sums, gemm.batches);
 
-    const std::vector<Found> all = candidates(problem, workspace);
+    const std::vector<Found> all = candidates(workspace);
     const std::string what =
         fmt::format("cublaslt {} to {}: {} x {} x {} x {}{}{}{}", name(task.dtype), name(sums),
-                    problem.batches, task.m, task.n, task.k, problem.a.transposed ? ", a^T" : "",
-                    problem.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
+                    gemm.batches, task.m, task.n, task.k, gemm.a.transposed ? ", a^T" : "",
+                    gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));
@@ -242,8 +192,9 @@ class Product : public Kernel {
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    multiply(found_, a_.in(operands), b_.in(operands), so_far_ ? so_far_->in(operands) : nullptr,
-             result_.out(results), workspace);
+    multiply(found_, step_.a.in(operands), step_.b.in(operands),
+             step_.so_far ? step_.so_far->in(operands) : nullptr, step_.result.out(results),
+             workspace);
   }
 
  private:
@@ -260,13 +211,13 @@ class Product : public Kernel {
                "cublasLtMatmul");
   }
 
-  void set_transposed(MatmulAttribute attribute, const Matrix& matrix) {
+  void set_transposed(MatmulAttribute attribute, const GemmMatrix& matrix) {
     const int32_t operation = matrix.transposed ? 1 : 0;
     api_.check(api_.set_matmul(matmul_.get(), attribute, &operation, sizeof operation),
                "cublasLtMatmulDescSetAttribute");
   }
 
-  Owned layout(const Matrix& matrix, DType dtype, int64_t batches) const {
+  Owned layout(const GemmMatrix& matrix, DType dtype, int64_t batches) const {
     Handle made = nullptr;
     api_.check(api_.make_layout(&made, data_type(dtype), static_cast<uint64_t>(matrix.rows),
                                 static_cast<uint64_t>(matrix.columns), matrix.stride),
@@ -281,7 +232,7 @@ class Product : public Kernel {
   }
 
   // That fit into the workspace, the first the one that the library holds to be the fastest.
-  std::vector<Found> candidates(const Problem& problem, size_t workspace) const {
+  std::vector<Found> candidates(size_t workspace) const {
     constexpr int most = 8;
     Handle preference = nullptr;
     api_.check(api_.make_preference(&preference), "cublasLtMatmulPreferenceCreate");
@@ -292,10 +243,10 @@ class Product : public Kernel {
     };
     set(most_workspace, static_cast<uint64_t>(workspace));
     set(reduction_schemes, sums_in_workspace);
-    set(alignment_a, problem.b.alignment);
-    set(alignment_b, problem.a.alignment);
-    set(alignment_c, problem.result.alignment);
-    set(alignment_d, problem.result.alignment);
+    set(alignment_a, alignment_of(step_.b));
+    set(alignment_b, alignment_of(step_.a));
+    set(alignment_c, alignment_of(step_.result));
+    set(alignment_d, alignment_of(step_.result));
     std::vector<Found> all(most);
     int count = 0;
     if (api_.heuristic(api_.handle, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
@@ -316,7 +267,8 @@ class Product : public Kernel {
         elements += bound.strides[i] * (bound.type.shape[i] - 1);
       return device.allocate(static_cast<size_t>(elements) * size_of(bound.type.dtype));
     };
-    const auto a = room(a_), b = room(b_), to = room(result_), scratch = device.allocate(workspace);
+    const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
+               scratch = device.allocate(workspace);
     size_t best = 0;
     double least = 0;
     for (size_t i = 0; i < all.size(); ++i) {
@@ -336,8 +288,7 @@ class Product : public Kernel {
 
   const Library& api_ = library();
   Handle stream_;
-  Bound a_, b_, result_;
-  std::optional<Bound> so_far_;
+  GemmStep step_;
   bool wide_;
   Owned matmul_;
   std::array<Owned, 3> layouts_;  // of b, a, result
@@ -346,56 +297,22 @@ class Product : public Kernel {
 
 // ---- the choice
 
-// a and b of a product, which is all of a `matmul` and what `matmul_add` adds.
-size_t first_factor(std::string_view op) { return op == "matmul_add" ? 1 : 0; }
-
 class CublasLt : public gpu::Provider {
  public:
   std::string name() const override { return "cublaslt"; }
 
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
-    const std::string_view op = node.op->name;
-    if (op != "matmul" && op != "matmul_add") return std::nullopt;
-    const size_t first = first_factor(op);
-    const Value &a = node.inputs[first], &b = node.inputs[first + 1];
-    if (!is_float(a.dtype())) return std::nullopt;
-    // As they lie, or with copies of one or both, row by row.
-    for (int copies = 0; copies < 4; ++copies) {
-      const bool copy_a = (copies & 1) != 0, copy_b = (copies & 2) != 0;
-      const Contraction task = simplest(
-          node.type, a.type(), copy_a ? row_major_strides(a.shape()) : operands[first].strides,
-          b.shape(), copy_b ? row_major_strides(b.shape()) : operands[first + 1].strides,
-          row_major_strides(node.type.shape));
-      if (is_empty(task)) return std::nullopt;
-      if (!problem_of(task)) continue;
-      KernelChoice choice{.kernel = "cublaslt:" + std::string(op),
-                          .workspace = workspace_bytes(task)};
-      choice.operand_order.resize(node.inputs.size());
-      if (first == 1) choice.operand_order[0] = Dims::iota(node.type.shape.size());
-      if (copy_a) choice.operand_order[first] = Dims::iota(a.rank());
-      if (copy_b) choice.operand_order[first + 1] = Dims::iota(b.rank());
-      if (first == 1) choice.in_place = 0;
-      return choice;
-    }
-    return std::nullopt;
+    std::optional<GemmChoice> known = choose_gemm(node, operands);
+    if (!known) return std::nullopt;
+    known->choice.kernel = "cublaslt:" + std::string(node.op->name);
+    known->choice.workspace = workspace_bytes(known->task);
+    return known->choice;
   }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    const std::vector<Bound> inputs = bind_inputs(step);
-    const Bound result = bind_result(step);
-    const size_t first = first_factor(step.body.front()->op->name);
-    const Bound &a = inputs[first], &b = inputs[first + 1];
-    const Contraction task =
-        simplest(result.type, a.type, a.strides, b.type.shape, b.strides, result.strides);
-    std::optional<Problem> problem = problem_of(task);
-    WEFT_ASSERT(problem.has_value(), "{} lies as cuBLASLt cannot take it", step.kernel);
-    problem->a.alignment = alignment_of(a);
-    problem->b.alignment = alignment_of(b);
-    problem->result.alignment = alignment_of(result);
-    return std::make_unique<Product>(device, task, *problem, a, b, result,
-                                     first == 1 ? std::optional(inputs[0]) : std::nullopt,
-                                     step.body.front()->attrs.has("tf32"), step.workspace);
+    return std::make_unique<Product>(device, GemmStep(step), step.body.front()->attrs.has("tf32"),
+                                     step.workspace);
   }
 };
 }  // namespace
