@@ -11,6 +11,7 @@ namespace weft {
 
 struct MemoryUse {
   size_t available = 0, total = 0;  // bytes
+  size_t largest = 0;               // that one allocation can have; 0: all that is available
 };
 
 // Copies between the host's memory and a device's that are done beside its kernels, in the order in

@@ -4,9 +4,8 @@ namespace weft::loop {
 namespace {
 
 constexpr const char* opencl_names = R"(#pragma OPENCL FP_CONTRACT OFF
-#ifdef cl_khr_fp64
+#ifdef HAS_F64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#define HAS_F64
 #endif
 #define KERNEL(threads) __kernel __attribute__((reqd_work_group_size(threads, 1, 1))) void
 #define KERNEL_BY(threads, groups) KERNEL(threads)

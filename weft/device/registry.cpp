@@ -14,6 +14,10 @@ std::map<std::string, Entry>& entries() {
   static std::map<std::string, Entry> instance;
   return instance;
 }
+std::map<std::string, LibraryFamily>& families() {
+  static std::map<std::string, LibraryFamily> instance;
+  return instance;
+}
 std::function<std::string()>& automatic() {
   static std::function<std::string()> instance;
   return instance;
@@ -26,6 +30,17 @@ std::string resolved(const std::string& name) {
   static const std::string best = automatic()();
   return name.substr(0, name.size() - any.size()) + best;
 }
+
+// Null for an unknown name.
+Entry* entry_of(const std::string& name) {
+  if (auto found = entries().find(name); found != entries().end()) return &found->second;
+  const size_t colon = name.find(':');
+  const auto family = families().find(name.substr(0, colon));
+  if (colon == std::string::npos || family == families().end()) return nullptr;
+  return &(
+      entries()[name] = {
+          [make = family->second, which = name.substr(colon + 1)] { return make(which); }, {}});
+}
 }  // namespace
 
 void register_automatic(std::function<std::string()> choose) { automatic() = std::move(choose); }
@@ -34,14 +49,17 @@ void register_library(std::string name, LibraryFactory make) {
   entries()[std::move(name)] = {std::move(make), nullptr};
 }
 
+void register_family(std::string name, LibraryFamily make) {
+  families()[std::move(name)] = std::move(make);
+}
+
 const KernelLibrary& library(const std::string& name) {
-  auto found = entries().find(resolved(name));
-  if (found == entries().end())
+  Entry* entry = entry_of(resolved(name));
+  if (entry == nullptr)
     throw Error(ErrorKind::usage, "unknown device '{}'. Known: auto, {}.", name,
                 fmt::join(library_names(), ", "));
-  Entry& entry = found->second;
-  if (entry.made == nullptr) entry.made = entry.make();
-  return *entry.made;
+  if (entry->made == nullptr) entry->made = entry->make();
+  return *entry->made;
 }
 
 std::vector<std::string> library_names() {

@@ -52,6 +52,11 @@ void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged
     throw Error(ErrorKind::does_not_fit,
                 "{} take {} MiB of the device's memory, which has {} MiB, {} of them free.", what,
                 mebibytes(bytes), mebibytes(use.total), mebibytes(use.available + held));
+  if (use.largest > 0 && plan.arena_bytes > use.largest)
+    throw Error(ErrorKind::does_not_fit,
+                "the plan does not fit: its arena takes {} MiB at once. The device gives at most "
+                "{} MiB at once, of {} MiB in all.",
+                mebibytes(plan.arena_bytes), mebibytes(use.largest), mebibytes(use.total));
 }
 }  // namespace
 
@@ -256,7 +261,17 @@ void Executable::compile_kernels(const KernelLibrary& library) {
   log::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
 }
 
+// What still runs would outlive its memory, and at the end of the process its compiler.
+void Executable::finish_kernels() const {
+  if (memory_ == nullptr) return;
+  try {
+    memory_->finish();
+  } catch (const Error&) {  // lost, which whoever waits for a result is told
+  }
+}
+
 Executable::~Executable() {
+  finish_kernels();
   if (workspace_ == nullptr || workspace_->last != this) return;
   detach_results();
   workspace_->last = nullptr;

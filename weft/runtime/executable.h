@@ -77,6 +77,7 @@ class Executable {
   void run_steps();
   void run_recorded();
   void copy_assigned();
+  void finish_kernels() const;
 
   Plan plan_;
   const KernelLibrary& library_;

@@ -48,6 +48,8 @@ std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
 // Its choices, each by itself: "cuda:GPU" stands for every GPU of the catalogue.
 std::vector<std::string> allowed_values(const RecipeKey& key);
+// Whether it is one of them, of which "opencl:DEVICE" has any word for DEVICE.
+bool allows(const RecipeKey& key, std::string_view value);
 
 struct TransformSpec {
   std::string name;

@@ -87,8 +87,9 @@ class Reader {
     fail(origin_, node, key_.path, fmt::format("{}. Got {}.{}", rule, shown(node), hint));
   }
   static std::string_view hint(std::string_view value) {
-    return value.starts_with("cuda:") ? " Hint: weft list gpus names them all; plain cuda is the GPU here."
-                                      : "";
+    return value.starts_with("cuda:")
+               ? " Hint: weft list gpus names them all; plain cuda is the GPU here."
+               : "";
   }
   std::string scalar(const YAML::Node& node, std::string_view expected) const {
     if (!node.IsScalar()) wrong(node, fmt::format("must be {}", expected));
@@ -97,8 +98,7 @@ class Reader {
 
   std::string text(const YAML::Node& node) const {
     std::string value = scalar(node, "a word");
-    const std::vector<std::string> allowed = allowed_values(key_);
-    if (!allowed.empty() && std::ranges::find(allowed, value) == allowed.end())
+    if (!key_.choices.empty() && !allows(key_, value))
       wrong(node, fmt::format("must be one of {}", key_.choices), hint(value));
     if (value.empty()) wrong(node, "must not be empty");
     return value;

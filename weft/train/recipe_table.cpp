@@ -88,8 +88,10 @@ constexpr RecipeKey table[] = {
      "what lies in files while no kernel needs it; activations as far as the limit asks for"},
     {"train.offload_folder", text, ".", "", 0, 0,
      "of those files, which have no name and go with the process; on a fast disk"},
-    {"train.device", text, "auto", "auto, cpu, cuda, cuda:GPU, opencl, reference", 0, 0,
-     "what runs the plan; cuda:h200 plans for one that is not here (weft list gpus)"},
+    {"train.device", text, "auto", "auto, cpu, cuda, cuda:GPU, opencl, opencl:DEVICE, reference", 0,
+     0,
+     "what runs the plan; cuda:h200 plans for a GPU that is not here (weft list gpus); DEVICE: its "
+     "number, or a part of its name"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,
@@ -136,6 +138,18 @@ std::vector<std::string> words(std::string_view list) {
   }
   return result;
 }
+
+constexpr std::string_view any_device = "DEVICE";  // stands for any word
+// "^(cpu|opencl:.+)$"
+std::string pattern_of(const std::vector<std::string>& choices) {
+  std::string pattern;
+  for (std::string choice : choices) {
+    if (choice.ends_with(any_device))
+      choice.replace(choice.size() - any_device.size(), any_device.size(), ".+");
+    pattern += (pattern.empty() ? "^(" : "|") + choice;
+  }
+  return pattern + ")$";
+}
 }  // namespace
 
 std::span<const RecipeKey> recipe_keys() { return table; }
@@ -158,6 +172,14 @@ std::vector<std::string> allowed_values(const RecipeKey& key) {
   return values;
 }
 
+bool allows(const RecipeKey& key, std::string_view value) {
+  return std::ranges::any_of(allowed_values(key), [&](std::string_view choice) {
+    if (!choice.ends_with(any_device)) return value == choice;
+    choice.remove_suffix(any_device.size());
+    return value.starts_with(choice) && value != choice;
+  });
+}
+
 std::string recipe_schema() {
   using nlohmann::json;
   json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
@@ -178,7 +200,10 @@ std::string recipe_schema() {
     if (key.type == texts && !key.choices.empty()) {
       entry["items"] = {{"enum", allowed_values(key)}};
     } else if (!key.choices.empty()) {
-      entry["enum"] = allowed_values(key);
+      if (key.choices.find(any_device) != std::string_view::npos)
+        entry["pattern"] = pattern_of(allowed_values(key));
+      else
+        entry["enum"] = allowed_values(key);
       if (key.initial == "null") entry["enum"].push_back(nullptr);
     }
     if (key.low < key.high && (key.type == integer || key.type == number)) {

@@ -9,6 +9,7 @@
 #include <CL/cl.h>
 #include <fmt/format.h>
 
+#include "weft/backends/opencl/cl_error.h"
 #include "weft/backends/opencl/cl_ranges.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
@@ -16,12 +17,6 @@
 
 namespace weft::opencl {
 namespace {
-
-// Every call of OpenCL goes through here.
-void check(cl_int status, const char* call) {
-  if (status != CL_SUCCESS)
-    throw Error(ErrorKind::device, "[opencl] {} failed with code {}.", call, status);
-}
 
 template <class T>
 std::shared_ptr<void> owned(T object, cl_int (*release)(T)) {
@@ -59,15 +54,24 @@ std::vector<cl_device_id> all_devices() {
   return all;
 }
 
+std::vector<cl_device_id> some_devices() {
+  std::vector<cl_device_id> all = all_devices();
+  if (all.empty())
+    throw Error(ErrorKind::device,
+                "[opencl] no device. Hint: install the OpenCL driver of your GPU, or "
+                "pocl-opencl-icd, which runs on the processor.");
+  return all;
+}
+
 bool is_a(cl_device_id device, cl_device_type kind) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & kind) != 0;
 }
 
-// The first GPU, else the first of all; null where there is none.
+// The first GPU, else the first of all, which are not none.
 cl_device_id best_of(const std::vector<cl_device_id>& all) {
   auto found =
       std::ranges::find_if(all, [](auto device) { return is_a(device, CL_DEVICE_TYPE_GPU); });
-  return found != all.end() ? *found : all.empty() ? nullptr : all.front();
+  return found != all.end() ? *found : all.front();
 }
 
 std::string platform_text(cl_device_id device) {
@@ -84,6 +88,19 @@ std::string platform_text(cl_device_id device) {
 bool has_half(cl_device_id device) {
   const std::string extensions = " " + device_text(device, CL_DEVICE_EXTENSIONS) + " ";
   return extensions.find(" cl_khr_fp16 ") != std::string::npos;
+}
+
+std::string lower(std::string text) {
+  for (char& letter : text)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return text;
+}
+
+// Whether the device, which is number `index` of all, goes by this number or part of a name.
+bool goes_by(const std::string& which, size_t index, cl_device_id device) {
+  if (which.find_first_not_of("0123456789") == std::string::npos)
+    return which == std::to_string(index);
+  return lower(device_text(device, CL_DEVICE_NAME)).find(lower(which)) != std::string::npos;
 }
 
 class ClDevice : public gpu::Device {
@@ -116,6 +133,7 @@ class ClDevice : public gpu::Device {
     const auto rounding = device_number<cl_device_fp_config>(device_, CL_DEVICE_SINGLE_FP_CONFIG);
     if ((rounding & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0)
       options_ += " -cl-fp32-correctly-rounded-divide-sqrt";
+    if (has_f64_) options_ += " -DHAS_F64";
   }
   ~ClDevice() override { clFinish(queue()); }
 
@@ -132,6 +150,9 @@ class ClDevice : public gpu::Device {
         owned(clCreateBuffer(context(), CL_MEM_READ_WRITE | (shares_ ? CL_MEM_ALLOC_HOST_PTR : 0),
                              size, nullptr, &status),
               clReleaseMemObject);
+    if (status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_RESOURCES ||
+        status == CL_OUT_OF_HOST_MEMORY || status == CL_INVALID_BUFFER_SIZE)
+      refuse(size, status);
     check(status, "clCreateBuffer");
     const cl_uchar zero = 0;
     check(clEnqueueFillBuffer(queue(), static_cast<cl_mem>(memory.get()), &zero, sizeof zero, 0,
@@ -142,7 +163,7 @@ class ClDevice : public gpu::Device {
   // OpenCL does not say what others hold.
   MemoryUse use() const override {
     const size_t total = device_number<cl_ulong>(device_, CL_DEVICE_GLOBAL_MEM_SIZE);
-    return {total, total};
+    return {total, total, device_number<cl_ulong>(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE)};
   }
   void write(std::byte* to, const void* from, size_t bytes) override {
     if (shares_)
@@ -190,11 +211,22 @@ class ClDevice : public gpu::Device {
           "clEnqueueNDRangeKernel");
   }
   std::unique_ptr<Kernel> record(const std::function<void()>&) override { return nullptr; }
+  Queue handles() const {
+    return {queue(), &ranges_, device_number<cl_uint>(device_, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8};
+  }
 
  private:
   cl_context context() const { return static_cast<cl_context>(context_.get()); }
   cl_command_queue queue() const { return static_cast<cl_command_queue>(queue_.get()); }
   static cl_mem memory_of(const Place& place) { return static_cast<cl_mem>(place.memory.get()); }
+
+  [[noreturn]] void refuse(size_t bytes, cl_int status) const {
+    const MemoryUse has = use();
+    throw Error(ErrorKind::does_not_fit,
+                "[opencl] {} has no {} MiB of memory left ({}). It has {} MiB in all, and gives at "
+                "most {} MiB at once. Hint: weft plan says how much a run takes.",
+                name(), bytes >> 20, error_name(status), has.total >> 20, has.largest >> 20);
+  }
 
   // In memory that the device shares with the host, its own bytes: no copy is made of them.
   template <class Access>
@@ -256,6 +288,11 @@ class ClDevice : public gpu::Device {
     check(status, "clCreateProgramWithSource");
     auto handle = static_cast<cl_program>(program.get());
     status = clBuildProgram(handle, 1, &device_, options_.c_str(), nullptr, nullptr);
+    if (status != CL_SUCCESS && !has_f64_ && build_log(handle).find("f64") != std::string::npos)
+      throw Error(ErrorKind::device,
+                  "[opencl] {} has no float64, in which a training sums losses and counts. Hint: "
+                  "weft devices lists others; --device cpu trains everywhere.",
+                  name());
     WEFT_ASSERT(status == CL_SUCCESS, "a kernel does not compile (report its source, too: {}): {}",
                 loop::keep_refused(source, "cl"),
                 loop::with_source_lines(build_log(handle), source));
@@ -274,17 +311,14 @@ class ClDevice : public gpu::Device {
   std::shared_ptr<void> context_, queue_;
   Ranges ranges_;
   const bool shares_ = device_number<cl_bool>(device_, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;
+  const bool has_f64_ =
+      device_number<cl_device_fp_config>(device_, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
   std::string options_ = "-w";  // of the compiler: no warnings
 };
 }  // namespace
 
 std::unique_ptr<gpu::Device> open_device() {
-  cl_device_id device = best_of(all_devices());
-  if (device == nullptr)
-    throw Error(ErrorKind::device,
-                "[opencl] no device. Hint: install the OpenCL driver of your GPU, or "
-                "pocl-opencl-icd, which runs on the processor.");
-  return std::make_unique<ClDevice>(device);
+  return std::make_unique<ClDevice>(best_of(some_devices()));
 }
 
 std::vector<DeviceInfo> devices() {
@@ -308,5 +342,18 @@ std::vector<DeviceInfo> devices() {
          .runs_plans = device == best_of(all)});
   return infos;
 }
+
+std::unique_ptr<gpu::Device> open_device_called(const std::string& which) {
+  const std::vector<cl_device_id> all = some_devices();
+  std::string there;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (goes_by(which, i, all[i])) return std::make_unique<ClDevice>(all[i]);
+    there += fmt::format("{}opencl:{} is {}", i == 0 ? "" : ", ", i,
+                         device_text(all[i], CL_DEVICE_NAME));
+  }
+  throw Error(ErrorKind::device, "[opencl] no device goes by '{}'. Here {}.", which, there);
+}
+
+Queue queue_of(gpu::Device& device) { return static_cast<ClDevice&>(device).handles(); }
 
 }  // namespace weft::opencl

@@ -7,12 +7,24 @@
 #include <vector>
 
 #include "weft/backends/gpu/device.h"
+#include "weft/backends/opencl/cl_ranges.h"
 
 namespace weft::opencl {
 
 // The first GPU, or else the first device of any other kind. Throws Error(device) where there is
 // none, or where this build has no OpenCL.
 std::unique_ptr<gpu::Device> open_device();
+// The one that `which` names, by its number or a part of its name, in letters of any size. Throws
+// Error(device), listing what there is, where there is none such.
+std::unique_ptr<gpu::Device> open_device_called(const std::string& which);
+
+// What a library needs that enqueues kernels of its own.
+struct Queue {
+  void* queue = nullptr;  // cl_command_queue
+  const Ranges* ranges = nullptr;
+  size_t base_alignment = 0;  // bytes, of a part of a buffer
+};
+Queue queue_of(gpu::Device& device);
 
 struct DeviceInfo {
   std::string platform, name, version;  // "Portable Computing Language", ..., "OpenCL 3.0 ..."

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "weft/device/device.h"
 
 namespace weft {
 
-std::unique_ptr<KernelLibrary> opencl_library();
+// Of the device that `which` names (opencl::open_device_called); empty: of the best one.
+std::unique_ptr<KernelLibrary> opencl_library(const std::string& which = "");
 
 }  // namespace weft

@@ -1,0 +1,235 @@
+// What OpenCL and CLBlast do beyond one kernel: products as a plan asks for them, memory that a
+// step takes, errors. Some functions of OpenCL's are interposed: counted, or made to fail.
+#include "weft/backends/opencl/opencl.h"
+
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <dlfcn.h>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/backends/opencl/cl_device.h"
+#include "weft/backends/opencl/cl_error.h"
+#include "weft/base/error.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+
+namespace {
+constexpr int allocation_failure = -4, out_of_resources = -5;
+constexpr unsigned double_fp_config = 0x1032;
+
+struct Calls {
+  int buffers = 0;         // that were made
+  bool no_memory = false;  // buffers are refused
+  bool without_f64 = false;
+  bool device_lost = false;  // kernels are refused
+};
+Calls calls;
+
+template <class Function>
+Function* next(Function*, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+}  // namespace
+
+// As in CL/cl.h.
+extern "C" void* clCreateBuffer(void* context, unsigned long flags, size_t bytes, void* host,
+                                int* status) {
+  ++calls.buffers;
+  if (!calls.no_memory)
+    return next(clCreateBuffer, "clCreateBuffer")(context, flags, bytes, host, status);
+  *status = allocation_failure;
+  return nullptr;
+}
+extern "C" int clGetDeviceInfo(void* device, unsigned what, size_t bytes, void* value,
+                               size_t* needed) {
+  const int status = next(clGetDeviceInfo, "clGetDeviceInfo")(device, what, bytes, value, needed);
+  if (calls.without_f64 && what == double_fp_config && value != nullptr)
+    std::memset(value, 0, bytes);
+  return status;
+}
+extern "C" int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned axes,
+                                      const size_t* offset, const size_t* global,
+                                      const size_t* local, unsigned waits, void* const* list,
+                                      void** event) {
+  if (calls.device_lost) return out_of_resources;
+  return next(clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")(queue, kernel, axes, offset, global,
+                                                                local, waits, list, event);
+}
+
+namespace weft::testing {
+namespace {
+
+// Null, once said, where there is no device.
+const KernelLibrary* opencl() {
+  static const auto library = opencl_library();
+  static const bool there = [] {
+    try {
+      library->memory();
+      return true;
+    } catch (const Error& none) {
+      MESSAGE("skipped: " << none.what());
+      return false;
+    }
+  }();
+  return there ? library.get() : nullptr;
+}
+
+Graph graph_of(const Value& value) {
+  Graph graph;
+  graph.outputs = {value};
+  return graph;
+}
+Plan plan_of(const Value& value) { return make_plan(graph_of(value), {.library = opencl()}); }
+
+int products(const Plan& plan) {
+  int count = 0;
+  for (const Step& step : plan.steps) count += step.kernel.starts_with("clblast:") ? 1 : 0;
+  return count;
+}
+
+Value draw(DType dtype, const Shape& shape) {
+  static Random random(5);
+  return random_values({dtype, shape}, -1, 1, random);
+}
+
+// One product of CLBlast's, and right.
+void check_product(const Value& value) {
+  const KernelLibrary* library = opencl();
+  if (library == nullptr) return;
+  if (products(plan_of(value)) == 0) {
+    MESSAGE("this build has no CLBlast");
+    return;
+  }
+  const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
+                           again = run_planned(graph_of(value), {}, *library);
+  const std::string wrong = disagreement(once, interpret_with_errors(graph_of(value)), *library);
+  CHECK_MESSAGE(wrong.empty(), to_text(graph_of(value)) << wrong);
+  CHECK(std::memcmp(once[0]->data->data, again[0]->data->data, value.type().bytes()) == 0);
+}
+
+std::string complaint(ErrorKind kind, const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    CHECK(error.kind() == kind);
+    return error.what();
+  }
+  FAIL("it ran");
+  return "";
+}
+}  // namespace
+
+TEST_SUITE("slow opencl products") {
+  TEST_CASE("products in float32 and float64, however their operands lie") {
+    for (DType dtype : {DType::f32, DType::f64}) {
+      for (auto [m, k, n] : {std::array<int64_t, 3>{1, 5, 3}, {65, 17, 33}, {130, 300, 70}}) {
+        const Value a = draw(dtype, {m, k}), b = draw(dtype, {k, n});
+        const Value at = transpose(draw(dtype, {k, m}));
+        const Value bt = transpose(draw(dtype, {n, k}));
+        check_product(matmul(a, b));
+        check_product(matmul(at, b));
+        check_product(matmul(a, bt));
+        check_product(matmul(at, bt));
+      }
+      check_product(
+          matmul(slice(slice(draw(dtype, {40, 30}), 0, 3, 37), 1, 2, 29), draw(dtype, {27, 5})));
+    }
+  }
+  TEST_CASE("products of batches, of which one factor may be the same in all") {
+    check_product(matmul(draw(DType::f32, {6, 20, 30}), draw(DType::f32, {6, 30, 10})));
+    check_product(matmul(draw(DType::f32, {3, 20, 30}), transpose(draw(DType::f32, {3, 10, 30}))));
+    check_product(matmul(transpose(draw(DType::f32, {5, 30, 20})),
+                         broadcast_to(draw(DType::f32, {1, 30, 10}), {5, 30, 10})));
+  }
+  TEST_CASE("products that are cut, and go through scratch") {
+    check_product(matmul(draw(DType::f32, {2050, 40}), draw(DType::f32, {40, 2100})));
+    check_product(matmul(draw(DType::f32, {70, 4100}), draw(DType::f32, {4100, 130})));
+    check_product(
+        matmul(transpose(draw(DType::f32, {2, 1100, 1030})), draw(DType::f32, {2, 1100, 1040})));
+  }
+  TEST_CASE("a product takes no memory of the device when it runs") {
+    if (opencl() == nullptr) return;
+    for (int64_t extent : {64, 1030}) {
+      const Value product =
+          matmul(draw(DType::f32, {3, extent, extent}), draw(DType::f32, {3, extent, extent}));
+      Executable executable(plan_of(product), *opencl(), std::make_shared<Workspace>());
+      executable.run({});
+      const int before = calls.buffers;
+      executable.run({});
+      opencl()->memory()->finish();
+      CHECK(calls.buffers == before);
+    }
+  }
+}
+
+TEST_SUITE("opencl errors") {
+  TEST_CASE("memory that the device refuses is named, with what there is") {
+    if (opencl() == nullptr) return;
+    const auto device = opencl::open_device();
+    calls.no_memory = true;
+    const std::string said =
+        complaint(ErrorKind::does_not_fit, [&] { device->allocate(size_t{3} << 20); });
+    calls.no_memory = false;
+    CHECK(said.find("no 3 MiB of memory left (CL_MEM_OBJECT_ALLOCATION_FAILURE)") !=
+          std::string::npos);
+    CHECK(said.find("MiB at once") != std::string::npos);
+  }
+  TEST_CASE("a device that is lost is named by OpenCL's error") {
+    if (opencl() == nullptr) return;
+    const Value value = draw(DType::f32, {7}) + draw(DType::f32, {7});
+    Executable executable(plan_of(exp(value)), *opencl(), std::make_shared<Workspace>());
+    executable.run({});
+    calls.device_lost = true;
+    const std::string said = complaint(ErrorKind::device, [&] { executable.run({}); });
+    calls.device_lost = false;
+    CHECK(said.find("clEnqueueNDRangeKernel failed: CL_OUT_OF_RESOURCES.") != std::string::npos);
+  }
+  TEST_CASE("a device without float64 refuses kernels of float64, and runs others") {
+    if (opencl() == nullptr) return;
+    calls.without_f64 = true;
+    const auto library = opencl_library();
+    library->memory();
+    calls.without_f64 = false;
+    const Value narrow = draw(DType::f32, {7}), wide = draw(DType::f64, {7});
+    CHECK(disagreement(run_planned(graph_of(exp(narrow)), {}, *library),
+                       interpret_with_errors(graph_of(exp(narrow))), *library) == "");
+    const std::string said =
+        complaint(ErrorKind::device, [&] { run_planned(graph_of(exp(wide)), {}, *library); });
+    CHECK(said.find("has no float64") != std::string::npos);
+  }
+  TEST_CASE("error codes go by the names that OpenCL gives them") {
+    CHECK(opencl::error_name(-1) == "CL_DEVICE_NOT_FOUND");
+    CHECK(opencl::error_name(-19) == "CL_KERNEL_ARG_INFO_NOT_AVAILABLE");
+    CHECK(opencl::error_name(-20) == "code -20");
+    CHECK(opencl::error_name(-30) == "CL_INVALID_VALUE");
+    CHECK(opencl::error_name(-36) == "CL_INVALID_COMMAND_QUEUE");
+    CHECK(opencl::error_name(-61) == "CL_INVALID_BUFFER_SIZE");
+    CHECK(opencl::error_name(-68) == "CL_INVALID_DEVICE_PARTITION_COUNT");
+    CHECK(opencl::error_name(-1001) == "CL_PLATFORM_NOT_FOUND_KHR");
+  }
+  TEST_CASE(
+      "a device is chosen by number or by part of its name; a wrong one lists what is there") {
+    if (opencl() == nullptr) return;
+    const std::string name = opencl::open_device()->name();
+    CHECK(opencl::open_device_called("0")->name() != "");
+    std::string part = name.substr(1, 5);
+    for (char& letter : part) letter = static_cast<char>(std::toupper(letter));
+    CHECK(opencl::open_device_called(part)->name() == name);
+    for (const char* wrong : {"99", "no such thing", ""}) {
+      const std::string said =
+          complaint(ErrorKind::device, [&] { opencl::open_device_called(wrong); });
+      CHECK(said.find("no device goes by '" + std::string(wrong) + "'") != std::string::npos);
+      CHECK(said.find("opencl:0 is ") != std::string::npos);
+    }
+  }
+}
+}  // namespace weft::testing

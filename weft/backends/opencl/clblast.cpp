@@ -1,0 +1,198 @@
+#include "weft/backends/opencl/clblast.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <clblast.h>
+
+#include "weft/backends/opencl/cl_device.h"
+#include "weft/backends/opencl/cl_error.h"
+#include "weft/base/error.h"
+#include "weft/device/gemm.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::opencl {
+namespace {
+
+// Large products are copied into tiles that lie as its kernels want them, in scratch. Products are
+// cut into parts of at most so many rows, columns and terms, so that scratch has a bound and copies
+// are still few beside the sums.
+constexpr int64_t most_extent = 2048;
+constexpr int64_t tile = 128;                // its largest
+constexpr size_t most_base_alignment = 512;  // of memory that begins within a buffer
+
+struct Part {
+  int64_t rows, columns, terms;
+};
+Part largest_part(const Contraction& task) {
+  return {std::min(task.n, most_extent), std::min(task.m, most_extent),
+          std::min(task.k, most_extent)};
+}
+
+// Where no device is asked, a cap: the three matrices in whole tiles.
+size_t workspace_bytes(const Contraction& task) {
+  const Part part = largest_part(task);
+  auto tiled = [](int64_t extent) { return (extent + tile - 1) / tile * tile; };
+  const int64_t rows = tiled(part.rows), columns = tiled(part.columns), terms = tiled(part.terms);
+  const int64_t elements = rows * terms + terms * columns + rows * columns;
+  return static_cast<size_t>(elements) * size_of(task.dtype) + most_base_alignment;
+}
+
+void check(clblast::StatusCode status, const char* call) {
+  opencl::check(static_cast<int>(status), call);
+}
+
+clblast::Transpose transpose(const GemmMatrix& matrix) {
+  return matrix.transposed ? clblast::Transpose::kYes : clblast::Transpose::kNo;
+}
+
+template <class T>
+class Product : public Kernel {
+ public:
+  Product(gpu::Device& device, GemmStep step, size_t workspace)
+      : device_(device),
+        queue_(queue_of(device)),
+        step_(std::move(step)),
+        gemm_(step_.gemm),
+        part_(largest_part(step_.task)) {
+    const size_t needed = scratch_bytes();
+    WEFT_CHECK(needed == 0 || needed + most_base_alignment <= workspace,
+               "[opencl] CLBlast needs {} bytes of scratch for a product of {} x {} x {} on {}. "
+               "The plan has {}.",
+               needed, step_.task.m, step_.task.n, step_.task.k, device.name(), workspace);
+    scratch_bytes_ = needed;
+    WEFT_ASSERT(
+        !step_.so_far || (step_.so_far->strides == row_major_strides(step_.result.type.shape) &&
+                          step_.result.strides == step_.so_far->strides),
+        "sums that lie unlike the result");
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    std::byte* to = step_.result.out(results);
+    if (step_.so_far && step_.so_far->in(operands) != to)
+      device_.copy(to, step_.so_far->in(operands), step_.result.type.bytes());
+    const Place a = queue_.ranges->place_of(step_.a.in(operands));
+    const Place b = queue_.ranges->place_of(step_.b.in(operands));
+    const Place result = queue_.ranges->place_of(to);
+    place_scratch(workspace);
+    // Small ones need no scratch, and one call does them all.
+    if (scratch_bytes_ == 0 && gemm_.batches > 1) return multiply_batch(a, b, result);
+    const Contraction& task = step_.task;
+    for (int64_t batch = 0; batch < gemm_.batches; ++batch)
+      for (int64_t row = 0; row < task.n; row += part_.rows)
+        for (int64_t column = 0; column < task.m; column += part_.columns)
+          for (int64_t term = 0; term < task.k; term += part_.terms)
+            multiply_part(a, b, result, batch, row, column, term);
+  }
+
+ private:
+  static cl_mem memory_of(const Place& place) { return static_cast<cl_mem>(place.memory.get()); }
+  static size_t first_of(const Place& place) { return place.offset / sizeof(T); }
+  static size_t at(const GemmMatrix& matrix, int64_t batch, int64_t row, int64_t column) {
+    const int64_t across = matrix.transposed ? row : column,
+                  along = matrix.transposed ? column : row;
+    return static_cast<size_t>(batch * matrix.batch_stride + across * matrix.stride + along);
+  }
+  static size_t size(int64_t count) { return static_cast<size_t>(count); }
+  cl_command_queue* queue() const { return &cl_queue_; }
+
+  // That CLBlast asks for on this device, for the largest part.
+  size_t scratch_bytes() const {
+    size_t bytes = 0;
+    // Matrices that begin within a buffer are copied always.
+    check(clblast::GemmTempBufferSize<T>(
+              clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a), size(part_.rows),
+              size(part_.columns), size(part_.terms), 1, size(gemm_.b.stride), 1,
+              size(gemm_.a.stride), 1, size(gemm_.result.stride), queue(), bytes),
+          "CLBlast's GemmTempBufferSize");
+    return bytes;
+  }
+
+  void place_scratch(void* workspace) const {
+    if (scratch_bytes_ == 0 ||
+        (workspace == scratch_at_ && queue_.ranges->changes() == scratch_changes_))
+      return;
+    const Place place = queue_.ranges->place_of(workspace);
+    const size_t step = queue_.base_alignment;
+    const cl_buffer_region region{(place.offset + step - 1) / step * step, scratch_bytes_};
+    cl_int status = CL_SUCCESS;
+    cl_mem part = clCreateSubBuffer(memory_of(place), CL_MEM_READ_WRITE,
+                                    CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
+    opencl::check(status, "clCreateSubBuffer");
+    scratch_ = {part, [](void* memory) { clReleaseMemObject(static_cast<cl_mem>(memory)); }};
+    scratch_at_ = workspace;
+    scratch_changes_ = queue_.ranges->changes();
+  }
+
+  void multiply_batch(const Place& a, const Place& b, const Place& result) const {
+    const Contraction& task = step_.task;
+    check(clblast::GemmStridedBatched<T>(
+              clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a), size(task.n),
+              size(task.m), size(task.k), T{1}, memory_of(b), first_of(b), size(gemm_.b.stride),
+              size(gemm_.b.batch_stride), memory_of(a), first_of(a), size(gemm_.a.stride),
+              size(gemm_.a.batch_stride), step_.so_far ? T{1} : T{0}, memory_of(result),
+              first_of(result), size(gemm_.result.stride), size(gemm_.result.batch_stride),
+              size(gemm_.batches), queue()),
+          "CLBlast's GemmStridedBatched");
+  }
+
+  void multiply_part(const Place& a, const Place& b, const Place& result, int64_t batch,
+                     int64_t row, int64_t column, int64_t term) const {
+    const Contraction& task = step_.task;
+    const bool adds = step_.so_far || term > 0;
+    check(clblast::Gemm<T>(clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a),
+                           size(std::min(part_.rows, task.n - row)),
+                           size(std::min(part_.columns, task.m - column)),
+                           size(std::min(part_.terms, task.k - term)), T{1}, memory_of(b),
+                           first_of(b) + at(gemm_.b, batch, row, term), size(gemm_.b.stride),
+                           memory_of(a), first_of(a) + at(gemm_.a, batch, term, column),
+                           size(gemm_.a.stride), adds ? T{1} : T{0}, memory_of(result),
+                           first_of(result) + at(gemm_.result, batch, row, column),
+                           size(gemm_.result.stride), queue(), nullptr,
+                           static_cast<cl_mem>(scratch_.get())),
+          "CLBlast's Gemm");
+  }
+
+  gpu::Device& device_;
+  Queue queue_;
+  mutable cl_command_queue cl_queue_ = static_cast<cl_command_queue>(queue_.queue);
+  GemmStep step_;
+  const Gemm& gemm_;
+  Part part_;
+  size_t scratch_bytes_ = 0;
+  // Of the last run.
+  mutable std::shared_ptr<void> scratch_;
+  mutable void* scratch_at_ = nullptr;
+  mutable uint64_t scratch_changes_ = 0;
+};
+
+class ClBlast : public gpu::Provider {
+ public:
+  std::string name() const override { return "clblast"; }
+
+  std::optional<KernelChoice> choose(const Node& node,
+                                     std::span<const Placement> operands) const override {
+    if (node.type.dtype != DType::f32 && node.type.dtype != DType::f64) return std::nullopt;
+    std::optional<GemmChoice> known = choose_gemm(node, operands);
+    if (!known || known->task.wide) return std::nullopt;
+    known->choice.kernel = "clblast:" + std::string(node.op->name);
+    known->choice.workspace = workspace_bytes(known->task);
+    return known->choice;
+  }
+
+  std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
+    GemmStep gemm(step);
+    if (gemm.task.dtype == DType::f64)
+      return std::make_unique<Product<double>>(device, std::move(gemm), step.workspace);
+    return std::make_unique<Product<float>>(device, std::move(gemm), step.workspace);
+  }
+};
+}  // namespace
+
+std::unique_ptr<gpu::Provider> clblast_provider() { return std::make_unique<ClBlast>(); }
+
+}  // namespace weft::opencl
