@@ -99,7 +99,7 @@ size_t process_bytes(const Plan& plan) {
 
 void print_table(const WorkloadKind& kind, Workload& workload, const BenchArguments& arguments,
                  const Measurement& m) {
-  const MachineSpec machine = library(arguments.device).on_host() ? machine_spec() : MachineSpec{};
+  const MachineSpec machine = machine_spec(arguments.device);
   const Plan& plan = workload.executable().plan();
   Profile profile = record({{"train", &workload.executable()}},
                            std::min(arguments.steps, most_watched_steps), [&] { workload.step(); });
