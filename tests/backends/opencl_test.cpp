@@ -41,6 +41,7 @@ Function* next(Function*, const char* name) {
 }  // namespace
 
 // As in CL/cl.h.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" void* clCreateBuffer(void* context, unsigned long flags, size_t bytes, void* host,
                                 int* status) {
   ++calls.buffers;
@@ -64,6 +65,7 @@ extern "C" int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned axes,
   return next(clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")(queue, kernel, axes, offset, global,
                                                                 local, waits, list, event);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace weft::testing {
 namespace {

@@ -153,10 +153,8 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
 
 class Product : public Kernel {
  public:
-  Product(gpu::Device& device, GemmStep step, bool tf32, size_t workspace)
-      : stream_(stream_of(device).stream),
-        step_(std::move(step)),
-        wide_(step_.task.dtype == DType::f64) {
+  Product(gpu::Device& device, const GemmStep& step, bool tf32, size_t workspace)
+      : stream_(stream_of(device).stream), step_(step), wide_(step_.task.dtype == DType::f64) {
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
     const DType sums = task.wide ? DType::f32 : task.dtype;

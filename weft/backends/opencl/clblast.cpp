@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 
 #define CL_TARGET_OPENCL_VERSION 120
 #include <clblast.h>
@@ -53,10 +52,10 @@ clblast::Transpose transpose(const GemmMatrix& matrix) {
 template <class T>
 class Product : public Kernel {
  public:
-  Product(gpu::Device& device, GemmStep step, size_t workspace)
+  Product(gpu::Device& device, const GemmStep& step, size_t workspace)
       : device_(device),
         queue_(queue_of(device)),
-        step_(std::move(step)),
+        step_(step),
         gemm_(step_.gemm),
         part_(largest_part(step_.task)) {
     const size_t needed = scratch_bytes();
@@ -185,10 +184,10 @@ class ClBlast : public gpu::Provider {
   }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    GemmStep gemm(step);
+    const GemmStep gemm(step);
     if (gemm.task.dtype == DType::f64)
-      return std::make_unique<Product<double>>(device, std::move(gemm), step.workspace);
-    return std::make_unique<Product<float>>(device, std::move(gemm), step.workspace);
+      return std::make_unique<Product<double>>(device, gemm, step.workspace);
+    return std::make_unique<Product<float>>(device, gemm, step.workspace);
   }
 };
 }  // namespace
