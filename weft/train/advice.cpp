@@ -139,11 +139,12 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                              std::chrono::steady_clock::time_point began) {
   Search search(recipe, machine, began);
   if (const int64_t state = search.state_that_exceeds({}))
-    return fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch.{}",
-                       bytes_text(static_cast<double>(state)),
-                       search.state_that_exceeds(state_in_files) == 0
-                           ? fmt::format(" Hint: {} keeps them in files.", flags_of(state_in_files))
-                           : "");
+    return fmt::format(
+        "Parameters and optimizer alone take {} of memory, whatever the batch.{}",
+        bytes_text(static_cast<double>(state)),
+        search.state_that_exceeds(state_in_files) == 0
+            ? fmt::format(" Hint: {} keeps them out of its memory.", flags_of(state_in_files))
+            : "");
   const std::vector<Change> changes = search.run();
   if (changes.empty() && !search.out_of_time())
     return "Neither smaller micro-batches, bfloat16, recomputation nor offload alone fits there.";
