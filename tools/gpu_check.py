@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -132,7 +133,8 @@ class Report:
 
 def unpack():
     archive = PACK.with_suffix(".tar.xz")
-    if not (PACK / "bin" / "weft").exists() and archive.exists():
+    if archive.exists():  # it may be newer than what lies there
+        shutil.rmtree(PACK, ignore_errors=True)
         with tarfile.open(archive) as packed:
             packed.extractall(archive.parent, filter="data")
     if not (PACK / "bin" / "weft").exists():

@@ -86,8 +86,9 @@ Node::~Node() {
 
 bool Node::is(std::string_view op_name) const { return op->name == op_name; }
 void Node::fetch() {
-  data = Buffer::allocate(type.bytes());
-  elsewhere.memory->read(data->data, elsewhere.at, type.bytes());
+  std::shared_ptr<Buffer> here = Buffer::allocate(type.bytes());
+  elsewhere.memory->read(here->data, elsewhere.at, type.bytes());
+  data = std::move(here);
   elsewhere = {};
 }
 

@@ -273,8 +273,11 @@ void Executable::finish_kernels() const {
 Executable::~Executable() {
   finish_kernels();
   if (workspace_ == nullptr || workspace_->last != this) return;
-  detach_results();
   workspace_->last = nullptr;
+  try {
+    detach_results();
+  } catch (const Error&) {  // of a device that is lost, as whoever reads a result is told
+  }
 }
 
 std::byte* Executable::address(int slot) const {

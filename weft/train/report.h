@@ -90,10 +90,10 @@ struct RunReport {
   }
 };
 
-// What a process takes besides: 36 MiB of code of weft, LLVM and oneDNN that it touches, their
-// heaps, the nodes, step and machine code of each kernel, and what compiling takes on each thread
-// and leaves behind for each kernel that no other is like, which a warm cache of kernels saves.
-// Measured: 40 to 52 MiB with few kernels on two threads.
+// What a process takes besides: 40 MiB of code of weft, LLVM, oneDNN and CLBlast that it touches,
+// their heaps, the nodes, step and machine code of each kernel, and what compiling takes on each
+// thread and leaves behind for each kernel that no other is like, which a warm cache of kernels
+// saves. Measured: 43 to 56 MiB with few kernels on two threads.
 size_t runtime_bytes(int threads, std::span<const Plan* const> plans);
 
 // `steps` as planned; the machine gives the time.

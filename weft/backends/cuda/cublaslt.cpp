@@ -66,6 +66,7 @@ struct Library {
     library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
     library.find(check_algorithm, "cublasLtMatmulAlgoCheck");
     library.find(matmul, "cublasLtMatmul");
+    library.find(version, "cublasLtGetVersion");
     library.find(status_text, "cublasLtGetStatusString");
     check(create(&handle), "cublasLtCreate");
   }
@@ -94,6 +95,7 @@ struct Library {
                 const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
                 void* d, Handle d_layout, const Algorithm*, void* workspace, size_t bytes,
                 Handle stream) = nullptr;
+  size_t (*version)() = nullptr;
   const char* (*status_text)(int) = nullptr;
 };
 
@@ -170,10 +172,10 @@ class Product : public Kernel {
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
 
     const std::vector<Found> all = candidates(workspace);
-    const std::string what =
-        fmt::format("cublaslt {} to {}: {} x {} x {} x {}{}{}{}", name(task.dtype), name(sums),
-                    gemm.batches, task.m, task.n, task.k, gemm.a.transposed ? ", a^T" : "",
-                    gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
+    const std::string what = fmt::format("cublaslt {}, {} to {}: {} x {} x {} x {}{}{}{}",
+                                         api_.version(), name(task.dtype), name(sums), gemm.batches,
+                                         task.m, task.n, task.k, gemm.a.transposed ? ", a^T" : "",
+                                         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));

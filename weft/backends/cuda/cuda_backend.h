@@ -13,7 +13,7 @@ namespace weft {
 std::unique_ptr<KernelLibrary> cuda_library(const GpuModel* model = nullptr);
 
 namespace cuda {
-// Whether there is a driver that shows a GPU.
+// Whether there is a driver that shows a GPU, and a compiler for it.
 bool has_device();
 }  // namespace cuda
 

@@ -15,6 +15,7 @@
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/cuda/nvtx.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/codegen/object_cache.h"
 
 namespace weft::cuda {
@@ -341,10 +342,29 @@ std::unique_ptr<gpu::Device> open_device() { return std::make_unique<CudaDevice>
 
 bool has_device() {
   try {
-    int count = 0;
-    return driver().cuDeviceGetCount(&count) == 0 && count > 0;
-  } catch (const Error&) {
+    const Nvrtc compiler;
+    return compute_capability() > 0;
+  } catch (const Error& missing) {
+    log::debug(1, "{}", missing.what());
     return false;
+  }
+}
+
+int compute_capability() {
+  try {
+    const Driver& api = driver();
+    int count = 0, device = 0, major = 0, minor = 0;
+    api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    if (count == 0) return 0;
+    api.check(api.cuDeviceGet(&device, 0), "cuDeviceGet");
+    api.check(api.cuDeviceGetAttribute(&major, attribute::capability_major, device),
+              "cuDeviceGetAttribute");
+    api.check(api.cuDeviceGetAttribute(&minor, attribute::capability_minor, device),
+              "cuDeviceGetAttribute");
+    return 10 * major + minor;
+  } catch (const Error& none) {
+    log::debug(1, "{}", none.what());
+    return 0;
   }
 }
 

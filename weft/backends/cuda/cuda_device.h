@@ -13,6 +13,9 @@ namespace weft::cuda {
 // no driver, no GPU or no compiler.
 std::unique_ptr<gpu::Device> open_device();
 
+// Of the first GPU, 90: 9.0; 0 where there is none.
+int compute_capability();
+
 // Of a device that open_device() made: what libraries of NVIDIA are handed.
 struct Stream {
   void* context = nullptr;  // CUcontext, current on the calling thread from then on

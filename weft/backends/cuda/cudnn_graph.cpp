@@ -315,6 +315,16 @@ bool keeps_rules(const Descriptor& config, bool exact) {
 }
 }  // namespace
 
+bool is_installed() {
+  try {
+    library();
+    return true;
+  } catch (const Error& missing) {
+    log::debug(1, "{}", missing.what());
+    return false;
+  }
+}
+
 Descriptor properties_of_current_device() {
   Descriptor made = make(device_properties_kind);
   set(made, device_handle, handle_type, handle());

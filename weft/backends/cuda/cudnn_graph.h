@@ -19,6 +19,8 @@ namespace weft::cuda::cudnn {
 
 using Descriptor = std::shared_ptr<void>;
 
+bool is_installed();  // one that is not too old
+
 // Of a GPU: all that plans are made from. Throws Error(device) where there is no cuDNN, or one that
 // is too old, or that does not know such a GPU.
 Descriptor properties_of_current_device();

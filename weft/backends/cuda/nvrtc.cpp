@@ -68,6 +68,11 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
   nvrtc.check(nvrtc.log_bytes(program.handle, &bytes), "nvrtcGetProgramLogSize");
   std::string log(bytes, '\0');
   nvrtc.check(nvrtc.log(program.handle, log.data()), "nvrtcGetProgramLog");
+  if (log.find("--gpu-architecture") != std::string::npos)
+    throw Error(ErrorKind::device,
+                "[cuda] NVRTC {}.{} makes no code for GPUs of compute capability {}.{}. Hint: "
+                "WEFT_CUDA_PATH names the folder of another one.",
+                version() / 1000, version() % 1000 / 10, capability / 10, capability % 10);
   WEFT_ASSERT(status == 0, "a kernel does not compile for sm_{} (report its source, too: {}): {}",
               capability, loop::keep_refused(source, "cu"),
               loop::with_source_lines(log.substr(0, log.find('\0')), source));
