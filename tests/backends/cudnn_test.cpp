@@ -249,6 +249,8 @@ TEST_SUITE("cudnn") {
     const auto choice = choose_attention(*y.node(), std::vector{whole, shifted, flipped});
     REQUIRE(choice);
     CHECK(choice->operand_order == std::vector<Dims>{{}, {0, 2, 1, 3}, {0, 2, 1, 3}});
+    const Placement by_token{0, 4, dense_strides(shape, {0, 2, 1, 3})};  // a copy would lie so, too
+    CHECK(!choose_attention(*y.node(), std::vector{whole, by_token, whole}));
   }
   TEST_CASE("an H200 has engines for attention and its gradient") {
     const Descriptor properties = h200_properties();

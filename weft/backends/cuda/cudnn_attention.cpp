@@ -326,12 +326,12 @@ std::optional<KernelChoice> choose_attention(const Node& node,
       .result_order = gradient ? Dims{1, 3, 0, 2, 4} : by_token,
       .workspace = gradient ? GradientScratch(heads).bytes() : GradientScratch::engine_bytes};
   choice.operand_order.resize(operands.size());
-  for (const Placement& at : operands)  // what lies in order is not copied
-    if (at.offset % (aligned_bytes / static_cast<int64_t>(size_of(heads.dtype))) != 0)
-      return std::nullopt;
-  for (size_t i = 0; i < operands.size(); ++i)
-    if (!is_aligned(node.inputs[i].shape(), operands[i], heads.dtype))
-      choice.operand_order[i] = by_token;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (is_aligned(node.inputs[i].shape(), operands[i], heads.dtype)) continue;
+    // What lies in the order that is asked for is not copied.
+    if (operands[i].strides == dense_strides(node.inputs[i].shape(), by_token)) return std::nullopt;
+    choice.operand_order[i] = by_token;
+  }
   return choice;
 }
 
