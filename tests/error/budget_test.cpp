@@ -108,7 +108,8 @@ TEST_CASE("every device computes in every precision") {
                                     precision, "--overwrite", "--json"});
       CHECK_MESSAGE(outcome.code == 0, outcome.err);
     }
-  CHECK(fails_with(place.weft({"train", "sums.yaml", "--precision", "fp8"}), 2,
-                   "train.precision must be one of fp32, tf32, fp64, bf16-mixed, fp16-mixed, bf16. Got "
-                   "'fp8'.") == "");
+  CHECK(fails_with(
+            place.weft({"train", "sums.yaml", "--precision", "fp8"}), 2,
+            "train.precision must be one of fp32, tf32, fp64, bf16-mixed, fp16-mixed, bf16. Got "
+            "'fp8'.") == "");
 }

@@ -28,7 +28,8 @@ struct Program {
 
 // All of them in one program, each once.
 Program program_of(const std::string& model, loop::GpuLanguage language) {
-  Training training(model, "adamw", 4, {.device = language == loop::GpuLanguage::cuda ? "null:cuda" : "null:opencl"});
+  Training training(model, "adamw", 4,
+                    {.device = language == loop::GpuLanguage::cuda ? "null:cuda" : "null:opencl"});
   std::set<std::string> known;
   Program program;
   for (const Step& step : training.executable().plan().steps) {

@@ -45,7 +45,7 @@ Dims row_major_strides(const Shape& shape);  // in elements
 Dims physical_order(const Shape& shape, const Dims& strides);
 // Strides of a dense value whose axes lie in `order` (empty: row-major).
 Dims dense_strides(const Shape& shape, const Dims& order);
-std::string to_string(const Dims& dims);     // "[2, 3, 4]"
+std::string to_string(const Dims& dims);  // "[2, 3, 4]"
 // Axis in [0, rank), counting negative ones from the end; throws naming `op`.
 int normalize_axis(int64_t axis, int rank, const char* op);
 
