@@ -9,7 +9,7 @@
 #include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/IR/LLVMContext.h>
 
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
 #include "weft/codegen/llvm_emit.h"
@@ -21,10 +21,6 @@
 namespace weft {
 namespace {
 constexpr double worth_a_team = 10000;  // nanoseconds of work below which the caller runs alone
-
-size_t align(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
 
 loop::CpuSchedule schedule_of(const loop::Kernel& kernel, const CpuTarget& target) {
   const loop::HostTarget& host = loop::host_target();
@@ -52,8 +48,8 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
   names.reserve(emitted.stages.size());
   for (const auto& stage : emitted.stages) names.push_back(stage.function);
   loop::LoadedCode code = loop::load_object(object_of(*emitted.module), names);
-  CompiledKernel result{.shared_scratch = align(schedule.shared_scratch),
-                        .scratch_per_thread = align(schedule.thread_scratch),
+  CompiledKernel result{.shared_scratch = aligned(schedule.shared_scratch),
+                        .scratch_per_thread = aligned(schedule.thread_scratch),
                         .work = schedule.work,
                         .code = code.owner};
   for (size_t i = 0; i < names.size(); ++i)
@@ -104,8 +100,8 @@ bool can_fuse(const Step& step, std::string* why) {
 
 size_t workspace_bytes(const Step& step, int threads, const CpuTarget& target) {
   loop::CpuSchedule schedule = schedule_of(loop::lower(step), target);
-  return align(schedule.shared_scratch) +
-         static_cast<size_t>(threads) * align(schedule.thread_scratch);
+  return aligned(schedule.shared_scratch) +
+         static_cast<size_t>(threads) * aligned(schedule.thread_scratch);
 }
 
 void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 #include "weft/codegen/schedule.h"
 
 namespace weft::loop {
@@ -325,8 +325,7 @@ class Scheduler {
   void lay_out() {
     auto add = [&](int id, int part, int64_t elements) {
       s_.partials.push_back({id, part, s_.scratch});
-      const size_t bytes = static_cast<size_t>(elements) * sizeof(int64_t);
-      s_.scratch += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+      s_.scratch += aligned(static_cast<size_t>(elements) * sizeof(int64_t));
     };
     for (size_t i = 0; i < kernel_.code.size() && s_.chunks > 1; ++i)
       if (kernel_.code[i].op == Op::reduce)

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 
 namespace weft::loop {
 namespace {
@@ -23,10 +23,6 @@ constexpr int64_t most_groups = 64;  // each with partial results of a row's len
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-size_t align(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 double cost(const Instruction& in) {
   switch (in.op) {
     case Op::constant:
@@ -290,7 +286,7 @@ class Scheduler {
     int64_t rows = 1;
     for (int axis : s_.inner) rows *= extent(axis);
     int64_t row = s_.columns ? s_.stride : round_up(extent(s_.vector_axis), s_.lanes);
-    return align(static_cast<size_t>(rows * row) * size_of(code(i).type));
+    return aligned(static_cast<size_t>(rows * row) * size_of(code(i).type));
   }
 
   // A short body waits for its accumulators: more of them are under way at once.
@@ -325,7 +321,7 @@ class Scheduler {
 
   void lay_out() {
     auto column_bytes = [&](size_t element) {
-      return align(static_cast<size_t>(s_.stride) * element);
+      return aligned(static_cast<size_t>(s_.stride) * element);
     };
     size_t at = 0;
     for (Array& array : s_.reductions) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 
 namespace weft {
 namespace {
@@ -45,9 +45,7 @@ StepUse use_of(const Plan& plan, const Step& step) {
 }
 }  // namespace
 
-size_t arena_size(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+size_t arena_size(size_t bytes) { return aligned(bytes); }
 
 ArenaUse::ArenaUse(const Plan& plan) {
   extend(plan);

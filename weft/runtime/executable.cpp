@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/log.h"
 #include "weft/base/memory.h"
@@ -28,10 +29,6 @@ constexpr bool debug_build = true;
 #else
 constexpr bool debug_build = false;
 #endif
-
-size_t aligned(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
 
 // A null memory is the host's; `held`: bytes that this process has there already for it.
 void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged, size_t held) {

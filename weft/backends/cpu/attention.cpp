@@ -9,6 +9,7 @@
 #include "weft/backends/cpu/kernels.h"
 #include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
+#include "weft/device/attention_heads.h"
 
 // One multiply-add is one operation of a product, so it may be one instruction.
 #if defined(__clang__)
@@ -27,22 +28,8 @@ constexpr int64_t most_rows = 32, most_scores = 32 << 10;
 
 int64_t rounded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-// q[B, H, T, D], k[B, G, S, D], v[B, G, S, E], y[B, H, T, E]
-struct Heads {
-  int64_t batch, heads, key_heads, queries, keys, depth, width;
-  float scale;
-  bool causal;
-
-  explicit Heads(const Node& node)
-      : batch(node.inputs[0].dim(0)),
-        heads(node.inputs[0].dim(1)),
-        key_heads(node.inputs[1].dim(1)),
-        queries(node.inputs[0].dim(2)),
-        keys(node.inputs[1].dim(2)),
-        depth(node.inputs[0].dim(3)),
-        width(node.inputs[2].dim(3)),
-        scale(static_cast<float>(node.attrs.number("scale"))),
-        causal(node.attrs.integer("causal") != 0) {}
+struct Heads : AttentionHeads {
+  using AttentionHeads::AttentionHeads;
 
   // Rows of scores that are held at a time.
   int64_t rows() const {
@@ -268,8 +255,8 @@ struct Machine {
     product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores,
             rounded(rows.count, row_unit), rows.columns, heads.depth, false);
     for (int64_t i = 0; i < rows.count; ++i)
-      inverse[i] =
-          exponentials(own.scores.row(i), heads.seen(rows.first + i), rows.columns, heads.scale);
+      inverse[i] = exponentials(own.scores.row(i), heads.seen(rows.first + i), rows.columns,
+                                static_cast<float>(heads.scale));
     return rows;
   }
 
@@ -316,7 +303,7 @@ struct Machine {
       }
       const float dot = sum(dots);
       for (int64_t j = 0; j < rows.columns; j += lanes)
-        at(dp + j) = at(p + j) * (at(dp + j) - dot) * heads.scale;
+        at(dp + j) = at(p + j) * (at(dp + j) - dot) * static_cast<float>(heads.scale);
     }
     product(own.scores.data, 1, own.scores.stride, own.dy, own.dvalues, rows.columns,
             own.dvalues.stride, rows.count, true);

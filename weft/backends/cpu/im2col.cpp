@@ -4,15 +4,11 @@
 #include <cstring>
 
 #include "weft/backends/cpu/contraction.h"
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
 namespace {
-
-size_t rounded(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
 
 // What windows hold: partial sums of an input gradient, which float16 and bfloat16 would round.
 DType window_dtype(const Convolution& conv) {
@@ -200,11 +196,11 @@ Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images)
 }
 
 size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {
-  return rounded(static_cast<size_t>(conv.groups * sizes.rows() * sizes.depth) *
+  return aligned(static_cast<size_t>(conv.groups * sizes.rows() * sizes.depth) *
                  size_of(window_dtype(conv)));
 }
 size_t weight_bytes(const Convolution& conv) {
-  return rounded(
+  return aligned(
       static_cast<size_t>(element_count(conv.weight_shape())) *
       size_of(conv.kind == Convolution::Kind::weight_gradient ? conv.result_dtype() : conv.dtype));
 }
@@ -215,8 +211,8 @@ struct WidenedBytes {
   WidenedBytes(const Convolution& conv, const Sizes& sizes) {
     const DType dtype = window_dtype(conv);
     if (dtype == conv.dtype) return;
-    weight = rounded(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(dtype));
-    dy = rounded(static_cast<size_t>(sizes.rows() * conv.outputs) * size_of(dtype));
+    weight = aligned(static_cast<size_t>(element_count(conv.weight_shape())) * size_of(dtype));
+    dy = aligned(static_cast<size_t>(sizes.rows() * conv.outputs) * size_of(dtype));
   }
 };
 // `count` elements in the windows' type: as they are, or widened into `to`.

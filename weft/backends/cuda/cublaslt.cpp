@@ -13,10 +13,8 @@
 
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
-#include "weft/base/stopwatch.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 
@@ -130,8 +128,7 @@ DataType data_type(DType dtype) {
 size_t workspace_bytes(const Contraction& task) {
   constexpr size_t most = size_t{32} << 20, parts = 32;
   const auto elements = static_cast<size_t>(element_count(task.batch) * task.m * task.n);
-  const size_t bytes = std::min(most, parts * elements * sizeof(float));
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  return aligned(std::min(most, parts * elements * sizeof(float)));
 }
 
 // ---- the kernel
@@ -269,21 +266,11 @@ class Product : public Kernel {
     };
     const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
                scratch = device.allocate(workspace);
-    size_t best = 0;
-    double least = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-      constexpr int runs = 10;
-      auto run = [&] { multiply(all[i], a->data, b->data, nullptr, to->data, scratch->data); };
-      run();
-      device.finish();
-      Stopwatch watch;
-      for (int k = 0; k < runs; ++k) run();
-      device.finish();
-      const double took = watch.milliseconds() / runs;
-      log::debug(1, "measured cublaslt algorithm {} {:9.3f} ms", i, took);
-      if (i == 0 || took < least) best = i, least = took;
-    }
-    return all[best].algorithm;
+    return all[gpu::fastest(device, all.size(),
+                            [&](size_t i) {
+                              multiply(all[i], a->data, b->data, nullptr, to->data, scratch->data);
+                            })]
+        .algorithm;
   }
 
   const Library& api_ = library();

@@ -52,7 +52,7 @@ class AttentionGraph {
   }
 
   Tensor scaled(const Tensor& x) {
-    return combine(Pointwise::multiply, x, graph.constant(heads_.scale, 4));
+    return combine(Pointwise::multiply, x, graph.constant(static_cast<float>(heads_.scale), 4));
   }
   Tensor scaled_products(const Tensor& q, const Tensor& k_across) {
     const Tensor products = scores();
@@ -240,18 +240,6 @@ class AttentionGradient : public Kernel {
   std::vector<ExecutionPlan> forward_, backward_;  // one for each part
 };
 }  // namespace
-
-Heads::Heads(const Node& node)
-    : batch(node.inputs[0].dim(0)),
-      heads(node.inputs[0].dim(1)),
-      key_heads(node.inputs[1].dim(1)),
-      queries(node.inputs[0].dim(2)),
-      keys(node.inputs[1].dim(2)),
-      depth(node.inputs[0].dim(3)),
-      width(node.inputs[2].dim(3)),
-      dtype(node.type.dtype),
-      scale(static_cast<float>(node.attrs.number("scale"))),
-      causal(node.attrs.integer("causal") != 0) {}
 
 std::vector<ExecutionPlan> plan_attention(const Heads& heads, const AttentionStrides& strides,
                                           bool statistics, const Descriptor& properties,

@@ -10,19 +10,16 @@
 
 #include "weft/backends/cuda/cudnn_graph.h"
 #include "weft/backends/gpu/device.h"
+#include "weft/device/attention_heads.h"
 
 namespace weft::cuda::cudnn {
 
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step);
 
-// q[B, H, T, D], k[B, G, S, D], v[B, G, S, E], y[B, H, T, E]
-struct Heads {
-  explicit Heads(const Node& node);
-  int64_t batch, heads, key_heads, queries, keys, depth, width;
+struct Heads : AttentionHeads {
+  explicit Heads(const Node& node) : AttentionHeads(node), dtype(node.type.dtype) {}
   DType dtype;
-  float scale;
-  bool causal;
 
   Shape q() const { return {batch, heads, queries, depth}; }
   Shape k() const { return {batch, key_heads, keys, depth}; }

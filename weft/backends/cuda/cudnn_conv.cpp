@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "weft/backends/cuda/cuda_device.h"
-#include "weft/base/buffer.h"
+#include "weft/base/alignment.h"
 #include "weft/base/error.h"
 #include "weft/codegen/lower.h"
 #include "weft/device/bound.h"
@@ -28,14 +28,10 @@ Direction direction_of(const Node& node) {
   return node.is("conv_weight_gradient") ? Direction::weight_gradient : Direction::forward;
 }
 
-size_t rounded(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 // Of the result as cuDNN stores it before it is widened; 0: it stores the result itself.
 size_t narrow_bytes(const Node& node) {
   if (node.type.dtype == node.inputs[0].dtype()) return 0;
-  return rounded(Type{node.inputs[0].dtype(), node.type.shape}.bytes());
+  return aligned(Type{node.inputs[0].dtype(), node.type.shape}.bytes());
 }
 
 // A cap, as no GPU is asked when a plan is made. Engines for tensor cores copy what has channels
@@ -53,7 +49,7 @@ size_t workspace_bytes(const Node& node) {
   }
   if (node.is("conv_weight_gradient"))
     bytes += std::min(most_for_parts, parts * Type{DType::f32, node.type.shape}.bytes());
-  return rounded(bytes);
+  return aligned(bytes);
 }
 
 // float32 elements of the same values, in the same order.

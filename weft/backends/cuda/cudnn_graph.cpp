@@ -10,7 +10,6 @@
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "weft/base/stopwatch.h"
 
 namespace weft::cuda::cudnn {
 namespace {
@@ -513,7 +512,6 @@ std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, size_t mos
 namespace {
 // By a few runs of each, on memory of its own.
 size_t fastest(gpu::Device& device, const std::vector<ExecutionPlan>& all) {
-  constexpr int runs = 10;
   std::vector<std::shared_ptr<Buffer>> memory;
   std::vector<void*> addresses;
   for (size_t bytes : all.front().bytes()) {
@@ -523,20 +521,8 @@ size_t fastest(gpu::Device& device, const std::vector<ExecutionPlan>& all) {
   const size_t workspace = std::ranges::max(all, {}, &ExecutionPlan::workspace).workspace();
   const std::shared_ptr<Buffer> scratch = device.allocate(workspace);
   const Stream stream = stream_of(device);
-  size_t best = 0;
-  double least = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    auto run = [&] { all[i].run(stream.stream, addresses, scratch->data); };
-    run();
-    device.finish();
-    Stopwatch watch;
-    for (int k = 0; k < runs; ++k) run();
-    device.finish();
-    const double took = watch.milliseconds() / runs;
-    log::debug(1, "measured cudnn engine {} {:9.3f} ms", i, took);
-    if (i == 0 || took < least) best = i, least = took;
-  }
-  return best;
+  return gpu::fastest(device, all.size(),
+                      [&](size_t i) { all[i].run(stream.stream, addresses, scratch->data); });
 }
 }  // namespace
 

@@ -15,6 +15,7 @@
 
 #include "weft/backends/gpu/kernel_text.h"
 #include "weft/codegen/gpu_scalar.h"
+#include "weft/device/attention_heads.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::gpu {
@@ -29,22 +30,8 @@ constexpr int across = 8, down = 16, threads = across * down;
 
 int64_t divided(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-// q[B, H, T, D], k[B, G, S, D], v[B, G, S, E], y[B, H, T, E]
-struct Heads {
-  int64_t batch, heads, key_heads, queries, keys, depth, width;
-  double scale;
-  bool causal;
-
-  explicit Heads(const Node& node)
-      : batch(node.inputs[0].dim(0)),
-        heads(node.inputs[0].dim(1)),
-        key_heads(node.inputs[1].dim(1)),
-        queries(node.inputs[0].dim(2)),
-        keys(node.inputs[1].dim(2)),
-        depth(node.inputs[0].dim(3)),
-        width(node.inputs[2].dim(3)),
-        scale(node.attrs.number("scale")),
-        causal(node.attrs.integer("causal") != 0) {}
+struct Heads : AttentionHeads {
+  using AttentionHeads::AttentionHeads;
 
   // Of a thread, as many as registers hold.
   int64_t own_rows() const { return std::max(depth, width) > 64 ? 2 : 4; }

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/stopwatch.h"
 
 namespace weft::gpu {
 namespace {
@@ -69,6 +71,23 @@ std::map<std::string, std::string> Device::selected() const {
 void Device::prefer(const std::map<std::string, std::string>& kernels) {
   std::lock_guard lock(mutex_);
   selection().prefer(kernels);
+}
+
+size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin) {
+  constexpr int runs = 10;
+  size_t best = 0;
+  double least = 0;
+  for (size_t i = 0; i < count; ++i) {
+    begin(i);
+    device.finish();
+    Stopwatch watch;
+    for (int k = 0; k < runs; ++k) begin(i);
+    device.finish();
+    const double took = watch.milliseconds() / runs;
+    log::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, took);
+    if (i == 0 || took < least) best = i, least = took;
+  }
+  return best;
 }
 
 std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,

@@ -64,6 +64,9 @@ class Device : public DeviceMemory {
   std::map<std::string, std::string> selected_;
 };
 
+// The fastest of `count` that `begin` puts into the queue, by a few runs of each.
+size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin);
+
 // A kernel of `step` that is the launches of `printed`.
 std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,
                                     const Step& step);
