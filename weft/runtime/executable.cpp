@@ -263,7 +263,8 @@ void Executable::finish_kernels() const {
   if (memory_ == nullptr) return;
   try {
     memory_->finish();
-  } catch (const Error&) {  // lost, which whoever waits for a result is told
+  } catch (const Error& lost) {  // lost, which whoever waits for a result is told
+    log::debug(1, "{}", lost.what());
   }
 }
 
@@ -273,7 +274,8 @@ Executable::~Executable() {
   workspace_->last = nullptr;
   try {
     detach_results();
-  } catch (const Error&) {  // of a device that is lost, as whoever reads a result is told
+  } catch (const Error& lost) {  // of a device that is lost, as whoever reads a result is told
+    log::debug(1, "{}", lost.what());
   }
 }
 
