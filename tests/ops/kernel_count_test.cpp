@@ -50,6 +50,13 @@ TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is 
       kernels({.inputs = {x, dy, all[1], all[2]}, .outputs = gradients(loss, all)});
   INFO(norm_names);
   CHECK(norm == 1);
+  // The gradient of a bias before it sums dx over the rows; the kernel is of rows nevertheless.
+  std::vector<Value> biased = {x, all[1], all[2], input({DType::f32, {768}}, 4)};
+  loss = sum(layer_norm(x + biased[3], all[1], all[2]) * dy);
+  auto [block, block_names] =
+      kernels({.inputs = {x, dy, all[1], all[2], biased[3]}, .outputs = gradients(loss, biased)});
+  INFO(block_names);
+  CHECK(block == 1);
   Value labels = input({DType::i32, {512}}, 1);
   Value entropy = cross_entropy(x, labels);
   Plan rows = planned(

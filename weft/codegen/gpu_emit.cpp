@@ -174,15 +174,36 @@ void GpuEmitter::emit_whole() {
   place_lanes();
   open_groups(s_.groups);
   const bool across = s_.rows > 1;
-  if (across)
+  if (across) {
+    each_across(
+        [&](const string& sum, const string&, const string& none) { line("{} = {};", sum, none); });
     open("for ({0} row = group * {1}; row < group * {1} + {1} && row < {2}; ++row)", index(),
          s_.rows, s_.kept_positions);
+  }
   place_kept(across ? "row" : "group");
   for (int loop = 0; loop < k_.loops(); ++loop) emit_loop(loop, "0", std::to_string(s_.turns));
   emit_final_stores();
-  if (across) close();
+  if (across) {
+    close();
+    if (s_.across_shared)
+      each_across([&](const string& sum, const string& partial, const string&) {
+        line("{} = {};", partial, sum);
+      });
+  }
   close();
   end_launch();
+}
+
+// What a group adds up across its rows, element by element: each thread its own, so that no other
+// waits for it.
+void GpuEmitter::each_across(
+    const std::function<void(const string& sum, const string& partial, const string& none)>& text) {
+  open("for ({} i = r; i < {}; i += {})", index(), s_.turns, s_.reduced_lanes);
+  for (const Store& store : k_.stores)
+    for (int copy = 0; store.across && copy < s_.vector; ++copy)
+      text(across_sum(store, copy), across_partial(store, copy),
+           identity(store.reduction, code(store.value).type));
+  close();
 }
 
 void GpuEmitter::emit_chunks() {
@@ -220,27 +241,43 @@ void GpuEmitter::emit_chunk_results() {
   end_launch();
 }
 
-// One thread for each reduced position takes the partial results of all groups, in order.
+// The partial results of all groups: a warp of neighbours, each shared by lanes that go through the
+// groups in turns.
 void GpuEmitter::emit_across_results() {
   if (s_.rows == 1) return;
   const int64_t positions = s_.turns * s_.vector;
-  constexpr int threads = 256;
-  begin_launch((positions + threads - 1) / threads, threads);
-  open_positions(threads, positions);
+  constexpr int neighbours = 32, lanes = 8;
+  const int64_t groups = (positions + neighbours - 1) / neighbours;
+  begin_launch(groups, neighbours * lanes);
+  line("const i32 k = (i32)(THREAD % {0}), r = (i32)(THREAD / {0});", neighbours);
+  open_groups(groups);
+  line("const bool active = group * {} + k < {};", neighbours, positions);
+  line("const {} i = active ? group * {} + k : {};", index(), neighbours, positions - 1);
   emit_positions(s_.reduced, "i", 1);
-  for (size_t i = 0; i < k_.stores.size(); ++i) {
-    const Store& store = k_.stores[i];
+  for (size_t id = 0; id < k_.stores.size(); ++id) {
+    const Store& store = k_.stores[id];
     if (!store.across) continue;
     const DType type = code(store.value).type;
-    const string accumulator = fmt::format("a{}", i);
-    line("{} {} = {};", register_type(type), accumulator, identity(store.reduction, type));
-    open("for ({} group = 0; group < {}; ++group)", index(), s_.groups);
-    line("const {} next = {}[group * {} + i];", register_type(type),
-         partial_pointer(partial(static_cast<int>(i), 0), type), positions);
+    const string name = register_type(type), shared = "shared_" + name,
+                 accumulator = fmt::format("a{}", id);
+    shared_.insert(fmt::format("{} {}[{}]", memory_type(type), shared, neighbours * lanes));
+    line("{} {} = {};", name, accumulator, identity(store.reduction, type));
+    open("for ({} c = r; c < {}; c += {})", index(), s_.groups, lanes);
+    line("const {} next = {}[c * {} + i];", name,
+         partial_pointer(partial(static_cast<int>(id), 0), type), positions);
+    line("{}", combine(store.reduction, type, accumulator, "next"));
+    close();
+    line("{}[THREAD] = {};", shared, accumulator);
+    line("BARRIER;");
+    open("if (r == 0 && active)");
+    open("for (i32 s = 1; s < {}; ++s)", lanes);
+    line("const {} next = {}[THREAD + s * {}];", name, shared, neighbours);
     line("{}", combine(store.reduction, type, accumulator, "next"));
     close();
     line("out{}[{}] = {};", store.result, address(store.at, 0),
          to_memory(accumulator, store.storage));
+    close();
+    line("BARRIER;");
   }
   close();
   end_launch();
@@ -429,18 +466,28 @@ void GpuEmitter::combine_chunks(const std::vector<bool>& wanted) {
   }
 }
 
-// The first row of a group begins its partial results.
-void GpuEmitter::accumulate_across(const Store& store) {
+string GpuEmitter::across_partial(const Store& store, int copy) const {
   const auto id = static_cast<int>(&store - k_.stores.data());
+  return fmt::format("{}[group * {} + i * {} + {}]",
+                     partial_pointer(partial(id, 0), code(store.value).type), s_.turns * s_.vector,
+                     s_.vector, copy);
+}
+// In shared memory neighbouring threads have neighbouring elements of a copy.
+string GpuEmitter::across_sum(const Store& store, int copy) {
+  if (!s_.across_shared) return across_partial(store, copy);
+  const string name = fmt::format("across{}", &store - k_.stores.data());
+  shared_.insert(fmt::format("{} {}[{}]", memory_type(code(store.value).type), name,
+                             divisor(s_.turns * s_.vector)));
+  return fmt::format("{}[{} + i]", name, copy * s_.turns);
+}
+
+void GpuEmitter::accumulate_across(const Store& store) {
   const DType type = code(store.value).type;
   for (int copy = 0; copy < s_.vector; ++copy) {
     open_block();
-    line("GLOBAL {}* sum = {} + group * {} + i * {} + {};", memory_type(type),
-         partial_pointer(partial(id, 0), type), s_.turns * s_.vector, s_.vector, copy);
-    line("{} total = row == group * {} ? {} : *sum;", register_type(type), s_.rows,
-         identity(store.reduction, type));
+    line("{} total = {};", register_type(type), across_sum(store, copy));
     line("{}", combine(store.reduction, type, "total", ref(store.value, copy)));
-    line("*sum = total;");
+    line("{} = total;", across_sum(store, copy));
     close();
   }
 }

@@ -19,6 +19,7 @@ constexpr int64_t worth_a_chunk = 8;    // turns of each thread
 constexpr int64_t least_rows = 4;       // of partial results across them
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
+constexpr size_t across_limit = 24 << 10;  // of it; combining lanes takes the rest
 // Of contractions.
 constexpr int most_threads = 256;
 constexpr int least_threads = 64;
@@ -308,8 +309,14 @@ class Scheduler {
   }
   void share_across() {
     s_.reduced_lanes = std::max(no_more_than(s_.threads, s_.turns), warp);
-    s_.rows = std::max(least_rows, ceil_div(s_.kept_positions, wanted_groups));
+    s_.rows = std::max(least_rows, ceil_div(s_.kept_positions, 2 * wanted_groups));
     s_.groups = ceil_div(s_.kept_positions, s_.rows);
+    size_t bytes = 0;
+    for (const Store& store : kernel_.stores)
+      if (store.across)
+        bytes += static_cast<size_t>(s_.turns * s_.vector) *
+                 size_of(kernel_.code[static_cast<size_t>(store.value)].type);
+    s_.across_shared = bytes <= across_limit;
   }
 
   // Of at least `least` turns, and a multiple of `unit`.

@@ -253,7 +253,7 @@ class Fuser {
       auto users = uses_.users.find(member.node());
       if (home == fusion_.home.end() || home->second != unit || users == uses_.users.end())
         continue;
-      const bool inside = a >= 0 && (holds(a, member.node()) || holds(b, member.node()));
+      const bool inside = a >= 0 && lives_within(*member.node(), a, b);
       for (const Node* user : users->second)
         for (int next : units_of(user)) {
           const bool joined = a >= 0 && (next == a || next == b);
@@ -262,6 +262,18 @@ class Fuser {
         }
     }
     return readers;
+  }
+
+  // Whether a kernel made of both would hold it: theirs, or a broadcast over the rows of what is.
+  bool lives_within(const Node& node, int a, int b) const {
+    if (holds(a, &node) || holds(b, &node)) return true;
+    if (!node.is("broadcast") || node.type.shape != at(a).space) return false;
+    const Value& small = node.inputs[0];
+    const auto spans_rows = [&](int unit) {
+      return small.shape() == reduced_shape(at(unit).space, at(unit).reduced) &&
+             is_row(at(unit).space, at(unit).reduced, options_.threads);
+    };
+    return (spans_rows(a) || spans_rows(b)) && (holds(a, small.node()) || holds(b, small.node()));
   }
 
   void join(const Value& value, int index, const std::optional<Dims>& upgrade) {
@@ -393,6 +405,13 @@ class Fuser {
     return true;
   }
   void merge(int into, int from) {
+    std::vector<Value> within;  // views that the two had of each other
+    for (int unit : {into, from})
+      for (const Value& member : at(unit).nodes)
+        for (const Value& input : member->inputs)
+          if (!holds(into, input.node()) && !holds(from, input.node()) &&
+              lives_within(*input.node(), into, from))
+            within.push_back(input);
     for (const Value& value : at(from).nodes) {
       Units& in = units_of_.at(value.node());
       in.erase(std::find(in.begin(), in.end(), from));
@@ -401,6 +420,8 @@ class Fuser {
       if (home != fusion_.home.end() && home->second == from) store(value, into);
     }
     fusion_.units[static_cast<size_t>(from)].nodes.clear();
+    for (const Value& view : within)
+      if (!holds(into, view.node())) join(view, into, {});
   }
 
   // A kernel of rows takes over reductions across its rows that read the same values: the gradients
