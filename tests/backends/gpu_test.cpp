@@ -10,6 +10,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
+#include "weft/backends/cuda/cublaslt.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/library.h"
 #include "weft/backends/gpu/written.h"
@@ -51,6 +52,15 @@ std::vector<Step> written_steps(const Value& value) {
   return steps;
 }
 
+void compile_cuda(const std::string& program) {
+  try {
+    const cuda::Nvrtc compiler;
+    for (int capability : {75, 80, 90, 100}) CHECK(!compiler.compile(program, capability).empty());
+  } catch (const Error& none) {
+    MESSAGE("CUDA C is not compiled: " << none.what());
+  }
+}
+
 // Every value is the result of one kernel that is written by hand.
 void check(const std::vector<Value>& values) {
   std::string program = gpu_prelude(loop::GpuLanguage::cuda);
@@ -69,12 +79,7 @@ void check(const std::vector<Value>& values) {
       CHECK(std::memcmp(once[0]->data->data, again[0]->data->data, bytes) == 0);
     }
   }
-  try {
-    const cuda::Nvrtc compiler;
-    for (int capability : {75, 80, 90, 100}) CHECK(!compiler.compile(program, capability).empty());
-  } catch (const Error& none) {
-    MESSAGE("CUDA C is not compiled: " << none.what());
-  }
+  compile_cuda(program);
 }
 
 constexpr DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
@@ -126,6 +131,24 @@ TEST_SUITE("gpu kernels") {
   TEST_CASE("first_position of repeated indices") {
     Random random(2);
     check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
+  }
+  TEST_CASE("the bias of a product becomes one of the product's type") {
+    std::vector<std::unique_ptr<gpu::Provider>> providers;
+    providers.push_back(cuda::cublaslt_provider());
+    const auto planner =
+        gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr, std::move(providers));
+    for (const DType type : {DType::bf16, DType::f16}) {
+      const Value a = input({type, {40, 16}}, 0), b = input({type, {16, 300}}, 1);
+      const Value bias = input({DType::f32, {300}}, 2);
+      Graph graph = graph_of(cast(cast(matmul(a, b), DType::f32) + bias, type));
+      graph.inputs = {a, b, bias};
+      const Plan plan = make_plan(graph, {.library = planner.get()});
+      REQUIRE(plan.steps.size() == 1);
+      const size_t product = plan.steps[0].workspace - 640;  // 300 numbers, rounded up
+      const loop::GpuKernel kernel = cuda::print_bias(plan.steps[0], product);
+      CHECK(kernel.launches.size() == 1);
+      compile_cuda(gpu_prelude(loop::GpuLanguage::cuda) + kernel.source);
+    }
   }
   TEST_CASE("attention and its gradient over several tiles") { check(attention_of(forms[0])); }
   TEST_CASE("attention that no kernel is written for is decomposed") {

@@ -21,6 +21,14 @@ std::optional<KernelChoice> PlanningLibrary::choose(const Node& node,
   return choice;
 }
 
+std::optional<KernelChoice> PlanningLibrary::choose_with(
+    std::span<const Value> body, std::span<const Placement> operands) const {
+  if (!takes_in) return std::nullopt;
+  std::optional<KernelChoice> choice = choose(*body.front().node(), operands);
+  choice->kernel += "+" + std::to_string(body.size() - 1);
+  return choice;
+}
+
 Value zero_variable(const std::string& name, const Type& type) {
   auto state = std::make_shared<VariableState>();
   state->name = name;

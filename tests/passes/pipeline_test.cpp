@@ -5,6 +5,9 @@
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
 #include "tests/support/interpreter.h"
+#include "weft/device/registry.h"
+#include "weft/ops/ops.h"
+#include "weft/ops/wide.h"
 #include "weft/passes/passes.h"
 
 using namespace weft;
@@ -44,8 +47,56 @@ TEST_CASE("a plan computes what the graph means, whatever optional passes are le
     PassOptions options{.library = &library, .threads = 2, .verify = true};
     for (const std::string& name : optional)
       if (random.chance(0.3)) options.skip.push_back(name);
+    library.takes_in = seed % 2 == 0;
     CAPTURE(seed);
     CHECK(disagreement(graph, options, seed, 1e-5) == "");
+  }
+}
+
+TEST_CASE("a library's kernel takes in what follows it alone, where the library says so") {
+  PlanningLibrary library;
+  library.takes_in = true;
+  const Value a = input({DType::f32, {4, 8, 6}}, 0), b = input({DType::f32, {6, 5}}, 1);
+  const Value c = input({DType::f32, {4, 8, 5}}, 2);
+  auto kernels = [&](const std::vector<Value>& outputs) {
+    const Graph graph{.inputs = {a, b, c}, .outputs = outputs};
+    const PassOptions options{.library = &library, .threads = 2, .verify = true};
+    CHECK(disagreement(graph, options, 1, 1e-5) == "");
+    std::string names;
+    for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+    return names;
+  };
+  const Value product = matmul(a, b);
+  CHECK(kernels({tanh(product) * c}) == "test:matmul+2 ");
+  CHECK(kernels({tanh(product), product}) == "test:matmul tanh ");
+  CHECK(kernels({tanh(product), sum(product)}) == "test:matmul sum tanh ");
+  CHECK(kernels({sum(tanh(product), {.axes = {2}})}) == "test:matmul tanh.sum ");
+  CHECK(kernels({matmul(c, transpose(c)) * matmul(c + 1.0, transpose(c))}) ==
+        "add copy test:matmul test:matmul+1 ");
+}
+
+TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
+  const KernelLibrary& cuda = library("null:cuda");
+  for (const DType type : {DType::bf16, DType::f16, DType::f32, DType::f64}) {
+    const Value a = input({type, {4, 8, 16}}, 0), b = input({type, {16, 24}}, 1);
+    const DType wide = type == DType::f64 ? type : DType::f32;
+    const Value bias = input({wide, {24}}, 2), rows = input({wide, {8, 1}}, 3);
+    auto kernels = [&](const Value& sum) {
+      const Graph graph{.inputs = {a, b, bias, rows}, .outputs = {narrow_to(sum, type)}};
+      const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
+      CHECK(disagreement(graph, options, 1, 1e-5) == "");
+      std::string names;
+      for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+      return names;
+    };
+    CAPTURE(name(type));
+    const Value product = widen(matmul(a, b));
+    CHECK((kernels(product + bias) == "cublaslt:matmul.bias ") == (type != DType::f64));
+    CHECK(kernels(reshape(bias, {1, 24}) + product).starts_with("cublaslt:matmul.bias ") ==
+          (type != DType::f64));
+    for (const Value& other : {product + rows, relu(product + bias), product * bias,
+                               product + bias + bias, product + slice(bias, 0, 0, 1)})
+      CHECK(kernels(other).starts_with("cublaslt:matmul "));
   }
 }
 

@@ -12,14 +12,13 @@ int64_t Bound::alignment() const {
 }
 
 std::vector<Bound> bind_inputs(const Step& step) {
-  WEFT_ASSERT(step.body.size() == 1, "{} has more than one node", step.kernel);
-  const std::vector<Value>& values = step.body.front()->inputs;
-  WEFT_ASSERT(values.size() == step.operands.size(), "{} has {} operands for {} inputs",
-              step.kernel, step.operands.size(), values.size());
+  WEFT_ASSERT(step.body.front()->inputs.size() <= step.operands.size(),
+              "{} has {} operands for {} inputs", step.kernel, step.operands.size(),
+              step.body.front()->inputs.size());
   std::vector<Bound> inputs;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Placement& at = step.operands[i].at;
-    inputs.push_back({static_cast<int>(i), at.offset, at.strides, values[i].type()});
+  for (size_t i = 0; i < step.operands.size(); ++i) {
+    const auto& [value, at] = step.operands[i];
+    inputs.push_back({static_cast<int>(i), at.offset, at.strides, value.type()});
   }
   return inputs;
 }

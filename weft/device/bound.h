@@ -28,7 +28,7 @@ struct Bound {
   // buffer_alignment.
   int64_t alignment() const;
 };
-// A library step has one node and one result, and an operand for each of the node's inputs.
+// A library step has one result, and an operand for each input of its first node, then others.
 std::vector<Bound> bind_inputs(const Step& step);
 Bound bind_result(const Step& step);
 

@@ -58,6 +58,14 @@ class KernelLibrary {
   // `operands[i]` is how input i lies if it is used as it is (slot is not meaningful).
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
+  // The kernel that does a node and what is computed of its result alone, element by element, as
+  // one step: `body`, the node first. `operands` are the node's inputs, then what else the body
+  // reads. nullopt: as two steps.
+  virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                                  std::span<const Placement> operands) const {
+    (void)body, (void)operands;
+    return std::nullopt;
+  }
   // Kernels that were chosen where several could do the same, by what they were chosen for.
   virtual std::map<std::string, std::string> selection() const { return {}; }
   // What they were chosen on: processor, cores, instruction sets, versions of libraries.

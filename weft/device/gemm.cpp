@@ -75,6 +75,31 @@ std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placemen
   return std::nullopt;
 }
 
+Value bias_of(std::span<const Value> body) {
+  Value sum = body.front();
+  if (!sum->is("matmul") || body.back().dtype() != sum.dtype()) return {};
+  const Value& matrix = sum->inputs[1];
+  const int64_t columns = matrix.dim(-1);
+  if (columns < 2 || matrix.elements() != matrix.dim(-2) * columns) return {};
+  Value bias;
+  for (const Value& next : body.subspan(1)) {
+    const std::vector<Value>& inputs = next->inputs;
+    const bool casts = next->is("cast") && is_float(next.dtype());
+    if (!casts && (bias || !next->is("add"))) return {};
+    const bool first = inputs[0].node() == sum.node();
+    if (!first && (casts || inputs[1].node() != sum.node())) return {};
+    if (!casts) bias = inputs[first ? 1 : 0];
+    sum = next;
+  }
+  if (!bias || !bias->is("broadcast")) return {};
+  const Node* vector = bias->inputs[0].node();
+  while (vector->is("reshape")) vector = vector->inputs[0].node();
+  const Shape& shape = vector->type.shape;
+  const bool neighbours = vector->op->kind != OpKind::movement && !shape.empty() &&
+                          vector->type.elements() == columns && shape[shape.size() - 1] == columns;
+  return neighbours ? bias : Value();
+}
+
 GemmStep::GemmStep(const Step& step) {
   const std::vector<Bound> inputs = bind_inputs(step);
   const size_t first = first_factor(step.body.front()->op->name);
@@ -82,6 +107,7 @@ GemmStep::GemmStep(const Step& step) {
   b = inputs[first + 1];
   result = bind_result(step);
   if (first == 1) so_far = inputs[0];
+  if (step.body.size() > 1) bias = inputs[2];
   task = task_of(a, b, result);
   const std::optional<Gemm> known = gemm_of(task);
   WEFT_ASSERT(known.has_value(), "{} lies as no library takes it", step.kernel);

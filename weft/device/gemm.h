@@ -38,12 +38,18 @@ struct GemmChoice {
 };
 std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placement> operands);
 
+// The bias, where all that follows a `matmul` by one matrix in `body` is to add one: a number for
+// each column, neighbours in memory. Sums may be of any width, the result has the product's type.
+// Else empty.
+Value bias_of(std::span<const Value> body);
+
 // A step that was so chosen.
 struct GemmStep {
   explicit GemmStep(const Step& step);
 
   Bound a, b, result;
   std::optional<Bound> so_far;  // what the sums begin with
+  std::optional<Bound> bias;    // added to each row
   Contraction task;
   Gemm gemm;
 };

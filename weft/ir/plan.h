@@ -70,7 +70,8 @@ struct Step {
   std::string kernel;  // "add.relu", "dnnl:matmul"
   std::vector<Value> body;
   std::vector<Access> operands;  // values the body reads from memory: distinct ones of a fused
-                                 // kernel, the inputs in order of a library kernel's node
+                                 // kernel; the inputs in order of a library kernel's (first)
+                                 // node, then what else it reads
   std::vector<Access> results;   // values of the body that others need
   // Result index -> operand index whose memory it may take over when the operand dies here; only
   // pairs that the kernel reads and writes at the same element and in that order. The memory pass

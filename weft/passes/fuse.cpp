@@ -53,6 +53,7 @@ class Fuser {
     if (whole_) {
       const bool merged = merge_reductions();
       if (merge_across() || merged) forget_unread();
+      for (size_t u = 0; u < fusion_.units.size(); ++u) follow_library(static_cast<int>(u));
     }
     finish();
     return std::move(fusion_);
@@ -493,14 +494,53 @@ class Fuser {
     readers.insert(readers.end(), more.begin(), more.end());
     return leads_to(readers, a, b);
   }
+  // A kernel that computes one value, element by element, of what a library's kernel makes for it
+  // alone becomes part of that one, where the library has one for both.
+  void follow_library(int follower) {
+    const Unit& unit = at(follower);
+    if (unit.kind != Unit::Kind::fused || reduces(unit)) return;
+    const auto stored = std::ranges::count_if(unit.nodes, [&](const Value& member) {
+      auto home = fusion_.home.find(member.node());
+      return home != fusion_.home.end() && home->second == follower;
+    });
+    if (stored != 1) return;
+    for (const Value& member : unit.nodes)
+      for (const Value& input : member->inputs)
+        if (const std::optional<int> library = library_before(input, follower)) {
+          Unit both = at(*library);
+          both.nodes.insert(both.nodes.end(), unit.nodes.begin(), unit.nodes.end());
+          sort_nodes(both);
+          if (both.nodes.front().node() != input.node()) continue;
+          std::vector<Placement> dense;
+          for (const Value& read : both.inputs())
+            dense.push_back({-1, 0, row_major_strides(read.shape())});
+          if (!options_.library->choose_with(both.nodes, dense)) continue;
+          fusion_.home.erase(input.node());
+          merge(*library, follower);
+          return;
+        }
+  }
+  // The unit of a library's node that makes `value`, where `reader` alone reads it.
+  std::optional<int> library_before(const Value& value, int reader) const {
+    const auto home = fusion_.home.find(value.node());
+    if (home == fusion_.home.end() || uses_.roots.contains(value.node())) return std::nullopt;
+    const Unit& unit = at(home->second);
+    if (unit.kind != Unit::Kind::library || unit.nodes.size() > 1) return std::nullopt;
+    for (const Node* user : uses_.users.at(value.node()))
+      if (units_of(user) != Units{reader}) return std::nullopt;
+    return home->second;
+  }
+  static bool reduces(const Unit& unit) {
+    return std::ranges::any_of(
+        unit.nodes, [](const Value& value) { return value->op->kind == OpKind::reduce; });
+  }
+  static void sort_nodes(Unit& unit) {
+    std::ranges::sort(unit.nodes, {}, [](const Value& value) { return value->id; });
+  }
   void finish() {
     for (Unit& unit : fusion_.units) {
-      bool reduces = std::any_of(unit.nodes.begin(), unit.nodes.end(), [](const Value& value) {
-        return value->op->kind == OpKind::reduce;
-      });
-      if (!reduces) unit.reduced = {};
-      std::sort(unit.nodes.begin(), unit.nodes.end(),
-                [](const Value& a, const Value& b) { return a->id < b->id; });
+      if (!reduces(unit)) unit.reduced = {};
+      sort_nodes(unit);
     }
     drop_merged();
   }
@@ -567,6 +607,16 @@ bool Unit::contains(const Value& value) const {
   auto at = std::lower_bound(nodes.begin(), nodes.end(), value,
                              [](const Value& a, const Value& b) { return a->id < b->id; });
   return at != nodes.end() && at->node() == value.node();
+}
+
+std::vector<Value> Unit::inputs() const {
+  std::vector<Value> inputs;
+  if (kind == Kind::library) inputs = nodes.front()->inputs;
+  for (const Value& value : nodes)
+    for (const Value& input : value->inputs)
+      if (!contains(input) && std::ranges::find(inputs, input.node(), &Value::node) == inputs.end())
+        inputs.push_back(input);
+  return inputs;
 }
 
 Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options) {

@@ -2,10 +2,11 @@
 //
 // Walks from users to producers and lets a producer join the kernel of its users, so that its value
 // never reaches memory, or reaches it once. Then kernels that read a large value in common become
-// one. Three rules keep it sound: one iteration space and one set of reduced axes per kernel (see
-// value.h), beside which a kernel of rows may reduce across its rows what nothing in it reads; no
-// way out of a kernel and back into it; and nothing that reads a reduced value back over its row
-// unless the row is innermost and there are rows enough for every thread.
+// one, and a library's kernel takes in those that only follow it, where the library says so. Three
+// rules keep it sound: one iteration space and one set of reduced axes per kernel (see value.h),
+// beside which a kernel of rows may reduce across its rows what nothing in it reads; no way out of
+// a kernel and back into it; and nothing that reads a reduced value back over its row unless the
+// row is innermost and there are rows enough for every thread.
 #pragma once
 
 #include <unordered_map>
@@ -25,9 +26,13 @@ struct Unit {
   Kind kind = Kind::fused;
   Shape space;               // fused: the iteration space
   Dims reduced;              // fused: the axes that its reductions run over; empty without any
-  std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one
+  std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one, of a library
+                             // kernel also what it computes of that one's value
 
   bool contains(const Value& value) const;
+  // What it reads: inputs of its first node in order, of a library; then distinct ones of the
+  // others.
+  std::vector<Value> inputs() const;
 };
 
 struct Fusion {

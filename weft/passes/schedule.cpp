@@ -40,7 +40,7 @@ class Scheduler {
       case Unit::Kind::view:
         return emit_view(unit.nodes[0]);
       case Unit::Kind::library:
-        return emit_library(unit.nodes[0]);
+        return emit_library(unit);
       case Unit::Kind::fused:
         return emit_fused(unit, index);
       case Unit::Kind::placed:
@@ -160,7 +160,8 @@ class Scheduler {
       step.body = {copy};
       step.operands = {{value, at}};
     } else {
-      step = library_step(copy, options_.library->choose(*copy.node(), {{at}}).value(), {at});
+      step = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
+                          options_.library->choose(*copy.node(), {{at}}).value(), {at});
     }
     made->second = new_slot(copy, order);
     step.results = {{copy, made->second}};
@@ -179,29 +180,33 @@ class Scheduler {
 
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
 
-  static Step library_step(const Value& value, const KernelChoice& choice,
+  static Step library_step(const Unit& unit, const KernelChoice& choice,
                            const std::vector<Placement>& operands) {
     Step step;
     step.kind = Step::Kind::library;
     step.kernel = choice.kernel;
-    step.body = {value};
+    step.body = unit.nodes;
     step.workspace = choice.workspace;
-    for (size_t i = 0; i < operands.size(); ++i)
-      step.operands.push_back({value->inputs[i], operands[i]});
+    const std::vector<Value> inputs = unit.inputs();
+    for (size_t i = 0; i < operands.size(); ++i) step.operands.push_back({inputs[i], operands[i]});
     return step;
   }
 
-  void emit_library(const Value& value) {
-    const Node& node = *value.node();
+  void emit_library(const Unit& unit) {
+    const std::vector<Value> inputs = unit.inputs();
     std::vector<Placement> operands;
-    operands.reserve(node.inputs.size());
-    for (const Value& input : node.inputs) operands.push_back(placed_.at(input.node()));
-    KernelChoice choice = options_.library->choose(node, operands).value();
+    operands.reserve(inputs.size());
+    for (const Value& input : inputs) operands.push_back(placed_.at(input.node()));
+    const KernelChoice choice =
+        (unit.nodes.size() == 1 ? options_.library->choose(*unit.nodes[0].node(), operands)
+                                : options_.library->choose_with(unit.nodes, operands))
+            .value();
     for (size_t i = 0; i < operands.size(); ++i)
       if (i < choice.operand_order.size() &&
-          !(choice.operand_order[i].empty() && !node.inputs[i].shape().empty()))
-        operands[i] = copy_as(node.inputs[i], choice.operand_order[i]);
-    Step step = library_step(value, choice, operands);
+          !(choice.operand_order[i].empty() && !inputs[i].shape().empty()))
+        operands[i] = copy_as(inputs[i], choice.operand_order[i]);
+    Step step = library_step(unit, choice, operands);
+    const Value& value = unit.nodes.back();  // the one that others read
     Placement to = new_slot(value, choice.result_order);
     step.results = {{value, to}};
     if (choice.in_place) {
@@ -267,15 +272,8 @@ class Scheduler {
     if (unit.nodes.size() == 1 && unit.nodes[0]->is("scalar")) return emit_constant(unit.nodes[0]);
     Step step;
     step.body = unit.nodes;
-    for (const Value& value : unit.nodes)
-      for (const Value& input : value->inputs) {
-        bool known =
-            unit.contains(input) ||
-            std::any_of(step.operands.begin(), step.operands.end(), [&](const Access& operand) {
-              return operand.value.node() == input.node();
-            });
-        if (!known) step.operands.push_back({input, placed_.at(input.node())});
-      }
+    for (const Value& input : unit.inputs())
+      step.operands.push_back({input, placed_.at(input.node())});
     Dims order = natural_order(unit, step);
     for (const Value& value : unit.nodes) {
       auto home = fusion_.home.find(value.node());

@@ -13,8 +13,10 @@
 
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
+#include "weft/backends/gpu/kernel_text.h"
 #include "weft/base/alignment.h"
 #include "weft/base/error.h"
+#include "weft/codegen/gpu_scalar.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 
@@ -26,7 +28,8 @@ namespace {
 // Numbers of cublasLt.h, cublas_api.h and library_types.h.
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
 enum ComputeType : int { compute_32f = 68, compute_64f = 70, compute_tf32 = 77 };
-enum MatmulAttribute : int { transpose_a = 3, transpose_b = 4 };
+enum MatmulAttribute : int { transpose_a = 3, transpose_b = 4, epilogue = 7, bias_pointer = 8 };
+constexpr uint32_t epilogue_bias = 4;
 enum LayoutAttribute : int { batch_count = 5, batch_stride = 6 };
 enum PreferenceAttribute : int {
   most_workspace = 1,
@@ -131,6 +134,13 @@ size_t workspace_bytes(const Contraction& task) {
   return aligned(std::min(most, parts * elements * sizeof(float)));
 }
 
+// The library adds biases of the result's own type: others are converted at the end of the
+// workspace.
+size_t converted_bytes(DType bias, const Contraction& task) {
+  const DType result = task.wide ? DType::f32 : task.dtype;
+  return bias == result ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
+}
+
 // ---- the kernel
 
 using Owned = std::shared_ptr<void>;
@@ -152,8 +162,10 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
 
 class Product : public Kernel {
  public:
-  Product(gpu::Device& device, const GemmStep& step, bool tf32, size_t workspace)
+  Product(gpu::Device& device, const Step& step)
       : stream_(stream_of(device).stream), step_(step), wide_(step_.task.dtype == DType::f64) {
+    const bool tf32 = step.body.front()->attrs.has("tf32");
+    size_t workspace = step.workspace;
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
     const DType sums = task.wide ? DType::f32 : task.dtype;
@@ -162,17 +174,26 @@ class Product : public Kernel {
     api_.check(api_.make_matmul(&matmul, compute, wide_ ? r_64f : r_32f),
                "cublasLtMatmulDescCreate");
     matmul_ = {matmul, api_.free_matmul};
-    set_transposed(transpose_a, gemm.b);
-    set_transposed(transpose_b, gemm.a);
+    set_matmul(transpose_a, int32_t{gemm.b.transposed});
+    set_matmul(transpose_b, int32_t{gemm.a.transposed});
     layouts_[0] = layout(gemm.b, task.dtype, gemm.batches);
     layouts_[1] = layout(gemm.a, task.dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
+    if (step_.bias) {
+      const size_t bytes = converted_bytes(step_.bias->type.dtype, task);
+      workspace -= bytes;
+      set_matmul(epilogue, epilogue_bias);
+      // Never read: its value says how a bias will be aligned.
+      set_matmul(bias_pointer, bytes > 0 ? buffer_alignment : alignment_of(*step_.bias));
+      converted_at_ = workspace;
+      if (bytes > 0) convert_ = gpu::make_kernel(device, print_bias(step, workspace), step);
+    }
 
     const std::vector<Found> all = candidates(workspace);
-    const std::string what = fmt::format("cublaslt {}, {} to {}: {} x {} x {} x {}{}{}{}",
-                                         api_.version(), name(task.dtype), name(sums), gemm.batches,
-                                         task.m, task.n, task.k, gemm.a.transposed ? ", a^T" : "",
-                                         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
+    const std::string what = fmt::format(
+        "cublaslt {}, {} to {}: {} x {} x {} x {}{}{}{}{}", api_.version(), name(task.dtype),
+        name(sums), gemm.batches, task.m, task.n, task.k, gemm.a.transposed ? ", a^T" : "",
+        gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "", step_.bias ? ", bias" : "");
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));
@@ -189,6 +210,14 @@ class Product : public Kernel {
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
+    if (step_.bias) {
+      const std::byte* bias = step_.bias->in(operands);
+      if (convert_ != nullptr) {
+        convert_->run(operands, results, workspace);
+        bias = static_cast<const std::byte*>(workspace) + converted_at_;
+      }
+      set_matmul(bias_pointer, bias);
+    }
     multiply(found_, step_.a.in(operands), step_.b.in(operands),
              step_.so_far ? step_.so_far->in(operands) : nullptr, step_.result.out(results),
              workspace);
@@ -208,10 +237,11 @@ class Product : public Kernel {
                "cublasLtMatmul");
   }
 
-  void set_transposed(MatmulAttribute attribute, const GemmMatrix& matrix) {
-    const int32_t operation = matrix.transposed ? 1 : 0;
-    api_.check(api_.set_matmul(matmul_.get(), attribute, &operation, sizeof operation),
-               "cublasLtMatmulDescSetAttribute");
+  template <class T>
+  void set_matmul(MatmulAttribute attribute, const T& value) const {
+    api_.check(
+        api_.set_matmul(matmul_.get(), attribute, static_cast<const void*>(&value), sizeof value),
+        "cublasLtMatmulDescSetAttribute");
   }
 
   Owned layout(const GemmMatrix& matrix, DType dtype, int64_t batches) const {
@@ -242,7 +272,7 @@ class Product : public Kernel {
     set(reduction_schemes, sums_in_workspace);
     set(alignment_a, alignment_of(step_.b));
     set(alignment_b, alignment_of(step_.a));
-    set(alignment_c, alignment_of(step_.result));
+    set(alignment_c, alignment_of(step_.so_far.value_or(step_.result)));
     set(alignment_d, alignment_of(step_.result));
     std::vector<Found> all(most);
     int count = 0;
@@ -265,7 +295,9 @@ class Product : public Kernel {
       return device.allocate(static_cast<size_t>(elements) * size_of(bound.type.dtype));
     };
     const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
-               scratch = device.allocate(workspace);
+               scratch = device.allocate(workspace),
+               bias = device.allocate(static_cast<size_t>(step_.task.n) * sizeof(float));
+    if (step_.bias) set_matmul(bias_pointer, bias->data);
     return all[gpu::fastest(device, all.size(),
                             [&](size_t i) {
                               multiply(all[i], a->data, b->data, nullptr, to->data, scratch->data);
@@ -280,6 +312,8 @@ class Product : public Kernel {
   Owned matmul_;
   std::array<Owned, 3> layouts_;  // of b, a, result
   Found found_{};
+  std::unique_ptr<Kernel> convert_;  // of the bias, where it has another type
+  size_t converted_at_ = 0;          // in the workspace
 };
 
 // ---- the choice
@@ -297,12 +331,44 @@ class CublasLt : public gpu::Provider {
     return known->choice;
   }
 
+  std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Placement> operands) const override {
+    const Value bias = bias_of(body);
+    if (!bias || bias.dtype() == DType::f64) return std::nullopt;
+    std::optional<GemmChoice> known = choose_gemm(*body.front().node(), operands);
+    if (!known) return std::nullopt;
+    known->choice.kernel = "cublaslt:matmul.bias";
+    known->choice.workspace =
+        workspace_bytes(known->task) + converted_bytes(bias.dtype(), known->task);
+    return known->choice;
+  }
+
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    return std::make_unique<Product>(device, GemmStep(step), step.body.front()->attrs.has("tf32"),
-                                     step.workspace);
+    return std::make_unique<Product>(device, step);
   }
 };
 }  // namespace
+
+loop::GpuKernel print_bias(const Step& step, size_t at) {
+  constexpr int threads = 256;
+  const Access &bias = step.operands[2], &result = step.results[0];
+  const int64_t count = result.value.dim(-1);
+  gpu::KernelText text(step, loop::GpuLanguage::cuda, "bias");
+  text.set("from", gpu::pointer("in", 2, bias));
+  text.set("memory", loop::memory_type(bias.value.dtype()));
+  text.set("type", loop::memory_type(result.value.dtype()));
+  text.set("at", static_cast<int64_t>(at));
+  text.set("count", count);
+  text.set("converted",
+           loop::to_memory(loop::from_memory("from[i]", bias.value.dtype()), result.value.dtype()));
+  text.launch((count + threads - 1) / threads, threads, R"(
+  GLOBAL const $memory* from = $from;
+  GLOBAL $type* to = (GLOBAL $type*)(scratch_memory + scratch_at + $at);
+  const i64 i = (i64)GROUP * $threads + THREAD;
+  if (i < $count) to[i] = $converted;
+)");
+  return text.finish(at);
+}
 
 std::unique_ptr<gpu::Provider> cublaslt_provider() { return std::make_unique<CublasLt>(); }
 

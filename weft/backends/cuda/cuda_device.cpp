@@ -274,6 +274,7 @@ class CudaDevice : public gpu::Device {
     return in_range(std::move(kernel), name);
   }
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
+    if (has_ranges()) return nullptr;  // a graph would be one launch, which has no module
     make_current();
     api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");
     Handle graph = nullptr;

@@ -50,8 +50,10 @@ class Ranged : public Kernel {
 };
 }  // namespace
 
+bool has_ranges() { return nvtx() != nullptr; }
+
 std::unique_ptr<Kernel> in_range(std::unique_ptr<Kernel> kernel, const std::string& name) {
-  if (nvtx() == nullptr) return kernel;
+  if (!has_ranges()) return kernel;
   return std::make_unique<Ranged>(std::move(kernel), name);
 }
 

@@ -9,8 +9,9 @@
 
 namespace weft::cuda {
 
-// `kernel` in a range of that name where a profiler is attached and NVTX is installed, else as it
-// is. What a graph replays has no ranges: they are those of a step's first run.
+// Whether a profiler is attached and NVTX is installed.
+bool has_ranges();
+// `kernel` in a range of that name where there are ranges, else as it is.
 std::unique_ptr<Kernel> in_range(std::unique_ptr<Kernel> kernel, const std::string& name);
 
 }  // namespace weft::cuda

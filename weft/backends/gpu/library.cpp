@@ -68,6 +68,13 @@ class Library : public KernelLibrary {
         .workspace = loop::schedule_gpu(loop::lower_primitive(node, operands, result)).scratch};
   }
 
+  std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Placement> operands) const override {
+    for (const auto& provider : providers_)
+      if (auto choice = provider->choose_with(body, operands)) return choice;
+    return std::nullopt;
+  }
+
   size_t workspace(const Step& fused) const override {
     return loop::schedule_gpu(loop::lower(fused)).scratch;
   }

@@ -22,6 +22,12 @@ class Provider {
   virtual std::string name() const = 0;
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
+  // See KernelLibrary::choose_with.
+  virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                                  std::span<const Placement> operands) const {
+    (void)body, (void)operands;
+    return std::nullopt;
+  }
   // Of a step that it chose. Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(Device& device, const Step& step) const = 0;
 };

@@ -18,6 +18,10 @@ class NullLibrary : public KernelLibrary {
                                      std::span<const Placement> operands) const override {
     return of_.choose(node, operands);
   }
+  std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Placement> operands) const override {
+    return of_.choose_with(body, operands);
+  }
   std::optional<MachineSpec> spec() const override { return of_.spec(); }
   size_t workspace(const Step& fused) const override { return of_.workspace(fused); }
   std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override {
