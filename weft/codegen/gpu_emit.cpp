@@ -175,8 +175,7 @@ void GpuEmitter::emit_whole() {
   open_groups(s_.groups);
   const bool across = s_.rows > 1;
   if (across) {
-    each_across(
-        [&](const string& sum, const string&, const string& none) { line("{} = {};", sum, none); });
+    begin_across();
     open("for ({0} row = group * {1}; row < group * {1} + {1} && row < {2}; ++row)", index(),
          s_.rows, s_.kept_positions);
   }
@@ -185,24 +184,42 @@ void GpuEmitter::emit_whole() {
   emit_final_stores();
   if (across) {
     close();
-    if (s_.across_shared)
-      each_across([&](const string& sum, const string& partial, const string&) {
-        line("{} = {};", partial, sum);
-      });
+    finish_across();
   }
   close();
   end_launch();
 }
 
-// What a group adds up across its rows, element by element: each thread its own, so that no other
-// waits for it.
-void GpuEmitter::each_across(
-    const std::function<void(const string& sum, const string& partial, const string& none)>& text) {
-  open("for ({} i = r; i < {}; i += {})", index(), s_.turns, s_.reduced_lanes);
+// Of all reduced positions, those of this thread.
+void GpuEmitter::open_turns(const string& from, const string& to) {
+  if (s_.across_turns == 0) {
+    open("for ({} i = {} + r; i < {}; i += {})", index(), from, to, s_.reduced_lanes);
+    return;
+  }
+  line("#pragma unroll");
+  open("for (i32 turn = 0; turn < {}; ++turn)", s_.across_turns);
+  line("const {} i = turn * {} + r;", index(), s_.reduced_lanes);
+  if (s_.turns % s_.reduced_lanes != 0) line("if (i >= {}) continue;", s_.turns);
+}
+
+// Each thread its own sums, so that none waits for another.
+void GpuEmitter::begin_across() {
+  for (const Store& store : k_.stores)
+    if (store.across && s_.across_turns > 0)
+      line("{} across{}[{}];", register_type(code(store.value).type), &store - k_.stores.data(),
+           s_.across_turns * s_.vector);
+  open_turns("0", std::to_string(s_.turns));
   for (const Store& store : k_.stores)
     for (int copy = 0; store.across && copy < s_.vector; ++copy)
-      text(across_sum(store, copy), across_partial(store, copy),
-           identity(store.reduction, code(store.value).type));
+      line("{} = {};", across_sum(store, copy), identity(store.reduction, code(store.value).type));
+  close();
+}
+void GpuEmitter::finish_across() {
+  if (s_.across_turns == 0) return;
+  open_turns("0", std::to_string(s_.turns));
+  for (const Store& store : k_.stores)
+    for (int copy = 0; store.across && copy < s_.vector; ++copy)
+      line("{} = {};", across_partial(store, copy), across_sum(store, copy));
   close();
 }
 
@@ -328,7 +345,7 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
   const std::vector<bool> wanted = needed_in(loop);
   emit_values(wanted, false);
   for (int reduce : reductions) begin_accumulator(reduce);
-  open("for ({} i = {} + r; i < {}; i += {})", index(), from, to, s_.reduced_lanes);
+  open_turns(from, to);
   emit_positions(s_.reduced, "i", s_.vector);
   emit_values(wanted, true);
   for (int reduce : reductions) accumulate(reduce);
@@ -472,13 +489,9 @@ string GpuEmitter::across_partial(const Store& store, int copy) const {
                      partial_pointer(partial(id, 0), code(store.value).type), s_.turns * s_.vector,
                      s_.vector, copy);
 }
-// In shared memory neighbouring threads have neighbouring elements of a copy.
-string GpuEmitter::across_sum(const Store& store, int copy) {
-  if (!s_.across_shared) return across_partial(store, copy);
-  const string name = fmt::format("across{}", &store - k_.stores.data());
-  shared_.insert(fmt::format("{} {}[{}]", memory_type(code(store.value).type), name,
-                             divisor(s_.turns * s_.vector)));
-  return fmt::format("{}[{} + i]", name, copy * s_.turns);
+string GpuEmitter::across_sum(const Store& store, int copy) const {
+  if (s_.across_turns == 0) return across_partial(store, copy);
+  return fmt::format("across{}[turn * {} + {}]", &store - k_.stores.data(), s_.vector, copy);
 }
 
 void GpuEmitter::accumulate_across(const Store& store) {

@@ -6,7 +6,6 @@
 // computed inside the loop over them; the rest once, before it.
 #pragma once
 
-#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -46,6 +45,7 @@ class GpuEmitter {
   void end_launch();
   void open_groups(int64_t groups);
   void open_positions(int threads, int64_t positions);
+  void open_turns(const std::string& from, const std::string& to);
   void place_lanes();
   void place_kept(const std::string& slot);
 
@@ -63,11 +63,11 @@ class GpuEmitter {
   void combine_lanes(int reduce);
   void store_partial(int reduce);
   void combine_chunks(const std::vector<bool>& wanted);
-  // Where a group adds up a store across rows, and where its sum goes; at position i.
-  std::string across_sum(const Store& store, int copy);
+  void begin_across();
+  void finish_across();
+  // Where a thread adds up a store across rows, and where its sum goes; at position i.
+  std::string across_sum(const Store& store, int copy) const;
   std::string across_partial(const Store& store, int copy) const;
-  void each_across(const std::function<void(const std::string& sum, const std::string& partial,
-                                            const std::string& none)>& text);
   void accumulate_across(const Store& store);
 
   // ---- contractions (gpu_contract.cpp)

@@ -19,7 +19,7 @@ constexpr int64_t worth_a_chunk = 8;    // turns of each thread
 constexpr int64_t least_rows = 4;       // of partial results across them
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
-constexpr size_t across_limit = 24 << 10;  // of it; combining lanes takes the rest
+constexpr int64_t most_across = 48 * 4;    // bytes that a thread adds up across rows in registers
 // Of contractions.
 constexpr int most_threads = 256;
 constexpr int least_threads = 64;
@@ -311,12 +311,13 @@ class Scheduler {
     s_.reduced_lanes = std::max(no_more_than(s_.threads, s_.turns), warp);
     s_.rows = std::max(least_rows, ceil_div(s_.kept_positions, 2 * wanted_groups));
     s_.groups = ceil_div(s_.kept_positions, s_.rows);
-    size_t bytes = 0;
+    int64_t bytes = 0;  // of a turn
     for (const Store& store : kernel_.stores)
       if (store.across)
-        bytes += static_cast<size_t>(s_.turns * s_.vector) *
-                 size_of(kernel_.code[static_cast<size_t>(store.value)].type);
-    s_.across_shared = bytes <= across_limit;
+        bytes += s_.vector *
+                 static_cast<int64_t>(size_of(kernel_.code[static_cast<size_t>(store.value)].type));
+    const int64_t turns = ceil_div(s_.turns, s_.reduced_lanes);
+    if (turns * bytes <= most_across) s_.across_turns = static_cast<int>(turns);
   }
 
   // Of at least `least` turns, and a multiple of `unit`.

@@ -9,7 +9,7 @@
 // reduced positions in turns and then combine what they have, pairwise. Where groups are few and
 // reductions long, the reduced positions are cut into chunks: each loop is a launch that writes
 // partial results, which later ones combine in order. Where stores reduce across kept positions, a
-// group takes `rows` of them one after the other, into partial results of its own, in shared memory
+// group takes `rows` of them one after the other, into partial results of its own, in registers
 // where they fit, and a last launch combines those. *Contract*: the one reduction is a sum of
 // products, whose factors (`left` and `right`) each vary over kept axes that the other does not: a
 // group takes a tile of positions of the one by positions of the other, and goes through the
@@ -39,10 +39,11 @@ struct GpuSchedule {
   int kept_lanes = 1, reduced_lanes = 1;
   int64_t chunk = 1, chunks = 1;  // in turns
   int64_t rows = 1;
-  bool across_shared = false;  // a group adds up its rows in shared memory
-  int64_t groups = 1;          // without chunks
-  int threads = 256;           // of a group
-  bool wide = false;           // positions need 64 bits
+  // Turns of a thread, where it has what it adds up across rows in registers; 0: it is in scratch.
+  int across_turns = 0;
+  int64_t groups = 1;  // without chunks
+  int threads = 256;   // of a group
+  bool wide = false;   // positions need 64 bits
   // Where partial results lie in scratch, in bytes: of each part of each reduction, [chunk][kept],
   // where there are chunks; of each store across, [group][reduced].
   struct Partial {
