@@ -1,51 +1,161 @@
-// The kernels of whole training steps, fused ones and primitives, as CUDA C and as OpenCL C; what
-// registers they take.
+// The kernels of whole steps, fused ones, primitives and those written by hand, as CUDA C and as
+// OpenCL C; what registers they take.
 #include <algorithm>
+#include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <regex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
-#include "tests/models/training.h"
 #include "tests/support/cubin.h"
 #include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/gpu/library.h"
+#include "weft/backends/gpu/written.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
+#include "weft/base/parallel.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"
+#include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
+#include "weft/train/steps.h"
 
 using namespace weft;
 using namespace weft::testing;
 
 namespace {
-struct Program {
-  std::string source;
-  std::set<std::string> functions;
+struct Net {
+  std::string name, recipe;
+};
+std::string images(int size, int classes, int batch) {
+  return fmt::format(
+      "data: {{dataset: random-images, image_size: {}, classes: {}}}\n"
+      "optimizer: {{name: sgd, momentum: 0.9}}\ntrain: {{steps: 10, global_batch_size: {}}}\n",
+      size, classes, batch);
+}
+std::string tokens(int vocabulary, int length, int batch) {
+  return fmt::format(
+      "data: {{dataset: random-tokens, classes: {}, seq_len: {}}}\n"
+      "train: {{steps: 10, global_batch_size: {}, grad_clip: 1}}\n",
+      vocabulary, length, batch);
+}
+// As wide as they are used, and as deep as it takes to have every kernel.
+const std::vector<Net> nets{
+    {"mlp", images(28, 10, 128)},
+    {"cnn", images(28, 10, 128)},
+    {"lenet5", images(28, 10, 128)},
+    {"alexnet", images(224, 1000, 64)},
+    {"resnet20", images(32, 10, 128)},
+    {"resnet50", images(224, 1000, 64)},
+    {"lstm", tokens(10000, 4, 64)},
+    {"gru", tokens(10000, 4, 64)},
+    {"bert", "task: masked_lm\n" + tokens(30521, 128, 16)},
+    {"gpt2", tokens(50257, 1024, 8)},
+    {"llama", tokens(32000, 512, 4)},
+};
+std::string config_of(const std::string& net) {
+  if (net == "bert" || net == "gpt2") return "{num_hidden_layers: 2}";
+  return net == "llama" ? "{num_hidden_layers: 2, num_attention_heads: 16, num_key_value_heads: 4}"
+                        : "{}";
+}
+
+using Settings = std::map<std::string, std::string>;  // of a recipe
+const std::vector<Settings> every_precision{
+    {{"train.precision", "fp32"}},
+    {{"train.precision", "bf16-mixed"}},
+    {{"train.precision", "fp16-mixed"}},
+    {{"train.precision", "bf16"}, {"train.rounding", "stochastic"}},
+    {{"train.precision", "bf16"}, {"train.rounding", "kahan"}},
+};
+const std::vector<Settings> every_update{
+    {{"optimizer.name", "sgd"}, {"optimizer.momentum", "0"}},
+    {{"optimizer.name", "sgd"}, {"optimizer.momentum", "0.9"}, {"optimizer.nesterov", "true"}},
+    {{"optimizer.name", "adam"}, {"optimizer.momentum", "0"}},
+    {{"optimizer.name", "adamw"}, {"optimizer.momentum", "0"}, {"optimizer.decay", "matrices"}},
+    {{"train.micro_batch_size", "64"}, {"train.grad_clip", "1"}},
 };
 
-// All of them in one program, each once.
-Program program_of(const std::string& model, loop::GpuLanguage language) {
-  Training training(model, "adamw", 4,
-                    {.device = language == loop::GpuLanguage::cuda ? "null:cuda" : "null:opencl"});
-  std::set<std::string> known;
-  Program program;
-  for (const Step& step : training.executable().plan().steps) {
+// Plans of CUDA without NVIDIA's libraries, where every product is a kernel of ours.
+std::string plain_cuda() {
+  static const bool once = [] {
+    register_library("plain-cuda",
+                     [] { return gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr); });
+    return true;
+  }();
+  return once ? "null:plain-cuda" : "";
+}
+
+// Of many steps, each once.
+class Kernels {
+ public:
+  struct Program {
+    std::string source;
+    std::map<std::string, std::string> functions;  // and what each is of
+    size_t kernels = 0;
+  };
+
+  explicit Kernels(loop::GpuLanguage language) : language_(language) {}
+
+  void add(const Net& net, const Settings& settings, const std::string& device) {
+    train::Recipe recipe =
+        train::Recipe::parse("model: {name: " + net.name + "}\n" + net.recipe, net.name);
+    recipe.set("model.config", config_of(net.name), "test");
+    std::string where = net.name;
+    for (const auto& [key, value] : settings) {
+      recipe.set(key, value, "test");
+      where += ' ' + value;
+    }
+    const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
+    train::Steps steps(experiment, device);
+    for (const auto& [name, executable] : steps.executables())
+      for (const Step& step : executable->plan().steps) add(where + ' ' + name, step);
+  }
+  size_t count() const { return known_.size(); }
+  // Of the first kernel of each form, or of all. Those of a form differ in numbers alone.
+  std::vector<Program> programs(bool forms) const {
+    std::vector<Program> programs = first_;
+    if (!forms) programs.insert(programs.end(), more_.begin(), more_.end());
+    return programs;
+  }
+
+ private:
+  static constexpr size_t most_kernels = 50;  // of a program
+
+  loop::GpuKernel print(const Step& step, const std::string& prefix) const {
+    if (step.kernel.starts_with("weft:")) return gpu::print_written(step, language_, prefix);
     const bool fused = step.kind == Step::Kind::fused;
-    if (!fused && (step.body.empty() || !loop::has_loops(*step.body.front().node()))) continue;
     const loop::Kernel kernel = fused ? loop::lower(step) : loop::lower_primitive(step);
-    if (!known.insert(to_text(kernel)).second) continue;
-    const loop::GpuKernel printed =
-        emit_gpu(kernel, loop::schedule_gpu(kernel), language, "k" + std::to_string(known.size()));
+    return emit_gpu(kernel, loop::schedule_gpu(kernel), language_, prefix);
+  }
+  void add(const std::string& where, const Step& step) {
+    const bool ours = step.kind == Step::Kind::fused || step.kernel.starts_with("weft:") ||
+                      step.kernel.starts_with("loops:");
+    if (!ours) return;
+    const std::string source = print(step, "kernel").source;
+    if (!known_.insert(source).second) return;
+    static const std::regex numbers("[0-9]+");
+    const bool is_first = forms_.insert(std::regex_replace(source, numbers, "0")).second;
+    std::vector<Program>& programs = is_first ? first_ : more_;
+    if (programs.empty() || programs.back().kernels == most_kernels) programs.emplace_back();
+    Program& program = programs.back();
+    const loop::GpuKernel printed = print(step, fmt::format("k{}", known_.size()));
     program.source += printed.source;
     for (const loop::GpuLaunch& launch : printed.launches)
-      program.functions.insert(launch.function);
+      program.functions[launch.function] = where + ": " + step.kernel;
+    ++program.kernels;
   }
-  CHECK(known.size() > 5);
-  return program;
-}
+
+  loop::GpuLanguage language_;
+  std::set<std::string> known_, forms_;
+  std::vector<Program> first_, more_;  // of their forms
+};
 
 std::unique_ptr<cuda::Nvrtc> nvrtc() {
   try {
@@ -57,29 +167,45 @@ std::unique_ptr<cuda::Nvrtc> nvrtc() {
 }
 
 // No kernel spills registers; their helpers have entries of their own.
-void check_resources(const std::string& where, const Program& program, const std::string& cubin) {
-  size_t found = 0;
-  int most = 0;
-  for (const KernelResources& kernel : resources_of(cubin)) {
-    if (!program.functions.contains(kernel.name)) continue;
-    CHECK_MESSAGE(kernel.stack == 0, where << ' ' << kernel.name << ": " << kernel.registers
-                                           << " registers, " << kernel.stack << " bytes spilled");
-    most = std::max(most, kernel.registers);
-    ++found;
-  }
-  CHECK(found == program.functions.size());
-  MESSAGE(where << ": " << found << " kernels, of at most " << most << " registers");
-}
-
-void check_cuda(const std::vector<std::string>& models, const std::vector<int>& capabilities) {
+void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities, bool forms) {
   const auto compiler = nvrtc();
   if (compiler == nullptr) return;
   const std::string prelude = gpu_prelude(loop::GpuLanguage::cuda);
-  for (const std::string& model : models) {
-    const Program program = program_of(model, loop::GpuLanguage::cuda);
-    for (int capability : capabilities)
-      check_resources(model + " sm_" + std::to_string(capability), program,
-                      compiler->compile(prelude + program.source, capability));
+  const std::vector<Kernels::Program> programs = kernels.programs(forms);
+  for (int capability : capabilities) {
+    std::vector<std::string> cubins(programs.size());
+    std::mutex mutex;
+    std::exception_ptr refused;  // none leaves a team of threads
+    parallel_for(static_cast<int64_t>(programs.size()), [&](int64_t begin, int64_t end) {
+      try {
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+          cubins[i] = compiler->compile(prelude + programs[i].source, capability);
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        refused = std::current_exception();
+      }
+    });
+    if (refused) std::rethrow_exception(refused);
+    size_t count = 0, launches = 0;
+    int most = 0, spilled = 0;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      size_t found = 0;
+      for (const KernelResources& kernel : resources_of(cubins[i])) {
+        const auto function = programs[i].functions.find(kernel.name);
+        if (function == programs[i].functions.end()) continue;
+        CHECK_MESSAGE(kernel.stack == 0,
+                      fmt::format("sm_{} {}: {} registers, {} bytes spilled", capability,
+                                  function->second, kernel.registers, kernel.stack));
+        most = std::max(most, kernel.registers);
+        spilled += kernel.stack;
+        ++found;
+      }
+      CHECK(found == programs[i].functions.size());
+      count += programs[i].kernels;
+      launches += found;
+    }
+    MESSAGE(fmt::format("sm_{}: {} kernels, {} launches, of at most {} registers, {} bytes spilled",
+                        capability, count, launches, most, spilled));
   }
 }
 }  // namespace
@@ -108,11 +234,23 @@ TEST_CASE("registers that a kernel spills are found in its machine code") {
   }
 }
 
-TEST_CASE("CUDA C of a step's kernels compiles") { check_cuda({"mlp"}, {75, 80, 90, 100}); }
+TEST_CASE("CUDA C of a step's kernels compiles") {
+  Kernels kernels(loop::GpuLanguage::cuda);
+  kernels.add(nets.front(), every_precision[1], plain_cuda());
+  CHECK(kernels.count() > 10);
+  check_cuda(kernels, {90}, false);
+}
 
 TEST_SUITE("slow gpu kernels of models") {
   TEST_CASE("CUDA C of every model's kernels compiles for every architecture") {
-    check_cuda(families, {75, 80, 90, 100});
+    Kernels kernels(loop::GpuLanguage::cuda);
+    for (const Net& net : nets) {
+      for (const Settings& settings : every_precision) kernels.add(net, settings, "null:cuda");
+      for (size_t i : {0, 1}) kernels.add(net, every_precision[i], plain_cuda());
+    }
+    for (const Settings& settings : every_update) kernels.add(nets.front(), settings, "null:cuda");
+    check_cuda(kernels, {90}, false);
+    check_cuda(kernels, {75, 80, 100}, true);
   }
   TEST_CASE("OpenCL C of every model's kernels compiles") {
     std::unique_ptr<gpu::Device> device;
@@ -122,9 +260,9 @@ TEST_SUITE("slow gpu kernels of models") {
       MESSAGE("skipped: " << none.what());
       return;
     }
-    for (const std::string& model : families) {
-      CAPTURE(model);
-      CHECK(device->compile(program_of(model, loop::GpuLanguage::opencl).source) != nullptr);
-    }
+    Kernels kernels(loop::GpuLanguage::opencl);
+    for (const Net& net : nets) kernels.add(net, {}, "null:opencl");
+    for (const Kernels::Program& program : kernels.programs(false))
+      CHECK(device->compile(program.source) != nullptr);
   }
 }

@@ -161,7 +161,8 @@ void GpuEmitter::add_products() {
   for_each_sum(fmt::format("{} = {};", total, sum), false);
 }
 
-// Everything after the sums, or the sums of a chunk to scratch.
+// Everything after the sums, or the sums of a chunk to scratch. Column by column: what is known of
+// all columns of a row at once takes more registers than there are.
 void GpuEmitter::finish_tile() {
   vector_axis_ = s_.vector_axis;
   vector_ = s_.vector;
@@ -174,8 +175,8 @@ void GpuEmitter::finish_tile() {
     if (side.positions % side.tile != 0) line("if ({} >= {}) continue;", name, side.positions);
     emit_positions(side.axes, name, 1);
   };
-  open_positions_of(s_.left, "y", "i", 1, "row");
   open_positions_of(s_.right, "x", "j", s_.vector, "column");
+  open_positions_of(s_.left, "y", "i", 1, "row");
   const DType type = accumulator_type(s_.reduction);
   for (int copy = 0; copy < s_.vector; ++copy)
     line("const {} {} = a{}[i][j + {}];", register_type(type), ref(s_.reduction, copy),

@@ -69,11 +69,18 @@ typedef double f64;
 #define i64_of_f64(x) __double_as_longlong(x)
 )";
 
-// One instruction each; subnormal halves included.
+// One instruction each; subnormal halves included. A single bfloat16 is a pair with zero: what
+// converts it by itself is a slow instruction on sm_90.
 constexpr const char* cuda_half = R"(
 DEVICE f32 f16_to_f32(u16 x) {
   f32 y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
+DEVICE f32 f16_high(u32 pair) {
+  f32 y;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }"
+      : "=f"(y) : "r"(pair));
   return y;
 }
 DEVICE u16 f32_to_f16(f32 x) {
@@ -81,6 +88,20 @@ DEVICE u16 f32_to_f16(f32 x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
   return y;
 }
+#if __CUDA_ARCH__ >= 800
+#define HAS_PAIRS
+DEVICE u32 f16_pair(f32 low, f32 high) {
+  u32 y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+DEVICE u32 bf16_pair(f32 low, f32 high) {
+  u32 y;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+  return y;
+}
+DEVICE u16 f32_to_bf16(f32 x) { return (u16)bf16_pair(x, 0.0f); }
+#endif
 )";
 
 // Half is no type of its own for every device, so its bits are made by integers.
@@ -92,6 +113,7 @@ DEVICE f32 f16_to_f32(u16 x) {
   if (exponent == 0) bits = (u32)i32_of_f32((f32)fraction * 0x1p-24f);
   return f32_of_i32((i32)(sign | bits));
 }
+DEVICE f32 f16_high(u32 pair) { return f16_to_f32((u16)(pair >> 16)); }
 DEVICE u16 f32_to_f16(f32 x) {
   const u32 bits = (u32)i32_of_f32(x), size = bits & 0x7fffffff;
   const u32 sign = bits >> 16 & 0x8000;
@@ -107,23 +129,21 @@ constexpr const char* helpers = R"(
 #define F32_NAN f32_of_i32(0x7fc00000)
 
 DEVICE f32 bf16_to_f32(u16 x) { return f32_of_i32((i32)((u32)x << 16)); }
-#ifdef __CUDA_ARCH__
-#if __CUDA_ARCH__ >= 800
-#define HAS_CVT_BF16
-#endif
-#endif
-#ifdef HAS_CVT_BF16
-DEVICE u16 f32_to_bf16(f32 x) {
-  u16 y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
-}
-#else
+
+// Two neighbours of 16 bits are one word, whose lower half is the first.
+DEVICE f32 f16_low(u32 pair) { return f16_to_f32((u16)pair); }
+DEVICE f32 bf16_low(u32 pair) { return f32_of_i32((i32)(pair << 16)); }
+DEVICE f32 bf16_high(u32 pair) { return f32_of_i32((i32)(pair & 0xffff0000)); }
+#ifndef HAS_PAIRS
 DEVICE u16 f32_to_bf16(f32 x) {
   const u32 bits = (u32)i32_of_f32(x);
   return (u16)((x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+DEVICE u32 f16_pair(f32 low, f32 high) { return f32_to_f16(low) | (u32)f32_to_f16(high) << 16; }
+DEVICE u32 bf16_pair(f32 low, f32 high) { return f32_to_bf16(low) | (u32)f32_to_bf16(high) << 16; }
 #endif
+DEVICE f32 round_f16(f32 x) { return f16_to_f32(f32_to_f16(x)); }
+DEVICE f32 round_bf16(f32 x) { return f32_of_i32((i32)bf16_pair(0.0f, x)); }
 
 // Of integers, without traps: by zero gives 0, the least by -1 wraps.
 #define DIVISION(type, wrap) \
@@ -208,9 +228,11 @@ DEVICE u32 philox_word(u64 element, u32 step, u32 stream, u64 seed) {
 // Neighbours in memory, loaded and stored by one access.
 #define PACK(type, count, bytes) \
   typedef struct __attribute__((aligned(bytes))) { type at[count]; } type##x##count;
+#define PAIRS(pairs, count, bytes) \
+  typedef union __attribute__((aligned(bytes))) { u32 pair[pairs]; u16 at[count]; } u16x##count;
+PAIRS(1, 2, 4) PAIRS(2, 4, 8) PAIRS(4, 8, 16)
 PACK(u8, 2, 2) PACK(u8, 4, 4) PACK(u8, 8, 8)
 PACK(i8, 2, 2) PACK(i8, 4, 4) PACK(i8, 8, 8)
-PACK(u16, 2, 4) PACK(u16, 4, 8) PACK(u16, 8, 16)
 PACK(i16, 2, 4) PACK(i16, 4, 8) PACK(i16, 8, 16)
 PACK(i32, 2, 8) PACK(i32, 4, 16)
 PACK(f32, 2, 8) PACK(f32, 4, 16)

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "weft/base/error.h"
 
@@ -12,6 +14,7 @@ namespace weft::loop {
 namespace {
 using std::string;
 
+bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
 bool is_wide(DType type) { return type == DType::i32 || type == DType::i64; }
 
 // The type of the same width without a sign, in which arithmetic wraps.
@@ -133,12 +136,12 @@ const char* float_function(Op op) {
 
 string register_type(DType type) {
   if (type == DType::boolean) return "bool";
-  return string(name(type == DType::f16 || type == DType::bf16 ? DType::f32 : type));
+  return string(name(is_half(type) ? DType::f32 : type));
 }
 
 string memory_type(DType type) {
   if (type == DType::boolean) return "u8";
-  return type == DType::f16 || type == DType::bf16 ? "u16" : register_type(type);
+  return is_half(type) ? "u16" : register_type(type);
 }
 
 string literal(const Instruction& in) {
@@ -185,8 +188,7 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
     case Op::round_f16:
     case Op::round_bf16: {
       const string single = from == DType::f64 ? fmt::format("f64_to_odd_f32({})", x) : x;
-      const char* kind = in.op == Op::round_f16 ? "f16" : "bf16";
-      return fmt::format("{}_to_f32(f32_to_{}({}))", kind, kind, single);
+      return fmt::format("{}({})", in.op == Op::round_f16 ? "round_f16" : "round_bf16", single);
     }
     case Op::call:
       return y.empty() ? fmt::format("{}({})", name(in.function), x)
@@ -198,15 +200,30 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
 
 string from_memory(const string& value, DType storage) {
   if (storage == DType::boolean) return fmt::format("{} != 0", value);
-  if (storage == DType::f16 || storage == DType::bf16)
-    return fmt::format("{}_to_f32({})", name(storage), value);
+  if (is_half(storage)) return fmt::format("{}_to_f32({})", name(storage), value);
   return value;
 }
 
 string to_memory(const string& value, DType storage) {
-  if (storage == DType::f16 || storage == DType::bf16)
-    return fmt::format("f32_to_{}({})", name(storage), value);
+  if (is_half(storage)) return fmt::format("f32_to_{}({})", name(storage), value);
   return value;
+}
+
+string from_pack(const string& pack, int at, DType storage) {
+  if (!is_half(storage)) return from_memory(fmt::format("{}.at[{}]", pack, at), storage);
+  return fmt::format("{}_{}({}.pair[{}])", name(storage), at % 2 == 0 ? "low" : "high", pack,
+                     at / 2);
+}
+
+string to_pack(std::span<const string> values, DType storage) {
+  std::vector<string> parts;
+  if (is_half(storage)) {
+    for (size_t i = 0; i < values.size(); i += 2)
+      parts.push_back(fmt::format("{}_pair({}, {})", name(storage), values[i], values[i + 1]));
+  } else {
+    for (const string& value : values) parts.push_back(to_memory(value, storage));
+  }
+  return fmt::format("{{{{{}}}}}", fmt::join(parts, ", "));
 }
 
 string identity(Reduction reduction, DType type) {

@@ -19,6 +19,10 @@ std::string arithmetic(const Instruction& in, std::span<const std::string> args,
 // What was read as memory_type(storage), in registers, and back.
 std::string from_memory(const std::string& value, DType storage);
 std::string to_memory(const std::string& value, DType storage);
+// The same of packs: of neighbour `at`, and of all neighbours as an initialiser. Floats of 16 bits
+// are converted two at a time.
+std::string from_pack(const std::string& pack, int at, DType storage);
+std::string to_pack(std::span<const std::string> values, DType storage);
 
 // What reductions begin with; for argmax and argmin the value's.
 std::string identity(Reduction reduction, DType type);

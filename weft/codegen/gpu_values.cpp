@@ -71,7 +71,7 @@ bool GpuEmitter::emit_pack(int i, const Instruction& in) {
        address(in.at, 0));
   for (int copy = 0; copy < vector_; ++copy)
     line("const {} {} = {};", register_type(in.type), ref(i, copy),
-         from_memory(fmt::format("pack{}.at[{}]", i, copy), in.storage));
+         from_pack(fmt::format("pack{}", i), copy, in.storage));
   return true;
 }
 
@@ -138,10 +138,9 @@ void GpuEmitter::emit_store(const Store& store, const string& condition) {
   const int count = spans ? vector_ : 1;
   if (count > 1 && is_vector(store, vector_axis_)) {
     const string pack = fmt::format("{}x{}", memory_type(store.storage), count);
-    string values;
-    for (int copy = 0; copy < count; ++copy)
-      values += (copy == 0 ? "" : ", ") + to_memory(ref(store.value, copy), store.storage);
-    line("const {} pack_out{} = {{{{{}}}}};", pack, store.result, values);
+    std::vector<string> values;
+    for (int copy = 0; copy < count; ++copy) values.push_back(ref(store.value, copy));
+    line("const {} pack_out{} = {};", pack, store.result, to_pack(values, store.storage));
     line("*(GLOBAL {}*)(out{} + {}) = pack_out{};", pack, store.result, address(store.at, 0),
          store.result);
   } else {
