@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/cubin.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
@@ -52,10 +53,17 @@ std::vector<Step> written_steps(const Value& value) {
   return steps;
 }
 
+// No kernel spills registers.
 void compile_cuda(const std::string& program) {
   try {
     const cuda::Nvrtc compiler;
-    for (int capability : {75, 80, 90, 100}) CHECK(!compiler.compile(program, capability).empty());
+    for (int capability : {75, 80, 90, 100}) {
+      const std::vector<KernelResources> kernels =
+          resources_of(compiler.compile(program, capability));
+      CHECK(!kernels.empty());
+      for (const KernelResources& kernel : kernels)
+        CHECK_MESSAGE(kernel.stack == 0, "sm_" << capability << " " << kernel.name);
+    }
   } catch (const Error& none) {
     MESSAGE("CUDA C is not compiled: " << none.what());
   }
@@ -103,11 +111,9 @@ struct Form {
   int64_t heads, key_heads, queries, depth;
   bool causal;
 };
-constexpr Form forms[] = {{DType::f32, 1, 1, 150, 64, true},
-                          {DType::bf16, 4, 2, 70, 128, false},
-                          {DType::f16, 1, 1, 200, 20, true},
-                          {DType::f32, 1, 1, 1500, 32, true},
-                          {DType::f32, 1, 1, 1500, 32, false}};
+constexpr Form forms[] = {{DType::f32, 1, 1, 150, 64, true},   {DType::bf16, 4, 2, 70, 128, false},
+                          {DType::f16, 1, 1, 200, 20, true},   {DType::f32, 1, 1, 1500, 32, true},
+                          {DType::f32, 1, 1, 1500, 32, false}, {DType::f32, 1, 1, 70, 128, false}};
 // And its gradient.
 std::vector<Value> attention_of(const Form& form) {
   Random random(3);
