@@ -69,8 +69,8 @@ typedef double f64;
 #define i64_of_f64(x) __double_as_longlong(x)
 )";
 
-// One instruction each; subnormal halves included. A single bfloat16 is a pair with zero: what
-// converts it by itself is a slow instruction on sm_90.
+// One instruction each; subnormal halves included. A single bfloat16 is a pair with zero, as the
+// instruction that converts it by itself is a slow one.
 constexpr const char* cuda_half = R"(
 DEVICE f32 f16_to_f32(u16 x) {
   f32 y;
