@@ -225,6 +225,7 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities, bo
     if (refused) std::rethrow_exception(refused);
     size_t count = 0, launches = 0;
     int most = 0, spilled = 0;
+    std::string greediest;
     for (size_t i = 0; i < programs.size(); ++i) {
       size_t found = 0;
       for (const KernelResources& kernel : resources_of(cubins[i])) {
@@ -233,6 +234,7 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities, bo
         CHECK_MESSAGE(kernel.stack == 0,
                       fmt::format("sm_{} {}: {} registers, {} bytes spilled", capability,
                                   function->second, kernel.registers, kernel.stack));
+        if (kernel.registers > most) greediest = function->second;
         most = std::max(most, kernel.registers);
         spilled += kernel.stack;
         ++found;
@@ -241,8 +243,9 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities, bo
       count += programs[i].kernels;
       launches += found;
     }
-    MESSAGE(fmt::format("sm_{}: {} kernels, {} launches, of at most {} registers, {} bytes spilled",
-                        capability, count, launches, most, spilled));
+    MESSAGE(fmt::format(
+        "sm_{}: {} kernels, {} launches, of at most {} registers ({}), {} bytes spilled",
+        capability, count, launches, most, greediest, spilled));
   }
 }
 }  // namespace
