@@ -152,6 +152,16 @@ TEST_SUITE("codegen gpu") {
       Value x = input({type, {20, 45}}, 0);
       cases.push_back({{max(x, over({0})), min(x, over({0}))}});
     }
+    // Of neighbouring columns, in chunks too, beside results of every element.
+    cases.push_back(
+        {{argmax(f32({3000, 16}), 0, true), max(input({DType::bf16, {3000, 16}}, 1), over({0}))}});
+    for (const Shape& shape : {Shape{900, 96}, Shape{33, 30}}) {
+      Value x = f32(shape), dy = f32(shape, 1), rows = f32({shape[0], 1}, 3);
+      Value dx = dy * tanh(x + reshape(f32({1, shape[1]}, 2), {shape[1]}));
+      cases.push_back(
+          {{dx, sum(dx, over({0})), sum(x * rows, over({0})), min(dy, over({0}))}, 1e-4});
+    }
+    cases.push_back({{f32({90, 24}) - mean(f32({90, 24}), over({0}))}, 1e-5});
     check_on_gpu(cases);
   }
   TEST_CASE("several loops over the same rows, and reductions across them") {

@@ -166,7 +166,7 @@ void GpuEmitter::place_kept(const string& slot) {
     line("const {} kept = active ? {} * {} + k : {};", index(), slot, s_.kept_lanes,
          s_.kept_positions - 1);
   }
-  emit_positions(s_.kept, "kept", 1);
+  emit_positions(s_.kept, "kept", vector_);
 }
 
 void GpuEmitter::emit_whole() {
@@ -237,7 +237,7 @@ void GpuEmitter::emit_chunks() {
     line("const {0} from = chunk * {1}, to = from + {1} < {2} ? from + {1} : {2};", index(),
          s_.chunk, s_.turns);
     emit_loop(loop, "from", "to");
-    for (int reduce : reductions) store_partial(reduce);
+    for (int reduce : reductions) store_partials(reduce);
     close();
     end_launch();
   }
@@ -248,7 +248,7 @@ void GpuEmitter::emit_chunk_results() {
   if (final_stores().empty()) return;
   const int64_t groups = (s_.kept_positions + s_.kept_lanes - 1) / s_.kept_lanes;
   begin_launch(groups, s_.kept_lanes * s_.reduced_lanes);
-  vector_ = 1;
+  if (s_.form == GpuSchedule::Form::contract) vector_ = 1;
   place_lanes();
   open_groups(groups);
   place_kept("group");
@@ -344,7 +344,7 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
   if (reductions.empty() && stores.empty()) return;
   const std::vector<bool> wanted = needed_in(loop);
   emit_values(wanted, false);
-  for (int reduce : reductions) begin_accumulator(reduce);
+  for (int reduce : reductions) begin_accumulators(reduce);
   open_turns(from, to);
   emit_positions(s_.reduced, "i", s_.vector);
   emit_values(wanted, true);
@@ -369,34 +369,46 @@ void GpuEmitter::emit_final_stores() {
     emit_store(*store, active_.empty() ? "r == 0" : "r == 0 && " + active_);
 }
 
-void GpuEmitter::begin_accumulator(int reduce) {
-  const DType type = accumulator_type(reduce);
-  line("{} a{} = {};", register_type(type), reduce, identity(code(reduce).reduction, type));
-  if (has_position(reduce)) line("i64 a{}_at = 0;", reduce);
+string GpuEmitter::accumulator(int reduce, int copy) const {
+  return copies(reduce) > 1 ? fmt::format("a{}_{}", reduce, copy) : fmt::format("a{}", reduce);
 }
 
+void GpuEmitter::begin_accumulators(int reduce) {
+  const DType type = accumulator_type(reduce);
+  for (int copy = 0; copy < copies(reduce); ++copy) {
+    const string name = accumulator(reduce, copy);
+    line("{} {} = {};", register_type(type), name, identity(code(reduce).reduction, type));
+    if (has_position(reduce)) line("i64 {}_at = 0;", name);
+  }
+}
+
+// Neighbours of a reduced axis go to one accumulator, others to one each.
 void GpuEmitter::accumulate(int reduce) {
   const Instruction& in = code(reduce);
   const DType type = accumulator_type(reduce);
-  const string accumulator = fmt::format("a{}", reduce);
-  for (int copy = 0; copy < s_.vector; ++copy) {
+  const int neighbours = (reduced_ >> vector_axis_ & 1) != 0 ? vector_ : copies(reduce);
+  for (int copy = 0; copy < neighbours; ++copy) {
     if (!has_position(reduce)) {
-      line("{}", combine(in.reduction, type, accumulator, ref(in.args[0], copy)));
+      line("{}", combine(in.reduction, type, accumulator(reduce, copy), ref(in.args[0], copy)));
       continue;
     }
     open_block();
     line("const {} next = {};", register_type(type), ref(in.args[0], copy));
     line("const i64 next_at = {};", ref(in.args[1], copy));
-    line("{}", combine(in.reduction, type, accumulator, "next"));
+    line("{}", combine(in.reduction, type, accumulator(reduce, copy), "next"));
     close();
   }
 }
 
-// Halves: lane r takes in lane r + s, for s of half the lanes, of a quarter, ..., 1.
 void GpuEmitter::combine_lanes(int reduce) {
+  for (int copy = 0; copy < copies(reduce); ++copy) combine_lanes(reduce, copy);
+}
+
+// Halves: lane r takes in lane r + s, for s of half the lanes, of a quarter, ..., 1.
+void GpuEmitter::combine_lanes(int reduce, int copy) {
   const DType type = accumulator_type(reduce);
   const bool position = has_position(reduce);
-  const string accumulator = fmt::format("a{}", reduce);
+  const string accumulator = this->accumulator(reduce, copy), value = ref(reduce, copy);
   const string name = register_type(type), shared = "shared_" + name;
   const int lanes = s_.reduced_lanes, distance = s_.columns ? s_.kept_lanes : 1;
   const int warp = language_ == GpuLanguage::cuda && !s_.columns ? std::min(lanes, 32) : 1;
@@ -429,9 +441,9 @@ void GpuEmitter::combine_lanes(int reduce) {
   const string result = position ? accumulator + "_at" : accumulator;
   const string type_of_result = register_type(code(reduce).type);
   if (lanes == 1) {
-    line("const {} v{} = {};", type_of_result, reduce, result);
+    line("const {} {} = {};", type_of_result, value, result);
   } else if (lanes == warp) {
-    line("const {} v{} = SHUFFLE_FIRST({}, {});", type_of_result, reduce, result, warp);
+    line("const {} {} = SHUFFLE_FIRST({}, {});", type_of_result, value, result, warp);
   } else {
     if (warp > 1) {
       open("if (r == 0)");
@@ -439,7 +451,7 @@ void GpuEmitter::combine_lanes(int reduce) {
       close();
       line("BARRIER;");
     }
-    line("const {} v{} = {}[THREAD - r * {}];", type_of_result, reduce,
+    line("const {} {} = {}[THREAD - r * {}];", type_of_result, value,
          position ? "shared_at" : shared, distance);
     line("BARRIER;");
   }
@@ -457,12 +469,21 @@ string GpuEmitter::partial_pointer(const GpuSchedule::Partial& partial, DType ty
   return fmt::format("((GLOBAL {}*)(scratch + {}))", memory_type(type), partial.at);
 }
 
-void GpuEmitter::store_partial(int reduce) {
-  const string where = fmt::format("[chunk * {} + kept]", s_.kept_positions);
+string GpuEmitter::chunk_partial(int reduce, int part, int copy, const string& chunk) const {
+  const int n = copies(reduce);
+  return fmt::format(
+      "{}[{} * {} + kept * {} + {}]",
+      partial_pointer(partial(reduce, part), part == 0 ? accumulator_type(reduce) : DType::i64),
+      chunk, s_.kept_positions * n, n, copy);
+}
+
+void GpuEmitter::store_partials(int reduce) {
   open("if ({})", active_.empty() ? "r == 0" : "r == 0 && " + active_);
-  line("{}{} = a{};", partial_pointer(partial(reduce, 0), accumulator_type(reduce)), where, reduce);
-  if (has_position(reduce))
-    line("{}{} = a{}_at;", partial_pointer(partial(reduce, 1), DType::i64), where, reduce);
+  for (int copy = 0; copy < copies(reduce); ++copy) {
+    const string name = accumulator(reduce, copy);
+    line("{} = {};", chunk_partial(reduce, 0, copy, "chunk"), name);
+    if (has_position(reduce)) line("{} = {}_at;", chunk_partial(reduce, 1, copy, "chunk"), name);
+  }
   close();
 }
 
@@ -470,14 +491,16 @@ void GpuEmitter::combine_chunks(const std::vector<bool>& wanted) {
   for (int reduce = 0; reduce < static_cast<int>(wanted.size()); ++reduce) {
     if (!wanted[static_cast<size_t>(reduce)] || code(reduce).op != Op::reduce) continue;
     const DType type = accumulator_type(reduce);
-    begin_accumulator(reduce);
+    begin_accumulators(reduce);
     open("for ({} c = r; c < {}; c += {})", index(), s_.chunks, s_.reduced_lanes);
-    const string where = fmt::format("[c * {} + kept]", s_.kept_positions);
-    line("const {} next = {}{};", register_type(type), partial_pointer(partial(reduce, 0), type),
-         where);
-    if (has_position(reduce))
-      line("const i64 next_at = {}{};", partial_pointer(partial(reduce, 1), DType::i64), where);
-    line("{}", combine(code(reduce).reduction, type, fmt::format("a{}", reduce), "next"));
+    for (int copy = 0; copy < copies(reduce); ++copy) {
+      open_block();
+      line("const {} next = {};", register_type(type), chunk_partial(reduce, 0, copy, "c"));
+      if (has_position(reduce))
+        line("const i64 next_at = {};", chunk_partial(reduce, 1, copy, "c"));
+      line("{}", combine(code(reduce).reduction, type, accumulator(reduce, copy), "next"));
+      close();
+    }
     close();
     combine_lanes(reduce);
   }

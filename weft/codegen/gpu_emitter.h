@@ -57,11 +57,15 @@ class GpuEmitter {
   std::vector<bool> needed_in(int loop) const;
   void emit_loop(int loop, const std::string& from, const std::string& to);
   void emit_final_stores();
-  void begin_accumulator(int reduce);
+  // Of one of the neighbours that a thread takes, or of all.
+  std::string accumulator(int reduce, int copy) const;
+  void begin_accumulators(int reduce);
   void accumulate(int reduce);
   // From the accumulators of the lanes of a kept position to v`reduce`, which all of them know.
   void combine_lanes(int reduce);
-  void store_partial(int reduce);
+  void combine_lanes(int reduce, int copy);
+  std::string chunk_partial(int reduce, int part, int copy, const std::string& chunk) const;
+  void store_partials(int reduce);
   void combine_chunks(const std::vector<bool>& wanted);
   void begin_across();
   void finish_across();

@@ -16,6 +16,7 @@ constexpr int most_copies = 400;        // instructions times neighbours: more s
 constexpr int warp = 32;                // threads that run together on NVIDIA GPUs
 constexpr int64_t wanted_groups = 256;  // keep a large GPU busy
 constexpr int64_t worth_a_chunk = 8;    // turns of each thread
+constexpr int64_t most_chunks = 1024;   // of all groups
 constexpr int64_t least_rows = 4;       // of partial results across them
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
@@ -242,7 +243,7 @@ class Scheduler {
     s_.vector_axis = s_.right.axes.back();
     s_.vector = std::min(s_.right.pack,
                          neighbours(s_.vector_axis, needed(kernel_, stored), kernel_.stores));
-    choose_chunks(worth_a_split, 1);
+    choose_chunks(worth_a_split, 1, wanted_groups);
     // Of the launch that combines them.
     s_.columns = true;
     s_.kept_lanes = most_threads;
@@ -276,8 +277,9 @@ class Scheduler {
       return contiguous(axis, std::vector<bool>(kernel_.code.size(), true), kernel_.stores);
     };
     s_.columns = !across && !s_.kept.empty() && score(s_.kept.back()) > score(s_.reduced.back());
-    if (!s_.columns) choose_vector(s_.reduced.back());
-    s_.turns = positions(s_.reduced) / s_.vector;
+    choose_vector(s_.columns ? s_.kept.back() : s_.reduced.back());
+    s_.turns = positions(s_.reduced) / (s_.columns ? 1 : s_.vector);
+    if (s_.columns) s_.kept_positions /= s_.vector;
     if (across)
       share_across();
     else if (s_.columns)
@@ -285,7 +287,7 @@ class Scheduler {
     else
       share_rows();
     s_.threads = s_.kept_lanes * s_.reduced_lanes;
-    if (!across) choose_chunks(s_.reduced_lanes * worth_a_chunk, s_.reduced_lanes);
+    if (!across) choose_chunks(s_.reduced_lanes * worth_a_chunk, s_.reduced_lanes, most_chunks);
     lay_out();
   }
 
@@ -320,11 +322,11 @@ class Scheduler {
     if (turns * bytes <= most_across) s_.across_turns = static_cast<int>(turns);
   }
 
-  // Of at least `least` turns, and a multiple of `unit`.
-  void choose_chunks(int64_t least, int64_t unit) {
+  // Of at least `least` turns, and a multiple of `unit`; about `wanted` in all groups.
+  void choose_chunks(int64_t least, int64_t unit, int64_t wanted) {
     s_.chunk = s_.turns;
-    if (s_.groups == 0 || s_.groups * 2 > wanted_groups) return;
-    const int64_t chunks = std::min(ceil_div(wanted_groups, s_.groups), s_.turns / least);
+    if (s_.groups == 0 || s_.groups * 2 > wanted) return;
+    const int64_t chunks = std::min(ceil_div(wanted, s_.groups), s_.turns / least);
     if (chunks < 2) return;
     s_.chunk = ceil_div(ceil_div(s_.turns, chunks), unit) * unit;
     s_.chunks = ceil_div(s_.turns, s_.chunk);
@@ -338,7 +340,7 @@ class Scheduler {
     for (size_t i = 0; i < kernel_.code.size() && s_.chunks > 1; ++i)
       if (kernel_.code[i].op == Op::reduce)
         for (int part = 0; part < accumulator_parts(kernel_.code[i].reduction); ++part)
-          add(static_cast<int>(i), part, s_.chunks * s_.kept_positions);
+          add(static_cast<int>(i), part, s_.chunks * positions(s_.kept));
     for (size_t i = 0; i < kernel_.stores.size(); ++i)
       if (kernel_.stores[i].across) add(static_cast<int>(i), 0, s_.groups * s_.turns * s_.vector);
   }

@@ -35,7 +35,8 @@ struct GpuSchedule {
   std::vector<int> kept, reduced;
   int64_t kept_positions = 1;
   int64_t turns = 1;     // of reduced positions, `vector` in each; contract: slices
-  bool columns = false;  // neighbouring threads take neighbouring kept positions, not reduced ones
+  bool columns = false;  // neighbouring threads take neighbouring kept positions, not reduced ones;
+                         // `vector` of them each
   int kept_lanes = 1, reduced_lanes = 1;
   int64_t chunk = 1, chunks = 1;  // in turns
   int64_t rows = 1;
