@@ -116,7 +116,8 @@ class Kernels {
     const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
     train::Steps steps(experiment, device);
     for (const auto& [name, executable] : steps.executables())
-      for (const Step& step : executable->plan().steps) add(where + ' ' + name, step);
+      for (const Step& step : executable->plan().steps)
+        add(fmt::format("{} {}", where, name), step);
   }
   size_t count() const { return known_.size(); }
   // Of the first kernel of each form, or of all. Those of a form differ in numbers alone.

@@ -138,8 +138,9 @@ void GpuEmitter::emit_store(const Store& store, const string& condition) {
   const int count = spans ? vector_ : 1;
   if (count > 1 && is_vector(store, vector_axis_)) {
     const string pack = fmt::format("{}x{}", memory_type(store.storage), count);
-    std::vector<string> values;
-    for (int copy = 0; copy < count; ++copy) values.push_back(ref(store.value, copy));
+    std::vector<string> values(static_cast<size_t>(count));
+    for (int copy = 0; copy < count; ++copy)
+      values[static_cast<size_t>(copy)] = ref(store.value, copy);
     line("const {} pack_out{} = {};", pack, store.result, to_pack(values, store.storage));
     line("*(GLOBAL {}*)(out{} + {}) = pack_out{};", pack, store.result, address(store.at, 0),
          store.result);
