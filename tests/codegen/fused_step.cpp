@@ -153,8 +153,8 @@ void FusedStep::take_operands_in_order() {
   }
 }
 
-loop::Kernel FusedStep::loops() const {
-  return is_primitive() ? loop::lower_primitive(step) : loop::lower(step);
+loop::Kernel FusedStep::loops(loop::Maths maths) const {
+  return is_primitive() ? loop::lower_primitive(step) : loop::lower(step, maths);
 }
 
 double spread(const Value& leaf, int64_t index) {
@@ -302,7 +302,7 @@ struct GpuProgram {
 GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language) {
   GpuProgram program;
   for (const FusedStep& fused : steps) {
-    const loop::Kernel kernel = fused.loops();
+    const loop::Kernel kernel = fused.loops(maths_of(language));
     program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel), language,
                                              "k" + std::to_string(program.kernels.size())));
     program.source += program.kernels.back().source;

@@ -18,7 +18,7 @@ namespace weft::test {
 struct FusedStep {
   explicit FusedStep(std::vector<Value> outputs);
   bool is_primitive() const;
-  loop::Kernel loops() const;
+  loop::Kernel loops(loop::Maths maths = loop::Maths::own) const;
 
   Step step;
   std::vector<Value> nodes;  // everything, inputs before users, for the reference

@@ -133,7 +133,8 @@ class Kernels {
   loop::GpuKernel print(const Step& step, const std::string& prefix) const {
     if (step.kernel.starts_with("weft:")) return gpu::print_written(step, language_, prefix);
     const bool fused = step.kind == Step::Kind::fused;
-    const loop::Kernel kernel = fused ? loop::lower(step) : loop::lower_primitive(step);
+    const loop::Kernel kernel =
+        fused ? loop::lower(step, maths_of(language_)) : loop::lower_primitive(step);
     return emit_gpu(kernel, loop::schedule_gpu(kernel), language_, prefix);
   }
   void add(const std::string& where, const Step& step) {

@@ -7,10 +7,18 @@
 #include <cstdint>
 #include <string>
 
+#include "weft/codegen/loop_ir.h"
+
 namespace weft::loop {
 
 enum class GpuLanguage : uint8_t { opencl, cuda };
 
 std::string gpu_prelude(GpuLanguage language);
+
+// CUDA's functions are within 2 ULP, by a table of NVIDIA's (CUDA Programming Guide, mathematical
+// functions), in a third of our instructions; OpenCL promises less.
+constexpr Maths maths_of(GpuLanguage language) {
+  return language == GpuLanguage::cuda ? Maths::called : Maths::own;
+}
 
 }  // namespace weft::loop

@@ -191,8 +191,8 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
       return fmt::format("{}({})", in.op == Op::round_f16 ? "round_f16" : "round_bf16", single);
     }
     case Op::call:
-      return y.empty() ? fmt::format("{}({})", name(in.function), x)
-                       : fmt::format("{}({}, {})", name(in.function), x, y);
+      return fmt::format("{}{}({}{})", name(in.function), in.type == DType::f32 ? "f" : "", x,
+                         y.empty() ? "" : ", " + y);
     default:
       return fmt::format("{} {} {}", x, symbol(in.op), y);
   }

@@ -139,7 +139,12 @@ struct Store {
   Reduction reduction = Reduction::sum;
 };
 
+// Who computes exp, expm1, log, log1p, tanh and erf of float32: vector_math.h, or calls that the
+// emitter's compiler knows.
+enum class Maths : uint8_t { own, called };
+
 struct Kernel {
+  Maths maths = Maths::own;
   std::vector<Axis> axes;  // at least one
   std::vector<Instruction> code;
   std::vector<Store> stores;

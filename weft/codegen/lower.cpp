@@ -22,7 +22,8 @@ using View = std::vector<Coordinate>;  // one per axis of the value
 
 class Lowering {
  public:
-  explicit Lowering(const Step& step) : step_(step), code_(kernel_) {
+  Lowering(const Step& step, Maths maths) : step_(step), code_(kernel_) {
+    kernel_.maths = maths;
     for (size_t i = 0; i < step.operands.size(); ++i)
       operands_[step.operands[i].value.node()] = static_cast<int>(i);
     for (const Value& value : step.body) body_.insert({value.node(), true});
@@ -343,6 +344,6 @@ class Lowering {
 };
 }  // namespace
 
-Kernel lower(const Step& step) { return Lowering(step).run(); }
+Kernel lower(const Step& step, Maths maths) { return Lowering(step, maths).run(); }
 
 }  // namespace weft::loop

@@ -8,6 +8,6 @@ namespace weft::loop {
 
 // Axes of extent 1 are dropped and axes that every access runs through as one are merged, so equal
 // work gives equal kernels. Throws InternalError if the step is not one kernel (can_fuse says why).
-Kernel lower(const Step& step);
+Kernel lower(const Step& step, Maths maths = Maths::own);
 
 }  // namespace weft::loop

@@ -126,7 +126,7 @@ Expr convert(Expr x, DType type) { return x.type() == type ? x : x.code->op(Op::
 Expr bitcast(Expr x, DType type) { return x.code->op(Op::bitcast, type, x); }
 
 Expr call(Function function, Expr a, Expr b) {
-  Instruction in{.op = Op::call, .type = DType::f64, .args = {a.id, b.id, -1}};
+  Instruction in{.op = Op::call, .type = a.type(), .args = {a.id, b.id, -1}};
   in.function = function;
   return a.code->add(in);
 }

@@ -26,6 +26,11 @@ Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // lowest
 Expr through_libm(Function function, Expr x) {
   return convert(call(function, convert(x, DType::f64)), x.type());
 }
+template <class Own>
+Expr choose(Function function, Own own, Expr x) {
+  if (x.type() != DType::f32 || x.code->kernel().maths == Maths::called) return call(function, x);
+  return own(x);
+}
 
 // |result| with the sign of x, f32.
 Expr with_sign_of(Expr x, Expr magnitude) {
@@ -225,21 +230,17 @@ Expr pow_f32(Expr x, Expr y) {
 }
 }  // namespace
 
-Expr exp(Expr x) { return x.type() == DType::f32 ? exp_f32(x) : through_libm(Function::exp, x); }
+Expr exp(Expr x) { return choose(Function::exp, exp_f32, x); }
 Expr exp2(Expr x) { return x.type() == DType::f32 ? exp2_f32(x) : through_libm(Function::exp2, x); }
-Expr expm1(Expr x) {
-  return x.type() == DType::f32 ? expm1_f32(x) : through_libm(Function::expm1, x);
-}
-Expr log(Expr x) { return x.type() == DType::f32 ? log_f32(x) : through_libm(Function::log, x); }
+Expr expm1(Expr x) { return choose(Function::expm1, expm1_f32, x); }
+Expr log(Expr x) { return choose(Function::log, log_f32, x); }
 Expr log2(Expr x) {
   return x.type() == DType::f32 ? log2_f32(x, 1) : through_libm(Function::log2, x);
 }
 Expr log10(Expr x) {
   return x.type() == DType::f32 ? log2_f32(x, log10_2) : through_libm(Function::log10, x);
 }
-Expr log1p(Expr x) {
-  return x.type() == DType::f32 ? log1p_f32(x) : through_libm(Function::log1p, x);
-}
+Expr log1p(Expr x) { return choose(Function::log1p, log1p_f32, x); }
 Expr rsqrt(Expr x) { return 1 / sqrt(x); }
 Expr sin(Expr x) {
   return x.type() == DType::f32 ? sin_of(quarter_turns(x)) : through_libm(Function::sin, x);
@@ -256,12 +257,12 @@ Expr acos(Expr x) { return through_libm(Function::acos, x); }
 Expr atan(Expr x) { return through_libm(Function::atan, x); }
 Expr sinh(Expr x) { return through_libm(Function::sinh, x); }
 Expr cosh(Expr x) { return through_libm(Function::cosh, x); }
-Expr tanh(Expr x) { return x.type() == DType::f32 ? tanh_f32(x) : through_libm(Function::tanh, x); }
+Expr tanh(Expr x) { return choose(Function::tanh, tanh_f32, x); }
 Expr asinh(Expr x) { return through_libm(Function::asinh, x); }
 Expr acosh(Expr x) { return through_libm(Function::acosh, x); }
 Expr atanh(Expr x) { return through_libm(Function::atanh, x); }
 Expr erfc(Expr x) { return through_libm(Function::erfc, x); }
-Expr erf(Expr x) { return x.type() == DType::f32 ? erf_f32(x) : through_libm(Function::erf, x); }
+Expr erf(Expr x) { return choose(Function::erf, erf_f32, x); }
 Expr pow(Expr x, Expr y) {
   return x.type() == DType::f32 ? pow_f32(x, y) : call(Function::pow, x, y);
 }

@@ -76,7 +76,7 @@ class Library : public KernelLibrary {
   }
 
   size_t workspace(const Step& fused) const override {
-    return loop::schedule_gpu(loop::lower(fused)).scratch;
+    return loop::schedule_gpu(loop::lower(fused, maths())).scratch;
   }
 
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
@@ -88,13 +88,14 @@ class Library : public KernelLibrary {
     for (const auto& provider : providers_)
       if (step.kernel.starts_with(provider->name() + ":")) return provider->compile(device(), step);
     const bool fused = step.kind == Step::Kind::fused;
-    const loop::Kernel kernel = fused ? loop::lower(step) : loop::lower_primitive(step);
+    const loop::Kernel kernel = fused ? loop::lower(step, maths()) : loop::lower_primitive(step);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
     if (debug_level() >= 5)
       log::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
     return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);
   }
 
+  loop::Maths maths() const { return maths_of(language_); }
   Device& device() const {
     std::lock_guard lock(mutex_);
     if (device_ == nullptr) open();
