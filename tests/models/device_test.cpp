@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/training.h"
+#include "tests/support/no_float64.h"
 #include "weft/base/error.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
@@ -63,6 +64,18 @@ void check_curve(const Curve& curve, double tolerance) {
   const std::vector<double> got = curve.on(device()), want = curve.on("cpu");
   CHECK(want.back() < want.front());
   CHECK(distance(got, want) <= tolerance * want[0]);
+}
+
+// On OpenCL's devices, whose float64 is then computed by integers.
+void check_without_float64(const Curve& curve) {
+  if (device() != "opencl" || !has_device()) return;
+  CAPTURE(curve.model);
+  constexpr const char* other = "opencl:0";  // a library of its own, of a device of its own
+  {
+    const test::NoFloat64 none;
+    library(other).memory();
+  }
+  CHECK(curve.on(other) == curve.on("opencl"));
 }
 
 // Two curves in bfloat16 are apart by what each is from float32's.
@@ -145,7 +158,16 @@ TEST_CASE("two runs of a perceptron on a device, recorded or not, have the same 
   check_bits({"mlp", "sgd", 5});
 }
 
+TEST_CASE("a perceptron has the same losses without float64") {
+  check_without_float64({"mlp", "adamw", 5});
+}
+
 TEST_SUITE("slow device curves") {
+  TEST_CASE("other nets have the same losses without float64") {
+    check_without_float64({"gpt", "adamw"});
+    check_without_float64({"lenet5", "sgd"});
+    check_without_float64({"lstm", "adamw", 5});
+  }
   TEST_CASE("a GPT trains on a device as on the CPU") { check_curve({"gpt", "adamw"}, 1e-4); }
   TEST_CASE("convolutional nets train on a device as on the CPU") {
     check_curve({"lenet5", "sgd"}, 1e-4);

@@ -18,6 +18,7 @@ constexpr EnvVariable registry[] = {
     {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
     {"WEFT_TUNE", "1: measure kernels that can do the same, once, and keep the fastest"},
     {"WEFT_PATIENCE", "seconds in which a refused plan looks for changes that would fit (1)"},
+    {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
     {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},

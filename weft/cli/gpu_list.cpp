@@ -108,7 +108,7 @@ void add_rows(Table& table, const opencl::DeviceInfo& device) {
   table.row({"memory", fmt::format("{}{}", size_text(device.memory),
                                    device.shares_memory ? ", the host's" : "")});
   table.row({"units", fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)});
-  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "no float64: cannot train",
+  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "float64 by integers",
                                   device.half ? "float16" : "float16 in memory only")});
 }
 

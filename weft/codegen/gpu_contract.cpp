@@ -90,6 +90,7 @@ void GpuEmitter::fetch(const Side& side) {
     return fmt::format("{}_next[j * {} + {}]", name_of(side), side.vector, copy);
   };
   const int64_t reduced = k_.extent(reduced_);
+  const string zero = identity(Reduction::sum, accumulator_type(s_.reduction));
   string inside;
   if (side.positions % side.tile != 0) inside = fmt::format("kept < {}", side.positions);
   if (reduced % s_.slice != 0)
@@ -97,7 +98,7 @@ void GpuEmitter::fetch(const Side& side) {
   open_elements(side);
   line("const {0} kept = {1}_first + n, i = slice * {2} + k;", index(), name_of(side), s_.slice);
   if (!inside.empty()) {
-    for (int copy = 0; copy < side.vector; ++copy) line("{} = 0;", next(copy));
+    for (int copy = 0; copy < side.vector; ++copy) line("{} = {};", next(copy), zero);
     line("if (!({})) continue;", inside);
   }
   emit_positions(side.axes, "kept", 1);

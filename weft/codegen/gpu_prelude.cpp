@@ -1,5 +1,7 @@
 #include "weft/codegen/gpu_prelude.h"
 
+#include "weft/codegen/gpu_f64.h"
+
 namespace weft::loop {
 namespace {
 
@@ -34,15 +36,10 @@ typedef float f32;
 #define ceilf ceil
 #define truncf trunc
 #define rintf rint
-#ifdef HAS_F64
-typedef double f64;
-#define f64_of_i64(x) as_double(x)
-#define i64_of_f64(x) as_long(x)
-#endif
 )";
 
-constexpr const char* cuda_names = R"(#define HAS_F64
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+constexpr const char* cuda_names =
+    R"(#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define KERNEL_BY(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
@@ -62,7 +59,6 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef float f32;
-typedef double f64;
 #define f32_of_i32(x) __int_as_float(x)
 #define i32_of_f32(x) __float_as_int(x)
 #define f64_of_i64(x) __longlong_as_double(x)
@@ -182,25 +178,6 @@ DEVICE f32 scale_f32(f32 x, f32 exponent) {
   return x * power_of_two(first) * power_of_two(all - first);
 }
 
-#ifdef HAS_F64
-#define F64_INFINITY f64_of_i64(0x7ff0000000000000)
-#define F64_NAN f64_of_i64(0x7ff8000000000000)
-TO_INTEGERS(f64)
-// Such that a second rounding to fewer bits gives what one would: truncated, with the last bit set
-// if anything was lost.
-DEVICE f32 f64_to_odd_f32(f64 x) {
-  const f32 nearest = (f32)x;
-  const f64 back = (f64)nearest;
-  const i32 toward_zero = i32_of_f32(nearest) - (fabs(back) > fabs(x));
-  return f32_of_i32(toward_zero | (back < x || back > x));
-}
-#endif
-
-// Of equals the earlier, and the first nan before all; `better` is > or <.
-#define BEATS(better, a, b) (a better b || (a != a && b == b))
-#define TAKES(better, value, value_at, best, best_at) \
-  (BEATS(better, value, best) || (!BEATS(better, best, value) && value_at < best_at))
-
 // The four words of Philox 4x32-10 (weft/base/philox.h).
 typedef struct { u32 at[4]; } Words;
 DEVICE Words philox(u64 block, u32 step, u32 stream, u64 seed) {
@@ -237,16 +214,15 @@ PACK(i16, 2, 4) PACK(i16, 4, 8) PACK(i16, 8, 16)
 PACK(i32, 2, 8) PACK(i32, 4, 16)
 PACK(f32, 2, 8) PACK(f32, 4, 16)
 PACK(i64, 2, 16)
-#ifdef HAS_F64
-PACK(f64, 2, 16)
-#endif
 )";
 
 }  // namespace
 
 std::string gpu_prelude(GpuLanguage language) {
-  const bool cuda = language == GpuLanguage::cuda;
-  return std::string(cuda ? cuda_names : opencl_names) + (cuda ? cuda_half : opencl_half) + helpers;
+  if (language == GpuLanguage::cuda)
+    return std::string(cuda_names) + cuda_half + helpers + f64_of_device();
+  return std::string(opencl_names) + opencl_half + helpers + "\n#ifdef HAS_F64\n" +
+         f64_of_device() + "#else\n" + f64_of_integers() + "#endif\n";
 }
 
 }  // namespace weft::loop

@@ -1,5 +1,6 @@
 #include "weft/codegen/gpu_scalar.h"
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,65 +21,6 @@ bool is_wide(DType type) { return type == DType::i32 || type == DType::i64; }
 // The type of the same width without a sign, in which arithmetic wraps.
 string unsigned_type(DType type) {
   return type == DType::u8 ? "u8" : "u" + register_type(type).substr(1);
-}
-
-// C promotes narrow integers to 32 bits, where nothing overflows.
-string wrapping(DType type, const string& a, const char* symbol, const string& b) {
-  if (is_float(type)) return fmt::format("{} {} {}", a, symbol, b);
-  if (!is_wide(type)) return fmt::format("({})({} {} {})", register_type(type), a, symbol, b);
-  string wrap = unsigned_type(type);
-  return fmt::format("({})(({}){} {} ({}){})", register_type(type), wrap, a, symbol, wrap, b);
-}
-
-string negated(DType type, const string& x) {
-  return is_float(type) ? fmt::format("-{}", x) : wrapping(type, "0", "-", x);
-}
-
-string absolute(DType type, const string& x) {
-  if (type == DType::f32) return fmt::format("fabsf({})", x);
-  if (type == DType::f64) return fmt::format("fabs({})", x);
-  if (type == DType::u8) return x;
-  return fmt::format("{} < 0 ? {} : {}", x, negated(type, x), x);
-}
-
-string converted(const string& x, DType from, DType to) {
-  if (to == DType::boolean) return fmt::format("{} != 0", x);
-  if (is_float(from) && !is_float(to)) return fmt::format("{}_to_{}({})", name(from), name(to), x);
-  return fmt::format("({}){}", register_type(to), x);
-}
-
-string f64_text(double value) {
-  if (std::isnan(value)) return "F64_NAN";
-  string text = std::isinf(value) ? "F64_INFINITY" : fmt::format("{}", std::fabs(value));
-  if (text.find_first_of(".eF") == string::npos) text += ".0";
-  return std::signbit(value) ? "(-" + text + ")" : text;
-}
-string f32_text(float value) {
-  if (std::isnan(value)) return "F32_NAN";
-  string text = std::isinf(value) ? "F32_INFINITY" : fmt::format("{}", std::fabs(value));
-  if (text.find_first_of(".eF") == string::npos) text += ".0";
-  if (!std::isinf(value)) text += "f";
-  return std::signbit(value) ? "(-" + text + ")" : text;
-}
-// The least number of a type has no literal of its own.
-string integer_text(int64_t value) {
-  constexpr int64_t least = std::numeric_limits<int64_t>::min();
-  if (value == least) return fmt::format("((i64){} - 1)", integer_text(least + 1));
-  string text = std::to_string(value);
-  if (value != static_cast<int32_t>(value) || value == std::numeric_limits<int32_t>::min())
-    text = "(i64)" + text;
-  return value < 0 ? "(" + text + ")" : text;
-}
-
-int64_t least(DType type) {
-  const auto bits = static_cast<int>(8 * size_of(type));
-  return type == DType::boolean || type == DType::u8
-             ? 0
-             : static_cast<int64_t>(~uint64_t{0} << (bits - 1));
-}
-int64_t most(DType type) {
-  if (type == DType::boolean) return 1;
-  return type == DType::u8 ? 255 : ~least(type);
 }
 
 const char* symbol(Op op) {
@@ -116,22 +58,81 @@ const char* symbol(Op op) {
   }
 }
 
-const char* float_function(Op op) {
-  switch (op) {
-    case Op::sqrt:
-      return "sqrt";
-    case Op::floor:
-      return "floor";
-    case Op::ceil:
-      return "ceil";
-    case Op::trunc:
-      return "trunc";
-    case Op::rint:
-      return "rint";
-    default:
-      return "fma";
-  }
+// Not by symbols: devices without float64 compute it by functions.
+template <class... Args>
+string of_f64(const char* function, const string& first, const Args&... rest) {
+  return fmt::format("{}_f64({}{})", function, first, (string() + ... + (", " + rest)));
 }
+
+// C promotes narrow integers to 32 bits, where nothing overflows.
+string wrapping(Op op, DType type, const string& a, const string& b) {
+  const char* sign = symbol(op);
+  if (type == DType::f64) return of_f64(name(op), a, b);
+  if (type == DType::f32) return fmt::format("{} {} {}", a, sign, b);
+  if (!is_wide(type)) return fmt::format("({})({} {} {})", register_type(type), a, sign, b);
+  string wrap = unsigned_type(type);
+  return fmt::format("({})(({}){} {} ({}){})", register_type(type), wrap, a, sign, wrap, b);
+}
+
+string compared(Op op, DType type, const string& a, const string& b) {
+  return type == DType::f64 ? of_f64(name(op), a, b) : fmt::format("{} {} {}", a, symbol(op), b);
+}
+
+string negated(DType type, const string& x) {
+  if (type == DType::f64) return of_f64("neg", x);
+  return type == DType::f32 ? fmt::format("-{}", x) : wrapping(Op::sub, type, "0", x);
+}
+
+string absolute(DType type, const string& x) {
+  if (type == DType::f32) return fmt::format("fabsf({})", x);
+  if (type == DType::f64) return of_f64("abs", x);
+  if (type == DType::u8) return x;
+  return fmt::format("{} < 0 ? {} : {}", x, negated(type, x), x);
+}
+
+string converted(const string& x, DType from, DType to) {
+  const bool named = from == DType::f64 || to == DType::f64 || is_float(from);
+  if (to == DType::boolean && from != DType::f64) return fmt::format("{} != 0", x);
+  if (named && from != to) return fmt::format("{}_to_{}({})", name(from), name(to), x);
+  return fmt::format("({}){}", register_type(to), x);
+}
+
+// With its bits, for devices that have no such literals.
+string f64_text(double value) {
+  if (std::isnan(value)) return "F64_NAN";
+  if (std::isinf(value)) return value > 0 ? "F64_INFINITY" : "neg_f64(F64_INFINITY)";
+  string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == string::npos) text += ".0";
+  return fmt::format("F64({}, {:#x})", text, std::bit_cast<uint64_t>(value));
+}
+string f32_text(float value) {
+  if (std::isnan(value)) return "F32_NAN";
+  string text = std::isinf(value) ? "F32_INFINITY" : fmt::format("{}", std::fabs(value));
+  if (text.find_first_of(".eF") == string::npos) text += ".0";
+  if (!std::isinf(value)) text += "f";
+  return std::signbit(value) ? "(-" + text + ")" : text;
+}
+// The least number of a type has no literal of its own.
+string integer_text(int64_t value) {
+  constexpr int64_t least = std::numeric_limits<int64_t>::min();
+  if (value == least) return fmt::format("((i64){} - 1)", integer_text(least + 1));
+  string text = std::to_string(value);
+  if (value != static_cast<int32_t>(value) || value == std::numeric_limits<int32_t>::min())
+    text = "(i64)" + text;
+  return value < 0 ? "(" + text + ")" : text;
+}
+
+int64_t least(DType type) {
+  const auto bits = static_cast<int>(8 * size_of(type));
+  return type == DType::boolean || type == DType::u8
+             ? 0
+             : static_cast<int64_t>(~uint64_t{0} << (bits - 1));
+}
+int64_t most(DType type) {
+  if (type == DType::boolean) return 1;
+  return type == DType::u8 ? 255 : ~least(type);
+}
+
 }  // namespace
 
 string register_type(DType type) {
@@ -155,22 +156,24 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
     case Op::add:
     case Op::sub:
     case Op::mul:
-      return wrapping(in.type, x, symbol(in.op), y);
+      return wrapping(in.op, in.type, x, y);
     case Op::div:
-      if (is_float(in.type)) return fmt::format("{} / {}", x, y);
+      if (is_float(in.type)) return wrapping(in.op, in.type, x, y);
       return fmt::format("divide_{}({}, {})", name(in.type), x, y);
     case Op::remainder:
       return fmt::format("remainder_{}({}, {})", name(in.type), x, y);
     case Op::scale:
       return fmt::format("scale_f32({}, {})", x, y);
     case Op::fma:
-      return fmt::format("{}({}, {}, {})", in.type == DType::f32 ? "fmaf" : "fma", x, y, args[2]);
+      return in.type == DType::f64 ? of_f64("fma", x, y, args[2])
+                                   : fmt::format("fmaf({}, {}, {})", x, y, args[2]);
     case Op::sqrt:
     case Op::floor:
     case Op::ceil:
     case Op::trunc:
     case Op::rint:
-      return fmt::format("{}{}({})", float_function(in.op), in.type == DType::f32 ? "f" : "", x);
+      return in.type == DType::f64 ? of_f64(name(in.op), x)
+                                   : fmt::format("{}f({})", name(in.op), x);
     case Op::neg:
       return negated(in.type, x);
     case Op::abs:
@@ -191,10 +194,10 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
       return fmt::format("{}({})", in.op == Op::round_f16 ? "round_f16" : "round_bf16", single);
     }
     case Op::call:
-      return fmt::format("{}{}({}{})", name(in.function), in.type == DType::f32 ? "f" : "", x,
-                         y.empty() ? "" : ", " + y);
+      if (in.type == DType::f32) return fmt::format("{}f({})", name(in.function), x);
+      return y.empty() ? of_f64(name(in.function), x) : of_f64(name(in.function), x, y);
     default:
-      return fmt::format("{} {} {}", x, symbol(in.op), y);
+      return compared(in.op, from, x, y);
   }
 }
 
@@ -241,20 +244,22 @@ string identity(Reduction reduction, DType type) {
 }
 
 string combine(Reduction reduction, DType type, const string& accumulator, const string& value) {
-  switch (reduction) {
-    case Reduction::sum:
-      return fmt::format("{} = {};", accumulator, wrapping(type, accumulator, "+", value));
-    case Reduction::prod:
-      return fmt::format("{} = {};", accumulator, wrapping(type, accumulator, "*", value));
-    case Reduction::max:
-      return fmt::format("if ({1} > {0} || {1} != {1}) {0} = {1};", accumulator, value);
-    case Reduction::min:
-      return fmt::format("if ({1} < {0} || {1} != {1}) {0} = {1};", accumulator, value);
-    default:
-      return fmt::format(
-          "if (TAKES({2}, {1}, {1}_at, {0}, {0}_at)) {{ {0} = {1}; {0}_at = {1}_at; }}",
-          accumulator, value, reduction == Reduction::argmax ? ">" : "<");
+  if (reduction == Reduction::sum || reduction == Reduction::prod) {
+    const Op op = reduction == Reduction::sum ? Op::add : Op::mul;
+    return fmt::format("{} = {};", accumulator, wrapping(op, type, accumulator, value));
   }
+  const bool greatest = reduction == Reduction::max || reduction == Reduction::argmax;
+  const Op better = greatest ? Op::greater : Op::less;
+  if (reduction == Reduction::max || reduction == Reduction::min)
+    return fmt::format("if ({} || {}) {} = {};", compared(better, type, value, accumulator),
+                       compared(Op::not_equal, type, value, value), accumulator, value);
+  // Of equals the earlier, and the first nan before all.
+  const auto beats = [&](const string& a, const string& b) {
+    return fmt::format("({} || ({} && {}))", compared(better, type, a, b),
+                       compared(Op::not_equal, type, a, a), compared(Op::equal, type, b, b));
+  };
+  return fmt::format("if ({2} || (!{3} && {1}_at < {0}_at)) {{ {0} = {1}; {0}_at = {1}_at; }}",
+                     accumulator, value, beats(value, accumulator), beats(accumulator, value));
 }
 
 }  // namespace weft::loop

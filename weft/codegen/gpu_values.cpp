@@ -120,8 +120,10 @@ string GpuEmitter::load(int i, const Instruction& in, int copy) {
     return from_memory(fmt::format("tile{}[x][j]", i), in.storage);
   string at = address(in.at, copy);
   if (in.args[0] >= 0) at += fmt::format(" + {} * {}", ref(in.args[0], copy), in.scale);
-  const string value = from_memory(fmt::format("in{}[{}]", in.operand, at), in.storage);
-  return in.args[1] < 0 ? value : fmt::format("{} ? {} : 0", ref(in.args[1], copy), value);
+  string value = from_memory(fmt::format("in{}[{}]", in.operand, at), in.storage);
+  if (in.args[1] < 0) return value;
+  return fmt::format("{} ? {} : {}", ref(in.args[1], copy), value,
+                     identity(Reduction::sum, in.type));
 }
 
 void GpuEmitter::emit_store(const Store& store, const string& condition) {

@@ -24,7 +24,7 @@ std::string text(const Affine& at) {
 }
 
 std::string text(const Instruction& in) {
-  std::string line = fmt::format("{} {}", op_names[static_cast<int>(in.op)], name(in.type));
+  std::string line = fmt::format("{} {}", name(in.op), name(in.type));
   if (in.op == Op::constant)
     line += is_float(in.type) ? fmt::format(" {}", in.number) : fmt::format(" {}", in.integer);
   if (in.op == Op::reduce)
@@ -47,6 +47,7 @@ std::string across_text(const Store& store) {
 }
 }  // namespace
 
+const char* name(Op op) { return op_names[static_cast<int>(op)]; }
 const char* name(Function function) { return function_names[static_cast<int>(function)]; }
 
 int Kernel::loops() const {

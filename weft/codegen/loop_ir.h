@@ -79,6 +79,8 @@ enum class Op : uint8_t {
   call,    // `function` of libm on f64
 };
 
+const char* name(Op op);
+
 enum class Reduction : uint8_t { sum, prod, max, min, argmax, argmin };
 
 // Functions of double that an emitter calls, where speed does not matter.

@@ -193,7 +193,8 @@ DEVICE void $prefix_store(GLOBAL const $element* into, GLOBAL $element* out, $wi
   const $prefix_pack old = $old;
   $prefix_pack next;
   for (i32 e = 0; e < $vector; ++e) {
-    const $sum total = ($sum)$loaded + sums->at[e];
+    $sum total = $loaded;
+    $finish
     next.at[e] = $stored;
   }
   *(GLOBAL $prefix_pack*)(out + i) = next;
@@ -218,7 +219,7 @@ constexpr const char* sum_parts = R"(
   const i32 part = (i32)(i / $columns), begin = part * $part;
   const i32 end = begin + $part < $count ? begin + $part : $count;
   $prefix_sums sums;
-  for (i32 e = 0; e < $vector; ++e) sums.at[e] = 0;
+  for (i32 e = 0; e < $vector; ++e) sums.at[e] = $zero;
   for (i32 first = begin; first < end; first += $batch) {
     i32 rows[$batch];
     $prefix_pack x[$batch];
@@ -232,14 +233,14 @@ constexpr const char* sum_parts = R"(
 #pragma unroll
     for (i32 k = 0; k < $batch; ++k) {
       if (rows[k] == $rows) continue;
-      for (i32 e = 0; e < $vector; ++e) sums.at[e] += ($sum)$update;
+      for (i32 e = 0; e < $vector; ++e) $add
       if (first + k + 1 < end && keys[first + k + 1] == rows[k]) continue;
       const i32 from = begins[rows[k]], to = begins[rows[k] + 1];
       if (from >= begin && to <= end)
         $prefix_store(into, out, ($wide)rows[k] * $width + column * $vector, &sums);
       else
         parts[(($wide)part * 2 + (from >= begin)) * $columns + column] = sums;
-      for (i32 e = 0; e < $vector; ++e) sums.at[e] = 0;
+      for (i32 e = 0; e < $vector; ++e) sums.at[e] = $zero;
     }
   }
 )";
@@ -248,11 +249,11 @@ constexpr const char* sum_rows = R"(
   const i32 first = from / $part, last = (to - 1) / $part;
   if (from == to ? $same : first == last) return;
   $prefix_sums sums;
-  for (i32 e = 0; e < $vector; ++e) sums.at[e] = 0;
+  for (i32 e = 0; e < $vector; ++e) sums.at[e] = $zero;
   if (from < to) sums = parts[(($wide)first * 2 + 1) * $columns + column];
   for (i32 part = first + 1; part <= last; ++part) {
     const $prefix_sums next = parts[($wide)part * 2 * $columns + column];
-    for (i32 e = 0; e < $vector; ++e) sums.at[e] += next.at[e];
+    for (i32 e = 0; e < $vector; ++e) $join
   }
   $prefix_store(into, out, ($wide)row * $width + column * $vector, &sums);
 )";
@@ -315,8 +316,17 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
   text.set("aligned", std::min<int64_t>(16, vector * static_cast<int64_t>(size_of(sum))));
   text.set("old",
            text.filled(broadcast ? "{{into[0]}}" : "*(GLOBAL const $prefix_pack*)(into + i)"));
-  text.set("loaded", loop::from_memory(broadcast ? "old.at[0]" : "old.at[e]", dtype));
-  text.set("update", loop::from_memory("x[k].at[e]", dtype));
+  const auto loaded = [&](const char* element) {
+    return (sum == DType::i64 ? "(i64)" : "") + loop::from_memory(element, dtype);
+  };
+  const auto add = [&](const char* total, const std::string& value) {
+    return loop::combine(loop::Reduction::sum, sum, total, value);
+  };
+  text.set("zero", loop::identity(loop::Reduction::sum, sum));
+  text.set("loaded", loaded(broadcast ? "old.at[0]" : "old.at[e]"));
+  text.set("finish", add("total", "sums->at[e]"));
+  text.set("add", add("sums.at[e]", loaded("x[k].at[e]")));
+  text.set("join", add("sums.at[e]", "next.at[e]"));
   text.set("stored",
            sum == DType::i64 ? text.filled("($element)total") : loop::to_memory("total", dtype));
   text.define(pack);

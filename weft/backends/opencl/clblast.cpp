@@ -49,7 +49,6 @@ clblast::Transpose transpose(const GemmMatrix& matrix) {
   return matrix.transposed ? clblast::Transpose::kYes : clblast::Transpose::kNo;
 }
 
-template <class T>
 class Product : public Kernel {
  public:
   Product(gpu::Device& device, const GemmStep& step, size_t workspace)
@@ -90,7 +89,7 @@ class Product : public Kernel {
 
  private:
   static cl_mem memory_of(const Place& place) { return static_cast<cl_mem>(place.memory.get()); }
-  static size_t first_of(const Place& place) { return place.offset / sizeof(T); }
+  static size_t first_of(const Place& place) { return place.offset / sizeof(float); }
   static size_t at(const GemmMatrix& matrix, int64_t batch, int64_t row, int64_t column) {
     const int64_t across = matrix.transposed ? row : column,
                   along = matrix.transposed ? column : row;
@@ -103,7 +102,7 @@ class Product : public Kernel {
   size_t scratch_bytes() const {
     size_t bytes = 0;
     // Matrices that begin within a buffer are copied always.
-    check(clblast::GemmTempBufferSize<T>(
+    check(clblast::GemmTempBufferSize<float>(
               clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a), size(part_.rows),
               size(part_.columns), size(part_.terms), 1, size(gemm_.b.stride), 1,
               size(gemm_.a.stride), 1, size(gemm_.result.stride), queue(), bytes),
@@ -129,11 +128,11 @@ class Product : public Kernel {
 
   void multiply_batch(const Place& a, const Place& b, const Place& result) const {
     const Contraction& task = step_.task;
-    check(clblast::GemmStridedBatched<T>(
+    check(clblast::GemmStridedBatched<float>(
               clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a), size(task.n),
-              size(task.m), size(task.k), T{1}, memory_of(b), first_of(b), size(gemm_.b.stride),
+              size(task.m), size(task.k), 1.0f, memory_of(b), first_of(b), size(gemm_.b.stride),
               size(gemm_.b.batch_stride), memory_of(a), first_of(a), size(gemm_.a.stride),
-              size(gemm_.a.batch_stride), step_.so_far ? T{1} : T{0}, memory_of(result),
+              size(gemm_.a.batch_stride), step_.so_far ? 1.0f : 0.0f, memory_of(result),
               first_of(result), size(gemm_.result.stride), size(gemm_.result.batch_stride),
               size(gemm_.batches), queue()),
           "CLBlast's GemmStridedBatched");
@@ -143,16 +142,16 @@ class Product : public Kernel {
                      int64_t row, int64_t column, int64_t term) const {
     const Contraction& task = step_.task;
     const bool adds = step_.so_far || term > 0;
-    check(clblast::Gemm<T>(clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a),
-                           size(std::min(part_.rows, task.n - row)),
-                           size(std::min(part_.columns, task.m - column)),
-                           size(std::min(part_.terms, task.k - term)), T{1}, memory_of(b),
-                           first_of(b) + at(gemm_.b, batch, row, term), size(gemm_.b.stride),
-                           memory_of(a), first_of(a) + at(gemm_.a, batch, term, column),
-                           size(gemm_.a.stride), adds ? T{1} : T{0}, memory_of(result),
-                           first_of(result) + at(gemm_.result, batch, row, column),
-                           size(gemm_.result.stride), queue(), nullptr,
-                           static_cast<cl_mem>(scratch_.get())),
+    check(clblast::Gemm<float>(clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a),
+                               size(std::min(part_.rows, task.n - row)),
+                               size(std::min(part_.columns, task.m - column)),
+                               size(std::min(part_.terms, task.k - term)), 1.0f, memory_of(b),
+                               first_of(b) + at(gemm_.b, batch, row, term), size(gemm_.b.stride),
+                               memory_of(a), first_of(a) + at(gemm_.a, batch, term, column),
+                               size(gemm_.a.stride), adds ? 1.0f : 0.0f, memory_of(result),
+                               first_of(result) + at(gemm_.result, batch, row, column),
+                               size(gemm_.result.stride), queue(), nullptr,
+                               static_cast<cl_mem>(scratch_.get())),
           "CLBlast's Gemm");
   }
 
@@ -175,7 +174,7 @@ class ClBlast : public gpu::Provider {
 
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
-    if (node.type.dtype != DType::f32 && node.type.dtype != DType::f64) return std::nullopt;
+    if (node.type.dtype != DType::f32) return std::nullopt;
     std::optional<GemmChoice> known = choose_gemm(node, operands);
     if (!known || known->task.wide) return std::nullopt;
     known->choice.kernel = "clblast:" + std::string(node.op->name);
@@ -184,10 +183,7 @@ class ClBlast : public gpu::Provider {
   }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    const GemmStep gemm(step);
-    if (gemm.task.dtype == DType::f64)
-      return std::make_unique<Product<double>>(device, gemm, step.workspace);
-    return std::make_unique<Product<float>>(device, gemm, step.workspace);
+    return std::make_unique<Product>(device, GemmStep(step), step.workspace);
   }
 };
 }  // namespace

@@ -1,6 +1,6 @@
 // Matrix products by CLBlast (Nugteren 2018, https://github.com/CNugteren/CLBlast), tuned for many
-// devices: float32 and float64. Its products of float16 are summed in float16, so they stay with
-// the loops.
+// devices, of float32. Its products of float16 are summed in float16, and those of float64 run on
+// devices that have it only, so they stay with the loops.
 #pragma once
 
 #include <memory>
