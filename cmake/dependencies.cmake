@@ -41,14 +41,6 @@ target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" ${CMAKE_DL_LIBS}
 find_package(OpenCL QUIET)
 if(OpenCL_FOUND)
   target_link_libraries(weft_dep_private INTERFACE OpenCL::OpenCL)
-  # Where it is missing, OpenCL multiplies matrices by generated loops.
-  find_library(WEFT_CLBLAST clblast)
-  find_path(WEFT_CLBLAST_INCLUDE clblast.h)
-  mark_as_advanced(WEFT_CLBLAST WEFT_CLBLAST_INCLUDE)
-  if(WEFT_CLBLAST AND WEFT_CLBLAST_INCLUDE)
-    target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_CLBLAST_INCLUDE}")
-    target_link_libraries(weft_dep_private INTERFACE "${WEFT_CLBLAST}")
-  endif()
 endif()
 
 find_package(LLVM 19.1 REQUIRED CONFIG HINTS /usr/lib/llvm-19/lib/cmake/llvm)

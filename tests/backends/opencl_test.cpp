@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -24,12 +25,12 @@
 
 namespace {
 constexpr int allocation_failure = -4, out_of_resources = -5;
-constexpr unsigned double_fp_config = 0x1032;
+constexpr unsigned double_fp_config = 0x1032, profile = 0x102E, extensions = 0x1030;
 
 struct Calls {
   int buffers = 0;         // that were made
   bool no_memory = false;  // buffers are refused
-  bool without_f64 = false;
+  bool without_f64 = false, without_i64 = false;
   bool device_lost = false;  // kernels are refused
 };
 Calls calls;
@@ -52,6 +53,12 @@ extern "C" void* clCreateBuffer(void* context, unsigned long flags, size_t bytes
 }
 extern "C" int clGetDeviceInfo(void* device, unsigned what, size_t bytes, void* value,
                                size_t* needed) {
+  if (calls.without_i64 && (what == profile || what == extensions)) {
+    const std::string_view text = what == profile ? "EMBEDDED_PROFILE" : "cl_khr_fp64";
+    if (needed != nullptr) *needed = text.size() + 1;
+    if (value != nullptr) std::memcpy(value, std::string(text).c_str(), text.size() + 1);
+    return 0;
+  }
   const int status = next(clGetDeviceInfo, "clGetDeviceInfo")(device, what, bytes, value, needed);
   if (calls.without_f64 && what == double_fp_config && value != nullptr)
     std::memset(value, 0, bytes);
@@ -204,6 +211,14 @@ TEST_SUITE("opencl errors") {
           sum(draw(DType::f64, {40, 30}))})
       CHECK(disagreement(run_planned(graph_of(value), {}, *library),
                          interpret_with_errors(graph_of(value)), *library) == "");
+  }
+  TEST_CASE("a device without 64-bit integers is refused by the type, with what would do") {
+    if (opencl() == nullptr) return;
+    calls.without_i64 = true;
+    const std::string said = complaint(ErrorKind::device, [] { opencl::open_device(); });
+    calls.without_i64 = false;
+    CHECK(said.find(" has no type i64, ") != std::string::npos);
+    CHECK(said.find("--device cpu") != std::string::npos);
   }
   TEST_CASE("error codes go by the names that OpenCL gives them") {
     CHECK(opencl::error_name(-1) == "CL_DEVICE_NOT_FOUND");

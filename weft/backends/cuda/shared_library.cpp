@@ -1,12 +1,11 @@
 #include "weft/backends/cuda/shared_library.h"
 
-#include <cstdlib>
-#include <dlfcn.h>
 #include <filesystem>
 #include <sstream>
 
+#include <fmt/format.h>
+
 #include "weft/base/env.h"
-#include "weft/base/error.h"
 
 namespace weft::cuda {
 namespace {
@@ -32,52 +31,35 @@ std::vector<fs::path> wheel_folders() {
   std::vector<fs::path> folders;
   std::istringstream path(env("PATH").value_or(""));
   std::error_code none;
-  for (std::string bin; std::getline(path, bin, ':');)
+  for (std::string bin; std::getline(path, bin, ':');) {
+    if (bin.empty()) continue;  // the current folder, of which nobody speaks here
     for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
       if (lib.path().filename().string().starts_with("python3"))
         for (const char* packages : {"site-packages", "dist-packages"})
           if (fs::is_directory(lib.path() / packages / "nvidia", none))
             folders.push_back(lib.path() / packages / "nvidia");
+  }
   return folders;
 }
 }  // namespace
 
-SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::string& hint) {
-  auto open = [&](const std::string& path) {
-    // A library that needs another of these finds it loaded already.
-    if (handle_ == nullptr) handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle_ != nullptr && path_.empty()) path_ = path;
-  };
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::string& hint)
+    : weft::SharedLibrary("cuda") {
   auto open_in = [&](const fs::path& folder) {
     for (const std::string& name : names)
       for (const fs::path& path : files_in(folder, name)) open(path);
   };
   open_in(cuda_folder());
   for (const std::string& name : names) open(name);
-  if (handle_ == nullptr) open_in("/usr/local/cuda/lib64/");
-  if (handle_ == nullptr)
+  if (!is_open()) open_in("/usr/local/cuda/lib64/");
+  if (!is_open())
     for (const fs::path& folder : wheel_folders()) open_in(folder);
-  if (handle_ == nullptr)
-    throw Error(ErrorKind::device,
-                "[cuda] no {} in {}, among the system's libraries, in /usr/local/cuda or in "
-                "Python's packages. Hint: {}",
-                names.front(), cuda_folder(), hint);
-}
-
-SharedLibrary::~SharedLibrary() { dlclose(handle_); }
-
-void SharedLibrary::load_beside(const std::string& prefix) const {
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path(), none))
-    if (entry.path().filename().string().starts_with(prefix))
-      dlopen(entry.path().c_str(), RTLD_NOW);
-}
-
-void* SharedLibrary::address(const char* name) const {
-  void* found = dlsym(handle_, name);
-  if (found == nullptr)
-    throw Error(ErrorKind::device, "[cuda] {} has no {}: it is too old.", path_, name);
-  return found;
+  if (!is_open())
+    refuse(names.front(),
+           fmt::format("in {}, among the system's libraries, in /usr/local/cuda or in Python's "
+                       "packages",
+                       cuda_folder()),
+           hint);
 }
 
 }  // namespace weft::cuda

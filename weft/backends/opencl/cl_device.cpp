@@ -91,9 +91,13 @@ bool has_f64(cl_device_id device) {
          device_number<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
 }
 
-bool has_half(cl_device_id device) {
+bool has_extension(cl_device_id device, const std::string& name) {
   const std::string extensions = " " + device_text(device, CL_DEVICE_EXTENSIONS) + " ";
-  return extensions.find(" cl_khr_fp16 ") != std::string::npos;
+  return extensions.find(" " + name + " ") != std::string::npos;
+}
+bool has_i64(cl_device_id device) {
+  return device_text(device, CL_DEVICE_PROFILE) != "EMBEDDED_PROFILE" ||
+         has_extension(device, "cles_khr_int64");
 }
 
 std::string lower(std::string text) {
@@ -130,6 +134,12 @@ class ClDevice : public gpu::Device {
 
  public:
   explicit ClDevice(cl_device_id device) : device_(device) {
+    if (!has_i64(device_))
+      throw Error(ErrorKind::device,
+                  "[opencl] {} has no type i64, in which every kernel counts bytes: its profile is "
+                  "embedded, without cles_khr_int64. Hint: weft devices lists others; --device cpu "
+                  "trains everywhere.",
+                  name());
     cl_int status = CL_SUCCESS;
     context_ =
         owned(clCreateContext(nullptr, 1, &device_, nullptr, nullptr, &status), clReleaseContext);
@@ -337,7 +347,7 @@ std::vector<DeviceInfo> devices() {
          .clock_mhz =
              static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY)),
          .float64 = has_f64(device),
-         .half = has_half(device),
+         .half = has_extension(device, "cl_khr_fp16"),
          .shares_memory = device_number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0,
          .is_processor = is_a(device, CL_DEVICE_TYPE_CPU),
          .runs_plans = device == best_of(all)});

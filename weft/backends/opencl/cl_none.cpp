@@ -1,5 +1,6 @@
 // Where the build found no OpenCL.
 #include "weft/backends/opencl/cl_device.h"
+#include "weft/backends/opencl/clblast.h"
 #include "weft/base/error.h"
 
 namespace weft::opencl {
@@ -12,5 +13,7 @@ std::unique_ptr<gpu::Device> open_device() {
 std::unique_ptr<gpu::Device> open_device_called(const std::string&) { return open_device(); }
 
 std::vector<DeviceInfo> devices() { return {}; }
+
+std::unique_ptr<gpu::Provider> clblast_provider() { return nullptr; }
 
 }  // namespace weft::opencl

@@ -6,11 +6,13 @@
 #include <string>
 
 #define CL_TARGET_OPENCL_VERSION 120
-#include <clblast.h>
+#include <CL/cl.h>
 
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/opencl/cl_error.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/shared_library.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 
@@ -41,12 +43,45 @@ size_t workspace_bytes(const Contraction& task) {
   return static_cast<size_t>(elements) * size_of(task.dtype) + most_base_alignment;
 }
 
-void check(clblast::StatusCode status, const char* call) {
-  opencl::check(static_cast<int>(status), call);
+// Numbers and functions of clblast_c.h.
+enum Layout : int { column_major = 102 };
+enum Transpose : int { as_it_lies = 111, transposed = 112 };
+
+struct Library {
+  Library() {
+    library.find(multiply, "CLBlastSgemmWithTempBuffer");
+    library.find(multiply_batch, "CLBlastSgemmStridedBatched");
+    library.find(scratch_bytes, "CLBlastSGemmTempBufferSize");
+  }
+
+  SharedLibrary library{"opencl", {"libclblast.so.1"}, "apt install libclblast1."};
+  // A matrix: memory, its first element, elements between columns.
+  int (*multiply)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
+                  cl_mem, size_t, size_t, cl_mem, size_t, size_t, float beta, cl_mem, size_t,
+                  size_t, cl_command_queue*, cl_event*, cl_mem scratch);
+  // And elements between matrices.
+  int (*multiply_batch)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
+                        cl_mem, size_t, size_t, size_t, cl_mem, size_t, size_t, size_t, float beta,
+                        cl_mem, size_t, size_t, size_t, size_t batches, cl_command_queue*,
+                        cl_event*);
+  int (*scratch_bytes)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, size_t,
+                       size_t, size_t, size_t, size_t, size_t, cl_command_queue*, size_t* bytes);
+};
+// Null where there is none.
+const Library* library() {
+  static const std::unique_ptr<Library> loaded = []() -> std::unique_ptr<Library> {
+    try {
+      return std::make_unique<Library>();
+    } catch (const Error& error) {
+      log::debug(1, "loops multiply: {}", error.what());
+      return nullptr;
+    }
+  }();
+  return loaded.get();
 }
 
-clblast::Transpose transpose(const GemmMatrix& matrix) {
-  return matrix.transposed ? clblast::Transpose::kYes : clblast::Transpose::kNo;
+Transpose transpose(const GemmMatrix& matrix) {
+  return matrix.transposed ? transposed : as_it_lies;
 }
 
 class Product : public Kernel {
@@ -102,10 +137,10 @@ class Product : public Kernel {
   size_t scratch_bytes() const {
     size_t bytes = 0;
     // Matrices that begin within a buffer are copied always.
-    check(clblast::GemmTempBufferSize<float>(
-              clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a), size(part_.rows),
-              size(part_.columns), size(part_.terms), 1, size(gemm_.b.stride), 1,
-              size(gemm_.a.stride), 1, size(gemm_.result.stride), queue(), bytes),
+    check(clblast_.scratch_bytes(column_major, transpose(gemm_.b), transpose(gemm_.a),
+                                 size(part_.rows), size(part_.columns), size(part_.terms), 1,
+                                 size(gemm_.b.stride), 1, size(gemm_.a.stride), 1,
+                                 size(gemm_.result.stride), queue(), &bytes),
           "CLBlast's GemmTempBufferSize");
     return bytes;
   }
@@ -120,7 +155,7 @@ class Product : public Kernel {
     cl_int status = CL_SUCCESS;
     cl_mem part = clCreateSubBuffer(memory_of(place), CL_MEM_READ_WRITE,
                                     CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
-    opencl::check(status, "clCreateSubBuffer");
+    check(status, "clCreateSubBuffer");
     scratch_ = {part, [](void* memory) { clReleaseMemObject(static_cast<cl_mem>(memory)); }};
     scratch_at_ = workspace;
     scratch_changes_ = queue_.ranges->changes();
@@ -128,13 +163,13 @@ class Product : public Kernel {
 
   void multiply_batch(const Place& a, const Place& b, const Place& result) const {
     const Contraction& task = step_.task;
-    check(clblast::GemmStridedBatched<float>(
-              clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a), size(task.n),
-              size(task.m), size(task.k), 1.0f, memory_of(b), first_of(b), size(gemm_.b.stride),
+    check(clblast_.multiply_batch(
+              column_major, transpose(gemm_.b), transpose(gemm_.a), size(task.n), size(task.m),
+              size(task.k), 1.0f, memory_of(b), first_of(b), size(gemm_.b.stride),
               size(gemm_.b.batch_stride), memory_of(a), first_of(a), size(gemm_.a.stride),
               size(gemm_.a.batch_stride), step_.so_far ? 1.0f : 0.0f, memory_of(result),
               first_of(result), size(gemm_.result.stride), size(gemm_.result.batch_stride),
-              size(gemm_.batches), queue()),
+              size(gemm_.batches), queue(), nullptr),
           "CLBlast's GemmStridedBatched");
   }
 
@@ -142,19 +177,20 @@ class Product : public Kernel {
                      int64_t row, int64_t column, int64_t term) const {
     const Contraction& task = step_.task;
     const bool adds = step_.so_far || term > 0;
-    check(clblast::Gemm<float>(clblast::Layout::kColMajor, transpose(gemm_.b), transpose(gemm_.a),
-                               size(std::min(part_.rows, task.n - row)),
-                               size(std::min(part_.columns, task.m - column)),
-                               size(std::min(part_.terms, task.k - term)), 1.0f, memory_of(b),
-                               first_of(b) + at(gemm_.b, batch, row, term), size(gemm_.b.stride),
-                               memory_of(a), first_of(a) + at(gemm_.a, batch, term, column),
-                               size(gemm_.a.stride), adds ? 1.0f : 0.0f, memory_of(result),
-                               first_of(result) + at(gemm_.result, batch, row, column),
-                               size(gemm_.result.stride), queue(), nullptr,
-                               static_cast<cl_mem>(scratch_.get())),
+    check(clblast_.multiply(column_major, transpose(gemm_.b), transpose(gemm_.a),
+                            size(std::min(part_.rows, task.n - row)),
+                            size(std::min(part_.columns, task.m - column)),
+                            size(std::min(part_.terms, task.k - term)), 1.0f, memory_of(b),
+                            first_of(b) + at(gemm_.b, batch, row, term), size(gemm_.b.stride),
+                            memory_of(a), first_of(a) + at(gemm_.a, batch, term, column),
+                            size(gemm_.a.stride), adds ? 1.0f : 0.0f, memory_of(result),
+                            first_of(result) + at(gemm_.result, batch, row, column),
+                            size(gemm_.result.stride), queue(), nullptr,
+                            static_cast<cl_mem>(scratch_.get())),
           "CLBlast's Gemm");
   }
 
+  const Library& clblast_ = *library();
   gpu::Device& device_;
   Queue queue_;
   mutable cl_command_queue cl_queue_ = static_cast<cl_command_queue>(queue_.queue);
@@ -188,6 +224,8 @@ class ClBlast : public gpu::Provider {
 };
 }  // namespace
 
-std::unique_ptr<gpu::Provider> clblast_provider() { return std::make_unique<ClBlast>(); }
+std::unique_ptr<gpu::Provider> clblast_provider() {
+  return library() == nullptr ? nullptr : std::make_unique<ClBlast>();
+}
 
 }  // namespace weft::opencl

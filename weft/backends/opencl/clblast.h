@@ -9,7 +9,7 @@
 
 namespace weft::opencl {
 
-// Null where this build has no CLBlast.
+// Loads CLBlast. Null where it is not there: the loops multiply.
 std::unique_ptr<gpu::Provider> clblast_provider();
 
 }  // namespace weft::opencl

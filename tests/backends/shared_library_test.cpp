@@ -1,0 +1,50 @@
+// Libraries that are loaded when they are needed: what is said of one that is not there, and of one
+// that is there and does not load.
+#include "weft/base/shared_library.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+
+using namespace weft;
+
+namespace {
+std::string complaint(const std::string& name) {
+  try {
+    const SharedLibrary library("owner", {name}, "install it.");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::device);
+    return error.what();
+  }
+  return "";
+}
+}  // namespace
+
+TEST_SUITE("shared libraries") {
+  TEST_CASE("a library is found among the system's, and its functions by name") {
+    const SharedLibrary library("owner", {"libnone.so.7", "libm.so.6"}, "install it.");
+    double (*root)(double) = nullptr;
+    library.find(root, "sqrt");
+    CHECK(root(9) == 3);
+    CHECK(library.path() == "libm.so.6");
+    CHECK_THROWS_WITH_AS(library.find(root, "no_such_function"),
+                         "[owner] libm.so.6 has no no_such_function: it is too old.", Error);
+  }
+  TEST_CASE("one that is not there is named, and why one that is there does not load") {
+    CHECK(complaint("libnone.so.7") ==
+          "[owner] no libnone.so.7 among the system's libraries. Hint: install it.");
+    const auto file =
+        std::filesystem::temp_directory_path() / fmt::format("libbroken_{}.so", getpid());
+    std::ofstream(file) << "no library";
+    const std::string said = complaint(file);
+    std::filesystem::remove(file);
+    CHECK(said.find(" does not load: ") != std::string::npos);
+    CHECK(said.find("file too short") != std::string::npos);
+  }
+}

@@ -1,0 +1,57 @@
+#include "weft/base/shared_library.h"
+
+#include <dlfcn.h>
+#include <filesystem>
+
+#include "weft/base/error.h"
+
+namespace weft {
+namespace fs = std::filesystem;
+
+SharedLibrary::SharedLibrary(std::string owner, const std::vector<std::string>& names,
+                             const std::string& hint)
+    : owner_(std::move(owner)) {
+  for (const std::string& name : names) open(name);
+  if (!is_open()) refuse(names.front(), "among the system's libraries", hint);
+}
+
+SharedLibrary::~SharedLibrary() {
+  if (is_open()) dlclose(handle_);
+}
+
+void SharedLibrary::open(const std::string& path) {
+  if (is_open()) return;
+  // A library that needs another of these finds it loaded already.
+  handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (is_open()) {
+    path_ = path;
+    return;
+  }
+  const char* said = dlerror();
+  const std::string why = said == nullptr ? "" : said;
+  if (!why.starts_with(path + ": cannot open shared object file")) refused_ = why;
+}
+
+void SharedLibrary::refuse(const std::string& name, const std::string& where,
+                           const std::string& hint) const {
+  if (!refused_.empty())
+    throw Error(ErrorKind::device, "[{}] {} does not load: {}. Hint: {}", owner_, name, refused_,
+                hint);
+  throw Error(ErrorKind::device, "[{}] no {} {}. Hint: {}", owner_, name, where, hint);
+}
+
+void SharedLibrary::load_beside(const std::string& prefix) const {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(fs::path(path_).parent_path(), none))
+    if (entry.path().filename().string().starts_with(prefix))
+      dlopen(entry.path().c_str(), RTLD_NOW);
+}
+
+void* SharedLibrary::address(const char* name) const {
+  void* found = dlsym(handle_, name);
+  if (found == nullptr)
+    throw Error(ErrorKind::device, "[{}] {} has no {}: it is too old.", owner_, path_, name);
+  return found;
+}
+
+}  // namespace weft
