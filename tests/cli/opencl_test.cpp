@@ -132,3 +132,14 @@ TEST_CASE("an arena larger than the device gives at once is refused before anyth
   }
   CHECK(fails_with(outcome, does_not_fit, "The device gives at most 256 MiB at once") == "");
 }
+
+TEST_CASE("devices are listed with their driver, and without float64 where they have none") {
+  Place place;
+  for (const json& one : json_of(place.weft({"devices", "--json"}))["opencl"]) {
+    CHECK(!one["driver"].get<std::string>().empty());
+    CHECK((one["clock_mhz"].is_null() || one["clock_mhz"] > 0));
+  }
+  const Outcome without = place.weft({"devices"}, {{"WEFT_NO_FLOAT64", "1"}});
+  if (without.out.find("no driver shows a device") != std::string::npos) return;
+  CHECK(without.out.find("float64 by integers") != std::string::npos);
+}

@@ -105,9 +105,14 @@ void add_rows(Table& table, const GpuState& gpu) {
 void add_rows(Table& table, const opencl::DeviceInfo& device) {
   table.row({paint(Colour::bold, "opencl"),
              fmt::format("{}, by {}: {}", device.name, device.platform, device.version)});
+  table.row({"driver", device.driver});
   table.row({"memory", fmt::format("{}{}", size_text(device.memory),
                                    device.shares_memory ? ", the host's" : "")});
-  table.row({"units", fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)});
+  // What a unit does in a cycle OpenCL does not say, so no peak is shown; some drivers know no
+  // clock.
+  table.row({"units", device.clock_mhz > 0
+                          ? fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)
+                          : std::to_string(device.compute_units)});
   table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "float64 by integers",
                                   device.half ? "float16" : "float16 in memory only")});
 }
@@ -154,9 +159,10 @@ json to_json(const opencl::DeviceInfo& device) {
   return {{"name", device.name},
           {"platform", device.platform},
           {"version", device.version},
+          {"driver", device.driver},
           {"memory", device.memory},
           {"compute_units", device.compute_units},
-          {"clock_mhz", device.clock_mhz},
+          {"clock_mhz", device.clock_mhz > 0 ? json(device.clock_mhz) : json(nullptr)},
           {"float64", device.float64},
           {"float16", device.half},
           {"shares_memory", device.shares_memory},

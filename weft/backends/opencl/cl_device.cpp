@@ -342,6 +342,7 @@ std::vector<DeviceInfo> devices() {
          .name = device_text(device, CL_DEVICE_NAME),
          .version = device_text(device, CL_DEVICE_VERSION),
          .memory = device_number<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE),
+         .driver = device_text(device, CL_DRIVER_VERSION),
          .compute_units =
              static_cast<int>(device_number<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS)),
          .clock_mhz =

@@ -27,9 +27,10 @@ struct Queue {
 Queue queue_of(gpu::Device& device);
 
 struct DeviceInfo {
-  std::string platform, name, version;  // "Portable Computing Language", ..., "OpenCL 3.0 ..."
-  size_t memory = 0;                    // bytes
-  int compute_units = 0, clock_mhz = 0;
+  std::string platform, name, version;   // "Portable Computing Language", ..., "OpenCL 3.0 ..."
+  size_t memory = 0;                     // bytes
+  std::string driver;                    // its version
+  int compute_units = 0, clock_mhz = 0;  // the highest clock; 0: not known
   bool float64 = false, half = false;
   bool shares_memory = false;  // with the host
   bool is_processor = false;   // the host itself
