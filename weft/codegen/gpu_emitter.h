@@ -93,6 +93,7 @@ class GpuEmitter {
   bool emit_pack(int i, const Instruction& in);
   bool emit_random_blocks(int i, const Instruction& in);
   std::string expression(int i, const Instruction& in, int copy);
+  std::string in_memory(const std::string& at) const;
   std::string load(int i, const Instruction& in, int copy);
   void emit_store(const Store& store, const std::string& condition);
   void emit_positions(const std::vector<int>& axes, const std::string& index, int vector);

@@ -18,6 +18,7 @@ constexpr const char* opencl_names = R"(#pragma OPENCL FP_CONTRACT OFF
 #define GROUP get_group_id(0)
 #define GROUPS get_num_groups(0)
 #define THREAD get_local_id(0)
+#define READ_ONLY(at) (*(at))
 typedef char i8;
 typedef short i16;
 typedef int i32;
@@ -63,6 +64,22 @@ typedef float f32;
 #define i32_of_f32(x) __float_as_int(x)
 #define f64_of_i64(x) __longlong_as_double(x)
 #define i64_of_f64(x) __double_as_longlong(x)
+template <class T, class Bits>
+DEVICE T read_as(const T* at) {
+  const Bits bits = __ldg((const Bits*)at);
+  T x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+template <class T>
+DEVICE T read_only(const T* at) {
+  if constexpr (sizeof(T) == 16) return read_as<T, uint4>(at);
+  else if constexpr (sizeof(T) == 8) return read_as<T, uint2>(at);
+  else if constexpr (sizeof(T) == 4) return read_as<T, u32>(at);
+  else if constexpr (sizeof(T) == 2) return read_as<T, u16>(at);
+  else return read_as<T, u8>(at);
+}
+#define READ_ONLY(at) read_only(at)
 )";
 
 // One instruction each; subnormal halves included. A single bfloat16 is a pair with zero, as the

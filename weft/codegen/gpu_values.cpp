@@ -1,4 +1,6 @@
 // Instructions, positions, loads and stores.
+#include <algorithm>
+
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 
@@ -67,8 +69,8 @@ void GpuEmitter::emit_value(int i) {
 bool GpuEmitter::emit_pack(int i, const Instruction& in) {
   if (!is_vector(in, vector_axis_)) return false;
   const string pack = fmt::format("{}x{}", memory_type(in.storage), vector_);
-  line("const {} pack{} = *(GLOBAL const {}*)(in{} + {});", pack, i, pack, in.operand,
-       address(in.at, 0));
+  line("const {} pack{} = {};", pack, i,
+       in_memory(fmt::format("(GLOBAL const {}*)(in{} + {})", pack, in.operand, address(in.at, 0))));
   for (int copy = 0; copy < vector_; ++copy)
     line("const {} {} = {};", register_type(in.type), ref(i, copy),
          from_pack(fmt::format("pack{}", i), copy, in.storage));
@@ -115,12 +117,18 @@ string GpuEmitter::expression(int i, const Instruction& in, int copy) {
   return arithmetic(in, args, code(in.args[0]).type);
 }
 
+// Where no operand lies in the memory of a result, a load need not wait for stores before it.
+string GpuEmitter::in_memory(const string& at) const {
+  const bool shares = std::ranges::any_of(k_.stores, &Store::in_place);
+  return fmt::format("{}({})", shares ? "*" : "READ_ONLY", at);
+}
+
 string GpuEmitter::load(int i, const Instruction& in, int copy) {
   if (s_.form == GpuSchedule::Form::tiles && is_transposed(in, s_.tile_axis, s_.vector_axis))
     return from_memory(fmt::format("tile{}[x][j]", i), in.storage);
   string at = address(in.at, copy);
   if (in.args[0] >= 0) at += fmt::format(" + {} * {}", ref(in.args[0], copy), in.scale);
-  string value = from_memory(fmt::format("in{}[{}]", in.operand, at), in.storage);
+  string value = from_memory(in_memory(fmt::format("in{} + {}", in.operand, at)), in.storage);
   if (in.args[1] < 0) return value;
   return fmt::format("{} ? {} : {}", ref(in.args[1], copy), value,
                      identity(Reduction::sum, in.type));
