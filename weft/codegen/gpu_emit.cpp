@@ -180,6 +180,10 @@ void GpuEmitter::emit_whole() {
          s_.rows, s_.kept_positions);
   }
   place_kept(across ? "row" : "group");
+  if (s_.one_turn()) {  // those without one do what the last does, and neither add nor store it
+    line("const {} i = r < {} ? r : {};", index(), s_.turns, s_.turns - 1);
+    emit_positions(s_.reduced, "i", s_.vector);
+  }
   for (int loop = 0; loop < k_.loops(); ++loop) emit_loop(loop, "0", std::to_string(s_.turns));
   emit_final_stores();
   if (across) {
@@ -345,9 +349,15 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
   const std::vector<bool> wanted = needed_in(loop);
   emit_values(wanted, false);
   for (int reduce : reductions) begin_accumulators(reduce);
-  open_turns(from, to);
-  emit_positions(s_.reduced, "i", s_.vector);
-  emit_values(wanted, true);
+  if (s_.one_turn()) {
+    emit_values(wanted, true);
+    open("if (r < {})", s_.turns);
+    if (s_.across_turns > 0) line("const i32 turn = 0;");
+  } else {
+    open_turns(from, to);
+    emit_positions(s_.reduced, "i", s_.vector);
+    emit_values(wanted, true);
+  }
   for (int reduce : reductions) accumulate(reduce);
   for (const Store* store : stores) {
     if (store->across)

@@ -70,6 +70,11 @@ struct GpuSchedule {
   int reduction = -1;
   int slice = 1;       // reduced positions
   size_t scratch = 0;  // bytes
+
+  // Reduce: whether a thread has one turn of a row, so that what one loop computes others know.
+  bool one_turn() const {
+    return form == Form::reduce && !columns && chunks == 1 && turns > 0 && turns <= reduced_lanes;
+  }
 };
 
 inline constexpr int tile_extent = 32;

@@ -55,7 +55,7 @@ void GpuEmitter::emit_values(const std::vector<bool>& wanted, bool in_loop) {
     if (!wanted[at] || known_[at] || in.op == Op::constant || in.op == Op::reduce) continue;
     if (((in.axes & reduced_) != 0) != in_loop) continue;
     emit_value(i);
-    known_[at] = !in_loop;
+    known_[at] = !in_loop || s_.one_turn();
   }
 }
 
@@ -69,8 +69,9 @@ void GpuEmitter::emit_value(int i) {
 bool GpuEmitter::emit_pack(int i, const Instruction& in) {
   if (!is_vector(in, vector_axis_)) return false;
   const string pack = fmt::format("{}x{}", memory_type(in.storage), vector_);
-  line("const {} pack{} = {};", pack, i,
-       in_memory(fmt::format("(GLOBAL const {}*)(in{} + {})", pack, in.operand, address(in.at, 0))));
+  line(
+      "const {} pack{} = {};", pack, i,
+      in_memory(fmt::format("(GLOBAL const {}*)(in{} + {})", pack, in.operand, address(in.at, 0))));
   for (int copy = 0; copy < vector_; ++copy)
     line("const {} {} = {};", register_type(in.type), ref(i, copy),
          from_pack(fmt::format("pack{}", i), copy, in.storage));
