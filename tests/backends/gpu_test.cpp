@@ -11,8 +11,8 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/backends/cuda/cublaslt.h"
 #include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/gpu/conversion.h"
 #include "weft/backends/gpu/library.h"
 #include "weft/backends/gpu/written.h"
 #include "weft/backends/opencl/cl_device.h"
@@ -138,23 +138,22 @@ TEST_SUITE("gpu kernels") {
     Random random(2);
     check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
   }
-  TEST_CASE("the bias of a product becomes one of the product's type") {
-    std::vector<std::unique_ptr<gpu::Provider>> providers;
-    providers.push_back(cuda::cublaslt_provider());
-    const auto planner =
-        gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr, std::move(providers));
-    for (const DType type : {DType::bf16, DType::f16}) {
-      const Value a = input({type, {40, 16}}, 0), b = input({type, {16, 300}}, 1);
-      const Value bias = input({DType::f32, {300}}, 2);
-      Graph graph = graph_of(cast(cast(matmul(a, b), DType::f32) + bias, type));
-      graph.inputs = {a, b, bias};
-      const Plan plan = make_plan(graph, {.library = planner.get()});
-      REQUIRE(plan.steps.size() == 1);
-      const size_t product = plan.steps[0].workspace - 640;  // 300 numbers, rounded up
-      const loop::GpuKernel kernel = cuda::print_bias(plan.steps[0], product);
-      CHECK(kernel.launches.size() == 1);
-      compile_cuda(gpu_prelude(loop::GpuLanguage::cuda) + kernel.source);
-    }
+  TEST_CASE("numbers are converted by a kernel of its own") {
+    if (opencl() == nullptr) return;
+    const std::unique_ptr<gpu::Device> device = opencl::open_device();
+    constexpr int64_t count = 300;
+    std::vector<float> given(count);
+    for (int64_t i = 0; i < count; ++i)
+      given[static_cast<size_t>(i)] = 0.37F * static_cast<float>(i - 99);
+    const auto from = device->allocate(sizeof(float) * count), to = device->allocate(2 * count);
+    device->write(from->data, reinterpret_cast<const std::byte*>(given.data()),
+                  sizeof(float) * count);
+    void *operand = from->data, *result = to->data;
+    gpu::make_conversion(*device, DType::f32, DType::bf16, count)->run(&operand, &result, nullptr);
+    std::vector<BFloat16> got(count);
+    device->read(reinterpret_cast<std::byte*>(got.data()), to->data, 2 * count);
+    for (int64_t i = 0; i < count; ++i)
+      CHECK(got[static_cast<size_t>(i)].bits == to_bfloat16(given[static_cast<size_t>(i)]).bits);
   }
   TEST_CASE("attention and its gradient over several tiles") { check(attention_of(forms[0])); }
   TEST_CASE("attention that no kernel is written for is decomposed") {

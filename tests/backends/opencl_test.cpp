@@ -25,12 +25,13 @@
 
 namespace {
 constexpr int allocation_failure = -4, out_of_resources = -5;
-constexpr unsigned double_fp_config = 0x1032, profile = 0x102E, extensions = 0x1030;
+constexpr unsigned double_fp_config = 0x1032, profile = 0x102E, extensions = 0x1030,
+                   max_work_group_size = 0x1004;
 
 struct Calls {
   int buffers = 0;         // that were made
   bool no_memory = false;  // buffers are refused
-  bool without_f64 = false, without_i64 = false;
+  bool without_f64 = false, without_i64 = false, small_groups = false;
   bool device_lost = false;  // kernels are refused
 };
 Calls calls;
@@ -62,6 +63,10 @@ extern "C" int clGetDeviceInfo(void* device, unsigned what, size_t bytes, void* 
   const int status = next(clGetDeviceInfo, "clGetDeviceInfo")(device, what, bytes, value, needed);
   if (calls.without_f64 && what == double_fp_config && value != nullptr)
     std::memset(value, 0, bytes);
+  if (calls.small_groups && what == max_work_group_size && value != nullptr) {
+    constexpr size_t threads = 128;
+    std::memcpy(value, &threads, sizeof threads);
+  }
   return status;
 }
 extern "C" int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned axes,
@@ -219,6 +224,14 @@ TEST_SUITE("opencl errors") {
     calls.without_i64 = false;
     CHECK(said.find(" has no type i64, ") != std::string::npos);
     CHECK(said.find("--device cpu") != std::string::npos);
+  }
+  TEST_CASE("a device of smaller groups than kernels have is refused") {
+    if (opencl() == nullptr) return;
+    calls.small_groups = true;
+    const std::string said = complaint(ErrorKind::device, [] { opencl::open_device(); });
+    calls.small_groups = false;
+    CHECK(said.find(" runs 128 threads as a group, kernels here are for 256.") !=
+          std::string::npos);
   }
   TEST_CASE("error codes go by the names that OpenCL gives them") {
     CHECK(opencl::error_name(-1) == "CL_DEVICE_NOT_FOUND");

@@ -13,10 +13,9 @@
 
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
-#include "weft/backends/gpu/kernel_text.h"
+#include "weft/backends/gpu/conversion.h"
 #include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/codegen/gpu_scalar.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 
@@ -186,7 +185,7 @@ class Product : public Kernel {
       // Never read: its value says how a bias will be aligned.
       set_matmul(bias_pointer, bytes > 0 ? buffer_alignment : alignment_of(*step_.bias));
       converted_at_ = workspace;
-      if (bytes > 0) convert_ = gpu::make_kernel(device, print_bias(step, workspace), step);
+      if (bytes > 0) convert_ = gpu::make_conversion(device, step_.bias->type.dtype, sums, task.n);
     }
 
     const std::vector<Found> all = candidates(workspace);
@@ -211,10 +210,12 @@ class Product : public Kernel {
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
     if (step_.bias) {
-      const std::byte* bias = step_.bias->in(operands);
+      const void* bias = step_.bias->in(operands);
       if (convert_ != nullptr) {
-        convert_->run(operands, results, workspace);
-        bias = static_cast<const std::byte*>(workspace) + converted_at_;
+        void* from = const_cast<void*>(bias);  // read only
+        void* to = static_cast<std::byte*>(workspace) + converted_at_;
+        convert_->run(&from, &to, nullptr);
+        bias = to;
       }
       set_matmul(bias_pointer, bias);
     }
@@ -348,27 +349,6 @@ class CublasLt : public gpu::Provider {
   }
 };
 }  // namespace
-
-loop::GpuKernel print_bias(const Step& step, size_t at) {
-  constexpr int threads = 256;
-  const Access &bias = step.operands[2], &result = step.results[0];
-  const int64_t count = result.value.dim(-1);
-  gpu::KernelText text(step, loop::GpuLanguage::cuda, "bias");
-  text.set("from", gpu::pointer("in", 2, bias));
-  text.set("memory", loop::memory_type(bias.value.dtype()));
-  text.set("type", loop::memory_type(result.value.dtype()));
-  text.set("at", static_cast<int64_t>(at));
-  text.set("count", count);
-  text.set("converted",
-           loop::to_memory(loop::from_memory("from[i]", bias.value.dtype()), result.value.dtype()));
-  text.launch((count + threads - 1) / threads, threads, R"(
-  GLOBAL const $memory* from = $from;
-  GLOBAL $type* to = (GLOBAL $type*)(scratch_memory + scratch_at + $at);
-  const i64 i = (i64)GROUP * $threads + THREAD;
-  if (i < $count) to[i] = $converted;
-)");
-  return text.finish(at);
-}
 
 std::unique_ptr<gpu::Provider> cublaslt_provider() { return std::make_unique<CublasLt>(); }
 

@@ -6,13 +6,9 @@
 #include <memory>
 
 #include "weft/backends/gpu/library.h"
-#include "weft/codegen/gpu_emit.h"
 
 namespace weft::cuda {
 
 std::unique_ptr<gpu::Provider> cublaslt_provider();
-
-// How a bias, operand 2 of a step, becomes one of the result's type, `at` bytes into its scratch.
-loop::GpuKernel print_bias(const Step& step, size_t at);
 
 }  // namespace weft::cuda

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "weft/backends/cuda/cuda_device.h"
+#include "weft/backends/gpu/conversion.h"
 #include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/codegen/lower.h"
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
-#include "weft/ops/ops.h"
 
 namespace weft::cuda::cudnn {
 namespace {
@@ -50,20 +49,6 @@ size_t workspace_bytes(const Node& node) {
   if (node.is("conv_weight_gradient"))
     bytes += std::min(most_for_parts, parts * Type{DType::f32, node.type.shape}.bytes());
   return aligned(bytes);
-}
-
-// float32 elements of the same values, in the same order.
-std::unique_ptr<Kernel> widening(gpu::Device& device, const Type& type) {
-  const Type flat{type.dtype, {type.elements()}};
-  const Value narrow = input(flat, 0), wide = cast(narrow, DType::f32);
-  Step step;
-  step.kernel = "cast";
-  step.body = {wide};
-  step.operands = {{narrow, {0, 0, {1}}}};
-  step.results = {{wide, {1, 0, {1}}}};
-  const loop::Kernel kernel = loop::lower(step);
-  return gpu::make_kernel(
-      device, emit_gpu(kernel, loop::schedule_gpu(kernel), device.language(), "kernel"), step);
 }
 
 std::string describe(const Node& node) {
@@ -114,7 +99,9 @@ class Convolution : public Kernel {
       return plans(node, alignment, properties_of_current_device(), step.workspace - narrow_bytes_,
                    most);
     });
-    if (narrow_bytes_ > 0) widen_ = widening(device, {inputs_[0].type.dtype, result_.type.shape});
+    if (narrow_bytes_ > 0)
+      widen_ =
+          gpu::make_conversion(device, inputs_[0].type.dtype, DType::f32, result_.type.elements());
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {

@@ -140,6 +140,13 @@ class ClDevice : public gpu::Device {
                   "embedded, without cles_khr_int64. Hint: weft devices lists others; --device cpu "
                   "trains everywhere.",
                   name());
+    constexpr size_t most_threads = 256;  // of a group of our kernels
+    const auto threads = device_number<size_t>(device_, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+    if (threads < most_threads)
+      throw Error(ErrorKind::device,
+                  "[opencl] {} runs {} threads as a group, kernels here are for {}. Hint: weft "
+                  "devices lists others; --device cpu trains everywhere.",
+                  name(), threads, most_threads);
     cl_int status = CL_SUCCESS;
     context_ =
         owned(clCreateContext(nullptr, 1, &device_, nullptr, nullptr, &status), clReleaseContext);
