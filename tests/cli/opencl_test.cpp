@@ -96,6 +96,13 @@ TEST_SUITE("slow opencl program") {
     const json asked = json_of(
         place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3", "--json"}));
     CHECK(asked["text"].is_string());
+    const json elsewhere = json_of(place.weft({"eval", "runs/tiny", "--device", "cpu", "--json"}));
+    CHECK(elsewhere["loss"].get<double>() ==
+          doctest::Approx(evaluated["loss"].get<double>()).epsilon(1e-5));
+    const json likeliest =
+        json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--temperature", "0",
+                            "--device", "reference", "--json"}));
+    CHECK(likeliest["text"].is_string());
     const json profile = json_of(place.weft({"profile", "tiny.yaml", "--steps", "3", "--json"}));
     CHECK(!profile["kernels"].empty());
   }

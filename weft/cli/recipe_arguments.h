@@ -14,6 +14,8 @@ struct RecipeArguments {
   RecipeFlags flags;  // short ones; "--section.key" are the program's
 };
 
+// One of short_flags().
+void add_short_flag(CLI::App& verb, RecipeFlags& flags, std::string_view flag);
 // Those of short_flags() but for `without`: flags that mean something else to this verb.
 void add_short_flags(CLI::App& verb, RecipeArguments& arguments,
                      std::span<const std::string_view> without = {});

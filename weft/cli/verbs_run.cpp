@@ -198,6 +198,11 @@ std::string checkpoint_of(const std::string& name) {
   return train::find_checkpoint(train::locate_run(name));
 }
 
+RecipeFlags both(RecipeFlags flags, const RecipeFlags& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 Experiment load_experiment(const std::string& folder, const RecipeFlags& flags, bool with_data) {
   Recipe recipe = train::checkpoint_recipe(folder);
   recipe.apply_environment();
@@ -212,12 +217,13 @@ Experiment load_experiment(const std::string& folder, const RecipeFlags& flags, 
 
 struct EvalArguments {
   std::string checkpoint;
+  RecipeFlags flags;
   bool as_json = false;
 };
 
-int run_eval(const EvalArguments& arguments, const RecipeFlags& flags) {
+int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   std::string folder = checkpoint_of(arguments.checkpoint);
-  Experiment experiment = load_experiment(folder, flags, true);
+  Experiment experiment = load_experiment(folder, both(arguments.flags, more), true);
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss))
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
@@ -250,11 +256,13 @@ void add_eval(Program& program) {
   verb.group("Runs");
   verb.add_option("CHECKPOINT", arguments->checkpoint, "its folder, or its run's folder or name")
       ->required();
+  add_short_flag(verb, arguments->flags, "--device");
   verb.add_flag("--json", arguments->as_json, "one JSON object");
 }
 
 struct GenerateArguments {
   std::string checkpoint, prompt;
+  RecipeFlags flags;
   train::GenerateOptions options;
   bool as_json = false;
 };
@@ -274,9 +282,10 @@ void explain(const Experiment& experiment, const std::string& prompt) {
   }
 }
 
-int run_generate(GenerateArguments arguments, const RecipeFlags& flags) {
+int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
   if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // as shells pass it
-  Experiment experiment = load_experiment(checkpoint_of(arguments.checkpoint), flags, false);
+  Experiment experiment =
+      load_experiment(checkpoint_of(arguments.checkpoint), both(arguments.flags, more), false);
   train::Generator generator(experiment, experiment.recipe.text("train.device"));
   if (arguments.as_json) {
     std::string text = generator.generate(arguments.prompt, arguments.options);
@@ -328,6 +337,7 @@ void add_generate(Program& program) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
   verb.add_option("--stop", options.stop, "end when this character is written")
       ->type_name("CHARACTER");
+  add_short_flag(verb, arguments->flags, "--device");
   verb.add_flag("--json", arguments->as_json, "one JSON object");
 }
 }  // namespace
