@@ -120,6 +120,17 @@ TEST_CASE("a step is left alone whose widest rows are read whole, or would be su
   CHECK(!alone(Head(1, 2048, 64, 1000).graph));
 }
 
+TEST_CASE("parts of a product may be rounded as the whole may") {
+  const Graph head = Head(2, 512, 96, 1000).graph;
+  PassOptions options = on_cpu(4);
+  options.tf32 = true;
+  const Graph parts =
+      chunk(simplify(decompose(precision(head, options), options), options), options);
+  CHECK(count(parts, "matmul_add") == 3);
+  for (const Value& value : parts.nodes())
+    if (value->is("matmul") || value->is("matmul_add")) CHECK(value->attrs.has("tf32"));
+}
+
 TEST_CASE("where the widest product must stay whole, a narrower one is cut") {
   Random random(2);
   Head head(2, 512, 96, 1000);

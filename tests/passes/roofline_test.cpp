@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "weft/device/spec.h"
+#include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -20,6 +21,8 @@ TEST_CASE("the peak of a kernel is that of the type of its products") {
   CHECK(roofline(product(DType::f32), machine).compute == doctest::Approx(8));
   CHECK(roofline(product(DType::f64), machine).compute == doctest::Approx(16));
   CHECK(roofline(product(DType::bf16), machine).compute == doctest::Approx(0.5));
+  const Value sums = leaf(DType::f32), factor = leaf(DType::bf16);
+  CHECK(computed_in(step_of(make_node(op("matmul_add"), {sums, factor, factor}))) == DType::bf16);
   Step wide = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
   CHECK(roofline(wide, machine).memory == doctest::Approx(2));
   CHECK(!roofline(wide, machine).compute_bound());

@@ -15,10 +15,21 @@ double MachineSpec::flops_per_s_in(DType dtype, bool tf32) const {
   return peak > 0 ? peak : flops_per_s;
 }
 
+namespace {
+// What is no factor (sums that go on, a mask) is wider, or no float.
+DType factor_type(const Node& product) {
+  DType type = DType::f64;
+  for (const Value& input : product.inputs)
+    if (is_float(input.dtype()) && size_of(input.dtype()) < size_of(type)) type = input.dtype();
+  return type;
+}
+}  // namespace
+
 DType computed_in(const Step& step) {
   bool wide = false;
   for (const Value& value : step.body) {
-    if (value->op->narrows && !value->inputs.empty()) return value->inputs.front().dtype();
+    const bool product = value->op->narrows || value->op->axes == AxisRule::contraction;
+    if (product && !value->inputs.empty()) return factor_type(*value.node());
     wide = wide || value.dtype() == DType::f64;
   }
   return wide ? DType::f64 : DType::f32;

@@ -235,10 +235,14 @@ class Cut {
       if (region_.sums.contains(value.node())) add_up(*value.node(), from, count);
   }
 
-  Value by_kernel_of(const Node& whole, const Value& part) const {
+  Value by_kernel_of(const Node& whole, Value part) const {
+    auto note = [&part](const char* key, const Attr& value) {
+      part = make_node(*part->op, part->inputs, part->attrs.with({key, value}));
+    };
+    if (whole.attrs.has("tf32") && !part->attrs.has("tf32")) note("tf32", int64_t{1});
     auto kernel = kernels_.find(&whole);
-    if (kernel == kernels_.end()) return part;
-    return make_node(*part->op, part->inputs, part->attrs.with({"by_kernel", kernel->second}));
+    if (kernel != kernels_.end()) note("by_kernel", kernel->second);
+    return part;
   }
 
   void add_up(const Node& node, int64_t from, int64_t count) {
