@@ -59,6 +59,25 @@ TEST_CASE("a run trains on a GPU, logs what it takes and closes with its energy"
   CHECK(has(log, R"("joules":1.75)"));
 }
 
+TEST_CASE("a step stays one graph where losses are read and checkpoints are written") {
+  FakeGpu place;
+  for (const char* precision : {"fp32", "fp16-mixed"}) {
+    const std::string graphs = place.path(precision);
+    const Outcome outcome = place.train({{"FAKE_CUDA_GRAPHS", graphs}},
+                                        {"--precision", precision, "--steps", "20", "--overwrite"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    CHECK(place.read(precision).size() == 19);  // all but the first, which loads what it needs
+  }
+}
+
+TEST_CASE("products that cuBLASLt refuses are computed by loops, which is said") {
+  FakeGpu place;
+  const Outcome outcome = place.train({{"FAKE_CUBLASLT_REFUSES", "1"}});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(has(outcome.err, "cuBLASLt has no algorithm for "));
+  CHECK(has(outcome.err, "Its loops are compiled instead, which may be slow."));
+}
+
 TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do") {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) {
     MESSAGE("skipped: there is one among the system's libraries");

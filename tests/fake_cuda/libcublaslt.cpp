@@ -2,6 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tests/fake_cuda/fake.h"
+
 namespace {
 using Handle = void*;
 int give(Handle* to) {
@@ -34,7 +36,7 @@ int cublasLtMatmulPreferenceSetAttribute(Handle, int, const void*, size_t) { ret
 int cublasLtMatmulAlgoGetHeuristic(Handle, Handle, Handle, Handle, Handle, Handle, Handle, int,
                                    Found* found, int* count) {
   *found = {};
-  *count = 1;
+  *count = fake::number("FAKE_CUBLASLT_REFUSES", 0) == 1 ? 0 : 1;
   return 0;
 }
 int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, const void*,

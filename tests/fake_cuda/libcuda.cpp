@@ -1,5 +1,6 @@
 // The driver: the functions of weft/backends/cuda/driver.h.
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -161,6 +162,7 @@ int cuGraphInstantiateWithFlags(Handle* executable, Handle, unsigned long long) 
 }
 int cuGraphLaunch(Handle executable, Handle) {
   gpu().launches += *static_cast<long*>(executable);
+  if (const char* file = std::getenv("FAKE_CUDA_GRAPHS")) std::ofstream(file, std::ios::app) << 'g';
   return status();
 }
 int cuGraphExecDestroy(Handle executable) {

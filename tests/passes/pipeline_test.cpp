@@ -97,7 +97,23 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
     for (const Value& other : {product + rows, relu(product + bias), product * bias,
                                product + bias + bias, product + slice(bias, 0, 0, 1)})
       CHECK(kernels(other).starts_with("cublaslt:matmul "));
+    // As many rows, or matrices, as columns.
+    const Value square = widen(matmul(input({type, {24, 16}}, 0), b));
+    const Value batch = widen(matmul(input({type, {24, 8, 16}}, 0), b));
+    for (const Value& other :
+         {square + reshape(bias, {24, 1}), batch + reshape(bias, {24, 1, 1})}) {
+      const Graph graph{.inputs = {}, .outputs = {narrow_to(other, type)}};
+      for (const Step& step : make_plan(graph, {.library = &cuda}).steps)
+        CHECK(step.kernel != "cublaslt:matmul.bias");
+    }
   }
+  // Sums that are rounded to less on their way.
+  const Value a = input({DType::f32, {8, 16}}, 0), b = input({DType::f32, {16, 24}}, 1);
+  const Value bias = input({DType::f16, {24}}, 2);
+  const Graph graph{.inputs = {a, b, bias},
+                    .outputs = {cast(cast(matmul(a, b), DType::f16) + bias, DType::f32)}};
+  for (const Step& step : make_plan(graph, {.library = &cuda}).steps)
+    CHECK(step.kernel != "cublaslt:matmul.bias");
 }
 
 TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers") {

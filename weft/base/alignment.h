@@ -5,9 +5,9 @@
 
 namespace weft {
 
-// The next multiple of buffer_alignment.
-constexpr size_t aligned(size_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+// The next multiple of `unit`.
+constexpr size_t aligned(size_t bytes, size_t unit = buffer_alignment) {
+  return (bytes + unit - 1) / unit * unit;
 }
 
 }  // namespace weft

@@ -64,20 +64,24 @@ typedef float f32;
 #define i32_of_f32(x) __float_as_int(x)
 #define f64_of_i64(x) __longlong_as_double(x)
 #define i64_of_f64(x) __double_as_longlong(x)
-template <class T, class Bits>
-DEVICE T read_as(const T* at) {
-  const Bits bits = __ldg((const Bits*)at);
-  T x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
 template <class T>
 DEVICE T read_only(const T* at) {
-  if constexpr (sizeof(T) == 16) return read_as<T, uint4>(at);
-  else if constexpr (sizeof(T) == 8) return read_as<T, uint2>(at);
-  else if constexpr (sizeof(T) == 4) return read_as<T, u32>(at);
-  else if constexpr (sizeof(T) == 2) return read_as<T, u16>(at);
-  else return read_as<T, u8>(at);
+  if constexpr (sizeof(T) == 16) {
+    const uint4 bits = __ldg((const uint4*)at);
+    return *(const T*)&bits;
+  } else if constexpr (sizeof(T) == 8) {
+    const uint2 bits = __ldg((const uint2*)at);
+    return *(const T*)&bits;
+  } else if constexpr (sizeof(T) == 4) {
+    const u32 bits = __ldg((const u32*)at);
+    return *(const T*)&bits;
+  } else if constexpr (sizeof(T) == 2) {
+    const u16 bits = __ldg((const u16*)at);
+    return *(const T*)&bits;
+  } else {
+    const u8 bits = __ldg((const u8*)at);
+    return *(const T*)&bits;
+  }
 }
 #define READ_ONLY(at) read_only(at)
 )";

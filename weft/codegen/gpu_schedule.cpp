@@ -20,6 +20,7 @@ constexpr int64_t most_chunks = 1024;   // of all groups
 constexpr int64_t least_rows = 4;       // of partial results across them
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
+constexpr int64_t most_unrolled = 800;     // instructions of all turns of a thread
 constexpr int64_t most_across = 48 * 4;    // bytes that a thread adds up across rows in registers
 // Of contractions.
 constexpr int most_threads = 256;
@@ -319,7 +320,9 @@ class Scheduler {
         bytes += s_.vector *
                  static_cast<int64_t>(size_of(kernel_.code[static_cast<size_t>(store.value)].type));
     const int64_t turns = ceil_div(s_.turns, s_.reduced_lanes);
-    if (turns * bytes <= most_across) s_.across_turns = static_cast<int>(turns);
+    const auto text = turns * s_.vector * static_cast<int64_t>(kernel_.code.size());
+    if (turns * bytes <= most_across && text <= most_unrolled)
+      s_.across_turns = static_cast<int>(turns);
   }
 
   // Of at least `least` turns, and a multiple of `unit`; about `wanted` in all groups.

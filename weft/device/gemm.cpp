@@ -84,15 +84,16 @@ Value bias_of(std::span<const Value> body) {
   Value bias;
   for (const Value& next : body.subspan(1)) {
     const std::vector<Value>& inputs = next->inputs;
-    const bool casts = next->is("cast") && is_float(next.dtype());
+    const bool casts = next->is("cast") && is_float(next.dtype()) &&
+                       size_of(next.dtype()) >= size_of(body.front().dtype());
     if (!casts && (bias || !next->is("add"))) return {};
     const bool first = inputs[0].node() == sum.node();
     if (!first && (casts || inputs[1].node() != sum.node())) return {};
     if (!casts) bias = inputs[first ? 1 : 0];
     sum = next;
   }
-  if (!bias || !bias->is("broadcast")) return {};
-  const Node* vector = bias->inputs[0].node();
+  if (!bias || !bias->is("broadcast") || bias->inputs[0].dim(-1) != columns) return {};
+  const Node* vector = bias->inputs[0].node();  // of as many elements: they vary along columns
   while (vector->is("reshape")) vector = vector->inputs[0].node();
   const Shape& shape = vector->type.shape;
   const bool neighbours = vector->op->kind != OpKind::movement && !shape.empty() &&

@@ -54,6 +54,12 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
 
 // What lies in a file takes no more memory for being saved.
 void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
+  if (tensor.away != nullptr) {
+    const auto copy = Buffer::allocate(tensor.type.bytes());
+    tensor.away->copy_to(copy->data);
+    file.write(copy->data, copy->bytes);
+    return;
+  }
   for (size_t at = 0; at < tensor.bytes.size(); at += chunk_bytes) {
     const size_t bytes = std::min(chunk_bytes, tensor.bytes.size() - at);
     file.write(tensor.bytes.data() + at, bytes);
@@ -82,13 +88,13 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   }
   size_t offset = 0;
   for (size_t i : order) {
-    const auto& [name, type, bytes, buffer] = tensors[i];
+    const auto& [name, type, bytes, buffer, away] = tensors[i];
     std::string shape;
     for (int64_t extent : type.shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
     header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},",
                           quoted_json(name), info(type.dtype).safetensors, shape, offset,
-                          offset + bytes.size());
-    offset += bytes.size();
+                          offset + type.bytes());
+    offset += type.bytes();
   }
   if (header.back() == ',') header.pop_back();
   header += "}";
@@ -171,8 +177,9 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   });
   std::vector<std::string_view> names;
   for (const NamedBytes& tensor : tensors) {
-    WEFT_ASSERT(tensor.bytes.size() == tensor.type.bytes(), "'{}' is {} but has {} bytes",
-                tensor.name, to_string(tensor.type), tensor.bytes.size());
+    WEFT_ASSERT(tensor.away != nullptr || tensor.bytes.size() == tensor.type.bytes(),
+                "'{}' is {} but has {} bytes", tensor.name, to_string(tensor.type),
+                tensor.bytes.size());
     names.push_back(tensor.name);
   }
   std::sort(names.begin(), names.end());
@@ -204,8 +211,13 @@ NamedVariables by_name(std::span<const Variable> variables) {
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
                              const Metadata& metadata) {
   std::vector<NamedBytes> tensors;
-  for (const auto& [name, variable] : variables)
-    tensors.push_back({name, variable.type(), variable.bytes(), variable.state()->buffer.get()});
+  for (const auto& [name, variable] : variables) {
+    VariableState& state = *variable.state();
+    if (state.is_away())
+      tensors.push_back({.name = name, .type = variable.type(), .away = &state});
+    else
+      tensors.push_back({name, variable.type(), variable.bytes(), state.buffer.get()});
+  }
   return write_safetensors(path, tensors, metadata);
 }
 

@@ -40,6 +40,15 @@ Buffer& VariableState::elements_on(DeviceMemory& memory) {
   return *away_;
 }
 
+void VariableState::copy_to(std::byte* to) {
+  if (away_ != nullptr) {
+    device_->read(to, away_->data, type.bytes());
+    return;
+  }
+  std::memcpy(to, elements().data, type.bytes());
+  elements().release(0, type.bytes());
+}
+
 void VariableState::move_to(const FileRange& range) {
   WEFT_ASSERT(range.bytes() == type.bytes(), "{} moves to {} bytes", name, range.bytes());
   std::shared_ptr<Buffer> mapped = range.map();
@@ -62,8 +71,7 @@ void detach_readers(VariableState& state) {
   const std::shared_ptr<Node> leaf = state.leaf.lock();
   if (leaf == nullptr) return;
   auto copy = Buffer::allocate(state.type.bytes());
-  std::memcpy(copy->data, state.elements().data, state.type.bytes());
-  state.elements().release(0, state.type.bytes());
+  state.copy_to(copy->data);
   leaf->data = std::move(copy);
   leaf->op = &op("data");
   state.leaf.reset();

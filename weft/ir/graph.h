@@ -48,6 +48,8 @@ struct VariableState {
   Buffer& elements();  // zeros at first, which take no memory while nobody asks for them
   // The same in the memory of a device, where they stay until elements() brings them back.
   Buffer& elements_on(DeviceMemory& memory);
+  void copy_to(std::byte* to);  // from where they are, and stay
+  bool is_away() const { return away_ != nullptr; }
   bool lies_on(const DeviceMemory& memory) const { return away_ != nullptr && device_ == &memory; }
   // The elements go there. Where they were, nobody must look for them any more: see `moves`.
   void move_to(const FileRange& range);

@@ -58,7 +58,7 @@ std::vector<Variable> Optimizer::make_state(std::string_view prefix) {
 }
 
 double Optimizer::learning_rate() const {
-  return lr_.at(load_int(step_count().bytes().data(), DType::i64, 0));
+  return lr_.at(static_cast<int64_t>(step_count().value().item()));
 }
 
 void Optimizer::check(std::span<const Tensor> gradients) const {

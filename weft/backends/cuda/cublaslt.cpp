@@ -51,6 +51,11 @@ struct Found {  // cublasLtMatmulHeuristicResult_t
   int reserved[4];
 };
 
+SharedLibrary open_cublaslt() {
+  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
+                       "it comes with CUDA, and with Python's package nvidia-cublas.");
+}
+
 struct Library {
   Library() {
     library.find(create, "cublasLtCreate");
@@ -74,8 +79,7 @@ struct Library {
     if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
   }
 
-  SharedLibrary library{{"libcublasLt.so.13", "libcublasLt.so.12"},
-                        "it comes with CUDA, and with Python's package nvidia-cublas."};
+  SharedLibrary library = open_cublaslt();
   Handle handle = nullptr;
   int (*create)(Handle*) = nullptr;
   int (*make_matmul)(Handle*, int compute, int scale) = nullptr;
@@ -133,6 +137,9 @@ size_t workspace_bytes(const Contraction& task) {
   return aligned(std::min(most, parts * elements * sizeof(float)));
 }
 
+// Where workspaces must begin, by the library's manual; slots of a plan begin at multiples of less.
+constexpr size_t workspace_alignment = 256;
+
 // The library adds biases of the result's own type: others are converted at the end of the
 // workspace.
 size_t converted_bytes(DType bias, const Contraction& task) {
@@ -164,7 +171,7 @@ class Product : public Kernel {
   Product(gpu::Device& device, const Step& step)
       : stream_(stream_of(device).stream), step_(step), wide_(step_.task.dtype == DType::f64) {
     const bool tf32 = step.body.front()->attrs.has("tf32");
-    size_t workspace = step.workspace;
+    size_t workspace = step.workspace - (workspace_alignment - buffer_alignment);
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
     const DType sums = task.wide ? DType::f32 : task.dtype;
@@ -184,7 +191,7 @@ class Product : public Kernel {
       set_matmul(epilogue, epilogue_bias);
       // Never read: its value says how a bias will be aligned.
       set_matmul(bias_pointer, bytes > 0 ? buffer_alignment : alignment_of(*step_.bias));
-      converted_at_ = workspace;
+      converted_at_ = step.workspace - bytes;
       if (bytes > 0) convert_ = gpu::make_conversion(device, step_.bias->type.dtype, sums, task.n);
     }
 
@@ -221,7 +228,8 @@ class Product : public Kernel {
     }
     multiply(found_, step_.a.in(operands), step_.b.in(operands),
              step_.so_far ? step_.so_far->in(operands) : nullptr, step_.result.out(results),
-             workspace);
+             reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
+                 aligned(reinterpret_cast<uintptr_t>(workspace), workspace_alignment)));
   }
 
  private:
@@ -328,7 +336,7 @@ class CublasLt : public gpu::Provider {
     std::optional<GemmChoice> known = choose_gemm(node, operands);
     if (!known) return std::nullopt;
     known->choice.kernel = "cublaslt:" + std::string(node.op->name);
-    known->choice.workspace = workspace_bytes(known->task);
+    known->choice.workspace = workspace_bytes(known->task) + workspace_alignment - buffer_alignment;
     return known->choice;
   }
 
@@ -339,8 +347,8 @@ class CublasLt : public gpu::Provider {
     std::optional<GemmChoice> known = choose_gemm(*body.front().node(), operands);
     if (!known) return std::nullopt;
     known->choice.kernel = "cublaslt:matmul.bias";
-    known->choice.workspace =
-        workspace_bytes(known->task) + converted_bytes(bias.dtype(), known->task);
+    known->choice.workspace = workspace_bytes(known->task) + workspace_alignment -
+                              buffer_alignment + converted_bytes(bias.dtype(), known->task);
     return known->choice;
   }
 
@@ -349,6 +357,8 @@ class CublasLt : public gpu::Provider {
   }
 };
 }  // namespace
+
+void find_cublaslt() { open_cublaslt(); }
 
 std::unique_ptr<gpu::Provider> cublaslt_provider() { return std::make_unique<CublasLt>(); }
 

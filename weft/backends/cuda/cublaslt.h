@@ -10,5 +10,7 @@
 namespace weft::cuda {
 
 std::unique_ptr<gpu::Provider> cublaslt_provider();
+// Throws Error(device) where the library is not.
+void find_cublaslt();
 
 }  // namespace weft::cuda

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/backends/cuda/cublaslt.h"
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/cuda/nvml.h"
@@ -129,6 +130,15 @@ std::unique_ptr<const Nvml> open_nvml() {
   }
 }
 
+void check_versions(const Nvrtc& compiler) {
+  const int known = driver().version / 1000, made = compiler.version() / 1000;
+  if (made > known)
+    throw Error(ErrorKind::device,
+                "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
+                "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
+                known, made);
+}
+
 class CudaDevice : public gpu::Device {
  public:
   CudaDevice() {
@@ -141,11 +151,7 @@ class CudaDevice : public gpu::Device {
     api_.check(api_.cuDeviceGet(&device_, 0), "cuDeviceGet");
     capability_ =
         10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
-    if (compiler_.version() / 1000 > api_.version / 1000)
-      throw Error(ErrorKind::device,
-                  "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
-                  "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
-                  api_.version / 1000, compiler_.version() / 1000);
+    check_versions(compiler_);
     Handle context = nullptr;
     api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
     context_ = owned(context, [device = device_](void*) {  // buffers may outlive this
@@ -343,7 +349,8 @@ std::unique_ptr<gpu::Device> open_device() { return std::make_unique<CudaDevice>
 
 bool has_device() {
   try {
-    const Nvrtc compiler;
+    check_versions(Nvrtc());
+    find_cublaslt();
     return compute_capability() > 0;
   } catch (const Error& missing) {
     log::debug(1, "{}", missing.what());

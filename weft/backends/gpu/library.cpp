@@ -15,6 +15,26 @@ namespace {
 using Open = std::function<std::unique_ptr<Device>()>;
 using Providers = std::vector<std::unique_ptr<Provider>>;
 
+// A node, and what is computed of its result in place.
+class InTwo : public Kernel {
+ public:
+  InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, size_t operands, size_t inputs)
+      : node_(std::move(node)), rest_(std::move(rest)), operands_(operands), inputs_(inputs) {
+    rest_operands_.reserve(1 + operands - inputs);
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    node_->run(operands, results, workspace);
+    rest_operands_.assign(results, results + 1);
+    rest_operands_.insert(rest_operands_.end(), operands + inputs_, operands + operands_);
+    rest_->run(rest_operands_.data(), results, workspace);
+  }
+
+ private:
+  std::unique_ptr<Kernel> node_, rest_;
+  size_t operands_, inputs_;
+  mutable std::vector<void*> rest_operands_;  // of a run: a step allocates nothing
+};
+
 class Library : public KernelLibrary {
  public:
   Library(std::string name, loop::GpuLanguage language, Open open, Providers providers,
@@ -86,7 +106,43 @@ class Library : public KernelLibrary {
  private:
   std::unique_ptr<Kernel> compile_one(const Step& step) const {
     for (const auto& provider : providers_)
-      if (step.kernel.starts_with(provider->name() + ":")) return provider->compile(device(), step);
+      if (step.kernel.starts_with(provider->name() + ":")) return compile_by(*provider, step);
+    return compile_loops(step);
+  }
+
+  // What a vendor's library cannot do on this device after all is done without what it took in, or
+  // by loops, where there are any.
+  std::unique_ptr<Kernel> compile_by(const Provider& provider, const Step& step) const {
+    Device& here = device();
+    try {
+      return provider.compile(here, step);
+    } catch (const Error& refused) {
+      if (step.body.size() > 1) return compile_in_two(provider, step);
+      if (!loop::has_loops(*step.body.front().node()) ||
+          loop::schedule_gpu(loop::lower_primitive(step)).scratch > step.workspace)
+        throw;
+      log::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
+      return compile_loops(step);
+    }
+  }
+
+  // The result holds the value of the node before it holds what follows: both have one type.
+  std::unique_ptr<Kernel> compile_in_two(const Provider& provider, const Step& step) const {
+    Step node = step, rest = step;
+    const auto inputs = static_cast<std::ptrdiff_t>(step.body.front()->inputs.size());
+    node.body.resize(1);
+    node.operands.resize(static_cast<size_t>(inputs));
+    node.results.front().value = node.body.front();
+    rest.kind = Step::Kind::fused;
+    rest.body.erase(rest.body.begin());
+    rest.operands.erase(rest.operands.begin(), rest.operands.begin() + inputs);
+    rest.operands.insert(rest.operands.begin(), node.results.front());
+    rest.in_place = {{0, 0}};
+    return std::make_unique<InTwo>(compile_by(provider, node), compile_loops(rest),
+                                   step.operands.size(), node.operands.size());
+  }
+
+  std::unique_ptr<Kernel> compile_loops(const Step& step) const {
     const bool fused = step.kind == Step::Kind::fused;
     const loop::Kernel kernel = fused ? loop::lower(step, maths()) : loop::lower_primitive(step);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
