@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/images.h"
 #include "tests/support/program.h"
@@ -157,6 +158,55 @@ TEST_CASE("what a folder's name holds of control characters does not reach the t
   fs::rename(place.path("runs/tiny"), place.path("runs/\x1b[31mred"));
   CHECK(place.weft({"runs", "ls"}).out.find("\\x1b[31mred") != std::string::npos);
   CHECK(place.weft({"runs", "show", "\x1b[31mre"}).err.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("a log or plan of a run that is not weft's names the file and the key") {
+  TinyRun place;
+  const std::string log = "runs/other/log.jsonl", plan = "runs/other/plan.json";
+  auto shown = [&](const std::string& line, const std::string& planned) {
+    place.write(log, line);
+    place.write(plan, planned);
+    return place.weft({"runs", "ls"});
+  };
+  const std::string rest = R"("loss": 1, "accuracy": 0.5})";
+  CHECK(fails_with(shown(R"({"step": 1})", ""), data_code, log + ": key 'loss' not found.") == "");
+  CHECK(fails_with(shown(R"({"step": "x", )" + rest, ""), data_code, log + ": type must be") == "");
+  CHECK(fails_with(shown(R"({"eval_step": 1e300, )" + rest, ""), data_code,
+                   log + ": eval_step must be a whole number, but is 1e+300.") == "");
+  CHECK(fails_with(shown(R"({"process_peak": 1})", ""), data_code,
+                   log + ": key 'seconds' not found.") == "");
+  CHECK(fails_with(shown("", R"({"model": 3})"), data_code, plan + ": type must be string") == "");
+  for (const char* cut : {"", "{\"mod", "[1]", "\xff"}) CHECK(shown(cut, cut).code == 0);
+}
+
+TEST_CASE("a run goes on with a plan and a log that are damaged") {
+  TinyRun place;
+  const std::vector<std::string> go_on{"train",  "tiny.yaml",     "--resume",
+                                       "--json", "--train.steps", "4"};
+  for (const char* text : {"", "\xff", "[]", R"({"kernels": 3})", R"({"kernels": [1, "a"]})",
+                           R"({"kernels": {"matmul": null, "a": "b"}, "step": "x"})"}) {
+    CAPTURE(text);
+    place.write("runs/tiny/plan.json", text);
+    place.write("runs/tiny/log.jsonl", text);
+    CHECK(json_of(place.weft(go_on))["step"] == 4);
+  }
+}
+
+TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
+  TinyRun place;
+  const std::string file = "cache/peaks-1-threads";
+  auto plan = [&] {
+    return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
+                      {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
+  };
+  REQUIRE(plan().code == 0);
+  const std::string whole = place.read(file), rest = whole.substr(whole.find(' '));
+  for (const std::string& text : {std::string(10000, '\xff'), "-1" + rest, "nan" + rest}) {
+    place.write(file, text);
+    CHECK(plan().code == 0);
+    CHECK(place.read(file).ends_with(" threads\n"));
+    CHECK(place.read(file).front() > '0');
+  }
 }
 
 TEST_CASE("a folder for runs that cannot be written is named") {

@@ -16,7 +16,11 @@ const std::string valid[] = {
     "optimizer: {name: sgd, lr: 1.0e-3, betas: [0.9, 0.99], nesterov: true}\neval: {every: "
     "epoch}\n# end\n",
     "data: {format: text, path: \"a b\", val_split: 0.1}\nscheduler: {name: cosine, warmup_ratio: "
-    ".5}\n"};
+    ".5}\n",
+    "train: {precision: tf32, device: 'cuda:h200', memory: 1.5GiB, offload: [parameters, "
+    "activations],\n  offload_folder: /tmp, recompute: full, chunks: 4, keep: bf16, rounding: "
+    "null}\n"
+    "plan: {usd_per_hour: 2}\n"};
 }  // namespace
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <optional>
-#include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,14 +40,15 @@ struct Kept {
 };
 // Nullopt where nothing was kept, or that of another machine.
 std::optional<Kept> kept() {
-  if (!fs::exists(cache_file())) return std::nullopt;
-  std::istringstream file(io::read_file(cache_file(), 4096));
+  std::ifstream file(cache_file());
   Kept result;
   std::string load, machine;
   file >> result.peaks.f32 >> result.peaks.f64 >> result.peaks.bf16 >> result.peaks.bandwidth >>
       load;
   std::getline(file >> std::ws, machine);
   if (!file || machine != machine_text()) return std::nullopt;
+  const cpu::Peaks& peaks = result.peaks;
+  if (std::min({peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth}) <= 0) return std::nullopt;
   result.busy = load == "busy";
   return result;
 }

@@ -20,17 +20,18 @@ using nlohmann::json;
 constexpr size_t largest_log = size_t{1} << 30;  // bytes
 
 // What is not finite stands in JSON as null.
-double number_of(const json& entry) {
-  return entry.is_null() ? std::numeric_limits<double>::quiet_NaN() : entry.get<double>();
+double number_of(const json& entry, const char* key) {
+  const json& value = entry.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
 void read_line(const json& entry, RunLog& run) {
   if (entry.contains("eval_step")) {
-    run.evaluations.push_back(
-        {entry["eval_step"], number_of(entry["loss"]), number_of(entry["accuracy"])});
+    run.evaluations.push_back({io::integer_at(entry, "eval_step"), number_of(entry, "loss"),
+                               number_of(entry, "accuracy")});
   } else if (entry.contains("step")) {
-    run.step = std::max<int64_t>(run.step, entry["step"]);
-    run.losses.push_back(number_of(entry["loss"]));
+    run.step = std::max(run.step, io::integer_at(entry, "step"));
+    run.losses.push_back(number_of(entry, "loss"));
     for (const char* unit : {"img/s", "tok/s"})
       if (entry.contains(unit)) {
         run.rate = entry[unit].get<double>();
@@ -38,21 +39,30 @@ void read_line(const json& entry, RunLog& run) {
       }
   } else if (entry.contains("process_peak")) {
     run.closed = true;
-    run.seconds += entry["seconds"].get<double>();
-    run.step_seconds = entry["measured_step_seconds"];
-    run.planned_step_seconds = entry["planned_step_seconds"];
-    run.process_peak = entry["process_peak"];
+    run.seconds += entry.at("seconds").get<double>();
+    run.step_seconds = entry.at("measured_step_seconds");
+    run.planned_step_seconds = entry.at("planned_step_seconds");
+    run.process_peak = entry.at("process_peak");
   }
 }
 
-void read_plan(const std::string& path, RunLog& run) {
-  if (!fs::exists(path)) return;
-  json plan = json::parse(io::read_file(path, largest_log), nullptr, false);
-  if (!plan.is_object()) return;
+void read_plan(const json& plan, RunLog& run) {
   run.model = plan.value("model", std::string());
-  run.steps = plan.value("steps", int64_t{0});
+  if (plan.contains("steps")) run.steps = io::integer_at(plan, "steps");
   run.parameters = plan.value("parameters", 0.0);
   run.planned_bytes = plan.value("process_bytes", 0.0);
+}
+
+// What is no object of JSON, as a line that was cut by a kill, is passed over.
+template <class Read>
+void read_object(const std::string& text, const std::string& path, RunLog& run, Read read) {
+  const json entry = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!entry.is_object()) return;
+  try {
+    read(entry, run);
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::data, "{}: {}.", path, io::json_reason(error.what()));
+  }
 }
 }  // namespace
 
@@ -71,17 +81,10 @@ RunLog read_run(const std::string& folder) {
   RunLog run{.name = fs::path(folder).filename().string(), .folder = folder};
   std::string log = (fs::path(folder) / "log.jsonl").string();
   if (!fs::exists(log)) throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
-  read_plan((fs::path(folder) / "plan.json").string(), run);
+  const std::string plan = (fs::path(folder) / "plan.json").string();
+  if (fs::exists(plan)) read_object(io::read_file(plan, largest_log), plan, run, read_plan);
   std::istringstream lines(io::read_file(log, largest_log));
-  for (std::string text; std::getline(lines, text);) {
-    json entry = json::parse(text, nullptr, false);
-    if (!entry.is_object()) continue;
-    try {
-      read_line(entry, run);
-    } catch (const json::exception& error) {
-      throw Error(ErrorKind::data, "{}: {}.", log, io::json_reason(error.what()));
-    }
-  }
+  for (std::string text; std::getline(lines, text);) read_object(text, log, run, read_line);
   return run;
 }
 

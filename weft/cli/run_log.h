@@ -31,8 +31,8 @@ struct RunLog {
   const LoggedEvaluation* best() const;  // by accuracy, then loss
 };
 
-// Throws Error(data) if the folder holds no run. Lines that are not JSON (a run was killed in the
-// middle of one) are passed over.
+// Throws Error(data) if the folder holds no run, or something else stands where a number should.
+// Lines that are not JSON (a run was killed in the middle of one) are passed over.
 RunLog read_run(const std::string& folder);
 // All of a folder, sorted by name.
 std::vector<RunLog> read_runs(const std::string& runs);

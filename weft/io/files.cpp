@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 namespace weft::io {
@@ -251,6 +252,14 @@ std::string json_reason(std::string_view what) {
     what.remove_prefix(origin + 2);
   if (what.starts_with("cannot use")) return "an object is expected where there is none";
   return printable(what);
+}
+
+int64_t integer_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = object.at(key);
+  if (value.is_number_float())  // which may be larger than any integer
+    throw nlohmann::json::type_error::create(
+        302, fmt::format("{} must be a whole number, but is {}", key, value.dump()), &value);
+  return value.get<int64_t>();
 }
 
 }  // namespace weft::io

@@ -70,10 +70,11 @@ Progress progress_of(const json& fields) {
     const json& value = fields.at(key);
     return value.is_null() ? std::nullopt : std::optional(value.get<double>());
   };
-  return {.step = fields.at("step"),
-          .loader = {.epoch = fields.at("epoch"), .position = fields.at("position")},
-          .evaluated_step = fields.at("evaluated_step"),
-          .evaluations_since_best = fields.at("evaluations_since_best"),
+  auto integer = [&](const char* key) { return io::integer_at(fields, key); };
+  return {.step = integer("step"),
+          .loader = {.epoch = integer("epoch"), .position = integer("position")},
+          .evaluated_step = integer("evaluated_step"),
+          .evaluations_since_best = integer("evaluations_since_best"),
           .best_loss = number("best_loss"),
           .best_score = number("best_score"),
           .stopped = fields.at("stopped")};
@@ -183,12 +184,13 @@ struct Manifest {
 };
 Manifest read_manifest(const std::string& path) {
   Manifest result = fields_of(path, [&](const json& manifest) {
-    if (int format = manifest.at("format"); format != manifest_format)
+    if (auto format = io::integer_at(manifest, "format"); format != manifest_format)
       throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format,
                   manifest_format);
-    Manifest read{manifest.at("step"), {}};
+    Manifest read{io::integer_at(manifest, "step"), {}};
     for (const auto& [name, file] : manifest.at("files").items())
-      read.files.push_back({name, file.at("xxh3"), file.at("bytes")});
+      read.files.push_back(
+          {name, file.at("xxh3"), static_cast<uint64_t>(io::integer_at(file, "bytes"))});
     return read;
   });
   for (const ListedFile& file : result.files)
@@ -366,7 +368,7 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
   io::load_into(join(folder, "state-optimizer.safetensors"),
                 io::by_name(experiment.update_state()));
   int64_t random = fields_of(join(folder, "rng.json"),
-                             [](const json& fields) { return fields.at("step").get<int64_t>(); });
+                             [](const json& fields) { return io::integer_at(fields, "step"); });
   random_step().assign(tensor(std::vector<int64_t>{random}, {}));
   return fields_of(join(folder, "data.json"), progress_of);
 }

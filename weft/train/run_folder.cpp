@@ -103,7 +103,9 @@ void RunFolder::cut_log(int64_t step) const {
   for (std::string line; std::getline(lines, line);) {
     auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!entry.is_object()) continue;  // cut by a kill
-    auto is_later = [&](const char* key) { return entry.value(key, int64_t{0}) > step; };
+    auto is_later = [&](const char* key) {
+      return entry.contains(key) && entry[key].is_number() && entry[key] > step;
+    };
     if (!is_later("step") && !is_later("epoch_step") && !is_later("eval_step")) kept += line + "\n";
   }
   io::write_file_atomically(log_path(), kept);

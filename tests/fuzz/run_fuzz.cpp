@@ -1,0 +1,48 @@
+// What a run left in its folder: log.jsonl, then after a zero byte plan.json.
+#include <filesystem>
+
+#include "tests/fuzz/fuzz.h"
+#include "weft/cli/run_log.h"
+#include "weft/io/files.h"
+#include "weft/train/run_folder.h"
+
+using namespace weft;
+
+namespace {
+const std::string valid[] = {
+    R"({"step":1,"loss":2.5,"img/s":10.0})"
+    "\n"
+    R"({"eval_step":1,"loss":null,"accuracy":0.5,"count":4})"
+    "\n"
+    R"({"epoch":1,"epoch_step":2,"seconds":0.1})"
+    "\n"
+    R"({"process_peak":1,"seconds":0.5,"measured_step_seconds":0.1,"planned_step_seconds":0.1})"
+    "\n" +
+        std::string(1, '\0') +
+        R"({"model":"gpt","steps":6,"parameters":8,"process_bytes":9,"kernels":{"matmul":"a:b"}})",
+    std::string(1, '\0') + R"({"kernels":["a",1,null]})"};
+}  // namespace
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
+  return fuzz::mutate(valid, data, size, max_size, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const fuzz::TemporaryFolder folder;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  const size_t zero = std::min(text.find('\0'), text.size());
+  folder.write("log.jsonl", text.substr(0, zero));
+  folder.write("plan.json", text.substr(std::min(zero + 1, text.size())));
+  auto read = [&] { cli::read_run(folder.path()); };
+  fuzz::expect_value_or_error(ErrorKind::data, read);
+
+  const std::filesystem::path path = folder.path();
+  const train::RunFolder run(path.parent_path(), path.filename(), /*resume=*/true, false);
+  run.kernels();
+  run.cut_log(3);
+  const std::string cut = folder.read("log.jsonl");
+  run.cut_log(3);
+  if (folder.read("log.jsonl") != cut) std::abort();
+  return 0;
+}
