@@ -135,6 +135,18 @@ TEST_CASE("a GPU that is lost before the first checkpoint says that there is non
   CHECK(place.train({}, {"--resume", "--json"}).code == 0);
 }
 
+TEST_CASE("a run goes on where its plan names algorithms that the library does not know") {
+  FakeGpu place;
+  REQUIRE(place.train({}, {"--train.steps", "2"}).code == 0);
+  nlohmann::json plan = nlohmann::json::parse(place.read("runs/tiny/plan.json"));
+  REQUIRE(has(plan["kernels"].dump(), "cublaslt "));
+  for (const char* algorithm : {"", "x", "0.", "1.2.3.4.5.6.7.8.9", "fffffffffffffffff", "\t\n"}) {
+    for (auto& [product, kernel] : plan["kernels"].items()) kernel = algorithm;
+    place.write("runs/tiny/plan.json", plan.dump());
+    CHECK(place.train({}, {"--resume", "--train.steps", "4"}).code == 0);
+  }
+}
+
 TEST_CASE("a plan that is larger than the GPU is refused before anything runs") {
   FakeGpu place;
   const Settings small{{"FAKE_CUDA_MEMORY", "8"}};

@@ -21,8 +21,9 @@ SharedLibrary::~SharedLibrary() {
 
 void SharedLibrary::open(const std::string& path) {
   if (is_open()) return;
-  // A library that needs another of these finds it loaded already.
-  handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // A library that needs another of these finds it loaded already. It stays, as it keeps what its
+  // initialisers took.
+  handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (is_open()) {
     path_ = path;
     return;

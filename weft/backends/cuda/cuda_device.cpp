@@ -348,10 +348,11 @@ class CudaDevice : public gpu::Device {
 std::unique_ptr<gpu::Device> open_device() { return std::make_unique<CudaDevice>(); }
 
 bool has_device() {
+  if (compute_capability() == 0) return false;  // before the compiler, which is large, is loaded
   try {
     check_versions(Nvrtc());
     find_cublaslt();
-    return compute_capability() > 0;
+    return true;
   } catch (const Error& missing) {
     log::debug(1, "{}", missing.what());
     return false;
