@@ -56,7 +56,9 @@ struct Group {
 // By Newton's method from a first guess in the exponent: std::sqrt may set errno, so it would not
 // become vector code.
 [[gnu::always_inline]] inline float square_root(float x) {
-  float y = std::bit_cast<float>(0x5F375A86 - (std::bit_cast<int32_t>(x) >> 1));
+  // Unsigned, as it wraps for -0.
+  float y =
+      std::bit_cast<float>(0x5F375A86U - static_cast<uint32_t>(std::bit_cast<int32_t>(x) >> 1));
   for (int i = 0; i < 3; ++i) y = y * (1.5f - 0.5f * x * y * y);
   return x * y;
 }

@@ -266,7 +266,7 @@ void max_pool_gradient(const Windows& windows, const Element* x, const Element* 
                        std::byte* workspace, int threads) {
   const int64_t tasks = gradient_tasks(windows), parts = std::min<int64_t>(threads, tasks);
   const int64_t pixels = windows.in[0] * windows.in[1];
-  auto run_task = [&](int64_t task, std::byte* scratch) {
+  auto run_task = [&](int64_t task, int64_t part) {
     const int64_t blocks = tasks / windows.images, image = task / blocks;
     const int64_t c = task % blocks * gradient_block, start = image * pixels * windows.channels + c;
     const int64_t channels = std::min(gradient_block, windows.channels - c);
@@ -275,7 +275,8 @@ void max_pool_gradient(const Windows& windows, const Element* x, const Element* 
     if constexpr (std::is_same_v<Element, Lane>) {
       run_on_best<Body>(&windows, x + start, gradients, dx + start, windows.channels, channels);
     } else {
-      auto* sums = reinterpret_cast<Lane*>(scratch);
+      auto* sums = reinterpret_cast<Lane*>(workspace + static_cast<size_t>(part) *
+                                                           gradient_scratch_each(windows));
       run_on_best<Body>(&windows, x + start, gradients, sums, gradient_block, channels);
       for (int64_t pixel = 0; pixel < pixels; ++pixel)
         for (int64_t k = 0; k < channels; ++k)
@@ -286,7 +287,7 @@ void max_pool_gradient(const Windows& windows, const Element* x, const Element* 
   parallel_for(parts, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part)
       for (int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task)
-        run_task(task, workspace + static_cast<size_t>(part) * gradient_scratch_each(windows));
+        run_task(task, part);
   });
 }
 
