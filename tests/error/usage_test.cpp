@@ -107,6 +107,10 @@ TEST_CASE("an environment variable that is no number is named") {
                    "WEFT_DEBUG='xx' is not a whole number.") == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "7"}}), 2,
                    "WEFT_DEBUG is 0 to 6. Got 7.") == "");
+  CHECK(fails_with(place.weft({"list"}, {{"WEFT_NO_FLOAT64", "yes"}}), 2,
+                   "WEFT_NO_FLOAT64='yes' is not a whole number.") == "");
+  CHECK(fails_with(place.weft({"list"}, {{"WEFT_TUNE", "2"}}), 2, "WEFT_TUNE is 0 to 1. Got 2.") ==
+        "");
 }
 
 TEST_CASE("an environment variable that means nothing is one line of warning") {

@@ -54,6 +54,8 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
     CHECK((spec.bf16_flops_per_s > 0) == (gpu.capability >= 80));
   }
   CHECK(find_gpu("h2000") == nullptr);
+  CHECK(find_gpu("H200-NVL") == find_gpu("h200-nvl"));
+  CHECK(find_gpu_of_driver("NVIDIA H200 NVL") == find_gpu("h200-nvl"));
   CHECK(library("cuda:h200").spec()->bytes_per_s == doctest::Approx(4.3e12));
 }
 

@@ -64,6 +64,8 @@ int env_threads(int cores) {
   return env_int("OMP_NUM_THREADS", std::min(cores, most_threads), 1, most_threads);
 }
 
+bool env_flag(std::string_view name) { return env_int(name, 0, 0, 1) != 0; }
+
 int debug_level() {
   static const int level = env_int("WEFT_DEBUG", 0, 0, 6);
   return level;
@@ -74,6 +76,7 @@ int env_patience() { return env_int("WEFT_PATIENCE", 1, 0, 3600); }
 void check_environment() {
   debug_level();
   env_patience();
+  for (std::string_view name : {"WEFT_TUNE", "WEFT_NO_FLOAT64"}) env_flag(name);
   env_int("WEFT_THREADS", 1, 1, most_threads);
   std::vector<std::string_view> known;
   for (const EnvVariable& variable : registry) known.push_back(variable.name);

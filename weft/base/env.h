@@ -21,6 +21,9 @@ constexpr int most_threads = 1024;
 // number from 1 to most_threads.
 int env_threads(int cores);
 
+// WEFT_NO_FLOAT64 or WEFT_TUNE: 0 (the default) or 1. Throws Error(usage) for anything else.
+bool env_flag(std::string_view name);
+
 int env_patience();  // WEFT_PATIENCE, 0 to 3600
 
 // Throws Error(usage) for a value of WEFT_* that cannot be; warns of those that mean nothing.

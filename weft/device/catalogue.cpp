@@ -1,6 +1,9 @@
 #include "weft/device/catalogue.h"
 
 #include <algorithm>
+#include <string>
+
+#include "weft/base/lower.h"
 
 namespace weft {
 namespace {
@@ -12,6 +15,7 @@ constexpr GpuModel models[] = {
     // id, name, f32, f64, tf32, half, capability, GiB, GB/s, W; measured: half, GB/s
     {"b200", "NVIDIA B200", 75, 37, 1125, 2250, 100, 178.3, 8000, 1000},
     {"h200", "NVIDIA H200", 67, 67, 494.5, 989.5, 90, 139.8, 4800, 700, 790, 4300},
+    {"h200-nvl", "NVIDIA H200 NVL", 60, 60, 417.5, 835.5, 90, 139.8, 4800, 600},
     {"h100", "NVIDIA H100 80GB HBM3", 67, 67, 494.5, 989.5, 90, 79.1, 3350, 700},
     {"h100-pcie", "NVIDIA H100 PCIe", 51, 51, 378, 756.5, 90, 79.1, 2000, 350},
     {"a100", "NVIDIA A100-SXM4-80GB", 19.5, 19.5, 156, 312, 80, 79.1, 2039, 400},
@@ -33,7 +37,7 @@ constexpr int first_with_bf16 = 80;  // capability
 std::span<const GpuModel> gpu_models() { return models; }
 
 const GpuModel* find_gpu(std::string_view id) {
-  const auto* found = std::ranges::find(models, id, &GpuModel::id);
+  const auto* found = std::ranges::find(models, lower(std::string(id)), &GpuModel::id);
   return found == std::end(models) ? nullptr : found;
 }
 

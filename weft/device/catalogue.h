@@ -24,7 +24,7 @@ struct GpuModel {
 };
 
 std::span<const GpuModel> gpu_models();
-// By id, or by the name that a driver gives it; null: not in the catalogue.
+// By id, whatever its capitals, or by the name that a driver gives it; null: not in the catalogue.
 const GpuModel* find_gpu(std::string_view id);
 const GpuModel* find_gpu_of_driver(std::string_view name);
 

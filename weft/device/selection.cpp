@@ -9,7 +9,7 @@
 
 namespace weft {
 
-bool tunes() { return env("WEFT_TUNE") == "1"; }
+bool tunes() { return env_flag("WEFT_TUNE"); }
 
 Selection::Selection(const std::string& machine) {
   if (cache_directory().empty()) return;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/lower.h"
 #include "weft/device/catalogue.h"
 #include "weft/train/recipe.h"
 
@@ -174,6 +175,7 @@ std::vector<std::string> allowed_values(const RecipeKey& key) {
 
 bool allows(const RecipeKey& key, std::string_view value) {
   return std::ranges::any_of(allowed_values(key), [&](std::string_view choice) {
+    if (choice.starts_with("cuda:")) return lower(std::string(value)) == choice;
     if (!choice.ends_with(any_device)) return value == choice;
     choice.remove_suffix(any_device.size());
     return value.starts_with(choice) && value != choice;

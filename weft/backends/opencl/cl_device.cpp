@@ -13,6 +13,7 @@
 #include "weft/backends/opencl/cl_ranges.h"
 #include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/lower.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/object_cache.h"
 
@@ -87,7 +88,7 @@ std::string platform_text(cl_device_id device) {
 }
 
 bool has_f64(cl_device_id device) {
-  return env("WEFT_NO_FLOAT64") != "1" &&
+  return !env_flag("WEFT_NO_FLOAT64") &&
          device_number<cl_device_fp_config>(device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
 }
 
@@ -98,12 +99,6 @@ bool has_extension(cl_device_id device, const std::string& name) {
 bool has_i64(cl_device_id device) {
   return device_text(device, CL_DEVICE_PROFILE) != "EMBEDDED_PROFILE" ||
          has_extension(device, "cles_khr_int64");
-}
-
-std::string lower(std::string text) {
-  for (char& letter : text)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return text;
 }
 
 // Whether the device, which is number `index` of all, goes by this number or part of a name.
@@ -329,8 +324,6 @@ class ClDevice : public gpu::Device {
   std::shared_ptr<void> context_, queue_;
   Ranges ranges_;
   const bool shares_ = device_number<cl_bool>(device_, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;
-  const bool has_f64_ =
-      device_number<cl_device_fp_config>(device_, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
   std::string options_ = "-w";  // of the compiler: no warnings
 };
 }  // namespace
