@@ -66,13 +66,20 @@ def device_test(*filters):
     return test("models", "--source-file=*device_test.cpp", *filters)
 
 
+def program_test(name):
+    return test("cli", "--test-suite=slow device program", f"--test-case={name}",
+                WEFT=PACK / "bin" / "weft")
+
+
 def parts():
     suites = ["elementwise", "reduce", "types", "random"]
     steps = ["a variable is where*", "a perceptron trains*", "a GPT trains*", "convolutional nets*",
              "other nets of tokens*", "bfloat16 on a device*"]
     every_op = ["--source-file=*value_test.cpp", "--test-suite-exclude=slow*",
                 "--test-case=every op*,gradients of every op*"]
-    slices = max(WORKERS, 4)
+    graphs = ["--test-case=random graphs give*"]
+    runs = ["a run that was stopped*", "a run is planned, offloaded*", "a run in any precision*"]
+    slices, most = max(WORKERS, 4), 16
     on_gpu = [] if DEVICE == "cpu" else [Part("generated kernels", 90, [
         test("codegen", "--test-suite=codegen gpu"),
         *[test("codegen", f"--test-suite=codegen {suite}", CODEGEN_TARGET="gpu")
@@ -80,8 +87,13 @@ def parts():
     return [*on_gpu,
             Part("every op and its gradient", 120,
                  [test("ops", *every_op, PART=f"{i}/{slices}") for i in range(slices)]),
+            Part("random graphs", 60,
+                 [test("ops", *graphs, PART=f"{i}/{most}") for i in range(min(WORKERS, most))]),
             Part("training, f32 and bf16", 90, [device_test(f"--test-case={name}") for name in steps]),
             Part("same bits twice", 60, [device_test("--test-case=two runs*")]),
+            Part("offload and results", 60,
+                 [test("models", "--source-file=*device_memory_test.cpp")]),
+            Part("weft train, resume, precisions", 90, [program_test(name) for name in runs]),
             Part("memory as planned", 60, [device_test("--test-suite=slow device memory")])]
 
 

@@ -8,7 +8,7 @@ out=build/gpu-check
 most=$((55 * 1000 * 1000))
 newest_glibc=2.39 newest_glibcxx=3.4.32  # of Ubuntu 24.04
 
-programs=("$build/weft" "$build"/tests/{ops,codegen,models})
+programs=("$build/weft" "$build"/tests/{ops,codegen,models,cli})
 for program in "${programs[@]}"; do
   [ -x "$program" ] || { echo "gpu-pack: no $program: make build"; exit 2; }
 done

@@ -1,12 +1,15 @@
 // Steps whose memory is a device's: what lies with the host, and when results come from there.
+#include "weft/base/device_memory.h"
+
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "tests/models/device.h"
 #include "tests/models/training.h"
 #include "tests/support/offloaded.h"
 #include "weft/base/error.h"
-#include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -15,17 +18,6 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// False, once said, where there is none.
-bool has_device() {
-  try {
-    library("opencl").memory();
-    return true;
-  } catch (const Error& error) {
-    MESSAGE("skipped: " << std::string(error.what()));
-    return false;
-  }
-}
-
 std::vector<double> losses(const CompileOptions& options, size_t* in_files = nullptr) {
   manual_seed(1);
   Training training("mlp", "adamw", 8, options);
@@ -43,9 +35,9 @@ TEST_CASE("what a plan has in files lies with the host, and gives the same bits"
   if (!has_device()) return;
   size_t bytes = 0;
   const std::vector<double> offloaded =
-      losses({.device = "opencl", .offload = all_in_files()}, &bytes);
+      losses({.device = device(), .offload = all_in_files()}, &bytes);
   CHECK(bytes > 100000);
-  CHECK(offloaded == losses({.device = "opencl"}));
+  CHECK(offloaded == losses({.device = device()}));
 }
 
 TEST_CASE("variables with the host are read and written between steps") {
@@ -56,7 +48,7 @@ TEST_CASE("variables with the host are read and written between steps") {
         x.assign(x.value() + 1.0);
         return sum(x.value());
       },
-      {.device = "opencl", .offload = in_files({Category::parameter})});
+      {.device = device(), .offload = in_files({Category::parameter})});
   CHECK(step().item() == 1000);
   CHECK(x.floats()[7] == 1);
   x.floats()[7] = 100;
@@ -66,7 +58,7 @@ TEST_CASE("variables with the host are read and written between steps") {
 
 TEST_CASE("a result that is held when the next step runs keeps its elements") {
   if (!has_device()) return;
-  auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = "opencl"});
+  auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = device()});
   const Tensor first = step(full({3}, 1.0)), second = step(full({3}, 2.0));
   const Tensor again = step(second);
   CHECK(first.to_vector<float>() == std::vector<float>(3, 2));
@@ -76,9 +68,14 @@ TEST_CASE("a result that is held when the next step runs keeps its elements") {
 
 TEST_CASE("a plan that is larger than the device's memory is refused before anything runs") {
   if (!has_device()) return;
-  const auto extent = static_cast<int64_t>(library("opencl").memory()->use().total / 4);
+  DeviceMemory* memory = library(device()).memory();
+  if (memory == nullptr) {
+    MESSAGE("skipped: the memory of " << device() << " is the host's");
+    return;
+  }
+  const auto extent = static_cast<int64_t>(memory->use().total / 4);
   auto step = compile([&](const Tensor& x) { return exp(broadcast_to(x, {2, extent})); },
-                      {.device = "opencl"});
+                      {.device = device()});
   try {
     step(full({1, 1}, 1.0));
     FAIL("it ran");

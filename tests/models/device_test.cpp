@@ -1,9 +1,9 @@
 // Training steps on a device: the CPU's curves, the same bits twice, and the memory that was
-// planned. The device is the BACKEND of the environment, which must be there, or OpenCL's, if there
-// is one.
+// planned.
+#include "tests/models/device.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -11,8 +11,6 @@
 
 #include "tests/models/training.h"
 #include "tests/support/no_float64.h"
-#include "weft/base/error.h"
-#include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -21,21 +19,6 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-const char* const backend = std::getenv("BACKEND");
-std::string device() { return backend != nullptr ? backend : "opencl"; }
-
-// False, once said, where there is no device, and none is asked for.
-bool has_device() {
-  try {
-    library(device()).memory();
-    return true;
-  } catch (const Error& error) {
-    if (backend != nullptr) throw;
-    MESSAGE("skipped: " << error.what());
-    return false;
-  }
-}
-
 struct Curve {
   std::string model, optimizer;
   int steps = 10;

@@ -62,7 +62,7 @@ std::span<const KernelLibrary* const> backends() {
   return all;
 }
 
-bool is_in_part(std::string_view op) {
+bool is_in_part(std::string_view name) {
   static const auto [part, parts] = [] {
     uint64_t number = 0, count = 1;
     if (const char* text = std::getenv("PART")) {
@@ -73,7 +73,7 @@ bool is_in_part(std::string_view op) {
     }
     return std::pair(number, count);
   }();
-  return hash_text(op) % parts == part;
+  return hash_text(name) % parts == part;
 }
 
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,

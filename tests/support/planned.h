@@ -17,9 +17,9 @@ namespace weft::testing {
 // Backends that run kernels, the reference first: with cpu, or with the BACKEND of the environment.
 std::span<const KernelLibrary* const> backends();
 
-// Whether this process tests an op: all do, but with PART=2/16 in the environment, sixteen
-// processes do so together.
-bool is_in_part(std::string_view op);
+// Whether this process tests what goes by a name, as an op does: all do, but with PART=2/16 in the
+// environment, sixteen processes do so together.
+bool is_in_part(std::string_view name);
 
 struct PlanSettings {
   std::vector<std::string> skip;  // optional passes
