@@ -39,8 +39,9 @@ typedef float f32;
 #define rintf rint
 )";
 
+// One group on a processor will do: for more, registers would be spilled.
 constexpr const char* cuda_names =
-    R"(#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+    R"(#define KERNEL(threads) KERNEL_BY(threads, 1)
 #define KERNEL_BY(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL

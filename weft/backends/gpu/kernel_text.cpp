@@ -47,9 +47,7 @@ void KernelText::launch(int64_t groups, int threads, std::string_view body) {
   set("threads", threads);
   const std::string function = filled("$prefix_") + std::to_string(kernel_.launches.size());
   kernel_.launches.push_back({function, groups, threads});
-  // One group on a processor will do: for more, registers would be spilled.
-  kernel_.source +=
-      fmt::format("\nKERNEL_BY({}, 1) {}({}) {{", threads, function, filled("$parameters"));
+  kernel_.source += fmt::format("\nKERNEL({}) {}({}) {{", threads, function, filled("$parameters"));
   kernel_.source += filled(body) + "}\n";
 }
 
