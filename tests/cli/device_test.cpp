@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/tiny_gpt.h"
 #include "tests/support/program.h"
 
 using namespace weft::test;
@@ -24,15 +25,7 @@ std::string backend() {
 }
 
 struct Place : Workplace {
-  Place() {
-    write("tiny.yaml",
-          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-          "num_attention_heads: 2, dropout: 0.1}}\n"
-          "data: {dataset: addition, digits: 1}\n"
-          "train: {steps: 60, global_batch_size: 8, device: " +
-              backend() +
-              "}\neval: {batch_size: 4, every: 20}\nlog: {every: 1}\ncheckpoint: {every: 5}\n");
-  }
+  Place() { write("tiny.yaml", tiny_gpt(backend())); }
   // Its losses by step, each as it stood last.
   std::map<int64_t, double> losses(const std::string& run) const {
     std::map<int64_t, double> all;

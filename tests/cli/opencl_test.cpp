@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/tiny_gpt.h"
 #include "tests/support/program.h"
 
 using namespace weft::test;
@@ -11,14 +12,7 @@ namespace {
 constexpr int does_not_fit = 3, device = 7;
 
 struct Place : Workplace {
-  Place() {
-    write("tiny.yaml",
-          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-          "num_attention_heads: 2, dropout: 0.1}}\n"
-          "data: {dataset: addition, digits: 1}\n"
-          "train: {steps: 60, global_batch_size: 8, device: opencl}\n"
-          "eval: {batch_size: 4, every: 20}\nlog: {every: 1}\ncheckpoint: {every: 5}\n");
-  }
+  Place() { write("tiny.yaml", tiny_gpt("opencl")); }
 };
 }  // namespace
 

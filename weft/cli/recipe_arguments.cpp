@@ -28,8 +28,7 @@ void add_short_flags(CLI::App& verb, RecipeArguments& arguments,
 
 train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments,
                         std::string_view verb) {
-  RecipeFlags flags = arguments.flags;
-  flags.insert(flags.end(), program.flags.begin(), program.flags.end());
+  const RecipeFlags flags = joined(arguments.flags, program.flags);
   if (arguments.recipe.empty() && flags.empty())
     throw Error(ErrorKind::usage,
                 "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);

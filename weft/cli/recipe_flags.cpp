@@ -102,6 +102,11 @@ RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
   return flags;
 }
 
+RecipeFlags joined(RecipeFlags flags, const RecipeFlags& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
 std::vector<std::string> known_recipes() {
   std::vector<std::string> found;
   for (const fs::path& folder : recipe_folders()) {

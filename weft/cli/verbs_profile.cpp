@@ -118,8 +118,7 @@ const train::PrecisionKind& precision_of(const RecipeFlag& flag) {
 std::unique_ptr<Subject> workload_subject(const Program& program,
                                           const ProfileArguments& arguments) {
   const WorkloadKind& kind = find_workload(arguments.recipe);
-  RecipeFlags flags = arguments.flags;
-  flags.insert(flags.end(), program.flags.begin(), program.flags.end());
+  const RecipeFlags flags = joined(arguments.flags, program.flags);
   int64_t batch = 0;
   Precision precision = Precision::as_written;
   for (const RecipeFlag& flag : flags) {

@@ -198,11 +198,6 @@ std::string checkpoint_of(const std::string& name) {
   return train::find_checkpoint(train::locate_run(name));
 }
 
-RecipeFlags both(RecipeFlags flags, const RecipeFlags& more) {
-  flags.insert(flags.end(), more.begin(), more.end());
-  return flags;
-}
-
 Experiment load_experiment(const std::string& folder, const RecipeFlags& flags, bool with_data) {
   Recipe recipe = train::checkpoint_recipe(folder);
   recipe.apply_environment();
@@ -223,7 +218,7 @@ struct EvalArguments {
 
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   std::string folder = checkpoint_of(arguments.checkpoint);
-  Experiment experiment = load_experiment(folder, both(arguments.flags, more), true);
+  Experiment experiment = load_experiment(folder, joined(arguments.flags, more), true);
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss))
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
@@ -285,7 +280,7 @@ void explain(const Experiment& experiment, const std::string& prompt) {
 int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
   if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // as shells pass it
   Experiment experiment =
-      load_experiment(checkpoint_of(arguments.checkpoint), both(arguments.flags, more), false);
+      load_experiment(checkpoint_of(arguments.checkpoint), joined(arguments.flags, more), false);
   train::Generator generator(experiment, experiment.recipe.text("train.device"));
   if (arguments.as_json) {
     std::string text = generator.generate(arguments.prompt, arguments.options);

@@ -130,15 +130,16 @@ DataType data_type(DType dtype) {
   }
 }
 
+// Where workspaces must begin, by the library's manual; slots of a plan begin at multiples of less.
+constexpr size_t workspace_alignment = 256;
+constexpr size_t workspace_slack = workspace_alignment - buffer_alignment;
+
 // Parts of K may be summed apart where the result is small. Where no GPU is asked, this is a cap.
 size_t workspace_bytes(const Contraction& task) {
   constexpr size_t most = size_t{32} << 20, parts = 32;
   const auto elements = static_cast<size_t>(element_count(task.batch) * task.m * task.n);
-  return aligned(std::min(most, parts * elements * sizeof(float)));
+  return aligned(std::min(most, parts * elements * sizeof(float))) + workspace_slack;
 }
-
-// Where workspaces must begin, by the library's manual; slots of a plan begin at multiples of less.
-constexpr size_t workspace_alignment = 256;
 
 // The library adds biases of the result's own type: others are converted at the end of the
 // workspace.
@@ -171,7 +172,7 @@ class Product : public Kernel {
   Product(gpu::Device& device, const Step& step)
       : stream_(stream_of(device).stream), step_(step), wide_(step_.task.dtype == DType::f64) {
     const bool tf32 = step.body.front()->attrs.has("tf32");
-    size_t workspace = step.workspace - (workspace_alignment - buffer_alignment);
+    size_t workspace = step.workspace - workspace_slack;
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
     const DType sums = task.wide ? DType::f32 : task.dtype;
@@ -304,9 +305,12 @@ class Product : public Kernel {
       return device.allocate(static_cast<size_t>(elements) * size_of(bound.type.dtype));
     };
     const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
-               scratch = device.allocate(workspace),
-               bias = device.allocate(static_cast<size_t>(step_.task.n) * sizeof(float));
-    if (step_.bias) set_matmul(bias_pointer, bias->data);
+               scratch = device.allocate(workspace);
+    std::shared_ptr<Buffer> bias;
+    if (step_.bias) {
+      bias = device.allocate(static_cast<size_t>(step_.task.n) * sizeof(float));
+      set_matmul(bias_pointer, bias->data);
+    }
     return all[gpu::fastest(device, all.size(),
                             [&](size_t i) {
                               multiply(all[i], a->data, b->data, nullptr, to->data, scratch->data);
@@ -336,7 +340,7 @@ class CublasLt : public gpu::Provider {
     std::optional<GemmChoice> known = choose_gemm(node, operands);
     if (!known) return std::nullopt;
     known->choice.kernel = "cublaslt:" + std::string(node.op->name);
-    known->choice.workspace = workspace_bytes(known->task) + workspace_alignment - buffer_alignment;
+    known->choice.workspace = workspace_bytes(known->task);
     return known->choice;
   }
 
@@ -347,8 +351,8 @@ class CublasLt : public gpu::Provider {
     std::optional<GemmChoice> known = choose_gemm(*body.front().node(), operands);
     if (!known) return std::nullopt;
     known->choice.kernel = "cublaslt:matmul.bias";
-    known->choice.workspace = workspace_bytes(known->task) + workspace_alignment -
-                              buffer_alignment + converted_bytes(bias.dtype(), known->task);
+    known->choice.workspace =
+        workspace_bytes(known->task) + converted_bytes(bias.dtype(), known->task);
     return known->choice;
   }
 
