@@ -5,8 +5,6 @@
 #include "weft/backends/null/null.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
-#include "weft/base/error.h"
-#include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 
 namespace weft {
@@ -14,11 +12,7 @@ bool register_backends() {
   static const bool once = [] {
     register_library("cpu", cpu_library);
     register_library("cuda", [] { return cuda_library(); });
-    register_family("cuda", [](const std::string& gpu) {
-      const GpuModel* model = find_gpu(gpu);
-      WEFT_CHECK(model != nullptr, "[device] no GPU '{}' in the catalogue.", gpu);
-      return cuda_library(model);
-    });
+    register_family("cuda", [](const std::string& which) { return cuda_library(which); });
     register_library("opencl", [] { return opencl_library(); });
     register_family("opencl", opencl_library);
     register_library("reference", reference_library);

@@ -63,7 +63,8 @@ TEST_CASE("completion knows verbs, flags, keys, their values, and names") {
   CHECK(after(place, {"train", "--precision", ""}) ==
         Words{"bf16", "bf16-mixed", "fp16-mixed", "fp32", "fp64", "tf32"});
   CHECK(after(place, {"train", "--precision", "=", "fp6"}) == Words{"fp64"});
-  CHECK(after(place, {"bench", "--precision", ""}) == Words{"bf16-mixed", "fp16-mixed", "fp32"});
+  CHECK(after(place, {"bench", "--precision", ""}) ==
+        Words{"bf16-mixed", "fp16-mixed", "fp32", "tf32"});
   CHECK(after(place, {"bench", "--steps", ""}).empty());  // a number: nothing to offer
   CHECK(after(place, {"bench", "mnist"}) == Words{"mnist-conv"});
   CHECK(after(place, {"completion", ""}) == Words{"bash", "fish", "zsh"});

@@ -8,6 +8,7 @@
 #include "weft/cli/peaks.h"
 #include "weft/cli/recipe_flags.h"
 #include "weft/cli/terminal.h"
+#include "weft/device/catalogue.h"
 
 using namespace weft;
 using namespace weft::cli;
@@ -90,4 +91,8 @@ TEST_CASE("a processor without instructions for bfloat16 is named, where that ty
   CHECK(lacks_instructions(DType::bf16, old).starts_with("Old CPU has no instructions for"));
   CHECK(lacks_instructions(DType::bf16, recent).empty());
   CHECK(lacks_instructions(DType::f32, old).empty());
+  const MachineSpec t4 = spec_of(*find_gpu("t4")), h200 = spec_of(*find_gpu("h200"));
+  CHECK(lacks_instructions(DType::bf16, t4).starts_with("Tesla T4 has no instructions for"));
+  CHECK(lacks_instructions(DType::f16, t4).empty());
+  CHECK(lacks_instructions(DType::bf16, h200).empty());
 }

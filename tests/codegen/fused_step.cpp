@@ -260,8 +260,10 @@ const char* const backend = std::getenv("BACKEND");
 const std::vector<gpu::Device*>& gpu_devices() {
   static const std::vector<std::unique_ptr<gpu::Device>> owned = [] {
     std::vector<std::unique_ptr<gpu::Device>> found;
-    for (const auto& [name, open] : {std::pair(std::string_view("opencl"), &opencl::open_device),
-                                     std::pair(std::string_view("cuda"), &cuda::open_device)}) {
+    using Open = std::unique_ptr<gpu::Device> (*)();
+    for (const auto& [name, open] :
+         {std::pair<std::string_view, Open>("opencl", [] { return opencl::open_device(); }),
+          std::pair<std::string_view, Open>("cuda", [] { return cuda::open_device(); })}) {
       if (backend != nullptr && backend != name) continue;
       try {
         found.push_back(open());

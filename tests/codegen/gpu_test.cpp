@@ -360,6 +360,24 @@ TEST_SUITE("codegen gpu products") {
     CHECK(schedule_of(f32({8, 62}) * f32({1, 62}, 1)).vector == 2);
     CHECK(schedule_of(f32({8, 63}) * f32({1, 63}, 1)).vector == 1);
   }
+  TEST_CASE("rows of any length are read in such accesses, and what is left of them by itself") {
+    std::vector<Case> cases;
+    for (DType type : {DType::f32, DType::bf16, DType::f64}) {
+      const Value rows = slice(input({type, {5, 5008}}, 0), 1, 0, 5003);
+      cases.push_back({{max(rows, over({1})), argmax(rows, 1, true)}});
+      cases.push_back({{sum(cast(rows, DType::f32), over({1}))}, 1e-5});
+      const Value row = input({type, {20011}}, 0);
+      cases.push_back({{softmax(row, 0)}, type == DType::bf16 ? 1e-2 : 1e-5});
+    }
+    const Value long_row = f32({300003});
+    cases.push_back({{sum(long_row, over({0})), max(long_row, over({0}))}, 1e-4});
+    cases.push_back({{long_row - sum(long_row, over({0})) * 1e-3}, 1e-3});
+    check_on_gpu(cases);
+    CHECK(schedule_of(sum(slice(f32({5, 5008}), 1, 0, 5003), over({1}))).tail == 3);
+    CHECK(schedule_of(sum(long_row, over({0}))).chunks > 1);
+    CHECK(schedule_of(sum(long_row, over({0}))).tail == 3);
+    CHECK(schedule_of(sum(f32({5, 5003}), over({1}))).tail == 0);
+  }
   TEST_CASE("long reductions are cut into as many chunks, whatever device there is") {
     CHECK(schedule_of(sum(f32({1 << 20}), over({0}))).chunks > 16);
     CHECK(schedule_of(sum(f32({4096, 1024}), over({1}))).chunks == 1);

@@ -194,9 +194,18 @@ TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
                    "A100-SXM4-80GB. Hint: train with --device cuda.") == "");
   CHECK(place.train(a100, {"--device", "cuda:a100", "--json"}).code == 0);
   CHECK(fails_with(
-            place.run({"plan", "tiny.yaml", "--device", "cuda:0"}), usage,
-            "Got 'cuda:0'. Hint: weft list gpus names them all; plain cuda is the GPU here.") ==
-        "");
+            place.run({"plan", "tiny.yaml", "--device", "cuda:h20"}), usage,
+            "Got 'cuda:h20'. Hint: weft list gpus names them all; cuda is the GPU here, cuda:1 the "
+            "second one.") == "");
+}
+
+TEST_CASE("a GPU of several goes by its number") {
+  FakeGpu place;
+  const Settings two{{"FAKE_CUDA_DEVICES", "2"}};
+  CHECK(place.train(two, {"--device", "cuda:1", "--json"}).code == 0);
+  CHECK(fails_with(place.train(two, {"--device", "cuda:2", "--overwrite"}), device,
+                   "no GPU goes by the number 2: the driver shows 2, cuda:0 the first.") == "");
+  CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:2"}, two).code == 0);
 }
 
 TEST_CASE("weft devices shows the GPU, or why there is none") {

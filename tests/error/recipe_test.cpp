@@ -26,8 +26,8 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"train: {steps: 1.5}\n", "train.steps must be a whole number. Got '1.5'."},
       {"train: {precision: int3}\n", "train.precision must be one of"},
       {"train: {device: gpu}\n",
-       "train.device must be one of auto, cpu, cuda, cuda:GPU, opencl, opencl:DEVICE, reference. "
-       "Got 'gpu'."},
+       "train.device must be one of auto, cpu, cuda, cuda:N, cuda:GPU, opencl, opencl:DEVICE, "
+       "reference. Got 'gpu'."},
       {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, rounding: kahan}\n",
        "train.rounding is for train.precision bf16: the parameters of fp32 are not rounded."},
       {"data: {reversed: perhaps}\n", "data.reversed must be true or false. Got 'perhaps'."},

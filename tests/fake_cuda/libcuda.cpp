@@ -38,6 +38,10 @@ int copy(void* to, const void* from, size_t bytes) {
   if (status() == 0) std::memcpy(to, from, bytes);
   return status();
 }
+void* allocate(size_t bytes) {
+  constexpr size_t alignment = 256;
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
 void* at(Address address) { return reinterpret_cast<void*>(address); }
 int write_text(char* to, int bytes, const char* text) {
   std::strncpy(to, text, static_cast<size_t>(bytes) - 1);
@@ -96,6 +100,8 @@ int cuDeviceTotalMem_v2(size_t* bytes, int) {
 int cuDevicePrimaryCtxRetain(Handle* context, int) { return give(context); }
 int cuDevicePrimaryCtxRelease_v2(int) { return status(); }
 int cuCtxSetCurrent(Handle) { return status(); }
+int cuCtxGetCurrent(Handle* context) { return give(context); }
+int cuCtxEnablePeerAccess(Handle, unsigned) { return status(); }
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
   *total = fake::memory();
   *free = *total - fake::held() - gpu().used;
@@ -104,8 +110,7 @@ int cuMemGetInfo_v2(size_t* free, size_t* total) {
 int cuMemAlloc_v2(Address* address, size_t bytes) {
   std::lock_guard lock(gpu().mutex);
   if (gpu().used + fake::held() + bytes > fake::memory()) return out_of_memory;
-  constexpr size_t alignment = 256;
-  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* memory = allocate(bytes);
   *address = reinterpret_cast<Address>(memory);
   gpu().allocated[*address] = bytes;
   gpu().used += bytes;
@@ -119,7 +124,7 @@ int cuMemFree_v2(Address address) {
   return status();
 }
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
-  *memory = std::malloc(bytes);
+  *memory = allocate(bytes);
   return status();
 }
 int cuMemFreeHost(void* memory) {
@@ -138,6 +143,9 @@ int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Handle) {
 }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Handle) {
   return gpu().capturing ? status() : copy(at(to), at(from), bytes);
+}
+int cuMemcpyPeerAsync(Address to, Handle, Address from, Handle, size_t bytes, Handle stream) {
+  return cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
 }
 // Both addresses are the host's here.
 int cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) {

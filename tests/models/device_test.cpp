@@ -11,6 +11,7 @@
 
 #include "tests/models/training.h"
 #include "tests/support/no_float64.h"
+#include "weft/backends/opencl/cl_device.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -97,6 +98,13 @@ void check_bits(const Curve& curve) {
   CHECK(bits == bits_after(curve, true));
 }
 
+// A library of its own for a device of its own, which is the one under test.
+std::string the_same_once_more() {
+  for (const opencl::DeviceInfo& info : opencl::devices())
+    if (device() == "opencl" && info.runs_plans) return "opencl:" + info.name;
+  return device() + ":0";
+}
+
 size_t planned_bytes(const Plan& plan) {
   size_t bytes = plan.arena_bytes;
   for (const Slot& slot : plan.slots)
@@ -130,6 +138,26 @@ TEST_CASE("a variable is where it is asked for: on the device in a step, with th
   CHECK(doubled(one).item() == 63);
   CHECK(halved().item() == 31.5);
   CHECK(x.floats()[0] == 7.5);
+}
+
+TEST_CASE("a variable goes from one device to another") {
+  if (!has_device() || library(device()).memory() == nullptr) return;
+  const Variable x("x", {DType::f32, {3, 7}}, Category::parameter);
+  auto doubled_on = [&](const std::string& where) {
+    return compile(
+        [&] {
+          x.assign(x.value() * 2.0 + 1.0);
+          return sum(x.value());
+        },
+        {.device = where});
+  };
+  auto here = doubled_on(device());
+  auto there = doubled_on(the_same_once_more());
+  CHECK(here().item() == 21);
+  CHECK(there().item() == 63);
+  CHECK(here().item() == 147);
+  CHECK(there().item() == 315);
+  CHECK(x.floats()[20] == 15);
 }
 
 TEST_CASE("a perceptron trains on a device as on the CPU") {

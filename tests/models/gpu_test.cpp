@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -70,6 +69,8 @@ std::string config_of(const std::string& net) {
 using Settings = std::map<std::string, std::string>;  // of a recipe
 const std::vector<Settings> every_precision{
     {{"train.precision", "fp32"}},
+    {{"train.precision", "tf32"}},
+    {{"train.precision", "fp64"}},
     {{"train.precision", "bf16-mixed"}},
     {{"train.precision", "fp16-mixed"}},
     {{"train.precision", "bf16"}, {"train.rounding", "stochastic"}},
@@ -120,12 +121,7 @@ class Kernels {
         add(fmt::format("{} {}", where, name), step);
   }
   size_t count() const { return known_.size(); }
-  // Of the first kernel of each form, or of all. Those of a form differ in numbers alone.
-  std::vector<Program> programs(bool forms) const {
-    std::vector<Program> programs = first_;
-    if (!forms) programs.insert(programs.end(), more_.begin(), more_.end());
-    return programs;
-  }
+  const std::vector<Program>& programs() const { return programs_; }
 
  private:
   static constexpr size_t most_kernels = 50;  // of a program
@@ -143,11 +139,8 @@ class Kernels {
     if (!ours) return;
     const std::string source = print(step, "kernel").source;
     if (!known_.insert(source).second) return;
-    static const std::regex numbers("[0-9]+");
-    const bool is_first = forms_.insert(std::regex_replace(source, numbers, "0")).second;
-    std::vector<Program>& programs = is_first ? first_ : more_;
-    if (programs.empty() || programs.back().kernels == most_kernels) programs.emplace_back();
-    Program& program = programs.back();
+    if (programs_.empty() || programs_.back().kernels == most_kernels) programs_.emplace_back();
+    Program& program = programs_.back();
     const loop::GpuKernel printed = print(step, fmt::format("k{}", known_.size()));
     program.source += printed.source;
     for (const loop::GpuLaunch& launch : printed.launches)
@@ -156,8 +149,8 @@ class Kernels {
   }
 
   loop::GpuLanguage language_;
-  std::set<std::string> known_, forms_;
-  std::vector<Program> first_, more_;  // of their forms
+  std::set<std::string> known_;
+  std::vector<Program> programs_;
 };
 
 // What the threads of a generated kernel ask for: a load once in each loop over the reduced
@@ -207,11 +200,11 @@ std::unique_ptr<cuda::Nvrtc> nvrtc() {
 }
 
 // No kernel spills registers; their helpers have entries of their own.
-void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities, bool forms) {
+void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities) {
   const auto compiler = nvrtc();
   if (compiler == nullptr) return;
   const std::string prelude = gpu_prelude(loop::GpuLanguage::cuda);
-  const std::vector<Kernels::Program> programs = kernels.programs(forms);
+  const std::vector<Kernels::Program>& programs = kernels.programs();
   for (int capability : capabilities) {
     std::vector<std::string> cubins(programs.size());
     std::mutex mutex;
@@ -279,9 +272,9 @@ TEST_CASE("registers that a kernel spills are found in its machine code") {
 
 TEST_CASE("CUDA C of a step's kernels compiles") {
   Kernels kernels(loop::GpuLanguage::cuda);
-  kernels.add(nets.front(), every_precision[1], plain_cuda());
+  kernels.add(nets.front(), {{"train.precision", "bf16-mixed"}}, plain_cuda());
   CHECK(kernels.count() > 10);
-  check_cuda(kernels, {90}, false);
+  check_cuda(kernels, {90});
 }
 
 TEST_SUITE("slow gpu kernels of models") {
@@ -289,11 +282,11 @@ TEST_SUITE("slow gpu kernels of models") {
     Kernels kernels(loop::GpuLanguage::cuda);
     for (const Net& net : nets) {
       for (const Settings& settings : every_precision) kernels.add(net, settings, "null:cuda");
-      for (size_t i : {0, 1}) kernels.add(net, every_precision[i], plain_cuda());
+      for (const char* precision : {"fp32", "bf16-mixed"})
+        kernels.add(net, {{"train.precision", precision}}, plain_cuda());
     }
     for (const Settings& settings : every_update) kernels.add(nets.front(), settings, "null:cuda");
-    check_cuda(kernels, {90}, false);
-    check_cuda(kernels, {75, 80, 100}, true);
+    check_cuda(kernels, {75, 80, 90, 100});
   }
   TEST_CASE("the kernels of GPT-2 ask for little more than each operand and result once") {
     train::Recipe recipe =
@@ -332,7 +325,7 @@ TEST_SUITE("slow gpu kernels of models") {
     }
     Kernels kernels(loop::GpuLanguage::opencl);
     for (const Net& net : nets) kernels.add(net, {}, "null:opencl");
-    for (const Kernels::Program& program : kernels.programs(false))
+    for (const Kernels::Program& program : kernels.programs())
       CHECK(device->compile(program.source) != nullptr);
   }
 }

@@ -5,6 +5,7 @@
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
 #include "tests/support/interpreter.h"
+#include "weft/device/gemm.h"
 #include "weft/device/registry.h"
 #include "weft/ops/ops.h"
 #include "weft/ops/wide.h"
@@ -114,6 +115,59 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
                     .outputs = {cast(cast(matmul(a, b), DType::f16) + bias, DType::f32)}};
   for (const Step& step : make_plan(graph, {.library = &cuda}).steps)
     CHECK(step.kernel != "cublaslt:matmul.bias");
+}
+
+TEST_CASE("on CUDA a bias that is a factor, too, is added by a kernel of its own") {
+  const KernelLibrary& cuda = library("null:cuda");
+  const Value bias = input({DType::f32, {24}}, 0), matrix = input({DType::f32, {24, 24}}, 1);
+  const Value rows = broadcast_to(bias, {8, 24}), square = broadcast_to(bias, {24, 24});
+  for (const Value& sum : {matmul(rows, matrix) + rows, matmul(matrix, square) + square}) {
+    const Graph graph{.inputs = {bias, matrix}, .outputs = {sum}};
+    const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
+    CHECK(disagreement(graph, options, 1, 1e-5) == "");
+    CHECK(make_plan(graph, options).steps.back().kernel == "add");
+  }
+}
+
+TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those of what follows") {
+  const KernelLibrary& cuda = library("null:cuda");
+  const Value a = input({DType::bf16, {2, 6, 20}}, 0), b = input({DType::bf16, {20, 201}}, 1);
+  const Value c = input({DType::bf16, {201, 9}}, 2);
+  const Value product = matmul(a, b), wide = widen(product);
+  const Value scaled = narrow_to(wide - max(wide, {.axes = {-1}, .keepdim = true}), DType::bf16);
+  const Graph graph{.inputs = {a, b, c},
+                    .outputs = {matmul(scaled, c), sum(reshape(wide, {12 * 201}), {.axes = {0}})}};
+  const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
+  CHECK(disagreement(graph, options, 1, 2e-2) == "");
+  const Plan plan = make_plan(graph, options);
+  int padded = 0;
+  for (const Step& step : plan.steps)
+    for (const Access& result : step.results) {
+      if (result.value.shape() != Shape{2, 6, 201}) continue;
+      const bool copied = step.kernel == "copy";  // for a reshape that cannot view
+      const int64_t row = copied ? 201 : result.value.dtype() == DType::bf16 ? 208 : 204;
+      CHECK(result.at.strides == Dims{6 * row, row, 1});
+      const Slot& slot = plan.slots[static_cast<size_t>(result.at.slot)];
+      CHECK(slot.bytes >= 12 * static_cast<size_t>(row) * size_of(result.value.dtype()));
+      padded += copied ? 0 : 1;
+    }
+  CHECK(padded == 3);
+  // They are still one matrix, or a batch of them, for the library.
+  for (const Shape& left : {Shape{4, 5, 1, 20}, {4, 5, 3, 20}, {1, 1, 3, 20}, {3, 20}, {1, 20}})
+    for (const Shape& right : {Shape{4, 5, 20, 201}, {1, 5, 20, 201}, {20, 201}}) {
+      const Value x = input({DType::bf16, left}, 0), y = input({DType::bf16, right}, 1);
+      const Graph batch{.inputs = {x, y}, .outputs = {relu(matmul(x, y)) * 2.0}};
+      for (const Step& step : make_plan(batch, options).steps)
+        if (step.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmStep{step});
+    }
+  // What is asked for lies densely, as do narrow rows and those that begin there anyway.
+  for (const auto& [columns, root] : {std::pair{201, true}, {63, false}, {200, false}}) {
+    const Value right = input({DType::bf16, {20, columns}}, 1);
+    const Value made = matmul(a, right);
+    const Graph other{.inputs = {a, right}, .outputs = {root ? made : relu(made) * made}};
+    const Step first = make_plan(other, options).steps.front();
+    CHECK(first.results.front().at.strides == row_major_strides(made.shape()));
+  }
 }
 
 TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers") {

@@ -36,7 +36,7 @@ std::vector<Graph> larger_steps() {
 }
 double planned_time(const Plan& plan) {
   double time = 0;
-  for (const Step& step : plan.steps) time += cost(step);
+  for (const Step& step : plan.steps) time += cost(step, {});
   return time;
 }
 int again(const Plan& plan) {

@@ -37,6 +37,8 @@ class DeviceMemory {
   virtual void write(std::byte* to, const void* from, size_t bytes) = 0;
   virtual void read(void* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  // From another device, where all that was begun is done first.
+  virtual void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes);
   virtual std::unique_ptr<SideCopy> make_side_copy() = 0;
   // Of the host, `pinned`; zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;

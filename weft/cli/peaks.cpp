@@ -118,9 +118,9 @@ MachineSpec machine_spec() {
 }
 
 namespace {
-bool opencl_is_processor() {
-  return std::ranges::any_of(opencl::devices(), [](const opencl::DeviceInfo& device) {
-    return device.runs_plans && device.is_processor;
+bool is_processor(const std::string& opencl_device) {
+  return std::ranges::any_of(opencl::devices(), [&](const opencl::DeviceInfo& device) {
+    return device.name == opencl_device && device.is_processor;
   });
 }
 }  // namespace
@@ -129,7 +129,7 @@ MachineSpec machine_spec(const std::string& device) {
   const KernelLibrary& backend = library(device);
   if (backend.on_host()) return machine_spec();
   MachineSpec spec = backend.spec().value_or(MachineSpec{});
-  if (!spec.known() && device == "opencl" && opencl_is_processor()) {
+  if (!spec.known() && is_processor(spec.name)) {
     const MachineSpec processor = machine_spec();
     spec.flops_per_s = processor.flops_per_s;
     spec.bytes_per_s = processor.bytes_per_s;
@@ -138,12 +138,23 @@ MachineSpec machine_spec(const std::string& device) {
   return spec;
 }
 
-std::string lacks_instructions(DType products, const cpu::Machine& machine) {
-  if (products != DType::bf16 || machine.has_bf16()) return "";
+namespace {
+std::string lacks(const std::string& machine, DType products) {
   return fmt::format(
-      "{} has no instructions for products of bfloat16: they are computed in float32, which saves "
-      "memory and no time.",
-      machine.model);
+      "{} has no instructions for products of {}: they are computed in float32, which saves memory "
+      "and no time.",
+      machine, products == DType::bf16 ? "bfloat16" : "float16");
+}
+}  // namespace
+
+std::string lacks_instructions(DType products, const cpu::Machine& machine) {
+  return products != DType::bf16 || machine.has_bf16() ? "" : lacks(machine.model, products);
+}
+
+std::string lacks_instructions(DType products, const MachineSpec& device) {
+  const bool has = (products != DType::bf16 || device.bf16_flops_per_s > 0) &&
+                   (products != DType::f16 || device.f16_flops_per_s > 0);
+  return has || !device.known() ? "" : lacks(device.name, products);
 }
 
 }  // namespace weft::cli

@@ -23,5 +23,6 @@ MachineSpec machine_spec(const std::string& device);
 
 // What a user should know of a machine without instructions for products of this type; "": nothing.
 std::string lacks_instructions(DType products, const cpu::Machine& machine);
+std::string lacks_instructions(DType products, const MachineSpec& device);  // not of the host
 
 }  // namespace weft::cli

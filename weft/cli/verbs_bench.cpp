@@ -281,11 +281,11 @@ void add_bench_verb(Program& program) {
                   "write the initial weights (safetensors)")
       ->type_name("FILE");
   verb.add_option("--device", arguments->device,
-                  "where it runs: cpu, cuda, opencl, reference, auto")
+                  "where it runs: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference")
       ->type_name("NAME");
-  verb.add_option("--precision", arguments->precision, "fp32, bf16-mixed or fp16-mixed")
+  verb.add_option("--precision", arguments->precision, "fp32, tf32, bf16-mixed or fp16-mixed")
       ->type_name("TYPE")
-      ->check(CLI::IsMember({"fp32", "bf16-mixed", "fp16-mixed"}));
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16-mixed", "fp16-mixed"}));
   verb.add_option("--memory", arguments->memory, "most memory of weights, state and arena: 1.5GiB")
       ->type_name("SIZE");
   verb.add_option("--memory-curve", arguments->curve,

@@ -47,10 +47,12 @@ Graph graph_of(const Plan& plan) {
 }
 
 void remark_on_precision(const Recipe& recipe) {
-  if (!library(recipe.text("train.device")).on_host()) return;
   const DType products = train::find_precision(recipe.text("train.precision"))->product_type();
-  if (std::string lack = lacks_instructions(products, cpu::this_machine()); !lack.empty())
-    remark("note", lack);
+  const std::string& device = recipe.text("train.device");
+  const std::string lack = library(device).on_host()
+                               ? lacks_instructions(products, cpu::this_machine())
+                               : lacks_instructions(products, machine_spec(device));
+  if (!lack.empty()) remark("note", lack);
 }
 
 // Of a plan that has no times.

@@ -358,14 +358,27 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
     emit_positions(s_.reduced, "i", s_.vector);
     emit_values(wanted, true);
   }
-  for (int reduce : reductions) accumulate(reduce);
-  for (const Store* store : stores) {
-    if (store->across)
-      accumulate_across(*store);
-    else
-      emit_store(*store, active_);
-  }
+  auto take = [&] {
+    for (int reduce : reductions) accumulate(reduce);
+    for (const Store* store : stores) {
+      if (store->across)
+        accumulate_across(*store);
+      else
+        emit_store(*store, active_);
+    }
+  };
+  take();
   close();
+  if (s_.tail > 0) {
+    vector_ = 1;
+    open("if (r < {}{})", s_.tail, s_.chunks > 1 ? fmt::format(" && {} == {}", to, s_.turns) : "");
+    line("const {} i = {} + r;", index(), s_.turns * s_.vector);
+    emit_positions(s_.reduced, "i", 1);
+    emit_values(wanted, true);
+    take();
+    close();
+    vector_ = s_.vector;
+  }
   for (int reduce : reductions) combine_lanes(reduce);
 }
 

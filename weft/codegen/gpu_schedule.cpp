@@ -79,9 +79,11 @@ class Scheduler {
   }
 
   // As many neighbours as one access takes of the widest type; all contiguous accesses aligned.
-  int neighbours(int axis, const std::vector<bool>& wanted, std::span<const Store> stores) const {
+  // With a `tail`, some positions may be left.
+  int neighbours(int axis, const std::vector<bool>& wanted, std::span<const Store> stores,
+                 bool tail = false) const {
     size_t widest = 0;
-    int64_t unit = extent(axis);
+    int64_t unit = tail ? 0 : extent(axis);
     auto take = [&](const Affine& at, DType storage) {
       widest = std::max(widest, size_of(storage));
       unit |= at.offset;
@@ -279,6 +281,7 @@ class Scheduler {
     };
     s_.columns = !across && !s_.kept.empty() && score(s_.kept.back()) > score(s_.reduced.back());
     choose_vector(s_.columns ? s_.kept.back() : s_.reduced.back());
+    if (!s_.columns && !across && s_.reduced.size() == 1) choose_tail();
     s_.turns = positions(s_.reduced) / (s_.columns ? 1 : s_.vector);
     if (s_.columns) s_.kept_positions /= s_.vector;
     if (across)
@@ -290,6 +293,16 @@ class Scheduler {
     s_.threads = s_.kept_lanes * s_.reduced_lanes;
     if (!across) choose_chunks(s_.reduced_lanes * worth_a_chunk, s_.reduced_lanes, most_chunks);
     lay_out();
+  }
+
+  // Of a row that takes more than a turn of each thread, however long it is.
+  void choose_tail() {
+    const int axis = s_.reduced.back();
+    const std::vector<bool> all(kernel_.code.size(), true);
+    const int vector = neighbours(axis, all, kernel_.stores, true);
+    if (vector <= s_.vector || extent(axis) / vector <= s_.threads) return;
+    s_.vector = vector;
+    s_.tail = static_cast<int>(extent(axis) % vector);
   }
 
   static int no_more_than(int lanes, int64_t positions) {
@@ -383,8 +396,8 @@ std::string to_text(const GpuSchedule& s) {
                                  s.groups, s.threads, s.vector, s.vector_axis);
   if (s.form == GpuSchedule::Form::tiles) text += fmt::format(", tiles along axis {}", s.tile_axis);
   if (s.form == GpuSchedule::Form::reduce)
-    text += fmt::format(", {} {} x {} turns by {} lanes", s.kept_lanes,
-                        s.columns ? "columns" : "rows", s.turns, s.reduced_lanes);
+    text += fmt::format(", {} {} x {} turns and {} by {} lanes", s.kept_lanes,
+                        s.columns ? "columns" : "rows", s.turns, s.tail, s.reduced_lanes);
   if (s.form == GpuSchedule::Form::contract)
     text += fmt::format(", tiles of {} x {}, {} x {} a thread, loads of {} and {}, {} slices of {}",
                         s.left.tile, s.right.tile, s.left.registers, s.right.registers,

@@ -35,6 +35,7 @@ struct GpuSchedule {
   std::vector<int> kept, reduced;
   int64_t kept_positions = 1;
   int64_t turns = 1;     // of reduced positions, `vector` in each; contract: slices
+  int tail = 0;          // reduced positions after them, fewer than `vector`
   bool columns = false;  // neighbouring threads take neighbouring kept positions, not reduced ones;
                          // `vector` of them each
   int kept_lanes = 1, reduced_lanes = 1;
@@ -73,7 +74,8 @@ struct GpuSchedule {
 
   // Reduce: whether a thread has one turn of a row, so that what one loop computes others know.
   bool one_turn() const {
-    return form == Form::reduce && !columns && chunks == 1 && turns > 0 && turns <= reduced_lanes;
+    return form == Form::reduce && !columns && chunks == 1 && tail == 0 && turns > 0 &&
+           turns <= reduced_lanes;
   }
 };
 

@@ -124,6 +124,7 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   add("atanh", static_cast<Unary>(std::atanh));
   add("tanh", static_cast<Unary>(std::tanh)), add("erf", static_cast<Unary>(std::erf));
   add("pow", static_cast<Binary>(std::pow)), add("atan2", static_cast<Binary>(std::atan2));
+  add("memcpy", &std::memcpy), add("memmove", &std::memmove), add("memset", &std::memset);
   // What LLVM lowers to a call where the processor lacks the instruction.
   add("fma", static_cast<double (*)(double, double, double)>(std::fma));
   add("fmaf", static_cast<float (*)(float, float, float)>(std::fma));
@@ -196,7 +197,11 @@ LoadedCode load_object(const std::string& object, const std::vector<std::string>
   auto& dylib =
       take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
   library->dylib = &dylib;
-  dylib.addToLinkOrder(engine.getMainJITDylib());
+  // The process comes last: two threads that ask it for one name define it twice (LLVM 19).
+  llvm::orc::JITDylibSearchOrder order =
+      llvm::orc::makeJITDylibSearchOrder({&engine.getMainJITDylib()});
+  for (const auto& other : engine.defaultLinkOrder()) order.push_back(other);
+  dylib.setLinkOrder(std::move(order));
   check(engine.addObjectFile(dylib, llvm::MemoryBuffer::getMemBufferCopy(object)),
         "adding a kernel");
   LoadedCode code{.functions = {}, .owner = library};

@@ -368,7 +368,9 @@ Kernel lower_primitive(const Step& step) {
   std::vector<Placement> operands;
   operands.reserve(step.operands.size());
   for (const Access& operand : step.operands) operands.push_back(operand.at);
-  return lower_primitive(*step.body.front().node(), operands, step.results.front().at);
+  Kernel kernel = lower_primitive(*step.body.front().node(), operands, step.results.front().at);
+  for (Store& store : kernel.stores) store.in_place = !step.in_place.empty();
+  return kernel;
 }
 
 }  // namespace weft::loop

@@ -10,26 +10,27 @@ namespace {
 // Sources: NVIDIA's data sheets of the H200, H100, A100, L40S, L4, T4 and V100; DGX B200's, by
 // eight; A10G: AWS; RTX 4090 and 5090: the architecture papers of Ada and of RTX Blackwell. Halved
 // where they count sparsity. Memory, which they round, is what CUDA shows of it. The float64 of
-// L40S, L4, A10G, T4 and RTX is a part of float32's, by their architecture.
+// L40S, L4, A10G, T4 and RTX is a part of float32's, by their architecture. Links: PCI Express of
+// 16 lanes.
 constexpr GpuModel models[] = {
-    // id, name, f32, f64, tf32, half, capability, GiB, GB/s, W; measured: half, GB/s
-    {"b200", "NVIDIA B200", 75, 37, 1125, 2250, 100, 178.3, 8000, 1000},
-    {"h200", "NVIDIA H200", 67, 67, 494.5, 989.5, 90, 139.8, 4800, 700, 790, 4300},
-    {"h200-nvl", "NVIDIA H200 NVL", 60, 60, 417.5, 835.5, 90, 139.8, 4800, 600},
-    {"h100", "NVIDIA H100 80GB HBM3", 67, 67, 494.5, 989.5, 90, 79.1, 3350, 700},
-    {"h100-pcie", "NVIDIA H100 PCIe", 51, 51, 378, 756.5, 90, 79.1, 2000, 350},
-    {"a100", "NVIDIA A100-SXM4-80GB", 19.5, 19.5, 156, 312, 80, 79.1, 2039, 400},
-    {"a100-pcie", "NVIDIA A100 80GB PCIe", 19.5, 19.5, 156, 312, 80, 79.1, 1935, 300},
-    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 400},
-    {"a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 250},
-    {"l40s", "NVIDIA L40S", 91.6, 1.4, 183, 362, 89, 44.4, 864, 350},
-    {"l4", "NVIDIA L4", 30.3, 0.47, 60, 121, 89, 22.0, 300, 72},
-    {"a10g", "NVIDIA A10G", 35, 0.55, 35, 70, 86, 22.0, 600, 300},
-    {"t4", "Tesla T4", 8.1, 0.25, 0, 65, 75, 14.7, 320, 70},
-    {"v100", "Tesla V100-SXM2-32GB", 15.7, 7.8, 0, 125, 70, 31.7, 900, 300},
-    {"v100-16gb", "Tesla V100-SXM2-16GB", 15.7, 7.8, 0, 125, 70, 15.7, 900, 300},
-    {"rtx5090", "NVIDIA GeForce RTX 5090", 104.8, 1.6, 104.8, 209.5, 120, 31.3, 1792, 575},
-    {"rtx4090", "NVIDIA GeForce RTX 4090", 82.6, 1.3, 82.6, 165.2, 89, 23.6, 1008, 450},
+    // id, name, f32, f64, tf32, half, capability, GiB, GB/s, W, link; measured: half, GB/s
+    {"b200", "NVIDIA B200", 75, 37, 1125, 2250, 100, 178.3, 8000, 1000, 63},
+    {"h200", "NVIDIA H200", 67, 67, 494.5, 989.5, 90, 139.8, 4800, 700, 63, 790, 4300},
+    {"h200-nvl", "NVIDIA H200 NVL", 60, 60, 417.5, 835.5, 90, 139.8, 4800, 600, 63},
+    {"h100", "NVIDIA H100 80GB HBM3", 67, 67, 494.5, 989.5, 90, 79.1, 3350, 700, 63},
+    {"h100-pcie", "NVIDIA H100 PCIe", 51, 51, 378, 756.5, 90, 79.1, 2000, 350, 63},
+    {"a100", "NVIDIA A100-SXM4-80GB", 19.5, 19.5, 156, 312, 80, 79.1, 2039, 400, 31.5},
+    {"a100-pcie", "NVIDIA A100 80GB PCIe", 19.5, 19.5, 156, 312, 80, 79.1, 1935, 300, 31.5},
+    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 400, 31.5},
+    {"a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 250, 31.5},
+    {"l40s", "NVIDIA L40S", 91.6, 1.4, 183, 362, 89, 44.4, 864, 350, 31.5},
+    {"l4", "NVIDIA L4", 30.3, 0.47, 60, 121, 89, 22.0, 300, 72, 31.5},
+    {"a10g", "NVIDIA A10G", 35, 0.55, 35, 70, 86, 22.0, 600, 300, 31.5},
+    {"t4", "Tesla T4", 8.1, 0.25, 0, 65, 75, 14.7, 320, 70, 15.8},
+    {"v100", "Tesla V100-SXM2-32GB", 15.7, 7.8, 0, 125, 70, 31.7, 900, 300, 15.8},
+    {"v100-16gb", "Tesla V100-SXM2-16GB", 15.7, 7.8, 0, 125, 70, 15.7, 900, 300, 15.8},
+    {"rtx5090", "NVIDIA GeForce RTX 5090", 104.8, 1.6, 104.8, 209.5, 120, 31.3, 1792, 575, 63},
+    {"rtx4090", "NVIDIA GeForce RTX 4090", 82.6, 1.3, 82.6, 165.2, 89, 23.6, 1008, 450, 31.5},
 };
 constexpr int first_with_bf16 = 80;  // capability
 }  // namespace
@@ -56,7 +57,8 @@ MachineSpec spec_of(const GpuModel& gpu) {
           .f16_flops_per_s = half,
           .tf32_flops_per_s = 1e12 * gpu.tf32,
           .name = std::string(gpu.name),
-          .memory_bytes = static_cast<size_t>(gpu.memory_gib * (size_t{1} << 30))};
+          .memory_bytes = static_cast<size_t>(gpu.memory_gib * (size_t{1} << 30)),
+          .file_bytes_per_s = 1e9 * gpu.link_gbytes};
 }
 
 }  // namespace weft

@@ -19,6 +19,7 @@ struct GpuModel {
   double memory_gib = 0;       // that CUDA shows of it
   double gbytes_per_s = 0;     // memory
   int watts = 0;               // at most
+  double link_gbytes = 0;      // per second, to or from the host's memory
   double measured_half = 0;    // of a large product of bfloat16; 0: not measured
   double measured_gbytes = 0;  // per second, of a large copy; 0: not measured
 };

@@ -92,7 +92,10 @@ Value bias_of(std::span<const Value> body) {
     if (!casts) bias = inputs[first ? 1 : 0];
     sum = next;
   }
-  if (!bias || !bias->is("broadcast") || bias->inputs[0].dim(-1) != columns) return {};
+  const std::vector<Value>& factors = body.front()->inputs;
+  const bool factor =
+      std::ranges::any_of(factors, [&](const Value& input) { return input.node() == bias.node(); });
+  if (!bias || factor || !bias->is("broadcast") || bias->inputs[0].dim(-1) != columns) return {};
   const Node* vector = bias->inputs[0].node();  // of as many elements: they vary along columns
   while (vector->is("reshape")) vector = vector->inputs[0].node();
   const Shape& shape = vector->type.shape;

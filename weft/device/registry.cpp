@@ -25,10 +25,9 @@ std::function<std::string()>& automatic() {
 
 // The name with what "auto" stands for.
 std::string resolved(const std::string& name) {
-  constexpr std::string_view any = "auto";
-  if (!name.ends_with(any)) return name;
+  if (name != "auto" && name != "null:auto") return name;
   static const std::string best = automatic()();
-  return name.substr(0, name.size() - any.size()) + best;
+  return name == "auto" ? best : "null:" + best;
 }
 
 // Null for an unknown name.

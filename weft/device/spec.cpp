@@ -15,6 +15,12 @@ double MachineSpec::flops_per_s_in(DType dtype, bool tf32) const {
   return peak > 0 ? peak : flops_per_s;
 }
 
+// Nobody measures files, and plans count on them.
+double MachineSpec::file_slowdown() const {
+  constexpr double assumed = 10;
+  return file_bytes_per_s > 0 && bytes_per_s > 0 ? bytes_per_s / file_bytes_per_s : assumed;
+}
+
 namespace {
 // What is no factor (sums that go on, a mask) is wider, or no float.
 DType factor_type(const Node& product) {
@@ -35,12 +41,15 @@ DType computed_in(const Step& step) {
   return wide ? DType::f64 : DType::f32;
 }
 
-Roofline roofline(const Step& step, const MachineSpec& machine) {
-  if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // beside the kernels
+double flops_per_s_of(const Step& step, const MachineSpec& machine) {
   const bool tf32 =
       std::ranges::any_of(step.body, [](const Value& value) { return value->attrs.has("tf32"); });
-  return {step.flops / machine.flops_per_s_in(computed_in(step), tf32),
-          step.bytes / machine.bytes_per_s};
+  return machine.flops_per_s_in(computed_in(step), tf32);
+}
+
+Roofline roofline(const Step& step, const MachineSpec& machine) {
+  if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // beside the kernels
+  return {step.flops / flops_per_s_of(step, machine), step.bytes / machine.bytes_per_s};
 }
 
 }  // namespace weft

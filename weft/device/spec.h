@@ -10,10 +10,6 @@
 
 namespace weft {
 
-// A byte to or from a file takes as long as so many in memory: nobody measures it, and plans count
-// on it.
-constexpr double file_slowdown = 10;
-
 struct MachineSpec {
   double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
@@ -21,15 +17,20 @@ struct MachineSpec {
   double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0, tf32_flops_per_s = 0;
   std::string name = {};    // of a device; "": the host
   size_t memory_bytes = 0;  // that a run can have of a device's; 0: unknown, or the host's
+  // To or from where offload puts things: files, or the host's memory for a device. 0: unknown.
+  double file_bytes_per_s = 0;
 
-  double file_bytes_per_s() const { return bytes_per_s / file_slowdown; }
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
   double flops_per_s_in(DType dtype, bool tf32 = false) const;  // tf32: of float32, so rounded
+  // A byte to or from there takes as long as so many in memory.
+  double file_slowdown() const;
 };
 
 // What the operations of a step are done in: a product in the type of its operands, all else in
 // float32, or in float64 where a value is of that type.
 DType computed_in(const Step& step);
+
+double flops_per_s_of(const Step& step, const MachineSpec& machine);
 
 // Seconds that a step needs at best: it takes the longer of the two (Williams et al. 2009).
 struct Roofline {

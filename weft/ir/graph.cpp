@@ -29,14 +29,7 @@ Buffer& VariableState::elements() {
 }
 
 Buffer& VariableState::elements_on(DeviceMemory& memory) {
-  if (away_ != nullptr && device_ == &memory) return *away_;
-  std::shared_ptr<Buffer> there = memory.allocate(type.bytes());
-  if (away_ != nullptr || buffer != nullptr)
-    memory.write(there->data, elements().data, type.bytes());
-  away_ = std::move(there);
-  device_ = &memory;
-  buffer = nullptr;
-  ++moves;
+  if (!lies_on(memory)) move_to(memory, memory.allocate(type.bytes()));
   return *away_;
 }
 
@@ -64,6 +57,18 @@ void VariableState::move_to(std::shared_ptr<Buffer> memory) {
     std::memcpy(memory->data, elements().data, type.bytes());
   file = FileRange();
   buffer = std::move(memory);
+  ++moves;
+}
+
+void VariableState::move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory) {
+  WEFT_ASSERT(memory->bytes == type.bytes(), "{} moves to {} bytes", name, memory->bytes);
+  if (away_ != nullptr)
+    device.copy_from(*device_, memory->data, away_->data, type.bytes());
+  else if (buffer != nullptr)
+    device.write(memory->data, buffer->data, type.bytes());
+  away_ = std::move(memory);
+  device_ = &device;
+  buffer = nullptr;
   ++moves;
 }
 

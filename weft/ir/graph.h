@@ -54,6 +54,7 @@ struct VariableState {
   // The elements go there. Where they were, nobody must look for them any more: see `moves`.
   void move_to(const FileRange& range);
   void move_to(std::shared_ptr<Buffer> memory);  // of the host
+  void move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory);
   static inline int moves = 0;  // of all variables: addresses are those of this count
 
  private:

@@ -28,7 +28,7 @@ bool is_only_use(const Step& step, const Access& result, const Access& operand) 
 
 StepUse use_of(const Plan& plan, const Step& step) {
   StepUse use;
-  auto bytes_of = [&](int slot) { return plan.slots[index(slot)].type.bytes(); };
+  auto bytes_of = [&](int slot) { return plan.slots[index(slot)].bytes; };
   for (const std::vector<Access>* accesses : {&step.operands, &step.results})
     for (const Access& access : *accesses)
       if (in_arena(plan, access.at.slot)) add_once(use.slots, access.at.slot);

@@ -89,10 +89,11 @@ class Overlap {
 
   // The time of steps that a transfer has passed, against that of all transfers among them.
   struct Race {
+    const MachineSpec& machine;
     double needed, passed = 0;
     bool won() const { return passed >= needed; }
     void pass(const Step& step) {
-      (step.kind == Step::Kind::transfer ? needed : passed) += cost(step);
+      (step.kind == Step::Kind::transfer ? needed : passed) += cost(step, machine);
     }
   };
 
@@ -110,7 +111,7 @@ class Overlap {
     const int stored = last_store_[index(file_slot(plan_, step(fetch)))];
     const int earliest = std::max(stored + 1, last_begin_);
     int begin = fetch;
-    Race race{cost(step(fetch))};
+    Race race{options_.machine, cost(step(fetch), options_.machine)};
     for (int at = reader - 1; at > fetch; --at) race.pass(step(at));
     while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(step(--begin));
     last_begin_ = std::max(last_begin_, begin);
@@ -122,7 +123,7 @@ class Overlap {
   void await_late(int store) {
     const int slot = memory_slot(plan_, step(store));
     last_store_[index(file_slot(plan_, step(store)))] = store;
-    Race race{cost(step(store))};
+    Race race{options_.machine, cost(step(store), options_.machine)};
     // The last reader may hand the memory on.
     const int last = live_.last[index(slot)] > store ? live_.last[index(slot)] : end();
     int await = store + 1;

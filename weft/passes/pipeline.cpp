@@ -96,6 +96,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   if (options.skips("keep")) options.keep = DType::f32;
   if (options.skips("offload")) options.offload = {};
   if (options.skips("recompute")) options.recompute = Recompute::none;
+  if (options.may_drop()) options.machine = options.library->spec().value_or(MachineSpec());
   Runner run(options);
   Graph step = run.always("precision", precision, graph);
   step = run.always("decompose", decompose, step);

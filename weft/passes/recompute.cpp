@@ -5,7 +5,6 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/steps.h"
 #include "weft/passes/transfers.h"
@@ -39,7 +38,7 @@ void Recomputation::go_down() {
     const std::pair now{live_->peak, live_->peaks};
     if (stages_.empty() || now.first <= stages_.back().peak - stages_.back().peak / finest) {
       double total = 0;
-      for (int step : order_) total += cost(plan_.steps[index(step)]);
+      for (int step : order_) total += cost(plan_.steps[index(step)], options_.machine);
       stages_.push_back({now.first, total, order_, plan_.slots.size()});
     }
     if (least.first == 0 || now < least) {
@@ -112,10 +111,10 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;
   const Step& maker = step(writers.front());
   if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it lies in a file
-  if (result_in(maker, slot).value.type().bytes() != at.type.bytes()) return std::nullopt;
+  if (result_in(maker, slot).value.type().bytes() != at.bytes) return std::nullopt;
   choice.reruns.push_back({writers.front(), slot});
   choice.stored = true;
-  choice.cost = 2 * file_slowdown * choice.freed;
+  choice.cost = 2 * options_.machine.file_slowdown() * choice.freed;
   return choice;
 }
 
@@ -131,7 +130,7 @@ bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   for (const Access& operand : maker.operands)
     if (!available(operand.at.slot, writers.front(), depth, choice)) return false;
   choice.reruns.push_back({writers.front(), slot});
-  choice.cost += cost(maker);
+  choice.cost += cost(maker, options_.machine);
   return true;
 }
 

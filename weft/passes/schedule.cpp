@@ -48,11 +48,33 @@ class Scheduler {
     }
   }
 
-  Placement new_slot(const Value& value, const Dims& order) {
+  // How a value lies in memory of its own: axes from outermost to innermost, then dense, but for
+  // what may fill up the rows.
+  struct Layout {
+    Dims order;  // empty: row-major
+    bool padded = false;
+    bool operator==(const Layout&) const = default;
+  };
+  // Its extents with what fills them up. Rows of a few numbers would take much more than they have.
+  static Shape room_of(const Type& type, const Layout& layout) {
+    constexpr int64_t worthwhile = 8;
+    Shape room = type.shape;
+    if (!layout.padded || room.size() < 2) return room;
+    const auto unit = static_cast<int64_t>(row_alignment / size_of(type.dtype));
+    int64_t& row =
+        room[layout.order.empty() ? room.size() - 1 : static_cast<int>(layout.order.back())];
+    if (row >= worthwhile * unit) row = (row + unit - 1) / unit * unit;
+    return room;
+  }
+  static Dims strides_of(const Type& type, const Layout& layout) {
+    return dense_strides(room_of(type, layout), layout.order);
+  }
+
+  Placement new_slot(const Value& value, const Layout& layout) {
     Slot slot;
     slot.type = value.type();
     slot.value = value;
-    slot.bytes = value.type().bytes();
+    slot.bytes = Type{value.dtype(), room_of(value.type(), layout)}.bytes();
     if (value->variable != nullptr) {
       slot.space = Space::state;
       slot.category = value->variable->category;
@@ -65,7 +87,7 @@ class Scheduler {
       slot.category = Category::output;
     }
     plan_.slots.push_back(std::move(slot));
-    return {static_cast<int>(plan_.slots.size()) - 1, 0, dense_strides(value.shape(), order)};
+    return {static_cast<int>(plan_.slots.size()) - 1, 0, strides_of(value.type(), layout)};
   }
 
   void emit_leaf(const Value& value) { placed_[value.node()] = new_slot(value, {}); }
@@ -163,7 +185,7 @@ class Scheduler {
       step = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
                           options_.library->choose(*copy.node(), {{at}}).value(), {at});
     }
-    made->second = new_slot(copy, order);
+    made->second = new_slot(copy, {order});
     step.results = {{copy, made->second}};
     finish(step);
     return made->second;
@@ -207,7 +229,8 @@ class Scheduler {
         operands[i] = copy_as(inputs[i], choice.operand_order[i]);
     Step step = library_step(unit, choice, operands);
     const Value& value = unit.nodes.back();  // the one that others read
-    Placement to = new_slot(value, choice.result_order);
+    const bool root = uses_.roots.contains(value.node());
+    Placement to = new_slot(value, {choice.result_order, choice.padded_rows && !root});
     step.results = {{value, to}};
     if (choice.in_place) {
       const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
@@ -217,25 +240,32 @@ class Scheduler {
     finish(step);
   }
 
-  // Axes as most bytes of the operands that span the whole space lie, so that a chain keeps the
-  // layout of the convolution that began it; where none does (pads), as the largest of them.
-  Dims natural_order(const Unit& unit, const Step& step) const {
-    std::vector<std::pair<Dims, size_t>> votes;
+  // As most bytes of the operands that span the whole space lie, so that a chain keeps the layout
+  // of the kernel of a library that began it; where none does (pads), as the largest of them.
+  Layout natural_layout(const Unit& unit, const Step& step) const {
+    std::vector<std::pair<Layout, size_t>> votes;
     const Access* largest = nullptr;
     for (const Access& operand : step.operands) {
       if (operand.value.rank() != unit.space.size()) continue;
       if (largest == nullptr || operand.value.elements() > largest->value.elements())
         largest = &operand;
       if (operand.value.shape() != unit.space) continue;
-      Dims order = physical_order(unit.space, operand.at.strides);
-      if (!same_strides(unit.space, operand.at.strides, dense_strides(unit.space, order))) continue;
-      auto found = std::ranges::find(votes, order, &std::pair<Dims, size_t>::first);
-      if (found == votes.end()) found = votes.insert(found, {order, 0});
+      Layout layout{physical_order(unit.space, operand.at.strides)};
+      auto lies_so = [&] {
+        return same_strides(unit.space, operand.at.strides,
+                            strides_of(operand.value.type(), layout));
+      };
+      if (!lies_so()) {
+        layout.padded = true;
+        if (!lies_so()) continue;
+      }
+      auto found = std::ranges::find(votes, layout, &std::pair<Layout, size_t>::first);
+      if (found == votes.end()) found = votes.insert(found, {layout, 0});
       found->second += operand.value.type().bytes();
     }
     if (!votes.empty())
-      return std::ranges::max_element(votes, {}, &std::pair<Dims, size_t>::second)->first;
-    return largest == nullptr ? Dims() : order_of_part(*largest);
+      return std::ranges::max_element(votes, {}, &std::pair<Layout, size_t>::second)->first;
+    return largest == nullptr ? Layout() : Layout{order_of_part(*largest)};
   }
   // An axis of extent 1 or stride 0 says nothing: it stays behind its neighbour.
   static Dims order_of_part(const Access& operand) {
@@ -274,12 +304,12 @@ class Scheduler {
     step.body = unit.nodes;
     for (const Value& input : unit.inputs())
       step.operands.push_back({input, placed_.at(input.node())});
-    Dims order = natural_order(unit, step);
+    Layout layout = natural_layout(unit, step);
     for (const Value& value : unit.nodes) {
       auto home = fusion_.home.find(value.node());
       if (home == fusion_.home.end() || home->second != index) continue;
       bool root = uses_.roots.contains(value.node());
-      Placement to = new_slot(value, root ? Dims() : order);
+      Placement to = new_slot(value, root ? Layout() : layout);
       placed_[value.node()] = to;
       step.results.push_back({value, to});
     }

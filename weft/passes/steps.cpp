@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -18,9 +17,11 @@ void count_work(Step& step, std::span<const Slot> slots) {
     step.bytes += static_cast<double>(result.value.type().bytes());
 }
 
-double cost(const Step& step) {
-  constexpr double flops_per_byte = 10;  // of machines, roughly
-  if (step.kind == Step::Kind::transfer) return file_slowdown * step.bytes;
+double cost(const Step& step, const MachineSpec& machine) {
+  if (step.kind == Step::Kind::transfer) return machine.file_slowdown() * step.bytes;
+  constexpr double of_processors = 10;  // roughly
+  const double flops_per_byte =
+      machine.known() ? flops_per_s_of(step, machine) / machine.bytes_per_s : of_processors;
   return std::max(step.flops / flops_per_byte, step.bytes);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/device/spec.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
@@ -12,8 +13,8 @@ namespace weft {
 // Sets Step::flops and Step::bytes from its body, operands and results.
 void count_work(Step& step, std::span<const Slot> slots);
 
-// What a step costs: the bytes that a machine moves in its time.
-double cost(const Step& step);
+// What a step costs: the bytes that the machine moves in its time.
+double cost(const Step& step, const MachineSpec& machine);
 
 // Inserts steps, each before the step that it names, in their order.
 void insert(Plan& plan, std::vector<std::pair<int, Step>> steps);

@@ -183,6 +183,7 @@ void Executable::place_with_host() {
     if (variables.insert(variable).second) bytes += aligned(slot.bytes);
   }
   if (bytes == 0) return;
+  check_fits("the plan does not fit: what is kept with the host", bytes);
   host_ = memory_->allocate_host(bytes);
   size_t offset = aligned(plan_.file_bytes);
   for (VariableState* variable : variables) {
@@ -297,7 +298,36 @@ std::byte* Executable::address(int slot) const {
   return nullptr;
 }
 
+// Variables that are not there yet, in as few allocations as the device allows: drivers round each
+// of them up.
+void Executable::place_on_device() {
+  std::vector<VariableState*> group;
+  size_t bytes = 0;
+  auto place = [&] {
+    const std::shared_ptr<Buffer> all = memory_->allocate(bytes);
+    size_t offset = 0;
+    for (VariableState* variable : group) {
+      variable->move_to(*memory_, Buffer::part(all, offset, variable->type.bytes()));
+      offset += aligned(variable->type.bytes());
+    }
+    group.clear();
+    bytes = 0;
+  };
+  const size_t largest = memory_->use().largest;
+  std::set<const VariableState*> seen;
+  for (const Slot& slot : plan_.slots) {
+    if (slot.space != Space::state) continue;
+    VariableState* variable = slot.value->variable.get();
+    if (variable->lies_on(*memory_) || !seen.insert(variable).second) continue;
+    if (largest > 0 && !group.empty() && bytes + aligned(slot.bytes) > largest) place();
+    group.push_back(variable);
+    bytes += aligned(slot.bytes);
+  }
+  if (!group.empty()) place();
+}
+
 void Executable::bind() {
+  if (memory_ != nullptr) place_on_device();
   const std::byte* arena = workspace_->buffer->data;
   auto resolve = [&](int slot) -> void* {
     const Slot& at = plan_.slots[static_cast<size_t>(slot)];

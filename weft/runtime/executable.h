@@ -70,6 +70,7 @@ class Executable {
   void place_with_host();
   void make_side_copies();
   void make_staging();
+  void place_on_device();
   void take_inputs(std::span<const Value> inputs);
   void bind();
   void detach_results();

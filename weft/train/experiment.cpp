@@ -10,6 +10,7 @@
 #include "weft/data/masked.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/tokens.h"
+#include "weft/device/registry.h"
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
 
@@ -328,6 +329,21 @@ int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offloa
   return bytes;
 }
 
+namespace {
+// Weights are made in the host's memory, and go to that of a device. State in files takes none; of
+// a device, what is in files is with the host.
+void check_host(const Experiment& experiment) {
+  const int64_t kept = experiment.kept_optimizer_bytes(), weights = experiment.model_bytes();
+  if (library(experiment.recipe.text("train.device")).on_host())
+    return check_fits("the run does not fit: its weights and optimizer state",
+                      static_cast<size_t>(weights + kept));
+  const int64_t moved =
+      weights - experiment.kept_model_bytes() + bytes_of(experiment.update_state()) - kept;
+  check_fits("the run does not fit: its weights, and what is kept with the host,",
+             static_cast<size_t>(weights + moved));
+}
+}  // namespace
+
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
   recipe.check();
   DataParts parts = describe_data(recipe, options);
@@ -352,8 +368,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   if (options.with_data) count_steps(experiment);
   if (options.initialize) {  // pages that nobody writes to take no memory
     build(experiment, false);
-    check_fits("the run does not fit: its weights and optimizer state",
-               static_cast<size_t>(experiment.model_bytes() + experiment.kept_optimizer_bytes()));
+    check_host(experiment);
   }
   build(experiment, options.initialize);
   return experiment;

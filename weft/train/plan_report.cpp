@@ -133,7 +133,8 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
   std::map<int, double> over;  // when the transfer of a slot is
   for (const Step& step : plan.steps) {
     if (step.kind == Step::Kind::transfer) {
-      files_free = std::max(now, files_free) + step.bytes / machine.file_bytes_per_s();
+      files_free =
+          std::max(now, files_free) + step.bytes * machine.file_slowdown() / machine.bytes_per_s;
       for (const Access& side : {step.operands[0], step.results[0]})
         over[side.at.slot] = files_free;
     } else if (step.kind == Step::Kind::await) {
@@ -260,7 +261,9 @@ std::string to_table(const RunReport& report) {
   if (report.seconds > 0)
     row("time", time_text(report.seconds),
         fmt::format("an update at best, {} in all{}", duration_text(report.total_seconds()),
-                    report.file_bytes > 0 ? ", with files at a tenth of the memory's speed" : ""));
+                    report.file_bytes > 0 && report.on_host
+                        ? ", with files at a tenth of the memory's speed"
+                        : ""));
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
         fmt::format("at best, at {} an hour", cost_text(*report.usd_per_hour)));

@@ -87,9 +87,9 @@ class Reader {
     fail(origin_, node, key_.path, fmt::format("{}. Got {}.{}", rule, shown(node), hint));
   }
   static std::string_view hint(std::string_view value) {
-    return value.starts_with("cuda:")
-               ? " Hint: weft list gpus names them all; plain cuda is the GPU here."
-               : "";
+    return value.starts_with("cuda:") ? " Hint: weft list gpus names them all; cuda is the GPU "
+                                        "here, cuda:1 the second one."
+                                      : "";
   }
   std::string scalar(const YAML::Node& node, std::string_view expected) const {
     if (!node.IsScalar()) wrong(node, fmt::format("must be {}", expected));

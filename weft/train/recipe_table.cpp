@@ -86,13 +86,15 @@ constexpr RecipeKey table[] = {
     {"train.chunks", integer, "null", "", 1, 1 << 16,
      "parts in which the widest rows (logits) are computed; null: what the limit asks for"},
     {"train.offload", texts, "[]", "parameters, optimizer, gradients, activations", 0, 0,
-     "what lies in files while no kernel needs it; activations as far as the limit asks for"},
+     "what lies in files, or of a GPU in the host's memory, while no kernel needs it; activations "
+     "as "
+     "far as the limit asks for"},
     {"train.offload_folder", text, ".", "", 0, 0,
      "of those files, which have no name and go with the process; on a fast disk"},
-    {"train.device", text, "auto", "auto, cpu, cuda, cuda:GPU, opencl, opencl:DEVICE, reference", 0,
-     0,
-     "what runs the plan; cuda:h200 plans for a GPU that is not here (weft list gpus); DEVICE: its "
-     "number, or a part of its name"},
+    {"train.device", text, "auto",
+     "auto, cpu, cuda, cuda:N, cuda:GPU, opencl, opencl:DEVICE, reference", 0, 0,
+     "what runs the plan; cuda:h200 plans for a GPU that is not here (weft list gpus); N and "
+     "DEVICE: one of several, by its number; DEVICE: or by a part of its name"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,
@@ -141,12 +143,15 @@ std::vector<std::string> words(std::string_view list) {
 }
 
 constexpr std::string_view any_device = "DEVICE";  // stands for any word
-// "^(cpu|opencl:.+)$"
+constexpr std::string_view any_number = ":N";      // with its colon, for any whole number
+// "^(cpu|cuda:[0-9]+|opencl:.+)$"
 std::string pattern_of(const std::vector<std::string>& choices) {
   std::string pattern;
   for (std::string choice : choices) {
     if (choice.ends_with(any_device))
       choice.replace(choice.size() - any_device.size(), any_device.size(), ".+");
+    else if (choice.ends_with(any_number))
+      choice.replace(choice.size() - any_number.size(), any_number.size(), ":[0-9]+");
     pattern += (pattern.empty() ? "^(" : "|") + choice;
   }
   return pattern + ")$";
@@ -175,6 +180,11 @@ std::vector<std::string> allowed_values(const RecipeKey& key) {
 
 bool allows(const RecipeKey& key, std::string_view value) {
   return std::ranges::any_of(allowed_values(key), [&](std::string_view choice) {
+    if (choice.ends_with(any_number)) {
+      choice.remove_suffix(any_number.size() - 1);
+      return value.starts_with(choice) && value != choice &&
+             value.find_first_not_of("0123456789", choice.size()) == std::string_view::npos;
+    }
     if (choice.starts_with("cuda:")) return lower(std::string(value)) == choice;
     if (!choice.ends_with(any_device)) return value == choice;
     choice.remove_suffix(any_device.size());

@@ -73,14 +73,12 @@ struct Library {
     library.find(matmul, "cublasLtMatmul");
     library.find(version, "cublasLtGetVersion");
     library.find(status_text, "cublasLtGetStatusString");
-    check(create(&handle), "cublasLtCreate");
   }
   void check(int status, const char* call) const {
     if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
   }
 
   SharedLibrary library = open_cublaslt();
-  Handle handle = nullptr;
   int (*create)(Handle*) = nullptr;
   int (*make_matmul)(Handle*, int compute, int scale) = nullptr;
   int (*free_matmul)(Handle) = nullptr;
@@ -103,10 +101,20 @@ struct Library {
   const char* (*status_text)(int) = nullptr;
 };
 
-// For the context that is current, which is always the same. Never let go, as the driver is not.
+// Never let go, as the driver is not.
 const Library& library() {
   static const Library* const instance = new Library;
   return *instance;
+}
+
+// For the context that is current.
+Handle handle() {
+  static PerContext& handles = *new PerContext([] {
+    Handle made = nullptr;
+    library().check(library().create(&made), "cublasLtCreate");
+    return made;
+  });
+  return handles.current();
 }
 
 // ---- products as it sees them
@@ -170,7 +178,7 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
 class Product : public Kernel {
  public:
   Product(gpu::Device& device, const Step& step)
-      : stream_(stream_of(device).stream), step_(step), wide_(step_.task.dtype == DType::f64) {
+      : stream_(stream_of(device)), step_(step), wide_(step_.task.dtype == DType::f64) {
     const bool tf32 = step.body.front()->attrs.has("tf32");
     size_t workspace = step.workspace - workspace_slack;
     const Contraction& task = step_.task;
@@ -198,8 +206,9 @@ class Product : public Kernel {
 
     const std::vector<Found> all = candidates(workspace);
     const std::string what = fmt::format(
-        "cublaslt {}, {} to {}: {} x {} x {} x {}{}{}{}{}", api_.version(), name(task.dtype),
-        name(sums), gemm.batches, task.m, task.n, task.k, gemm.a.transposed ? ", a^T" : "",
+        "cublaslt {}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}{}", api_.version(),
+        name(task.dtype), name(sums), gemm.batches, task.m, task.n, task.k, gemm.a.stride,
+        gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "", step_.bias ? ", bias" : "");
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
@@ -207,7 +216,7 @@ class Product : public Kernel {
     found_ = all[0];
     if (std::optional<Algorithm> algorithm = algorithm_of(chosen)) {
       Found checked{};  // as another version of the library may have written it
-      if (api_.check_algorithm(api_.handle, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
+      if (api_.check_algorithm(handle_, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
                                layouts_[2].get(), layouts_[2].get(), &*algorithm, &checked) == 0 &&
           checked.workspace <= workspace) {
         found_ = checked;
@@ -236,15 +245,17 @@ class Product : public Kernel {
  private:
   void multiply(const Found& by, const void* a, const void* b, const void* so_far, void* to,
                 void* workspace) const {
+    stream_.make_current();
     const float one = 1, zero = 0;
     const double wide_one = 1, wide_zero = 0;
     const void* alpha = wide_ ? static_cast<const void*>(&wide_one) : &one;
     const void* none = wide_ ? static_cast<const void*>(&wide_zero) : &zero;
-    api_.check(api_.matmul(api_.handle, matmul_.get(), alpha, b, layouts_[0].get(), a,
-                           layouts_[1].get(), so_far != nullptr ? alpha : none,
-                           so_far != nullptr ? so_far : to, layouts_[2].get(), to,
-                           layouts_[2].get(), &by.algorithm, workspace, by.workspace, stream_),
-               "cublasLtMatmul");
+    api_.check(
+        api_.matmul(handle_, matmul_.get(), alpha, b, layouts_[0].get(), a, layouts_[1].get(),
+                    so_far != nullptr ? alpha : none, so_far != nullptr ? so_far : to,
+                    layouts_[2].get(), to, layouts_[2].get(), &by.algorithm, workspace,
+                    by.workspace, stream_.stream),
+        "cublasLtMatmul");
   }
 
   template <class T>
@@ -286,7 +297,7 @@ class Product : public Kernel {
     set(alignment_d, alignment_of(step_.result));
     std::vector<Found> all(most);
     int count = 0;
-    if (api_.heuristic(api_.handle, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
+    if (api_.heuristic(handle_, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
                        layouts_[2].get(), layouts_[2].get(), preference, most, all.data(),
                        &count) != 0)
       count = 0;
@@ -319,7 +330,8 @@ class Product : public Kernel {
   }
 
   const Library& api_ = library();
-  Handle stream_;
+  Stream stream_;
+  Handle handle_ = handle();
   GemmStep step_;
   bool wide_;
   Owned matmul_;
@@ -331,6 +343,13 @@ class Product : public Kernel {
 
 // ---- the choice
 
+// Rows that begin anywhere leave only the library's slow kernels. Sums that go on lie as they did;
+// of single rows a batch may be one matrix only where nothing lies between them.
+bool pads_rows(const Node& product) {
+  return product.op->name == std::string_view("matmul") &&
+         product.type.shape[product.type.shape.size() - 2] > 1;
+}
+
 class CublasLt : public gpu::Provider {
  public:
   std::string name() const override { return "cublaslt"; }
@@ -340,6 +359,7 @@ class CublasLt : public gpu::Provider {
     std::optional<GemmChoice> known = choose_gemm(node, operands);
     if (!known) return std::nullopt;
     known->choice.kernel = "cublaslt:" + std::string(node.op->name);
+    known->choice.padded_rows = pads_rows(node);
     known->choice.workspace = workspace_bytes(known->task);
     return known->choice;
   }
@@ -351,6 +371,7 @@ class CublasLt : public gpu::Provider {
     std::optional<GemmChoice> known = choose_gemm(*body.front().node(), operands);
     if (!known) return std::nullopt;
     known->choice.kernel = "cublaslt:matmul.bias";
+    known->choice.padded_rows = pads_rows(*body.front().node());
     known->choice.workspace =
         workspace_bytes(known->task) + converted_bytes(bias.dtype(), known->task);
     return known->choice;

@@ -1,5 +1,8 @@
 #include "weft/backends/cuda/cuda_backend.h"
 
+#include <charconv>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/backends/cuda/cublaslt.h"
@@ -7,25 +10,36 @@
 #include "weft/backends/cuda/cudnn.h"
 #include "weft/backends/cuda/cudnn_graph.h"
 #include "weft/backends/gpu/library.h"
+#include "weft/base/error.h"
 
 namespace weft {
 namespace {
 constexpr int first_with_engines = 80;  // of cuDNN's, for attention and bfloat16
 
 // For the GPU of the plan, else the one that is here; where there is none, as it would be.
-bool uses_cudnn(const GpuModel* model) {
-  const int here = cuda::compute_capability();
+bool uses_cudnn(int number, const GpuModel* model) {
+  const int here = cuda::compute_capability(number);
   if (model != nullptr && model->capability < first_with_engines) return false;
   return here == 0 || (here >= first_with_engines && cuda::cudnn::is_installed());
 }
 }  // namespace
 
-std::unique_ptr<KernelLibrary> cuda_library(const GpuModel* model) {
+std::unique_ptr<KernelLibrary> cuda_library(int number, const GpuModel* model) {
   std::vector<std::unique_ptr<gpu::Provider>> providers;
   providers.push_back(cuda::cublaslt_provider());
-  if (uses_cudnn(model)) providers.push_back(cuda::cudnn_provider());
-  return gpu::make_library("cuda", loop::GpuLanguage::cuda, cuda::open_device, std::move(providers),
-                           model);
+  if (uses_cudnn(number, model)) providers.push_back(cuda::cudnn_provider());
+  return gpu::make_library(
+      "cuda", loop::GpuLanguage::cuda, [number] { return cuda::open_device(number); },
+      std::move(providers), model);
+}
+
+std::unique_ptr<KernelLibrary> cuda_library(const std::string& which) {
+  if (const GpuModel* model = find_gpu(which)) return cuda_library(0, model);
+  int number = -1;
+  const char* end = which.data() + which.size();
+  const bool is_number = std::from_chars(which.data(), end, number).ptr == end && number >= 0;
+  WEFT_CHECK(is_number, "[device] no GPU '{}' in the catalogue.", which);
+  return cuda_library(number);
 }
 
 }  // namespace weft

@@ -141,14 +141,18 @@ void check_versions(const Nvrtc& compiler) {
 
 class CudaDevice : public gpu::Device {
  public:
-  CudaDevice() {
+  explicit CudaDevice(int number) {
     int count = 0;
     api_.check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount");
     if (count == 0)
       throw Error(ErrorKind::device,
                   "[cuda] the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide it). Hint: train "
                   "with --device cpu.");
-    api_.check(api_.cuDeviceGet(&device_, 0), "cuDeviceGet");
+    if (number >= count)
+      throw Error(ErrorKind::device,
+                  "[cuda] no GPU goes by the number {}: the driver shows {}, cuda:0 the first.",
+                  number, count);
+    api_.check(api_.cuDeviceGet(&device_, number), "cuDeviceGet");
     capability_ =
         10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
     check_versions(compiler_);
@@ -184,10 +188,7 @@ class CudaDevice : public gpu::Device {
   DeviceMeters meters() const override {
     return management_ != nullptr ? management_->meters(uuid()) : DeviceMeters{};
   }
-  Stream handles() const {
-    make_current();
-    return {context_.get(), stream()};
-  }
+  Stream handles() const { return {context_.get(), stream()}; }
 
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     make_current();
@@ -225,6 +226,18 @@ class CudaDevice : public gpu::Device {
     make_current();
     api_.check(api_.cuMemcpyDtoDAsync(address_of(to), address_of(from), bytes, stream()),
                "cuMemcpyDtoDAsync");
+  }
+  void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes) override {
+    auto* peer = dynamic_cast<CudaDevice*>(&other);
+    if (peer == nullptr) return gpu::Device::copy_from(other, to, from, bytes);
+    peer->finish();
+    make_current();
+    // Where the one cannot reach the other, the driver goes by way of the host.
+    api_.cuCtxEnablePeerAccess(peer->context_.get(), 0);
+    api_.check(api_.cuMemcpyPeerAsync(address_of(to), context_.get(), address_of(from),
+                                      peer->context_.get(), bytes, stream()),
+               "cuMemcpyPeerAsync");
+    finish();  // whoever has the bytes may let them go
   }
   std::unique_ptr<SideCopy> make_side_copy() override {
     make_current();
@@ -300,7 +313,7 @@ class CudaDevice : public gpu::Device {
   }
 
  private:
-  void make_current() const { api_.check(api_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent"); }
+  void make_current() const { handles().make_current(); }
   Handle stream() const { return stream_.get(); }
   int value_of(int attribute) const {
     int value = 0;
@@ -345,7 +358,9 @@ class CudaDevice : public gpu::Device {
 };
 }  // namespace
 
-std::unique_ptr<gpu::Device> open_device() { return std::make_unique<CudaDevice>(); }
+std::unique_ptr<gpu::Device> open_device(int number) {
+  return std::make_unique<CudaDevice>(number);
+}
 
 bool has_device() {
   if (compute_capability() == 0) return false;  // before the compiler, which is large, is loaded
@@ -359,13 +374,13 @@ bool has_device() {
   }
 }
 
-int compute_capability() {
+int compute_capability(int number) {
   try {
     const Driver& api = driver();
     int count = 0, device = 0, major = 0, minor = 0;
     api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
-    if (count == 0) return 0;
-    api.check(api.cuDeviceGet(&device, 0), "cuDeviceGet");
+    if (number >= count) return 0;
+    api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
     api.check(api.cuDeviceGetAttribute(&major, attribute::capability_major, device),
               "cuDeviceGetAttribute");
     api.check(api.cuDeviceGetAttribute(&minor, attribute::capability_minor, device),
@@ -377,6 +392,14 @@ int compute_capability() {
   }
 }
 
-Stream stream_of(gpu::Device& device) { return static_cast<CudaDevice&>(device).handles(); }
+void Stream::make_current() const {
+  driver().check(driver().cuCtxSetCurrent(context), "cuCtxSetCurrent");
+}
+
+Stream stream_of(gpu::Device& device) {
+  const Stream stream = static_cast<CudaDevice&>(device).handles();
+  stream.make_current();
+  return stream;
+}
 
 }  // namespace weft::cuda

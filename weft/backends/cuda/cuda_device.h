@@ -9,17 +9,19 @@
 
 namespace weft::cuda {
 
-// The first GPU that the driver shows (CUDA_VISIBLE_DEVICES). Throws Error(device) where there is
-// no driver, no GPU or no compiler.
-std::unique_ptr<gpu::Device> open_device();
+// One of the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), in its order. Throws Error(device)
+// where there is no driver, no such GPU or no compiler.
+std::unique_ptr<gpu::Device> open_device(int number = 0);
 
-// Of the first GPU, 90: 9.0; 0 where there is none.
-int compute_capability();
+// Of that GPU, 90: 9.0; 0 where there is none.
+int compute_capability(int number = 0);
 
-// Of a device that open_device() made: what libraries of NVIDIA are handed.
+// Of a device that open_device() made, and current on the calling thread from then on: what
+// libraries of NVIDIA are handed.
 struct Stream {
-  void* context = nullptr;  // CUcontext, current on the calling thread from then on
-  void* stream = nullptr;   // CUstream
+  void* context = nullptr;    // CUcontext
+  void* stream = nullptr;     // CUstream
+  void make_current() const;  // the context, on the calling thread
 };
 Stream stream_of(gpu::Device& device);
 

@@ -161,7 +161,7 @@ class Attention : public Kernel {
                                          const_cast<std::byte*>(inputs_[1].in(operands)),
                                          const_cast<std::byte*>(inputs_[2].in(operands)),
                                          result_.out(results)};
-    plan_.run(stream_.stream, addresses, workspace);
+    plan_.run(stream_, addresses, workspace);
   }
 
  private:
@@ -217,9 +217,8 @@ class AttentionGradient : public Kernel {
         return result_.out(results) + first_of(part, result_.strides[1]) +
                i * result_.strides[0] * element_bytes();
       };
-      forward_[part].run(stream_.stream, std::array<void*, 5>{in(0), in(1), in(2), y, statistics},
-                         engine);
-      backward_[part].run(stream_.stream,
+      forward_[part].run(stream_, std::array<void*, 5>{in(0), in(1), in(2), y, statistics}, engine);
+      backward_[part].run(stream_,
                           std::array<void*, 10>{in(0), in(1), in(2), y, statistics, in(3), dots,
                                                 out(0), out(1), out(2)},
                           engine);

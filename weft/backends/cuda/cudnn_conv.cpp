@@ -110,7 +110,7 @@ class Convolution : public Kernel {
     const std::array<void*, 3> addresses{const_cast<std::byte*>(inputs_[0].in(operands)),
                                          const_cast<std::byte*>(inputs_[1].in(operands)),
                                          widen_ == nullptr ? result : workspace};
-    plan_.run(stream_.stream, addresses, scratch + narrow_bytes_);
+    plan_.run(stream_, addresses, scratch + narrow_bytes_);
     if (widen_ != nullptr) widen_->run(&workspace, &result, nullptr);
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weft/backends/cuda/cuda_device.h"
+#include "weft/backends/cuda/driver.h"
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -191,14 +192,14 @@ const Library& library() {
   return *instance;
 }
 
-// For the context that is current, which is always the same.
+// For the context that is current.
 Handle handle() {
-  static const Handle instance = [] {
+  static PerContext& handles = *new PerContext([] {
     Handle made = nullptr;
     library().check(library().create(&made), "cudnnCreate");
     return made;
-  }();
-  return instance;
+  });
+  return handles.current();
 }
 
 // ---- descriptors
@@ -522,7 +523,7 @@ size_t fastest(gpu::Device& device, const std::vector<ExecutionPlan>& all) {
   const std::shared_ptr<Buffer> scratch = device.allocate(workspace);
   const Stream stream = stream_of(device);
   return gpu::fastest(device, all.size(),
-                      [&](size_t i) { all[i].run(stream.stream, addresses, scratch->data); });
+                      [&](size_t i) { all[i].run(stream, addresses, scratch->data); });
 }
 }  // namespace
 
@@ -537,7 +538,8 @@ ExecutionPlan select_plan(gpu::Device& device, const std::string& what,
   return plans(std::min(rank + 1, most)).back();
 }
 
-void ExecutionPlan::run(void* stream, std::span<void* const> addresses, void* workspace) const {
+void ExecutionPlan::run(const Stream& stream, std::span<void* const> addresses,
+                        void* workspace) const {
   const bool same = bound_ != nullptr && bound_to_.back() == workspace &&
                     std::equal(addresses.begin(), addresses.end(), bound_to_.begin());
   if (!same) {
@@ -551,8 +553,10 @@ void ExecutionPlan::run(void* stream, std::span<void* const> addresses, void* wo
     finish(bound_);
     bound_to_.push_back(workspace);
   }
-  library().check(library().set_stream(handle(), stream), "cudnnSetStream");
-  library().check(library().execute(handle(), plan_.get(), bound_.get()), "cudnnBackendExecute");
+  stream.make_current();
+  const Handle own = handle();
+  library().check(library().set_stream(own, stream.stream), "cudnnSetStream");
+  library().check(library().execute(own, plan_.get(), bound_.get()), "cudnnBackendExecute");
 }
 
 }  // namespace weft::cuda::cudnn

@@ -15,6 +15,10 @@
 #include "weft/base/dtype.h"
 #include "weft/base/shape.h"
 
+namespace weft::cuda {
+struct Stream;
+}
+
 namespace weft::cuda::cudnn {
 
 using Descriptor = std::shared_ptr<void>;
@@ -59,10 +63,10 @@ class ExecutionPlan {
   size_t workspace() const { return workspace_; }  // bytes
   // That each tensor in memory takes from its address on, in order.
   const std::vector<size_t>& bytes() const { return bytes_; }
-  // On `stream` of the current context, with the addresses of the graph's tensors in memory in the
+  // On `stream`, with the addresses of the graph's tensors in memory in the
   // order in which they were made. Allocates only where addresses differ from those of the last
   // run.
-  void run(void* stream, std::span<void* const> addresses, void* workspace) const;
+  void run(const Stream& stream, std::span<void* const> addresses, void* workspace) const;
 
  private:
   friend class Graph;

@@ -1,5 +1,7 @@
 #include "weft/backends/cuda/driver.h"
 
+#include <string_view>
+
 #include "weft/base/error.h"
 
 namespace weft::cuda {
@@ -30,6 +32,8 @@ Driver::Driver()
   library.find(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
   library.find(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
   library.find(cuCtxSetCurrent, "cuCtxSetCurrent");
+  library.find(cuCtxGetCurrent, "cuCtxGetCurrent");
+  library.find(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess");
   library.find(cuMemGetInfo, "cuMemGetInfo_v2");
   library.find(cuMemAlloc, "cuMemAlloc_v2");
   library.find(cuMemFree, "cuMemFree_v2");
@@ -40,6 +44,7 @@ Driver::Driver()
   library.find(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
   library.find(cuMemcpyAsync, "cuMemcpyAsync");
   library.find(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2");
+  library.find(cuMemcpyPeerAsync, "cuMemcpyPeerAsync");
   library.find(cuStreamCreate, "cuStreamCreate");
   library.find(cuStreamDestroy, "cuStreamDestroy_v2");
   library.find(cuStreamSynchronize, "cuStreamSynchronize");
@@ -64,10 +69,11 @@ Driver::Driver()
 void Driver::check(int status, const char* call) const {
   if (status == 0) return;
   if (status == out_of_memory)
-    throw Error(ErrorKind::does_not_fit,
-                "[cuda] the GPU's memory has run out ({}). Hint: weft plan says how much a run "
-                "takes, weft devices who holds it.",
-                call);
+    throw Error(
+        ErrorKind::does_not_fit,
+        "[cuda] {} memory has run out ({}). Hint: weft plan says how much a run takes, weft "
+        "devices who holds it.",
+        std::string_view(call) == "cuMemHostAlloc" ? "the host's" : "the GPU's", call);
   const char *name = "an unknown error", *text = "";
   cuGetErrorName(status, &name);
   cuGetErrorString(status, &text);
@@ -79,6 +85,15 @@ void Driver::check(int status, const char* call) const {
 const Driver& driver() {
   static const Driver* const instance = new Driver;
   return *instance;
+}
+
+Handle PerContext::current() {
+  Handle context = nullptr;
+  driver().check(driver().cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  const std::lock_guard lock(mutex_);
+  Handle& made = made_[context];
+  if (made == nullptr) made = make_();
+  return made;
 }
 
 }  // namespace weft::cuda

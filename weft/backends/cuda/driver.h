@@ -3,6 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "weft/backends/cuda/shared_library.h"
 
@@ -33,6 +37,8 @@ struct Driver {
   int (*cuDevicePrimaryCtxRetain)(Handle* context, int device) = nullptr;
   int (*cuDevicePrimaryCtxRelease)(int device) = nullptr;
   int (*cuCtxSetCurrent)(Handle context) = nullptr;
+  int (*cuCtxGetCurrent)(Handle* context) = nullptr;
+  int (*cuCtxEnablePeerAccess)(Handle peer, unsigned flags) = nullptr;
   int (*cuMemGetInfo)(size_t* free, size_t* total) = nullptr;
   int (*cuMemAlloc)(Address* address, size_t bytes) = nullptr;
   int (*cuMemFree)(Address address) = nullptr;
@@ -43,6 +49,8 @@ struct Driver {
   int (*cuMemcpyDtoHAsync)(void* to, Address from, size_t bytes, Handle stream) = nullptr;
   int (*cuMemcpyAsync)(Address to, Address from, size_t bytes, Handle stream) = nullptr;
   int (*cuMemcpyDtoDAsync)(Address to, Address from, size_t bytes, Handle stream) = nullptr;
+  int (*cuMemcpyPeerAsync)(Address to, Handle to_context, Address from, Handle from_context,
+                           size_t bytes, Handle stream) = nullptr;
   int (*cuStreamCreate)(Handle* stream, unsigned flags) = nullptr;
   int (*cuStreamDestroy)(Handle stream) = nullptr;
   int (*cuStreamSynchronize)(Handle stream) = nullptr;
@@ -68,6 +76,19 @@ struct Driver {
 
 // Loaded once, and never let go, as what is on a GPU may live as long as the process.
 const Driver& driver();
+
+// What a library makes once for each context, for the one that is current. Never let go, as the
+// driver is not.
+class PerContext {
+ public:
+  explicit PerContext(std::function<Handle()> make) : make_(std::move(make)) {}
+  Handle current();
+
+ private:
+  std::mutex mutex_;
+  std::function<Handle()> make_;
+  std::map<Handle, Handle> made_;  // by context
+};
 
 // Numbers of cuda.h.
 namespace attribute {

@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 // Files of that name anywhere in a folder, such as one of unpacked wheels.
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) {
   std::vector<fs::path> found;
+  if (!folder.is_absolute()) return found;  // of the current folder nobody speaks here
   std::error_code none;
   for (auto at = fs::recursive_directory_iterator(folder, none);
        at != fs::recursive_directory_iterator(); at.increment(none))
@@ -32,7 +33,7 @@ std::vector<fs::path> wheel_folders() {
   std::istringstream path(env("PATH").value_or(""));
   std::error_code none;
   for (std::string bin; std::getline(path, bin, ':');) {
-    if (bin.empty()) continue;  // the current folder, of which nobody speaks here
+    if (bin.ends_with('/')) bin.pop_back();
     for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
       if (lib.path().filename().string().starts_with("python3"))
         for (const char* packages : {"site-packages", "dist-packages"})
