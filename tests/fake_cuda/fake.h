@@ -1,5 +1,7 @@
-// NVIDIA's libraries without a GPU: memory is the host's and kernels do nothing. What else they
-// show, and how they fail, is said by the environment:
+// NVIDIA's libraries without a GPU: memory is the host's, streams do everything at once, products
+// are computed as they are written down. Kernels do nothing, or run on the processor, thread by
+// thread. That, what else the libraries show, and how they fail, is said by the environment:
+//   FAKE_CUDA_COMPILER    of C++, which compiles kernels for the processor (clang++)
 //   FAKE_CUDA_VERSION     that the driver knows (13000)
 //   FAKE_CUDA_DEVICES     GPUs that it shows (1)
 //   FAKE_CUDA_NAME        of the GPU (NVIDIA H200)
@@ -13,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 
 namespace fake {
 
@@ -28,5 +31,9 @@ inline size_t memory() { return static_cast<size_t>(number("FAKE_CUDA_MEMORY", 1
 inline size_t held() { return static_cast<size_t>(number("FAKE_CUDA_HELD", 0)) << 20; }
 inline const char* name() { return text("FAKE_CUDA_NAME", "NVIDIA H200"); }
 inline constexpr unsigned char uuid_byte = 0xab;  // all sixteen
+inline const char* compiler() { return text("FAKE_CUDA_COMPILER", ""); }
+
+// Into the queue of the GPU: done now, or with each launch of the graph that is being captured.
+void enqueue(std::function<void()> what);
 
 }  // namespace fake

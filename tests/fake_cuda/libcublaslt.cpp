@@ -1,16 +1,30 @@
-// Products: none is computed.
+// Products, as they are written down, in float64.
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "tests/fake_cuda/fake.h"
 
 namespace {
 using Handle = void*;
-int give(Handle* to) {
-  static int something;
-  *to = &something;
-  return 0;
-}
+constexpr int invalid = 7;
+enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
+constexpr uint32_t epilogue_bias = 4;
+
+struct Matmul {
+  int scale = 0;  // type of alpha and beta
+  int32_t transpose_a = 0, transpose_b = 0;
+  uint32_t epilogue = 1;
+  const void* bias = nullptr;
+};
+// Column by column.
+struct Layout {
+  int type = 0;
+  int64_t rows = 0, columns = 0, stride = 0;
+  int32_t batches = 1;
+  int64_t batch_stride = 0;
+};
 struct Found {
   uint64_t algorithm[8];
   size_t workspace;
@@ -18,18 +32,116 @@ struct Found {
   float waves;
   int reserved[4];
 };
+template <class T>
+const T& as(const void* of) {
+  return *static_cast<const T*>(of);
+}
+double load(int type, const void* from, int64_t at) {
+  switch (type) {
+    case r_64f:
+      return static_cast<const double*>(from)[at];
+    case r_32f:
+      return static_cast<const float*>(from)[at];
+    case r_16f:
+      return static_cast<double>(static_cast<const _Float16*>(from)[at]);
+    default:
+      return std::bit_cast<float>(uint32_t{static_cast<const uint16_t*>(from)[at]} << 16);
+  }
+}
+// Sums have been float32's before they are rounded to less.
+void store(int type, void* to, int64_t at, double value) {
+  const auto sum = static_cast<float>(value);
+  const auto bits = std::bit_cast<uint32_t>(sum);
+  switch (type) {
+    case r_64f:
+      static_cast<double*>(to)[at] = value;
+      break;
+    case r_32f:
+      static_cast<float*>(to)[at] = sum;
+      break;
+    case r_16f:
+      static_cast<_Float16*>(to)[at] = static_cast<_Float16>(sum);
+      break;
+    default:
+      static_cast<uint16_t*>(to)[at] =
+          static_cast<uint16_t>(sum != sum ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+}
+
+// An operand: element (row, column) of one of a batch, of the matrix or of its transpose.
+struct Operand {
+  Layout layout;
+  const void* data = nullptr;
+  bool transposed = false;
+
+  int64_t rows() const { return transposed ? layout.columns : layout.rows; }
+  int64_t columns() const { return transposed ? layout.rows : layout.columns; }
+  int64_t place(int64_t batch, int64_t row, int64_t column) const {
+    if (transposed) std::swap(row, column);
+    return batch * layout.batch_stride + row + column * layout.stride;
+  }
+  double at(int64_t batch, int64_t row, int64_t column) const {
+    return load(layout.type, data, place(batch, row, column));
+  }
+};
+
+int give(Handle* to) {
+  static int something;
+  *to = &something;
+  return 0;
+}
+template <class T>
+int drop(Handle object) {
+  delete static_cast<T*>(object);
+  return 0;
+}
 }  // namespace
 
 extern "C" {
 int cublasLtCreate(Handle* handle) { return give(handle); }
-int cublasLtMatmulDescCreate(Handle* matmul, int, int) { return give(matmul); }
-int cublasLtMatmulDescDestroy(Handle) { return 0; }
-int cublasLtMatmulDescSetAttribute(Handle, int, const void*, size_t) { return 0; }
-int cublasLtMatrixLayoutCreate(Handle* layout, int, uint64_t, uint64_t, int64_t) {
-  return give(layout);
+int cublasLtMatmulDescCreate(Handle* matmul, int, int scale) {
+  *matmul = new Matmul{.scale = scale};
+  return 0;
 }
-int cublasLtMatrixLayoutDestroy(Handle) { return 0; }
-int cublasLtMatrixLayoutSetAttribute(Handle, int, const void*, size_t) { return 0; }
+int cublasLtMatmulDescDestroy(Handle matmul) { return drop<Matmul>(matmul); }
+int cublasLtMatmulDescSetAttribute(Handle handle, int attribute, const void* value, size_t) {
+  Matmul& matmul = *static_cast<Matmul*>(handle);
+  switch (attribute) {
+    case 3:
+      matmul.transpose_a = as<int32_t>(value);
+      return 0;
+    case 4:
+      matmul.transpose_b = as<int32_t>(value);
+      return 0;
+    case 7:
+      matmul.epilogue = as<uint32_t>(value);
+      return 0;
+    case 8:
+      matmul.bias = as<const void*>(value);
+      return 0;
+    default:
+      return invalid;
+  }
+}
+int cublasLtMatrixLayoutCreate(Handle* layout, int type, uint64_t rows, uint64_t columns,
+                               int64_t stride) {
+  *layout = new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride};
+  return stride < static_cast<int64_t>(rows) ? invalid : 0;
+}
+int cublasLtMatrixLayoutDestroy(Handle layout) { return drop<Layout>(layout); }
+int cublasLtMatrixLayoutSetAttribute(Handle handle, int attribute, const void* value, size_t) {
+  Layout& layout = *static_cast<Layout*>(handle);
+  switch (attribute) {
+    case 5:
+      layout.batches = as<int32_t>(value);
+      return 0;
+    case 6:
+      layout.batch_stride = as<int64_t>(value);
+      return 0;
+    default:
+      return invalid;
+  }
+}
 int cublasLtMatmulPreferenceCreate(Handle* preference) { return give(preference); }
 int cublasLtMatmulPreferenceDestroy(Handle) { return 0; }
 int cublasLtMatmulPreferenceSetAttribute(Handle, int, const void*, size_t) { return 0; }
@@ -44,9 +156,29 @@ int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, cons
   *found = {};
   return 0;
 }
-int cublasLtMatmul(Handle, Handle, const void*, const void*, Handle, const void*, Handle,
-                   const void*, const void*, Handle, void*, Handle, const void*, void*, size_t,
-                   Handle) {
+int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data, Handle a_layout,
+                   const void* b_data, Handle b_layout, const void* beta, const void* so_far,
+                   Handle so_far_layout, void* result, Handle result_layout, const void*, void*,
+                   size_t, Handle) {
+  const Matmul matmul = as<Matmul>(handle);
+  const Operand a{as<Layout>(a_layout), a_data, matmul.transpose_a != 0};
+  const Operand b{as<Layout>(b_layout), b_data, matmul.transpose_b != 0};
+  const Operand c{as<Layout>(so_far_layout), so_far}, d{as<Layout>(result_layout), result};
+  const int64_t terms = a.columns();
+  if (b.rows() != terms || d.rows() != a.rows() || d.columns() != b.columns()) return invalid;
+  const double times = load(matmul.scale, alpha, 0), keeps = load(matmul.scale, beta, 0);
+  fake::enqueue([=] {
+    for (int64_t batch = 0; batch < d.layout.batches; ++batch)
+      for (int64_t column = 0; column < d.columns(); ++column)
+        for (int64_t row = 0; row < d.rows(); ++row) {
+          double sum = 0;
+          for (int64_t k = 0; k < terms; ++k) sum += a.at(batch, row, k) * b.at(batch, k, column);
+          sum *= times;
+          if (keeps != 0) sum += keeps * c.at(batch, row, column);
+          if (matmul.epilogue == epilogue_bias) sum += load(d.layout.type, matmul.bias, row);
+          store(d.layout.type, result, d.place(batch, row, column), sum);
+        }
+  });
   return 0;
 }
 size_t cublasLtGetVersion() { return 130000; }

@@ -1,22 +1,32 @@
 // The driver: the functions of weft/backends/cuda/driver.h.
+#include <cstdint>
 #include <cstring>
+#include <dlfcn.h>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "tests/fake_cuda/fake.h"
+#include "tests/fake_cuda/threads.h"
 
 namespace {
 using Address = unsigned long long;
 using Handle = void*;
-constexpr int out_of_memory = 2, no_device = 100, lost = 214;
+constexpr int out_of_memory = 2, no_device = 100, no_image = 200, lost = 214, no_such_name = 500;
 
+using Work = std::vector<std::function<void()>>;
 struct Gpu {
-  std::mutex mutex;
+  std::recursive_mutex mutex;
   std::map<Address, size_t> allocated;
   size_t used = 0;
-  long launches = 0, captured = 0;
+  long launches = 0;
   bool capturing = false;
+  Work captured;
 };
 // Never destroyed: what is on a GPU may be freed as the process ends.
 Gpu& gpu() {
@@ -35,9 +45,12 @@ int give(Handle* to) {
   return status();
 }
 int copy(void* to, const void* from, size_t bytes) {
-  if (status() == 0) std::memcpy(to, from, bytes);
+  fake::enqueue([=] {
+    if (status() == 0) std::memmove(to, from, bytes);
+  });
   return status();
 }
+thread_local Handle current;  // context
 void* allocate(size_t bytes) {
   constexpr size_t alignment = 256;
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -49,6 +62,14 @@ int write_text(char* to, int bytes, const char* text) {
   return status();
 }
 }  // namespace
+
+void fake::enqueue(std::function<void()> what) {
+  const std::lock_guard lock(gpu().mutex);
+  if (gpu().capturing)
+    gpu().captured.push_back(std::move(what));
+  else
+    what();
+}
 
 extern "C" {
 int cuInit(unsigned) { return fake::number("FAKE_CUDA_DEVICES", 1) == 0 ? no_device : 0; }
@@ -97,10 +118,20 @@ int cuDeviceTotalMem_v2(size_t* bytes, int) {
   *bytes = fake::memory();
   return status();
 }
-int cuDevicePrimaryCtxRetain(Handle* context, int) { return give(context); }
+int cuDevicePrimaryCtxRetain(Handle* context, int device) {
+  static int contexts[16];
+  *context = &contexts[device];
+  return status();
+}
 int cuDevicePrimaryCtxRelease_v2(int) { return status(); }
-int cuCtxSetCurrent(Handle) { return status(); }
-int cuCtxGetCurrent(Handle* context) { return give(context); }
+int cuCtxSetCurrent(Handle context) {
+  current = context;
+  return status();
+}
+int cuCtxGetCurrent(Handle* context) {
+  *context = current;
+  return status();
+}
 int cuCtxEnablePeerAccess(Handle, unsigned) { return status(); }
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
   *total = fake::memory();
@@ -108,7 +139,7 @@ int cuMemGetInfo_v2(size_t* free, size_t* total) {
   return status();
 }
 int cuMemAlloc_v2(Address* address, size_t bytes) {
-  std::lock_guard lock(gpu().mutex);
+  const std::lock_guard lock(gpu().mutex);
   if (gpu().used + fake::held() + bytes > fake::memory()) return out_of_memory;
   void* memory = allocate(bytes);
   *address = reinterpret_cast<Address>(memory);
@@ -117,7 +148,7 @@ int cuMemAlloc_v2(Address* address, size_t bytes) {
   return status();
 }
 int cuMemFree_v2(Address address) {
-  std::lock_guard lock(gpu().mutex);
+  const std::lock_guard lock(gpu().mutex);
   gpu().used -= gpu().allocated[address];
   gpu().allocated.erase(address);
   std::free(at(address));
@@ -132,7 +163,7 @@ int cuMemFreeHost(void* memory) {
   return status();
 }
 int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Handle) {
-  std::memset(at(to), value, bytes);
+  fake::enqueue([=] { std::memset(at(to), value, bytes); });
   return status();
 }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Handle) {
@@ -142,7 +173,7 @@ int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Handle) {
   return copy(to, at(from), bytes);
 }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Handle) {
-  return gpu().capturing ? status() : copy(at(to), at(from), bytes);
+  return copy(at(to), at(from), bytes);
 }
 int cuMemcpyPeerAsync(Address to, Handle, Address from, Handle, size_t bytes, Handle stream) {
   return cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
@@ -157,37 +188,71 @@ int cuStreamSynchronize(Handle) { return status(); }
 int cuStreamWaitEvent(Handle, Handle, unsigned) { return status(); }
 int cuStreamBeginCapture_v2(Handle, int) {
   gpu().capturing = true;
-  gpu().captured = 0;
   return status();
 }
 int cuStreamEndCapture(Handle, Handle* graph) {
   gpu().capturing = false;
-  return give(graph);
+  *graph = new Work(std::exchange(gpu().captured, {}));
+  return status();
 }
-int cuGraphInstantiateWithFlags(Handle* executable, Handle, unsigned long long) {
-  *executable = new long(gpu().captured);
+int cuGraphInstantiateWithFlags(Handle* executable, Handle graph, unsigned long long) {
+  *executable = new Work(*static_cast<const Work*>(graph));
   return status();
 }
 int cuGraphLaunch(Handle executable, Handle) {
-  gpu().launches += *static_cast<long*>(executable);
+  const std::lock_guard lock(gpu().mutex);
+  for (const auto& what : *static_cast<const Work*>(executable)) what();
   if (const char* file = std::getenv("FAKE_CUDA_GRAPHS")) std::ofstream(file, std::ios::app) << 'g';
   return status();
 }
 int cuGraphExecDestroy(Handle executable) {
-  delete static_cast<long*>(executable);
+  delete static_cast<Work*>(executable);
   return status();
 }
-int cuGraphDestroy(Handle) { return status(); }
+int cuGraphDestroy(Handle graph) {
+  delete static_cast<Work*>(graph);
+  return status();
+}
 int cuEventCreate(Handle* event, unsigned) { return give(event); }
 int cuEventRecord(Handle, Handle) { return status(); }
 int cuEventSynchronize(Handle) { return status(); }
 int cuEventDestroy_v2(Handle) { return status(); }
-int cuModuleLoadData(Handle* module, const void*) { return give(module); }
-int cuModuleUnload(Handle) { return status(); }
-int cuModuleGetFunction(Handle* function, Handle, const char*) { return give(function); }
-int cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                   Handle, void**, void**) {
-  ++(gpu().capturing ? gpu().captured : gpu().launches);
+// What libnvrtc.cpp made.
+int cuModuleLoadData(Handle* module, const void* image) {
+  *module = nullptr;
+  if (*fake::compiler() == '\0') return status();
+  uint64_t size = 0;
+  std::memcpy(&size, image, sizeof size);
+  std::string path = "/tmp/weft-fake-XXXXXX";  // a name of its own: the loader knows libraries by it
+  const int file = mkstemp(path.data());
+  const auto* const library = static_cast<const std::byte*>(image) + sizeof size;
+  if (file < 0 || write(file, library, size) != static_cast<ssize_t>(size)) return no_image;
+  close(file);
+  *module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  unlink(path.c_str());
+  return *module == nullptr ? no_image : status();
+}
+int cuModuleUnload(Handle module) {
+  if (module != nullptr) dlclose(module);
+  return status();
+}
+// Never let go.
+int cuModuleGetFunction(Handle* function, Handle module, const char* name) {
+  auto* const kernel = new fake::Kernel(module == nullptr ? fake::Kernel{.name = name}
+                                                          : fake::kernel_in(module, name));
+  *function = kernel;
+  return module != nullptr && kernel->call == nullptr ? no_such_name : status();
+}
+int cuLaunchKernel(Handle function, unsigned groups, unsigned, unsigned, unsigned threads, unsigned,
+                   unsigned, unsigned, Handle, void** parameters, void**) {
+  const fake::Kernel& kernel = *static_cast<const fake::Kernel*>(function);
+  std::vector<uint64_t> arguments(static_cast<size_t>(kernel.parameters));
+  for (size_t i = 0; i < arguments.size(); ++i)
+    std::memcpy(&arguments[i], parameters[i], sizeof(uint64_t));
+  fake::enqueue([=, &kernel] {
+    ++gpu().launches;
+    if (kernel.call != nullptr && status() == 0) fake::run(kernel, groups, threads, arguments);
+  });
   return status();
 }
 }

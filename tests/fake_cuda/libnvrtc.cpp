@@ -1,47 +1,104 @@
-// The compiler: machine code of four bytes, under a version that no real one has, so that nobody
-// else takes it from the cache of kernels.
+// The compiler: machine code of a few bytes, or a shared library for the processor, after its size.
+// Under versions that no real one has, so that nobody else takes either from the cache of kernels.
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <unistd.h>
 
+#include "tests/fake_cuda/cuda_c.h"
 #include "tests/fake_cuda/fake.h"
 
 namespace {
 constexpr int compilation_failed = 6;
-constexpr char machine_code[] = "fake";
-const char* log_text() {
-  return fake::number("FAKE_NVRTC_FAILS", 0) != 0 ? "weft.cu(2): error: expected a ';'" : "";
+
+struct Program {
+  std::string source, log, code = "fake";
+};
+Program& program_of(void* handle) { return *static_cast<Program*>(handle); }
+
+std::string as_cpp(std::string source) {
+  for (const auto& [instruction, by] : fake::instructions)
+    for (size_t at = source.find(instruction); at != std::string::npos;
+         at = source.find(instruction, at))
+      source.replace(at, std::strlen(instruction), by);
+  static const std::regex kernel(R"(\nKERNEL(_BY)?\([^)]*\)\s+(\w+)\()");
+  std::string names;
+  for (std::sregex_iterator found(source.begin(), source.end(), kernel), end; found != end; ++found)
+    names += "KERNEL_OF_MODULE(" + (*found)[2].str() + ")\n";
+  return fake::cuda_c + source + names;
+}
+
+std::string text_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void compile(Program& program) {
+  std::string folder = "/tmp/weft-fake-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) {
+    program.log = "no folder for " + folder;
+    return;
+  }
+  const std::string from = folder + "/weft.cpp", to = folder + "/weft.so", log = folder + "/log";
+  std::ofstream(from) << as_cpp(program.source);
+  const std::string command =
+      std::string(fake::compiler()) +
+      " -std=c++17 -O1 -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + to + " " + from +
+      " -lm 2>" + log;
+  if (std::system(command.c_str()) != 0) {  // NOLINT(bugprone-command-processor): of a test
+    program.log = text_of(log);
+  } else {
+    const std::string library = text_of(to);
+    const uint64_t size = library.size();
+    program.code.assign(reinterpret_cast<const char*>(&size), sizeof size);
+    program.code += library;
+  }
+  for (const std::string& file : {from, to, log}) unlink(file.c_str());
+  rmdir(folder.c_str());
 }
 }  // namespace
 
 extern "C" {
 int nvrtcVersion(int* major, int* minor) {
   *major = 12;
-  *minor = 99;
+  *minor = *fake::compiler() == '\0' ? 99 : 98;
   return 0;
 }
-int nvrtcCreateProgram(void** program, const char*, const char*, int, const char* const*,
+int nvrtcCreateProgram(void** program, const char* source, const char*, int, const char* const*,
                        const char* const*) {
-  static int something;
-  *program = &something;
+  *program = new Program{source};
   return 0;
 }
-int nvrtcDestroyProgram(void**) { return 0; }
-int nvrtcCompileProgram(void*, int, const char* const*) {
-  return *log_text() != '\0' ? compilation_failed : 0;
-}
-int nvrtcGetProgramLogSize(void*, size_t* bytes) {
-  *bytes = std::strlen(log_text()) + 1;
+int nvrtcDestroyProgram(void** program) {
+  delete static_cast<Program*>(*program);
   return 0;
 }
-int nvrtcGetProgramLog(void*, char* log) {
-  std::strcpy(log, log_text());
+int nvrtcCompileProgram(void* handle, int, const char* const*) {
+  Program& program = program_of(handle);
+  if (fake::number("FAKE_NVRTC_FAILS", 0) != 0)
+    program.log = "weft.cu(2): error: expected a ';'";
+  else if (*fake::compiler() != '\0')
+    compile(program);
+  return program.log.empty() ? 0 : compilation_failed;
+}
+int nvrtcGetProgramLogSize(void* program, size_t* bytes) {
+  *bytes = program_of(program).log.size() + 1;
   return 0;
 }
-int nvrtcGetCUBINSize(void*, size_t* bytes) {
-  *bytes = sizeof machine_code;
+int nvrtcGetProgramLog(void* program, char* log) {
+  std::strcpy(log, program_of(program).log.c_str());
   return 0;
 }
-int nvrtcGetCUBIN(void*, char* code) {
-  std::memcpy(code, machine_code, sizeof machine_code);
+int nvrtcGetCUBINSize(void* program, size_t* bytes) {
+  *bytes = program_of(program).code.size();
+  return 0;
+}
+int nvrtcGetCUBIN(void* handle, char* code) {
+  const Program& program = program_of(handle);
+  std::memcpy(code, program.code.data(), program.code.size());
   return 0;
 }
 const char* nvrtcGetErrorString(int) { return "an error"; }

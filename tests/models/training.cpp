@@ -7,14 +7,14 @@
 namespace weft::testing {
 namespace {
 TaskShape task_of(const std::string& model) {
-  if (model == "lstm") return {InputKind::tokens, {8}, 65};
+  if (model == "lstm" || model == "gru") return {InputKind::tokens, {8}, 65};
   if (model == "gpt" || model == "bert" || model == "llama") return {InputKind::tokens, {64}, 65};
   if (model == "mlp") return {InputKind::features, {784}, 10};
   if (model.starts_with("resnet")) return {InputKind::images, {3, 32, 32}, 10};
   return {InputKind::images, {1, 28, 28}, 10};
 }
 nn::Options config_of(const std::string& model) {
-  if (model == "lstm") return {{"hidden_size", int64_t{64}}};
+  if (model == "lstm" || model == "gru") return {{"hidden_size", int64_t{64}}};
   if (model == "bert")
     return {{"hidden_size", int64_t{64}},
             {"num_hidden_layers", int64_t{2}},

@@ -145,7 +145,9 @@ Expr binary(ScalarOp op, Expr a, Expr b) {
       return a / b;
     case ScalarOp::pow: {
       if (is_float(a.type())) return pow(a, b);
-      return convert(pow(convert(a, DType::f64), convert(b, DType::f64)), a.type());
+      // A whole number, however exact a device's function is, or a part of one.
+      const Expr power = pow(convert(a, DType::f64), convert(b, DType::f64));
+      return convert(select(b < 0, power, rint(power)), a.type());
     }
     case ScalarOp::maximum:
       return maximum(a, b);

@@ -14,7 +14,6 @@ namespace fs = std::filesystem;
 // Files of that name anywhere in a folder, such as one of unpacked wheels.
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) {
   std::vector<fs::path> found;
-  if (!folder.is_absolute()) return found;  // of the current folder nobody speaks here
   std::error_code none;
   for (auto at = fs::recursive_directory_iterator(folder, none);
        at != fs::recursive_directory_iterator(); at.increment(none))
@@ -22,9 +21,11 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) 
   return found;
 }
 
+// "": there is none.
 std::string cuda_folder() {
   if (auto folder = env("WEFT_CUDA_PATH")) return *folder;
-  return fs::path(cache_directory()) / "cuda";
+  const std::string cache = cache_directory();
+  return cache.empty() ? "" : cache + "/cuda";
 }
 
 // What Python has installed: beside the interpreters on PATH.
@@ -33,6 +34,7 @@ std::vector<fs::path> wheel_folders() {
   std::istringstream path(env("PATH").value_or(""));
   std::error_code none;
   for (std::string bin; std::getline(path, bin, ':');) {
+    if (bin.empty()) continue;  // the current folder, of which nobody speaks here
     if (bin.ends_with('/')) bin.pop_back();
     for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
       if (lib.path().filename().string().starts_with("python3"))
@@ -57,9 +59,8 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
     for (const fs::path& folder : wheel_folders()) open_in(folder);
   if (!is_open())
     refuse(names.front(),
-           fmt::format("in {}, among the system's libraries, in /usr/local/cuda or in Python's "
-                       "packages",
-                       cuda_folder()),
+           fmt::format("{}among the system's libraries, in /usr/local/cuda or in Python's packages",
+                       cuda_folder().empty() ? "" : fmt::format("in {}, ", cuda_folder())),
            hint);
 }
 

@@ -1,5 +1,6 @@
 #include "weft/backends/gpu/device.h"
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -37,13 +38,24 @@ class Launches : public Kernel {
 }  // namespace
 
 Program Device::compile(const std::string& source) {
+  std::promise<Program> made;
+  std::shared_future<Program> program;
+  bool is_first = false;
   {
     std::lock_guard lock(mutex_);
-    if (auto known = programs_.find(source); known != programs_.end()) return known->second;
+    const auto [at, is_new] = programs_.try_emplace(source);
+    if (is_new) at->second = made.get_future().share();
+    program = at->second;
+    is_first = is_new;
   }
-  Program program = build(gpu_prelude(language()) + source);
-  std::lock_guard lock(mutex_);
-  return programs_.emplace(source, std::move(program)).first->second;
+  if (is_first) {
+    try {
+      made.set_value(build(gpu_prelude(language()) + source));
+    } catch (...) {
+      made.set_exception(std::current_exception());
+    }
+  }
+  return program.get();
 }
 
 // With the mutex held.

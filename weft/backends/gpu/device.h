@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,8 +29,9 @@ class Device : public DeviceMemory {
   virtual loop::GpuLanguage language() const = 0;
   virtual DeviceMeters meters() const { return {}; }
 
-  // Below the prelude of its language; equal sources are compiled once. Throws InternalError with
-  // what the compiler says and the lines it speaks of. Called from several threads at once.
+  // Below the prelude of its language; equal sources are compiled once, by whom comes first. Throws
+  // InternalError with what the compiler says and the lines it speaks of. Called from several
+  // threads at once.
   Program compile(const std::string& source);
   virtual Function function(const Program& program, const std::string& name) = 0;
   // `addresses`: of memory of this device, or null, one for each of what GpuKernel lists. Returns
@@ -59,7 +61,7 @@ class Device : public DeviceMemory {
   Selection& selection();
 
   mutable std::mutex mutex_;
-  std::map<std::string, Program> programs_;  // by source
+  std::map<std::string, std::shared_future<Program>> programs_;  // by source
   std::optional<Selection> selection_;
   std::map<std::string, std::string> selected_;
 };
