@@ -38,7 +38,7 @@ const KernelLibrary* opencl() {
       library->memory();
       return true;
     } catch (const Error& none) {
-      MESSAGE("skipped on OpenCL: " << none.what());
+      MESSAGE("skipped on OpenCL: " << std::string(none.what()));
       return false;
     }
   }();
@@ -65,7 +65,7 @@ void compile_cuda(const std::string& program) {
         CHECK_MESSAGE(kernel.stack == 0, "sm_" << capability << " " << kernel.name);
     }
   } catch (const Error& none) {
-    MESSAGE("CUDA C is not compiled: " << none.what());
+    MESSAGE("CUDA C is not compiled: " << std::string(none.what()));
   }
 }
 

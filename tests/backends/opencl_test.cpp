@@ -90,7 +90,7 @@ const KernelLibrary* opencl() {
       library->memory();
       return true;
     } catch (const Error& none) {
-      MESSAGE("skipped: " << none.what());
+      MESSAGE("skipped: " << std::string(none.what()));
       return false;
     }
   }();

@@ -163,7 +163,7 @@ std::unique_ptr<gpu::Device> open_device() {
   try {
     return opencl::open_device();
   } catch (const Error& error) {
-    MESSAGE("skipped: " << error.what());
+    MESSAGE("skipped: " << std::string(error.what()));
     return nullptr;
   }
 }

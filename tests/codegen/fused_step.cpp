@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -290,7 +291,7 @@ const cuda::Nvrtc* nvrtc() {
     try {
       return std::make_unique<cuda::Nvrtc>();
     } catch (const Error& error) {
-      MESSAGE("CUDA C is not compiled: " << error.what());
+      MESSAGE("CUDA C is not compiled: " << std::string(error.what()));
       return nullptr;
     }
   }();

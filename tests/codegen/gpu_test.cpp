@@ -312,7 +312,7 @@ TEST_SUITE("codegen gpu products") {
     try {
       compiler = std::make_unique<cuda::Nvrtc>();
     } catch (const Error& none) {
-      MESSAGE("skipped: " << none.what());
+      MESSAGE("skipped: " << std::string(none.what()));
       return;
     }
     std::vector<Value> products;
@@ -396,7 +396,7 @@ TEST_SUITE("codegen gpu products") {
       CHECK(said.find("line ") != std::string::npos);
       CHECK(said.find("v0") != std::string::npos);
     } catch (const Error& none) {
-      MESSAGE("skipped on OpenCL: " << none.what());
+      MESSAGE("skipped on OpenCL: " << std::string(none.what()));
     }
     try {
       const std::string said = complaint([&] {
@@ -406,7 +406,7 @@ TEST_SUITE("codegen gpu products") {
       CHECK(said.find("line ") != std::string::npos);
       CHECK(said.find("v0") != std::string::npos);
     } catch (const Error& none) {
-      MESSAGE("CUDA C is not compiled: " << none.what());
+      MESSAGE("CUDA C is not compiled: " << std::string(none.what()));
     }
   }
 }

@@ -24,7 +24,7 @@ inline bool has_device() {
     return true;
   } catch (const Error& error) {
     if (std::getenv("BACKEND") != nullptr) throw;
-    MESSAGE("skipped: " << error.what());
+    MESSAGE("skipped: " << std::string(error.what()));
     return false;
   }
 }

@@ -194,7 +194,7 @@ std::unique_ptr<cuda::Nvrtc> nvrtc() {
   try {
     return std::make_unique<cuda::Nvrtc>();
   } catch (const Error& none) {
-    MESSAGE("skipped: " << none.what());
+    MESSAGE("skipped: " << std::string(none.what()));
     return nullptr;
   }
 }
@@ -320,7 +320,7 @@ TEST_SUITE("slow gpu kernels of models") {
     try {
       device = opencl::open_device();
     } catch (const Error& none) {
-      MESSAGE("skipped: " << none.what());
+      MESSAGE("skipped: " << std::string(none.what()));
       return;
     }
     Kernels kernels(loop::GpuLanguage::opencl);
