@@ -38,14 +38,14 @@ Expr times_power_of_two(Expr x, Expr exponent) {
   return x * power_of_two(first) * power_of_two(exponent - first);
 }
 
-// e^r - 1, |r| <= ln 2 / 2.
-Expr expm1_of_rest(Expr r) {
-  Expr p = polynomial(
+// (e^r - 1 - r) / r^2, |r| <= ln 2 / 2.
+Expr exp_tail(Expr r) {
+  return polynomial(
       r, {0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326141, 0.0013888888888883752,
           0.00019841269874800683, 2.4801587325533502e-05, 2.75572554255029e-06,
           2.7557273661174726e-07, 2.5105206475334834e-08, 2.091467944897855e-09});
-  return fma(r * r, p, r);
 }
+Expr expm1_of_rest(Expr r) { return fma(r * r, exp_tail(r), r); }
 // x = whole * ln 2 + rest.
 struct Reduced {
   Expr whole, rest;
@@ -57,6 +57,14 @@ Reduced reduce_by_ln2(Expr x) {
 Expr exp(Expr x, Expr) {
   Reduced reduced = reduce_by_ln2(clamp(x, -746, 710));
   return times_power_of_two(expm1_of_rest(reduced.rest) + 1, reduced.whole);
+}
+// e^(x + low), rounded once but for a tenth of a unit: exact where the result is a double.
+Expr exp_of_sum(Expr x, Expr low) {
+  Expr within = clamp(x, -746, 710), whole = rint(within * log2_e);
+  Expr high = fma(whole, -ln2_high, within), subtracted = whole * ln2_low, r = high - subtracted;
+  Expr lost = low + ((high - r) - subtracted);
+  Expr tail = r * r * exp_tail(r), sum = r + 1, sum_low = r - (sum - 1);
+  return times_power_of_two(sum + (sum_low + fma(lost, sum + tail, tail)), whole);
 }
 Expr exp2(Expr x, Expr) {
   Expr within = clamp(x, -1080, 1025), whole = rint(within);
@@ -244,10 +252,9 @@ Expr pow(Expr x, Expr y) {
   Expr product = y * select(regular, high, limit);
   Expr within = abs(product) < 800.0;
   Expr product_low = fma(y, high, -product) + y * low;
-  Expr exact = select(size == 1.0, constant_like(x, 0), product);
-  Expr power = call(Function::exp, exact);
-  Expr corrects = within & (size != 1.0) & (power < infinity);
-  Expr result = select(corrects, fma(power, product_low, power), power);
+  Expr is_one = size == 1.0;
+  Expr result = exp_of_sum(select(is_one, constant_like(x, 0), product),
+                           select(within & !is_one, product_low, 0.0));
 
   Expr is_whole = rint(y) == y, half = y * 0.5;
   Expr odd = is_whole & (rint(half) != half);
