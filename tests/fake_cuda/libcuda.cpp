@@ -223,7 +223,8 @@ int cuModuleLoadData(Handle* module, const void* image) {
   if (*fake::compiler() == '\0') return status();
   uint64_t size = 0;
   std::memcpy(&size, image, sizeof size);
-  std::string path = "/tmp/weft-fake-XXXXXX";  // a name of its own: the loader knows libraries by it
+  std::string path =
+      "/tmp/weft-fake-XXXXXX";  // a name of its own: the loader knows libraries by it
   const int file = mkstemp(path.data());
   const auto* const library = static_cast<const std::byte*>(image) + sizeof size;
   if (file < 0 || write(file, library, size) != static_cast<ssize_t>(size)) return no_image;

@@ -1,5 +1,6 @@
 // The compiler: machine code of a few bytes, or a shared library for the processor, after its size.
 // Under versions that no real one has, so that nobody else takes either from the cache of kernels.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -97,8 +98,7 @@ int nvrtcGetCUBINSize(void* program, size_t* bytes) {
   return 0;
 }
 int nvrtcGetCUBIN(void* handle, char* code) {
-  const Program& program = program_of(handle);
-  std::memcpy(code, program.code.data(), program.code.size());
+  std::ranges::copy(program_of(handle).code, code);
   return 0;
 }
 const char* nvrtcGetErrorString(int) { return "an error"; }
