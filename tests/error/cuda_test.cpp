@@ -165,6 +165,9 @@ TEST_CASE("memory that another process holds is named, and weft devices says who
   const Outcome outcome = place.train(held, {"--model.config.hidden_size", "256"});
   CHECK(fails_with(outcome, does_not_fit, "which has 100 MiB, 5 of them free") == "");
   CHECK(has(place.run({"devices"}, held).out, "process 4242424 "));
+  const Settings full{{"FAKE_CUDA_MEMORY", "1"}};  // nothing that fits can be advised
+  CHECK(fails_with(place.train(full, {"--model.config.hidden_size", "256"}), does_not_fit,
+                   "which has 1 MiB") == "");
 }
 
 TEST_CASE("a kernel that does not compile is an internal error that says what to report") {

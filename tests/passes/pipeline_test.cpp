@@ -160,6 +160,16 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
       for (const Step& step : make_plan(batch, options).steps)
         if (step.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmStep{step});
     }
+  // An update reads its gradient as the weight lies.
+  const auto weight = std::make_shared<VariableState>();
+  weight->name = "weight";
+  weight->type = {DType::bf16, {20, 201}};
+  const Value old = variable_leaf(weight), right = input({DType::bf16, {12, 201}}, 1);
+  const Value gradient = matmul(reshape(a, {20, 12}), right);
+  const Graph update{.inputs = {a, right}, .outputs = {}, .assignments = {{old, old - gradient}}};
+  for (const Step& step : make_plan(update, {.library = &cuda}).steps)
+    for (const Access& result : step.results)
+      if (result.value.shape() == Shape{20, 201}) CHECK(result.at.strides == Dims{201, 1});
   // What is asked for lies densely, as do narrow rows and those that begin there anyway.
   for (const auto& [columns, root] : {std::pair{201, true}, {63, false}, {200, false}}) {
     const Value right = input({DType::bf16, {20, columns}}, 1);

@@ -230,7 +230,9 @@ class Scheduler {
     Step step = library_step(unit, choice, operands);
     const Value& value = unit.nodes.back();  // the one that others read
     const bool root = uses_.roots.contains(value.node());
-    Placement to = new_slot(value, {choice.result_order, choice.padded_rows && !root});
+    Layout layout{choice.result_order, choice.padded_rows && !root};
+    if (room_of(value.type(), layout) != value.shape() && joins_state(value)) layout.padded = false;
+    Placement to = new_slot(value, layout);
     step.results = {{value, to}};
     if (choice.in_place) {
       const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
@@ -238,6 +240,20 @@ class Scheduler {
     }
     placed_[value.node()] = to;
     finish(step);
+  }
+
+  // Whether a kernel reads it beside a variable of its shape, an update above all: the axes of both
+  // are one where both lie densely.
+  bool joins_state(const Value& value) const {
+    return std::ranges::any_of(fusion_.units, [&](const Unit& unit) {
+      if (unit.kind != Unit::Kind::fused) return false;
+      const std::vector<Value> inputs = unit.inputs();
+      auto is_state = [&](const Value& input) {
+        return input->variable != nullptr && input.shape() == value.shape();
+      };
+      return std::ranges::find(inputs, value.node(), &Value::node) != inputs.end() &&
+             std::ranges::any_of(inputs, is_state);
+    });
   }
 
   // As most bytes of the operands that span the whole space lie, so that a chain keeps the layout

@@ -60,7 +60,9 @@ class Search {
     const size_t device = machine.memory_bytes;
     // Batches on their way to a device lie beside what the limit counts.
     const size_t most = device > 0 ? device - device / 64 : available_memory() + resident_memory();
-    limit_ = {{"train.memory", fmt::format("{}MiB", most >> 20)}};
+    limit_ = {{"train.memory", most >> 20 > 0
+                                   ? fmt::format("{}MiB", most >> 20)
+                                   : fmt::format("{}KiB", std::max<size_t>(most >> 10, 1))}};
     recipe_ = with(recipe_, limit_);
   }
 

@@ -78,7 +78,7 @@ class Staging {
 // Each on the same stream of its own.
 class CudaSideCopy : public SideCopy {
  public:
-  CudaSideCopy(Handle kernels, Handle copies) : kernels_(kernels), copies_(copies) {
+  CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
     for (Handle* event : {&before_, &done_})
       api_.check(api_.cuEventCreate(event, no_timing), "cuEventCreate");
   }
@@ -89,36 +89,47 @@ class CudaSideCopy : public SideCopy {
   CudaSideCopy(const CudaSideCopy&) = delete;
   CudaSideCopy& operator=(const CudaSideCopy&) = delete;
 
-  void allow() override { api_.check(api_.cuEventRecord(before_, kernels_), "cuEventRecord"); }
+  void allow() override {
+    kernels_.make_current();
+    api_.check(api_.cuEventRecord(before_, kernels_.stream), "cuEventRecord");
+  }
   // Where memory lies is told by its address.
   void begin(std::byte* to, const std::byte* from, size_t bytes) override {
+    kernels_.make_current();
     api_.check(api_.cuStreamWaitEvent(copies_, before_, 0), "cuStreamWaitEvent");
     api_.check(api_.cuMemcpyAsync(address_of(to), address_of(from), bytes, copies_),
                "cuMemcpyAsync");
     api_.check(api_.cuEventRecord(done_, copies_), "cuEventRecord");
   }
   void await() override {
-    api_.check(api_.cuStreamWaitEvent(kernels_, done_, 0), "cuStreamWaitEvent");
+    kernels_.make_current();
+    api_.check(api_.cuStreamWaitEvent(kernels_.stream, done_, 0), "cuStreamWaitEvent");
   }
-  void finish() override { api_.check(api_.cuEventSynchronize(done_), "cuEventSynchronize"); }
+  void finish() override {
+    kernels_.make_current();
+    api_.check(api_.cuEventSynchronize(done_), "cuEventSynchronize");
+  }
 
  private:
   const Driver& api_ = driver();
-  Handle kernels_, copies_, before_ = nullptr, done_ = nullptr;
+  Stream kernels_;
+  Handle copies_, before_ = nullptr, done_ = nullptr;
 };
 
 class Graph : public Kernel {
  public:
-  Graph(Handle executable, Handle stream) : executable_(executable), stream_(stream) {}
+  Graph(Handle executable, Stream stream) : executable_(executable), stream_(stream) {}
   ~Graph() override { driver().cuGraphExecDestroy(executable_); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   void run(void* const*, void* const*, void*) const override {
-    driver().check(driver().cuGraphLaunch(executable_, stream_), "cuGraphLaunch");
+    stream_.make_current();
+    driver().check(driver().cuGraphLaunch(executable_, stream_.stream), "cuGraphLaunch");
   }
 
  private:
-  Handle executable_, stream_;
+  Handle executable_;
+  Stream stream_;
 };
 
 // Null where there is none: a GPU computes without it.
@@ -230,6 +241,7 @@ class CudaDevice : public gpu::Device {
   void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes) override {
     auto* peer = dynamic_cast<CudaDevice*>(&other);
     if (peer == nullptr) return gpu::Device::copy_from(other, to, from, bytes);
+    if (bytes == 0) return;
     peer->finish();
     make_current();
     // Where the one cannot reach the other, the driver goes by way of the host.
@@ -241,7 +253,7 @@ class CudaDevice : public gpu::Device {
   }
   std::unique_ptr<SideCopy> make_side_copy() override {
     make_current();
-    return std::make_unique<CudaSideCopy>(stream(), copies_.get());
+    return std::make_unique<CudaSideCopy>(handles(), copies_.get());
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();
@@ -309,7 +321,7 @@ class CudaDevice : public gpu::Device {
     const int status = api_.cuGraphInstantiate(&executable, graph, 0);
     api_.cuGraphDestroy(graph);
     api_.check(status, "cuGraphInstantiate");
-    return std::make_unique<Graph>(executable, stream());
+    return std::make_unique<Graph>(executable, handles());
   }
 
  private:

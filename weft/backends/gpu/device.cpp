@@ -53,6 +53,8 @@ Program Device::compile(const std::string& source) {
       made.set_value(build(gpu_prelude(language()) + source));
     } catch (...) {
       made.set_exception(std::current_exception());
+      std::lock_guard lock(mutex_);
+      programs_.erase(source);  // a later try may find more memory
     }
   }
   return program.get();
