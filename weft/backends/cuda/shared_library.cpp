@@ -34,8 +34,8 @@ std::vector<fs::path> wheel_folders() {
   std::istringstream path(env("PATH").value_or(""));
   std::error_code none;
   for (std::string bin; std::getline(path, bin, ':');) {
-    if (bin.empty()) continue;  // the current folder, of which nobody speaks here
     if (bin.ends_with('/')) bin.pop_back();
+    if (bin.empty()) continue;  // the current folder, of which nobody speaks here
     for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
       if (lib.path().filename().string().starts_with("python3"))
         for (const char* packages : {"site-packages", "dist-packages"})
