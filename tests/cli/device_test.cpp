@@ -1,5 +1,7 @@
 // The program on a device: what users do with a run. The device is the BACKEND of the environment,
 // which must be there, or OpenCL's, if there is one.
+#include "tests/models/device.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -19,13 +21,8 @@ using nlohmann::json;
 namespace {
 constexpr int device = 7, stopped = 75;
 
-std::string backend() {
-  const char* name = std::getenv("BACKEND");
-  return name != nullptr ? name : "opencl";
-}
-
 struct Place : Workplace {
-  Place() { write("tiny.yaml", tiny_gpt(backend())); }
+  Place() { write("tiny.yaml", tiny_gpt(weft::testing::device())); }
   // Its losses by step, each as it stood last.
   std::map<int64_t, double> losses(const std::string& run) const {
     std::map<int64_t, double> all;
@@ -95,10 +92,10 @@ TEST_SUITE("slow device program") {
     Place place;
     if (!can_train(place)) return;
     const json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
-    CHECK(plan["device"] == backend());
+    CHECK(plan["device"] == weft::testing::device());
     const json moved = json_of(
         place.weft({"plan", "tiny.yaml", "--train.offload", "[parameters, optimizer]", "--json"}));
-    CHECK(moved["device"] == backend());
+    CHECK(moved["device"] == weft::testing::device());
     const json trained =
         json_of(place.weft({"train", "tiny.yaml", "--name", "moved", "--train.offload",
                             "[parameters, optimizer]", "--json"}));
@@ -129,16 +126,16 @@ TEST_SUITE("slow device program") {
       return place.losses("tiny");
     };
     const auto exact = losses("fp32", "cpu");
-    CHECK(distance(losses("fp32", backend()), exact) < 1e-5 * exact.at(1));
+    CHECK(distance(losses("fp32", weft::testing::device()), exact) < 1e-5 * exact.at(1));
     std::map<std::string, double> rounding;
     for (const char* precision : {"bf16-mixed", "fp16-mixed", "bf16"}) {
       CAPTURE(precision);
       const auto want = losses(precision, "cpu");
       rounding[precision] = distance(want, exact);
       REQUIRE(rounding[precision] > 0);
-      CHECK(distance(losses(precision, backend()), want) <= 2 * rounding[precision]);
+      CHECK(distance(losses(precision, weft::testing::device()), want) <= 2 * rounding[precision]);
     }
     // It keeps three bits more than bfloat16.
-    CHECK(distance(losses("tf32", backend()), exact) <= rounding["bf16-mixed"]);
+    CHECK(distance(losses("tf32", weft::testing::device()), exact) <= rounding["bf16-mixed"]);
   }
 }

@@ -7,12 +7,13 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <unistd.h>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tests/fake_cuda/fake.h"
 #include "tests/fake_cuda/threads.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 using Address = unsigned long long;
@@ -223,14 +224,9 @@ int cuModuleLoadData(Handle* module, const void* image) {
   if (*fake::compiler() == '\0') return status();
   uint64_t size = 0;
   std::memcpy(&size, image, sizeof size);
-  std::string path =
-      "/tmp/weft-fake-XXXXXX";  // a name of its own: the loader knows libraries by it
-  const int file = mkstemp(path.data());
-  const auto* const library = static_cast<const std::byte*>(image) + sizeof size;
-  if (file < 0 || write(file, library, size) != static_cast<ssize_t>(size)) return no_image;
-  close(file);
-  *module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  unlink(path.c_str());
+  const std::string_view library(static_cast<const char*>(image) + sizeof size, size);
+  const weft::test::TemporaryFolder folder;  // a name of its own: the loader knows libraries by it
+  *module = dlopen(folder.file("kernels.so", library).c_str(), RTLD_NOW | RTLD_LOCAL);
   return *module == nullptr ? no_image : status();
 }
 int cuModuleUnload(Handle module) {

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <regex>
 #include <string>
-#include <unistd.h>
 
 #include "tests/fake_cuda/cuda_c.h"
 #include "tests/fake_cuda/fake.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 constexpr int compilation_failed = 6;
@@ -32,33 +30,22 @@ std::string as_cpp(std::string source) {
   return fake::cuda_c + source + names;
 }
 
-std::string text_of(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 void compile(Program& program) {
-  std::string folder = "/tmp/weft-fake-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) {
-    program.log = "no folder for " + folder;
-    return;
-  }
-  const std::string from = folder + "/weft.cpp", to = folder + "/weft.so", log = folder + "/log";
-  std::ofstream(from) << as_cpp(program.source);
+  const weft::test::TemporaryFolder folder;
+  const std::string from = folder.file("weft.cpp", as_cpp(program.source));
+  const std::string to = folder.file("weft.so"), log = folder.file("log");
   const std::string command =
       std::string(fake::compiler()) +
       " -std=c++17 -O1 -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + to + " " + from +
       " -lm 2>" + log;
   if (std::system(command.c_str()) != 0) {  // NOLINT(bugprone-command-processor): of a test
-    program.log = text_of(log);
+    program.log = weft::test::contents_of(log);
   } else {
-    const std::string library = text_of(to);
+    const std::string library = weft::test::contents_of(to);
     const uint64_t size = library.size();
     program.code.assign(reinterpret_cast<const char*>(&size), sizeof size);
     program.code += library;
   }
-  for (const std::string& file : {from, to, log}) unlink(file.c_str());
-  rmdir(folder.c_str());
 }
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/base/hash.h"
 #include "weft/io/files.h"
 #include "weft/train/checkpoint.h"
@@ -30,7 +31,7 @@ struct Saved {
     std::ofstream(file(name), std::ios::binary) << text;
   }
 
-  fuzz::TemporaryFolder folder;
+  test::TemporaryFolder folder{fuzz::memory_folder};
   train::Experiment experiment;
   std::string path;
   std::map<std::string_view, std::string> contents;

@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,30 +41,8 @@ inline std::shared_ptr<Buffer> exact_copy(const uint8_t* data, size_t size) {
   return buffer;
 }
 
-// For parsers of files: a folder in memory, for the time of the process.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = "/dev/shm/weft-fuzz-XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  void write(const std::string& name, std::string_view contents) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << contents;
-  }
-  std::string read(const std::string& name) const {
-    std::ifstream file(path_ + "/" + name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
- private:
-  std::string path_;
-};
+// Of folders for parsers of files: in memory.
+inline constexpr const char* memory_folder = "/dev/shm";
 
 // Reads every byte, for the sanitizer to watch.
 inline void touch(std::span<const std::byte> bytes) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/cli/run_log.h"
 #include "weft/io/files.h"
 #include "weft/train/run_folder.h"
@@ -29,11 +30,11 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const fuzz::TemporaryFolder folder;
+  static const test::TemporaryFolder folder(fuzz::memory_folder);
   const std::string text(reinterpret_cast<const char*>(data), size);
   const size_t zero = std::min(text.find('\0'), text.size());
-  folder.write("log.jsonl", text.substr(0, zero));
-  folder.write("plan.json", text.substr(std::min(zero + 1, text.size())));
+  folder.file("log.jsonl", text.substr(0, zero));
+  folder.file("plan.json", text.substr(std::min(zero + 1, text.size())));
   auto read = [&] { cli::read_run(folder.path()); };
   fuzz::expect_value_or_error(ErrorKind::data, read);
 
@@ -41,8 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const train::RunFolder run(path.parent_path(), path.filename(), /*resume=*/true, false);
   run.kernels();
   run.cut_log(3);
-  const std::string cut = folder.read("log.jsonl");
+  const std::string cut = test::contents_of(folder.file("log.jsonl"));
   run.cut_log(3);
-  if (folder.read("log.jsonl") != cut) std::abort();
+  if (test::contents_of(folder.file("log.jsonl")) != cut) std::abort();
   return 0;
 }

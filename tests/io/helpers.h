@@ -12,47 +12,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/temporary_folder.h"
 #include "weft/base/buffer.h"
 #include "weft/base/env.h"
 #include "weft/base/error.h"
 
 namespace weft::test {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "weft-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
-  // Writes `contents` there; its path.
-  std::string file(std::string_view name, std::string_view contents) const {
-    std::ofstream(file(name), std::ios::binary) << contents;
-    return file(name);
-  }
-  const std::string& path() const { return path_; }
-  int entries() const {
-    int count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) ++count;
-    return count;
-  }
-
- private:
-  std::string path_;
-};
-
-inline std::string contents_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 inline std::shared_ptr<Buffer> buffer_of(std::string_view bytes) {
   auto buffer = Buffer::allocate(bytes.size());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
@@ -57,13 +58,14 @@ class Scheduler {
   };
   // Its extents with what fills them up. Rows of a few numbers would take much more than they have.
   static Shape room_of(const Type& type, const Layout& layout) {
-    constexpr int64_t worthwhile = 8;
+    constexpr size_t worthwhile = 8;
     Shape room = type.shape;
     if (!layout.padded || room.size() < 2) return room;
-    const auto unit = static_cast<int64_t>(row_alignment / size_of(type.dtype));
+    const size_t unit = row_alignment / size_of(type.dtype);
     int64_t& row =
         room[layout.order.empty() ? room.size() - 1 : static_cast<int>(layout.order.back())];
-    if (row >= worthwhile * unit) row = (row + unit - 1) / unit * unit;
+    const auto present = static_cast<size_t>(row);
+    if (present >= worthwhile * unit) row = static_cast<int64_t>(aligned(present, unit));
     return room;
   }
   static Dims strides_of(const Type& type, const Layout& layout) {

@@ -87,8 +87,7 @@ constexpr RecipeKey table[] = {
      "parts in which the widest rows (logits) are computed; null: what the limit asks for"},
     {"train.offload", texts, "[]", "parameters, optimizer, gradients, activations", 0, 0,
      "what lies in files, or of a GPU in the host's memory, while no kernel needs it; activations "
-     "as "
-     "far as the limit asks for"},
+     "as far as the limit asks for"},
     {"train.offload_folder", text, ".", "", 0, 0,
      "of those files, which have no name and go with the process; on a fast disk"},
     {"train.device", text, "auto",

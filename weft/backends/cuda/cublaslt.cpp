@@ -51,11 +51,6 @@ struct Found {  // cublasLtMatmulHeuristicResult_t
   int reserved[4];
 };
 
-SharedLibrary open_cublaslt() {
-  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
-                       "it comes with CUDA, and with Python's package nvidia-cublas.");
-}
-
 struct Library {
   Library() {
     library.find(create, "cublasLtCreate");
@@ -383,7 +378,10 @@ class CublasLt : public gpu::Provider {
 };
 }  // namespace
 
-void find_cublaslt() { open_cublaslt(); }
+SharedLibrary open_cublaslt() {
+  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
+                       "it comes with CUDA, and with Python's package nvidia-cublas.");
+}
 
 std::unique_ptr<gpu::Provider> cublaslt_provider() { return std::make_unique<CublasLt>(); }
 

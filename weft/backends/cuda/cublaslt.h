@@ -5,12 +5,13 @@
 
 #include <memory>
 
+#include "weft/backends/cuda/shared_library.h"
 #include "weft/backends/gpu/library.h"
 
 namespace weft::cuda {
 
 std::unique_ptr<gpu::Provider> cublaslt_provider();
 // Throws Error(device) where the library is not.
-void find_cublaslt();
+SharedLibrary open_cublaslt();
 
 }  // namespace weft::cuda

@@ -378,7 +378,7 @@ bool has_device() {
   if (compute_capability() == 0) return false;  // before the compiler, which is large, is loaded
   try {
     check_versions(Nvrtc());
-    find_cublaslt();
+    open_cublaslt();
     return true;
   } catch (const Error& missing) {
     log::debug(1, "{}", missing.what());

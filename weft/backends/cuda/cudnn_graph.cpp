@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "weft/backends/cuda/cublaslt.h"
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/cuda/shared_library.h"
@@ -167,8 +168,7 @@ struct Library {
   }
 
   // cuDNN ends the process where it does not find this.
-  SharedLibrary products{{"libcublasLt.so.13", "libcublasLt.so.12"},
-                         "it comes with CUDA, and with Python's package nvidia-cublas."};
+  SharedLibrary products = open_cublaslt();
   SharedLibrary library{{"libcudnn.so.9"},
                         "it comes with Python's package nvidia-cudnn-cu13, and from "
                         "developer.nvidia.com/cudnn."};

@@ -63,9 +63,8 @@ class ExecutionPlan {
   size_t workspace() const { return workspace_; }  // bytes
   // That each tensor in memory takes from its address on, in order.
   const std::vector<size_t>& bytes() const { return bytes_; }
-  // On `stream`, with the addresses of the graph's tensors in memory in the
-  // order in which they were made. Allocates only where addresses differ from those of the last
-  // run.
+  // On `stream`, with the addresses of the graph's tensors in memory in the order in which they
+  // were made. Allocates only where addresses differ from those of the last run.
   void run(const Stream& stream, std::span<void* const> addresses, void* workspace) const;
 
  private:
