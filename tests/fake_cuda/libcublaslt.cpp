@@ -1,5 +1,6 @@
 // Products, as they are written down, in float64.
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -10,14 +11,40 @@ namespace {
 using Handle = void*;
 constexpr int invalid = 7;
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
-constexpr uint32_t epilogue_bias = 4;
+enum Epilogue : uint32_t {
+  none = 1,
+  bias_only = 4,
+  gelu = 32,
+  gelu_bias = 36,
+  gelu_aux = 160,
+  gelu_aux_bias = 164,
+  dgelu = 192,
+  bgradb = 512,
+};
 
 struct Matmul {
   int scale = 0;  // type of alpha and beta
   int32_t transpose_a = 0, transpose_b = 0;
-  uint32_t epilogue = 1;
-  const void* bias = nullptr;
+  uint32_t epilogue = none;
+  void *bias = nullptr, *aux = nullptr;
+  int64_t aux_stride = 0;
+
+  bool adds_bias() const {
+    return epilogue == bias_only || epilogue == gelu_bias || epilogue == gelu_aux_bias;
+  }
+  bool has_aux() const {
+    return epilogue == gelu_aux || epilogue == gelu_aux_bias || epilogue == dgelu;
+  }
 };
+
+// The tanh form, and its derivative.
+double gelu_of(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double scale = std::sqrt(2 / M_PI), t = std::tanh(scale * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
+}
 // Column by column.
 struct Layout {
   int type = 0;
@@ -115,9 +142,27 @@ int cublasLtMatmulDescSetAttribute(Handle handle, int attribute, const void* val
       return 0;
     case 7:
       matmul.epilogue = as<uint32_t>(value);
-      return 0;
+      switch (matmul.epilogue) {
+        case none:
+        case bias_only:
+        case gelu:
+        case gelu_bias:
+        case gelu_aux:
+        case gelu_aux_bias:
+        case dgelu:
+        case bgradb:
+          return 0;
+        default:
+          return invalid;
+      }
     case 8:
-      matmul.bias = as<const void*>(value);
+      matmul.bias = as<void*>(value);
+      return 0;
+    case 11:
+      matmul.aux = as<void*>(value);
+      return 0;
+    case 12:
+      matmul.aux_stride = as<int64_t>(value);
       return 0;
     default:
       return invalid;
@@ -145,10 +190,11 @@ int cublasLtMatrixLayoutSetAttribute(Handle handle, int attribute, const void* v
 int cublasLtMatmulPreferenceCreate(Handle* preference) { return give(preference); }
 int cublasLtMatmulPreferenceDestroy(Handle) { return 0; }
 int cublasLtMatmulPreferenceSetAttribute(Handle, int, const void*, size_t) { return 0; }
-int cublasLtMatmulAlgoGetHeuristic(Handle, Handle, Handle, Handle, Handle, Handle, Handle, int,
-                                   Found* found, int* count) {
+int cublasLtMatmulAlgoGetHeuristic(Handle, Handle matmul, Handle, Handle, Handle, Handle, Handle,
+                                   int, Found* found, int* count) {
+  const long refuses = fake::number("FAKE_CUBLASLT_REFUSES", 0);
   *found = {};
-  *count = fake::number("FAKE_CUBLASLT_REFUSES", 0) == 1 ? 0 : 1;
+  *count = refuses == 1 || (refuses == 2 && as<Matmul>(matmul).epilogue != none) ? 0 : 1;
   return 0;
 }
 int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, const void*,
@@ -166,6 +212,10 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
   const Operand c{as<Layout>(so_far_layout), so_far}, d{as<Layout>(result_layout), result};
   const int64_t terms = a.columns();
   if (b.rows() != terms || d.rows() != a.rows() || d.columns() != b.columns()) return invalid;
+  if (matmul.has_aux() &&
+      (matmul.aux_stride % 8 != 0 || matmul.aux_stride < d.rows() ||
+       reinterpret_cast<uintptr_t>(matmul.aux) % 16 != 0 || d.layout.batches > 1))
+    return invalid;
   const double times = load(matmul.scale, alpha, 0), keeps = load(matmul.scale, beta, 0);
   fake::enqueue([=] {
     for (int64_t batch = 0; batch < d.layout.batches; ++batch)
@@ -175,9 +225,22 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
           for (int64_t k = 0; k < terms; ++k) sum += a.at(batch, row, k) * b.at(batch, k, column);
           sum *= times;
           if (keeps != 0) sum += keeps * c.at(batch, row, column);
-          if (matmul.epilogue == epilogue_bias) sum += load(d.layout.type, matmul.bias, row);
+          if (matmul.adds_bias()) sum += load(d.layout.type, matmul.bias, row);
+          const int64_t aux = row + column * matmul.aux_stride;
+          if (matmul.epilogue == dgelu) {
+            sum *= gelu_slope(load(d.layout.type, matmul.aux, aux));
+          } else {
+            if (matmul.has_aux()) store(d.layout.type, matmul.aux, aux, sum);
+            if ((matmul.epilogue & gelu) != 0) sum = gelu_of(sum);
+          }
           store(d.layout.type, result, d.place(batch, row, column), sum);
         }
+    if (matmul.epilogue != bgradb) return;
+    for (int64_t column = 0; column < d.columns(); ++column) {
+      double sum = 0;
+      for (int64_t k = 0; k < terms; ++k) sum += b.at(0, k, column);
+      store(d.layout.type, matmul.bias, column, sum);
+    }
   });
   return 0;
 }

@@ -302,7 +302,10 @@ TEST_SUITE("slow gpu kernels of models") {
     for (const Step& step : steps.executables().front().second->plan().steps) {
       if (step.kind != Step::Kind::fused) continue;
       const double asked = asked_bytes(loop::lower(step));
-      for (const std::string& kernel : {step.kernel, std::string("all")}) {
+      const bool logits = std::ranges::any_of(step.results, [](const Access& result) {
+        return result.value.rank() == 3 && result.value.dim(-1) == 50257;
+      });
+      for (const std::string& kernel : {step.kernel, std::string(logits ? "logits" : "others")}) {
         Sum& sum = sums[kernel];
         ++sum.kernels;
         sum.asked += asked;
@@ -312,8 +315,9 @@ TEST_SUITE("slow gpu kernels of models") {
     for (const auto& [kernel, sum] : sums)
       MESSAGE(fmt::format("{} x {}: {:.3f} GB, least {:.3f} GB", sum.kernels, kernel,
                           sum.asked / 1e9, sum.least / 1e9));
-    CHECK(sums["all"].asked >= sums["all"].least);
-    CHECK(sums["all"].asked <= 1.25 * sums["all"].least);
+    CHECK(sums["others"].asked >= sums["others"].least);
+    CHECK(sums["others"].asked <= 1.05 * sums["others"].least);
+    CHECK(sums["logits"].asked <= 2.01 * sums["logits"].least);  // rows that no registers hold
   }
   TEST_CASE("OpenCL C of every model's kernels compiles") {
     std::unique_ptr<gpu::Device> device;

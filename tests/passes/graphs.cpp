@@ -22,8 +22,9 @@ std::optional<KernelChoice> PlanningLibrary::choose(const Node& node,
 }
 
 std::optional<KernelChoice> PlanningLibrary::choose_with(
-    std::span<const Value> body, std::span<const Placement> operands) const {
-  if (!takes_in) return std::nullopt;
+    std::span<const Value> body, std::span<const Value> results,
+    std::span<const Placement> operands) const {
+  if (results.size() > most_results) return std::nullopt;
   std::optional<KernelChoice> choice = choose(*body.front().node(), operands);
   choice->kernel += "+" + std::to_string(body.size() - 1);
   return choice;

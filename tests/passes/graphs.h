@@ -18,12 +18,13 @@ class PlanningLibrary : public KernelLibrary {
  public:
   std::vector<std::string> overrides;
   size_t workspace = 0;
-  bool takes_in = false;  // whatever follows a node of its own
+  size_t most_results = 0;  // of a node of its own and whatever stands beside it
 
   std::string name() const override { return "planning"; }
   bool generates() const override { return true; }
   std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override;
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
                                           std::span<const Placement> operands) const override;
   std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override { return nullptr; }
 };

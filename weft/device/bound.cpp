@@ -1,5 +1,6 @@
 #include "weft/device/bound.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "weft/base/buffer.h"
@@ -11,22 +12,37 @@ int64_t Bound::alignment() const {
   return std::gcd(static_cast<int64_t>(buffer_alignment), byte_offset());
 }
 
+namespace {
+Bound bound(const std::vector<Access>& among, size_t i) {
+  const auto& [value, at] = among[i];
+  return {static_cast<int>(i), at.offset, at.strides, value.type()};
+}
+Bound bound(const Step& step, const std::vector<Access>& among, const Value& value) {
+  const auto found = std::ranges::find_if(
+      among, [&](const Access& access) { return access.value.node() == value.node(); });
+  WEFT_ASSERT(found != among.end(), "{} has no such value in memory", step.kernel);
+  return bound(among, static_cast<size_t>(found - among.begin()));
+}
+}  // namespace
+
 std::vector<Bound> bind_inputs(const Step& step) {
   WEFT_ASSERT(step.body.front()->inputs.size() <= step.operands.size(),
               "{} has {} operands for {} inputs", step.kernel, step.operands.size(),
               step.body.front()->inputs.size());
   std::vector<Bound> inputs;
-  for (size_t i = 0; i < step.operands.size(); ++i) {
-    const auto& [value, at] = step.operands[i];
-    inputs.push_back({static_cast<int>(i), at.offset, at.strides, value.type()});
-  }
+  inputs.reserve(step.operands.size());
+  for (size_t i = 0; i < step.operands.size(); ++i) inputs.push_back(bound(step.operands, i));
   return inputs;
 }
 
 Bound bind_result(const Step& step) {
   WEFT_ASSERT(step.results.size() == 1, "{} has {} results", step.kernel, step.results.size());
-  const Access& result = step.results.front();
-  return {0, result.at.offset, result.at.strides, result.value.type()};
+  return bound(step.results, 0);
 }
+
+Bound bind_operand(const Step& step, const Value& value) {
+  return bound(step, step.operands, value);
+}
+Bound bind_result(const Step& step, const Value& value) { return bound(step, step.results, value); }
 
 }  // namespace weft

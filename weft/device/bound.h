@@ -28,8 +28,11 @@ struct Bound {
   // buffer_alignment.
   int64_t alignment() const;
 };
-// A library step has one result, and an operand for each input of its first node, then others.
+// A library step has an operand for each input of its first node, then others.
 std::vector<Bound> bind_inputs(const Step& step);
-Bound bind_result(const Step& step);
+Bound bind_result(const Step& step);  // the only one
+// The operand or result that holds `value`.
+Bound bind_operand(const Step& step, const Value& value);
+Bound bind_result(const Step& step, const Value& value);
 
 }  // namespace weft

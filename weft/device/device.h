@@ -62,13 +62,20 @@ class KernelLibrary {
   // `operands[i]` is how input i lies if it is used as it is (slot is not meaningful).
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
-  // The kernel that does a node and what is computed of its result alone, element by element, as
-  // one step: `body`, the node first. `operands` are the node's inputs, then what else the body
-  // reads. nullopt: as two steps.
+  // The kernel that does a node and what is computed beside as one step: `body`, the node first. It
+  // stores `results`, in that order. `operands` are the node's inputs, then what else the body
+  // reads. nullopt: as several steps.
   virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                                  std::span<const Value> results,
                                                   std::span<const Placement> operands) const {
-    (void)body, (void)operands;
+    (void)body, (void)results, (void)operands;
     return std::nullopt;
+  }
+  // Whether such a kernel can store a product's sums, rounded, beside this function of them. Mixed
+  // precision then rounds them for all that read them.
+  virtual bool stores_sums_beside(const Node& function) const {
+    (void)function;
+    return false;
   }
   // Kernels that were chosen where several could do the same, by what they were chosen for.
   virtual std::map<std::string, std::string> selection() const { return {}; }

@@ -1,6 +1,8 @@
 #include "weft/device/gemm.h"
 
 #include <algorithm>
+#include <cmath>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -75,33 +77,146 @@ std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placemen
   return std::nullopt;
 }
 
-Value bias_of(std::span<const Value> body) {
-  Value sum = body.front();
-  if (!sum->is("matmul") || body.back().dtype() != sum.dtype()) return {};
-  const Value& matrix = sum->inputs[1];
-  const int64_t columns = matrix.dim(-1);
-  if (columns < 2 || matrix.elements() != matrix.dim(-2) * columns) return {};
-  Value bias;
-  for (const Value& next : body.subspan(1)) {
-    const std::vector<Value>& inputs = next->inputs;
-    const bool casts = next->is("cast") && is_float(next.dtype()) &&
-                       size_of(next.dtype()) >= size_of(body.front().dtype());
-    if (!casts && (bias || !next->is("add"))) return {};
-    const bool first = inputs[0].node() == sum.node();
-    if (!first && (casts || inputs[1].node() != sum.node())) return {};
-    if (!casts) bias = inputs[first ? 1 : 0];
-    sum = next;
-  }
-  const std::vector<Value>& factors = body.front()->inputs;
-  const bool factor =
-      std::ranges::any_of(factors, [&](const Value& input) { return input.node() == bias.node(); });
-  if (!bias || factor || !bias->is("broadcast") || bias->inputs[0].dim(-1) != columns) return {};
-  const Node* vector = bias->inputs[0].node();  // of as many elements: they vary along columns
-  while (vector->is("reshape")) vector = vector->inputs[0].node();
+namespace {
+bool holds(std::span<const Value> values, const Value& value) {
+  return std::ranges::find(values, value.node(), &Value::node) != values.end();
+}
+
+const Node* before_reshapes(const Value& value) {
+  const Node* node = value.node();
+  while (node->is("reshape")) node = node->inputs[0].node();
+  return node;
+}
+
+// A number for each of `columns`, neighbours in memory.
+bool is_row(const Value& value, int64_t columns) {
+  if (!value->is("broadcast") || value->inputs[0].dim(-1) != columns) return false;
+  const Node* vector = before_reshapes(value->inputs[0]);  // as many: they vary along columns
   const Shape& shape = vector->type.shape;
-  const bool neighbours = vector->op->kind != OpKind::movement && !shape.empty() &&
-                          vector->type.elements() == columns && shape[shape.size() - 1] == columns;
-  return neighbours ? bias : Value();
+  return vector->op->kind != OpKind::movement && !shape.empty() &&
+         vector->type.elements() == columns && shape[shape.size() - 1] == columns;
+}
+
+// The product, then what it is while it is cast, and a bias is added; never rounded to less.
+struct Sums {
+  explicit Sums(std::span<const Value> body) : values{body.front()} {
+    while (const Value next = only_reader(body)) {
+      const std::vector<Value>& inputs = next->inputs;
+      const DType dtype = values[0].dtype();
+      if (next->is("add") && !bias) {
+        const Value& other = inputs[inputs[0].node() == values.back().node() ? 1 : 0];
+        if (!is_row(other, values[0].dim(-1)) || holds(values[0]->inputs, other)) return;
+        bias = other;
+        biased = values.size();
+      } else if (!next->is("cast") || !is_float(next.dtype()) ||
+                 (next.dtype() != dtype && size_of(next.dtype()) <= size_of(dtype))) {
+        return;
+      }
+      values.push_back(next);
+    }
+  }
+
+  std::vector<Value> values;
+  Value bias;
+  size_t biased = 0;  // the first with the bias in it
+
+ private:
+  Value only_reader(std::span<const Value> body) const {
+    Value reader;
+    for (const Value& node : body) {
+      if (!holds(node->inputs, values.back())) continue;
+      if (reader) return {};
+      reader = node;
+    }
+    return reader;
+  }
+};
+
+// An elementwise expression in float64, where some values are `known`; nan where it is not one.
+double evaluate(const Value& value, std::unordered_map<const Node*, double>& known) {
+  if (const auto found = known.find(value.node()); found != known.end()) return found->second;
+  if (value->is("scalar")) return value->attrs.number("value");
+  double operands[3] = {};
+  const bool simple = value->op->oracle != nullptr && value->inputs.size() <= std::size(operands);
+  if (!simple) return std::nan("");
+  for (size_t i = 0; i < value->inputs.size(); ++i) operands[i] = evaluate(value->inputs[i], known);
+  return known[value.node()] = value->op->oracle(operands[0], operands[1], operands[2]);
+}
+
+double gelu(double x) { return op("gelu_tanh").oracle(x, 0, 0); }
+double gelu_slope(double x) {
+  constexpr double h = 1e-5;
+  return (gelu(x + h) - gelu(x - h)) / (2 * h);
+}
+
+// Whether `value` is gelu(sum) or, with `at`, sum * gelu'(at).
+bool computes_gelu(const Value& value, const Value& sum, const Value& at) {
+  constexpr double tolerance = 1e-6;  // of the difference quotient, and of rounded constants
+  for (const double x : {-5.0, -3.1, -1.7, -0.8, -0.3, 0.0, 0.4, 0.9, 1.6, 2.9, 4.7})
+    for (const double dy : {1.0, -0.7, 2.5}) {
+      std::unordered_map<const Node*, double> known{{sum.node(), at ? dy : x}};
+      if (at) known[at.node()] = x;
+      const double want = at ? dy * gelu_slope(x) : gelu(x);
+      if (!(std::abs(evaluate(value, known) - want) <= tolerance * (1 + std::abs(want))))
+        return false;
+    }
+  return true;
+}
+
+// Whether `value` is the sum over the rows of what a is the transpose of, in float32.
+bool sums_columns_of(const Value& value, const Value& a) {
+  if (!value->is("sum") || value.dtype() != DType::f32) return false;
+  const Value& summed = value->inputs[0];
+  if (!a->is("permute") || a->attrs.dims("order") != Dims{1, 0}) return false;
+  return summed.dim(-1) == a.dim(0) && value->attrs.dims("axes") == Dims::iota(summed.rank() - 1) &&
+         before_reshapes(summed->is("cast") ? summed->inputs[0] : summed) ==
+             before_reshapes(a->inputs[0]);
+}
+}  // namespace
+
+std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
+                                        std::span<const Value> results) {
+  const Value& product = body.front();
+  if (!product->is("matmul")) return std::nullopt;
+  const Value& matrix = product->inputs[1];
+  const int64_t columns = matrix.dim(-1);
+  if (columns < 2 || matrix.elements() != matrix.dim(-2) * columns) return std::nullopt;
+
+  const Sums sums(body);
+  const Value &sum = sums.values.back(), &made = results.back();
+  std::vector<Value> rest, read;  // of the body, and by that from elsewhere
+  for (const Value& node : body)
+    if (!holds(sums.values, node) && !node->is("scalar")) rest.push_back(node);
+  for (const Value& node : rest)
+    for (const Value& input : node->inputs)
+      if (!holds(body, input) && !holds(read, input)) read.push_back(input);
+
+  GemmEpilogue epilogue{.bias = sums.bias};
+  const bool alone = results.size() == 1, of_its_type = made.dtype() == product.dtype();
+  if (rest.empty()) {
+    const bool adds = alone && of_its_type && sums.bias && made.node() == sum.node();
+    return adds ? std::optional(epilogue) : std::nullopt;
+  }
+  if (sums_columns_of(made, product->inputs[0])) {
+    epilogue.a_sums = made;
+    const bool beside = results.size() == 2 && results[0].node() == product.node() &&
+                        sums.values.size() == 1 && of_its_type &&
+                        rest.size() == (made->inputs[0]->is("cast") ? 2 : 1);
+    return beside ? std::optional(epilogue) : std::nullopt;
+  }
+  if (!of_its_type || results.size() > 2 || read.size() > 1) return std::nullopt;
+  if (!read.empty()) epilogue.at = read[0];
+  if (!alone) epilogue.sum = results[0];
+  const auto stored = std::ranges::find(sums.values, results[0].node(), &Value::node);
+  const bool stores_sum = stored - sums.values.begin() >= static_cast<ptrdiff_t>(sums.biased) &&
+                          stored != sums.values.end() && results[0].dtype() == product.dtype();
+  const bool fits = !epilogue.at ? alone || stores_sum
+                                 : alone && !sums.bias && epilogue.at.type() == product.type() &&
+                                       !holds(product->inputs, epilogue.at);
+  if (!fits || !computes_gelu(made, sum, epilogue.at)) return std::nullopt;
+  epilogue.function =
+      epilogue.at ? GemmEpilogue::Function::gelu_gradient : GemmEpilogue::Function::gelu;
+  return epilogue;
 }
 
 GemmStep::GemmStep(const Step& step) {
@@ -109,9 +224,22 @@ GemmStep::GemmStep(const Step& step) {
   const size_t first = first_factor(step.body.front()->op->name);
   a = inputs[first];
   b = inputs[first + 1];
-  result = bind_result(step);
   if (first == 1) so_far = inputs[0];
-  if (step.body.size() > 1) bias = inputs[2];
+  if (step.body.size() == 1) {
+    result = bind_result(step);
+  } else {
+    std::vector<Value> results;
+    results.reserve(step.results.size());
+    for (const Access& access : step.results) results.push_back(access.value);
+    const std::optional<GemmEpilogue> epilogue = epilogue_of(step.body, results);
+    WEFT_ASSERT(epilogue.has_value(), "{} computes what no library does", step.kernel);
+    function = epilogue->function;
+    result = bind_result(step, epilogue->a_sums ? results.front() : results.back());
+    if (epilogue->bias) bias = bind_operand(step, epilogue->bias);
+    if (epilogue->sum) sum = bind_result(step, epilogue->sum);
+    if (epilogue->at) at = bind_operand(step, epilogue->at);
+    if (epilogue->a_sums) a_sums = bind_result(step, epilogue->a_sums);
+  }
   task = task_of(a, b, result);
   const std::optional<Gemm> known = gemm_of(task);
   WEFT_ASSERT(known.has_value(), "{} lies as no library takes it", step.kernel);

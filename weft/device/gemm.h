@@ -38,10 +38,25 @@ struct GemmChoice {
 };
 std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placement> operands);
 
-// The bias, where all that follows a `matmul` by one matrix in `body` is to add one: a number for
-// each column, neighbours in memory. Sums may be of any width, the result has the product's type.
-// Else empty.
-Value bias_of(std::span<const Value> body);
+// What libraries compute of a `matmul` by one matrix as they store it, or of its factors as they
+// read them. Recognised by what it computes, not by how it is written down. What is stored has the
+// product's type; sums on the way to it may be of any width.
+struct GemmEpilogue {
+  enum class Function : uint8_t {
+    none,
+    gelu,           // gelu_tanh of the sum
+    gelu_gradient,  // the product times the derivative of gelu_tanh at `at`
+  };
+  Value bias;    // added: a number for each column, neighbours in memory
+  Value sum;     // product and bias, stored beside the function of it
+  Value at;      // of the result's shape and type
+  Value a_sums;  // of each column of a^T: the gradient of a bias beside that of its weight
+  Function function = Function::none;
+};
+// Of all that follows the `matmul` in `body`, of which `results` are stored; nullopt where it is
+// none of these.
+std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
+                                        std::span<const Value> results);
 
 // A step that was so chosen.
 struct GemmStep {
@@ -50,6 +65,10 @@ struct GemmStep {
   Bound a, b, result;
   std::optional<Bound> so_far;  // what the sums begin with
   std::optional<Bound> bias;    // added to each row
+  std::optional<Bound> sum;     // stored, too
+  std::optional<Bound> at;
+  std::optional<Bound> a_sums;  // stored, too
+  GemmEpilogue::Function function = GemmEpilogue::Function::none;
   Contraction task;
   Gemm gemm;
 };

@@ -53,7 +53,7 @@ class Fuser {
     if (whole_) {
       const bool merged = merge_reductions();
       if (merge_across() || merged) forget_unread();
-      for (size_t u = 0; u < fusion_.units.size(); ++u) follow_library(static_cast<int>(u));
+      for (size_t u = fusion_.units.size(); u-- > 0;) join_library(static_cast<int>(u));
     }
     finish();
     return std::move(fusion_);
@@ -68,14 +68,17 @@ class Fuser {
     if (node.op->kind == OpKind::leaf && !constant) return Unit::Kind::leaf;
     bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
     if (moves) return Unit::Kind::view;
-    std::vector<Placement> dense;
-    dense.reserve(node.inputs.size());
-    for (const Value& input : node.inputs)
-      dense.push_back({-1, 0, row_major_strides(input.shape())});
-    if (library.choose(node, dense)) return Unit::Kind::library;
+    if (library.choose(node, dense(node.inputs))) return Unit::Kind::library;
     if (node.is("concat") && is_placed(node)) return Unit::Kind::placed;
     WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
     return Unit::Kind::fused;
+  }
+  static std::vector<Placement> dense(const std::vector<Value>& inputs) {
+    std::vector<Placement> placements;
+    placements.reserve(inputs.size());
+    for (const Value& input : inputs)
+      placements.push_back({-1, 0, row_major_strides(input.shape())});
+    return placements;
   }
   // Whether each part can be computed where it belongs, or they are too many to pick from.
   bool is_placed(const Node& concat) const {
@@ -337,7 +340,7 @@ class Fuser {
     }
     Demand need = demand(value);
     if (is_constant(*node)) return place_constant(value, need);
-    if (!whole_ || is_kept(*node)) {
+    if (!whole_ || is_kept(*node) || library_makes(value, need)) {
       store(value, new_unit(value));
       return;
     }
@@ -352,6 +355,20 @@ class Fuser {
     }
     if (joined > 0 && joined == need.takers.size() && !need.memory) return;
     store(value, again || joined == 0 ? new_unit(value) : units_of_[node].front());
+  }
+  // Whether a library's kernel makes it beside its own node's, which nobody else reads: then not
+  // each of several readers does.
+  bool library_makes(const Value& value, const Demand& need) const {
+    const Node* own = bases_.at(value.node());
+    if (own == nullptr || own == value.node() || kinds_.at(own) != Unit::Kind::library ||
+        uses_.count(own) != 1 || need.takers.size() + (need.memory ? 1 : 0) < 2)
+      return false;
+    Unit unit{.kind = Unit::Kind::library, .space = {}, .reduced = {}, .nodes = {}};
+    unit.nodes = behind(value, [&](const Node* node) { return node == own || fusable(node); });
+    std::iter_swap(unit.nodes.begin(), std::ranges::find(unit.nodes, own, &Value::node));
+    if (unit.nodes.size() > largest_kernel) return false;
+    sort_nodes(unit);
+    return options_.library->choose_with(unit.nodes, {&value, 1}, dense(unit.inputs())).has_value();
   }
   // What is kept for later in a narrower type is made where its operand is, not where it is read.
   static bool is_kept(const Node& node) { return node.attrs.has("keep"); }
@@ -413,16 +430,23 @@ class Fuser {
           if (!holds(into, input.node()) && !holds(from, input.node()) &&
               lives_within(*input.node(), into, from))
             within.push_back(input);
-    for (const Value& value : at(from).nodes) {
+    move(std::vector(at(from).nodes), from, into);
+    for (const Value& view : within)
+      if (!holds(into, view.node())) join(view, into, {});
+  }
+  // Constants that what stays behind reads are there, too.
+  void move(const std::vector<Value>& part, int from, int into) {
+    for (const Value& value : part) {
       Units& in = units_of_.at(value.node());
       in.erase(std::find(in.begin(), in.end(), from));
       if (!contains(in, into)) join(value, into, {});
-      auto home = fusion_.home.find(value.node());
-      if (home != fusion_.home.end() && home->second == from) store(value, into);
+      if (is_stored_by(from, value.node())) store(value, into);
     }
-    fusion_.units[static_cast<size_t>(from)].nodes.clear();
-    for (const Value& view : within)
-      if (!holds(into, view.node())) join(view, into, {});
+    std::vector<Value>& left = fusion_.units[index(from)].nodes;
+    std::erase_if(left, [&](const Value& value) { return !holds(from, value.node()); });
+    for (const Value& value : std::vector(left))
+      for (const Value& input : value->inputs)
+        if (is_constant(*input.node()) && !holds(from, input.node())) join(input, from, {});
   }
 
   // A kernel of rows takes over reductions across its rows that read the same values: the gradients
@@ -494,48 +518,126 @@ class Fuser {
     readers.insert(readers.end(), more.begin(), more.end());
     return leads_to(readers, a, b);
   }
-  // A kernel that computes one value, element by element, of what a library's kernel makes for it
-  // alone becomes part of that one, where the library has one for both.
-  void follow_library(int follower) {
-    const Unit& unit = at(follower);
-    if (unit.kind != Unit::Kind::fused || reduces(unit)) return;
-    const auto stored = std::ranges::count_if(unit.nodes, [&](const Value& member) {
-      auto home = fusion_.home.find(member.node());
-      return home != fusion_.home.end() && home->second == follower;
-    });
-    if (stored != 1) return;
-    for (const Value& member : unit.nodes)
+  // A kernel that computes one value, element by element, of what a library's kernel makes becomes
+  // part of that one, where the library has a kernel for both; its sums may stay behind. So does
+  // one that sums what a library's kernel reads.
+  void join_library(int other) {
+    if (at(other).kind != Unit::Kind::fused) return;
+    const std::vector<Value> part = elementwise_part(other);
+    for (const Value& member : part)
       for (const Value& input : member->inputs)
-        if (const std::optional<int> library = library_before(input, follower)) {
-          Unit both = at(*library);
-          both.nodes.insert(both.nodes.end(), unit.nodes.begin(), unit.nodes.end());
-          sort_nodes(both);
-          if (both.nodes.front().node() != input.node()) continue;
-          std::vector<Placement> dense;
-          for (const Value& read : both.inputs())
-            dense.push_back({-1, 0, row_major_strides(read.shape())});
-          if (!options_.library->choose_with(both.nodes, dense)) continue;
-          fusion_.home.erase(input.node());
-          merge(*library, follower);
-          return;
-        }
+        if (const int maker = library_of(input.node()); maker >= 0 && try_join(maker, other, part))
+          return join_library(other);
+    if (!reduces(at(other))) return;
+    const std::vector<Value> all = at(other).nodes;
+    for (const Value& member : all)
+      for (const Value& input : member->inputs)
+        for (const int reader : libraries_that_read(before_views(input.node())))
+          if (try_join(reader, other, all)) return;
   }
-  // The unit of a library's node that makes `value`, where `reader` alone reads it.
-  std::optional<int> library_before(const Value& value, int reader) const {
-    const auto home = fusion_.home.find(value.node());
-    if (home == fusion_.home.end() || uses_.roots.contains(value.node())) return std::nullopt;
-    const Unit& unit = at(home->second);
-    if (unit.kind != Unit::Kind::library || unit.nodes.size() > 1) return std::nullopt;
-    for (const Node* user : uses_.users.at(value.node()))
-      if (units_of(user) != Units{reader}) return std::nullopt;
-    return home->second;
+  // The one value that a unit stores without reducing, and what it is computed from there; nothing
+  // where there are more, or the rest reads what is not stored.
+  std::vector<Value> elementwise_part(int unit) const {
+    std::vector<Value> part;
+    for (const Value& member : at(unit).nodes) {
+      if (member->op->kind == OpKind::reduce || !is_stored_by(unit, member.node())) continue;
+      if (!part.empty()) return {};
+      part = behind(member, [&](const Node* node) { return holds(unit, node); });
+    }
+    std::unordered_set<const Node*> inside;
+    for (const Value& value : part) {
+      if (value->op->kind == OpKind::reduce) return {};
+      inside.insert(value.node());
+    }
+    for (const Value& member : at(unit).nodes)
+      for (const Value& input : member->inputs)
+        if (!inside.contains(member.node()) && inside.contains(input.node()) &&
+            input.node() != part.front().node() && !is_constant(*input.node()))
+          return {};
+    return part;
+  }
+  // `value`, and what it is computed from by nodes inside, the last of which may be a library's.
+  template <class Inside>
+  std::vector<Value> behind(const Value& value, Inside inside) const {
+    std::vector<Value> found{value};
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!fusable(found[i].node())) continue;
+      for (const Value& input : std::vector(found[i]->inputs))
+        if (inside(input.node()) &&
+            std::ranges::find(found, input.node(), &Value::node) == found.end())
+          found.push_back(input);
+    }
+    return found;
+  }
+  bool is_stored_by(int unit, const Node* node) const {
+    const auto home = fusion_.home.find(node);
+    return home != fusion_.home.end() && home->second == unit;
+  }
+  // The unit that stores it, if that is a library's kernel; else -1.
+  int library_of(const Node* node) const {
+    const auto home = fusion_.home.find(node);
+    const bool made = home != fusion_.home.end() && at(home->second).kind == Unit::Kind::library;
+    return made ? home->second : -1;
+  }
+  const Node* before_views(const Node* node) const {
+    while (kinds_.at(node) == Unit::Kind::view) node = node->inputs[0].node();
+    return node;
+  }
+  // Itself, or a view of it.
+  Units libraries_that_read(const Node* node) const {
+    Units readers;
+    const auto users = uses_.users.find(node);
+    if (users == uses_.users.end()) return readers;
+    for (const Node* user : users->second)
+      for (int unit : units_of(user)) {
+        if (at(unit).kind == Unit::Kind::library) readers.push_back(unit);
+        if (at(unit).kind != Unit::Kind::view) continue;
+        const Units more = libraries_that_read(user);
+        readers.insert(readers.end(), more.begin(), more.end());
+      }
+    return readers;
+  }
+  // Moves `part` of another unit into a library's, where the library has a kernel for that.
+  bool try_join(int library, int other, const std::vector<Value>& part) {
+    Unit both = at(library);
+    for (const Value& value : part)
+      if (!holds(library, value.node())) both.nodes.push_back(value);
+    sort_nodes(both);
+    std::vector<Value> stored, dropped;
+    for (const Value& value : both.nodes) {
+      const bool before = is_stored_by(library, value.node());
+      if (is_stored_by(other, value.node()) ||
+          (before && is_read_outside(value.node(), both, other)))
+        stored.push_back(value);
+      else if (before)
+        dropped.push_back(value);
+    }
+    if (options_.apart && stored.size() > 1 && !reduces(both)) return false;
+    if (!options_.library->choose_with(both.nodes, stored, dense(both.inputs())) ||
+        merging_makes_cycle(library, other))
+      return false;
+    move(part, other, library);
+    for (const Value& value : dropped) fusion_.home.erase(value.node());
+    return true;
+  }
+  // Whether anyone but `unit`, which is made of its value's home and a part of `other`, reads it.
+  bool is_read_outside(const Node* node, const Unit& unit, int other) const {
+    if (uses_.roots.contains(node)) return true;
+    return std::ranges::any_of(uses_.users.at(node), [&](const Node* user) {
+      return !unit.contains(user) || std::ranges::any_of(units_of(user), [&](int in) {
+        return in != other && in != fusion_.home.at(node);
+      });
+    });
   }
   static bool reduces(const Unit& unit) {
     return std::ranges::any_of(
         unit.nodes, [](const Value& value) { return value->op->kind == OpKind::reduce; });
   }
+  // A library's own node stays first.
   static void sort_nodes(Unit& unit) {
-    std::ranges::sort(unit.nodes, {}, [](const Value& value) { return value->id; });
+    const auto first = unit.nodes.begin() + (unit.kind == Unit::Kind::library ? 1 : 0);
+    std::sort(first, unit.nodes.end(),
+              [](const Value& a, const Value& b) { return a->id < b->id; });
   }
   void finish() {
     for (Unit& unit : fusion_.units) {
@@ -580,7 +682,7 @@ std::vector<int> order_of(const Fusion& fusion) {
   for (size_t u = 0; u < count; ++u)
     for (const Value& value : fusion.units[u].nodes)
       for (const Value& input : value->inputs) {
-        if (fusion.units[u].contains(input)) continue;
+        if (fusion.units[u].contains(input.node())) continue;
         readers[static_cast<size_t>(fusion.home.at(input.node()))].push_back(static_cast<int>(u));
         ++waiting[u];
       }
@@ -603,10 +705,11 @@ std::vector<int> order_of(const Fusion& fusion) {
 }
 }  // namespace
 
-bool Unit::contains(const Value& value) const {
-  auto at = std::lower_bound(nodes.begin(), nodes.end(), value,
-                             [](const Value& a, const Value& b) { return a->id < b->id; });
-  return at != nodes.end() && at->node() == value.node();
+bool Unit::contains(const Node* node) const {
+  if (nodes.front().node() == node) return true;
+  const auto at = std::lower_bound(nodes.begin() + 1, nodes.end(), node->id,
+                                   [](const Value& value, uint64_t id) { return value->id < id; });
+  return at != nodes.end() && at->node() == node;
 }
 
 std::vector<Value> Unit::inputs() const {
@@ -614,7 +717,8 @@ std::vector<Value> Unit::inputs() const {
   if (kind == Kind::library) inputs = nodes.front()->inputs;
   for (const Value& value : nodes)
     for (const Value& input : value->inputs)
-      if (!contains(input) && std::ranges::find(inputs, input.node(), &Value::node) == inputs.end())
+      if (!contains(input.node()) &&
+          std::ranges::find(inputs, input.node(), &Value::node) == inputs.end())
         inputs.push_back(input);
   return inputs;
 }

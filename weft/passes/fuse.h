@@ -27,9 +27,9 @@ struct Unit {
   Shape space;               // fused: the iteration space
   Dims reduced;              // fused: the axes that its reductions run over; empty without any
   std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one, of a library
-                             // kernel also what it computes of that one's value
+                             // kernel its own first, then what it computes beside
 
-  bool contains(const Value& value) const;
+  bool contains(const Node* node) const;
   // What it reads: inputs of its first node in order, of a library; then distinct ones of the
   // others.
   std::vector<Value> inputs() const;

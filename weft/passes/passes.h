@@ -44,6 +44,7 @@ struct PassOptions {
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
   std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
   Offload offload = {};
+  bool apart = false;        // cheap functions of a library's result that is stored, too
   MachineSpec machine = {};  // what runs the plan; unknown: the host
   // Optional passes, by name (optional_passes).
   std::vector<std::string> skip;

@@ -59,11 +59,18 @@ Graph in_parts(int count, const Graph& step, PassOptions options) {
   return count < 2 ? step : Runner(options).unless_skipped("chunk", chunk, step);
 }
 
+// Whether a library's kernel stores what could be made again from what else it stores.
+bool stores_beside(const Plan& plan) {
+  return std::ranges::any_of(plan.steps, [](const Step& step) {
+    return step.kind == Step::Kind::library && step.results.size() > 1;
+  });
+}
+
 // The whole step, or where a limit asks for it its widest rows in parts and less kept. In parts,
 // the order of the graph is a second way to go: one part comes after another there, and none waits
 // for a sum.
-Plan fitting(const Graph& step, const PassOptions& options) {
-  Runner run(options);
+Plan fitting(const Graph& step, PassOptions options) {
+  const Runner run(options);
   auto plans_of = [&](const Graph& graph) {
     std::vector<Plan> plans{kernels_of(graph, options)};
     Plan in_order = run.unless_skipped("order", order, plans.front());
@@ -74,6 +81,10 @@ Plan fitting(const Graph& step, const PassOptions& options) {
   std::vector<Plan> plans = plans_of(in_parts(options.chunks, step, options));
   Plan placed = run.always("memory", place, plans.front());
   if (options.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
+  if (stores_beside(plans.front())) {
+    options.apart = true;
+    plans = plans_of(in_parts(options.chunks, step, options));
+  }
   if (options.memory > 0 && options.chunks == 0) {
     const Graph parts = in_parts(most_parts, step, options);
     if (parts.nodes().size() > step.nodes().size()) plans = plans_of(parts);

@@ -1,9 +1,10 @@
 // Mixed precision: what OpDef::narrows names runs on the narrow type, all else stays float32. A
 // value that goes into such an operation is rounded for all its readers, so that it is stored once
-// and in the narrow type; parameters keep their float32 elements for everything else. A product
-// that no other one uses (a weight's gradient, the logits of an evaluation) yields its float32
-// sums. Stands first: autodiff has seen float32 throughout, and what the casts bring simplify can
-// merge.
+// and in the narrow type (the sum of a product and a bias, too, where a library's kernel stores it
+// for what follows); parameters keep their float32 elements for everything else. A product that no
+// other one uses (a weight's gradient, the logits of an evaluation) yields its float32 sums. Stands
+// first: autodiff has seen float32 throughout, and what the casts bring simplify can merge.
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,6 +24,7 @@ class Narrower {
   Narrower(const Graph& graph, const PassOptions& options)
       : nodes_(graph.nodes()),
         narrow_(options.narrow),
+        library_(options.library),
         wrong_(options.fault == "precision-negates") {
     for (const Value& value : nodes_)
       for (const Value& input : value->inputs) users_[input.node()].push_back(value.node());
@@ -50,13 +52,22 @@ class Narrower {
     bool rounded = false;
   };
 
-  // Operands of what narrows, and all that they are moved from.
+  // Operands of what narrows, and all that they are moved from. Of products with a bias, sums that
+  // a kernel stores for what follows.
   void find_wanted() {
     for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value) {
+      if (library_ != nullptr && library_->stores_sums_beside(*value->node()) &&
+          is_biased_product((*value)->inputs[0]))
+        wanted_.insert((*value)->inputs[0].node());
       if (!narrows(*value) && !(moves(*value) && wanted_.contains(value->node()))) continue;
       for (const Value& input : (*value)->inputs)
         if (input.dtype() == DType::f32) wanted_.insert(input.node());
     }
+  }
+  static bool is_biased_product(const Value& value) {
+    return value->is("add") && std::ranges::any_of(value->inputs, [](const Value& input) {
+             return input->op->kind == OpKind::contraction && narrows(input);
+           });
   }
   // What leads, through anything, to an operation that narrows.
   void find_leading() {
@@ -122,6 +133,7 @@ class Narrower {
 
   std::vector<Value> nodes_;
   DType narrow_;
+  const KernelLibrary* library_;
   bool wrong_;
   std::unordered_map<const Node*, std::vector<const Node*>> users_;
   std::unordered_set<const Node*> wanted_, leading_;

@@ -41,7 +41,7 @@ class Scheduler {
       case Unit::Kind::view:
         return emit_view(unit.nodes[0]);
       case Unit::Kind::library:
-        return emit_library(unit);
+        return emit_library(unit, index);
       case Unit::Kind::fused:
         return emit_fused(unit, index);
       case Unit::Kind::placed:
@@ -216,32 +216,41 @@ class Scheduler {
     return step;
   }
 
-  void emit_library(const Unit& unit) {
+  void emit_library(const Unit& unit, int index) {
+    const std::vector<Value> stored = stored_values(unit, index);
     const std::vector<Value> inputs = unit.inputs();
     std::vector<Placement> operands;
     operands.reserve(inputs.size());
     for (const Value& input : inputs) operands.push_back(placed_.at(input.node()));
     const KernelChoice choice =
         (unit.nodes.size() == 1 ? options_.library->choose(*unit.nodes[0].node(), operands)
-                                : options_.library->choose_with(unit.nodes, operands))
+                                : options_.library->choose_with(unit.nodes, stored, operands))
             .value();
     for (size_t i = 0; i < operands.size(); ++i)
       if (i < choice.operand_order.size() &&
           !(choice.operand_order[i].empty() && !inputs[i].shape().empty()))
         operands[i] = copy_as(inputs[i], choice.operand_order[i]);
     Step step = library_step(unit, choice, operands);
-    const Value& value = unit.nodes.back();  // the one that others read
-    const bool root = uses_.roots.contains(value.node());
-    Layout layout{choice.result_order, choice.padded_rows && !root};
-    if (room_of(value.type(), layout) != value.shape() && joins_state(value)) layout.padded = false;
-    Placement to = new_slot(value, layout);
-    step.results = {{value, to}};
+    for (const Value& value : stored) {
+      const bool root = uses_.roots.contains(value.node());
+      Layout layout{choice.result_order, choice.padded_rows && !root};
+      if (room_of(value.type(), layout) != value.shape() && joins_state(value))
+        layout.padded = false;
+      step.results.push_back({value, placed_[value.node()] = new_slot(value, layout)});
+    }
     if (choice.in_place) {
       const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
       if (lie_alike(step.results[0], operand)) step.in_place.emplace_back(0, *choice.in_place);
     }
-    placed_[value.node()] = to;
     finish(step);
+  }
+  std::vector<Value> stored_values(const Unit& unit, int index) const {
+    std::vector<Value> stored;
+    for (const Value& value : unit.nodes) {
+      const auto home = fusion_.home.find(value.node());
+      if (home != fusion_.home.end() && home->second == index) stored.push_back(value);
+    }
+    return stored;
   }
 
   // Whether a kernel reads it beside a variable of its shape, an update above all: the axes of both
@@ -323,9 +332,7 @@ class Scheduler {
     for (const Value& input : unit.inputs())
       step.operands.push_back({input, placed_.at(input.node())});
     Layout layout = natural_layout(unit, step);
-    for (const Value& value : unit.nodes) {
-      auto home = fusion_.home.find(value.node());
-      if (home == fusion_.home.end() || home->second != index) continue;
+    for (const Value& value : stored_values(unit, index)) {
       bool root = uses_.roots.contains(value.node());
       Placement to = new_slot(value, root ? Layout() : layout);
       placed_[value.node()] = to;

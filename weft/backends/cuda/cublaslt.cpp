@@ -27,8 +27,18 @@ namespace {
 // Numbers of cublasLt.h, cublas_api.h and library_types.h.
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
 enum ComputeType : int { compute_32f = 68, compute_64f = 70, compute_tf32 = 77 };
-enum MatmulAttribute : int { transpose_a = 3, transpose_b = 4, epilogue = 7, bias_pointer = 8 };
-constexpr uint32_t epilogue_bias = 4;
+enum MatmulAttribute : int {
+  transpose_a = 3,
+  transpose_b = 4,
+  epilogue = 7,
+  bias_pointer = 8,  // or where sums of b go
+  aux_pointer = 11,
+  aux_stride = 12,
+};
+// Bits of an epilogue.
+constexpr uint32_t adds_bias = 4, gelu_of_sum = 32, times_gelu_slope = 64, has_aux = 128,
+                   sums_of_b = 512;
+constexpr int64_t aux_alignment = 8;  // of its rows, in elements
 enum LayoutAttribute : int { batch_count = 5, batch_stride = 6 };
 enum PreferenceAttribute : int {
   most_workspace = 1,
@@ -151,6 +161,26 @@ size_t converted_bytes(DType bias, const Contraction& task) {
   return bias == result ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
 
+uint32_t epilogue_bits(const GemmStep& step) {
+  using Function = GemmEpilogue::Function;
+  uint32_t bits = step.bias ? adds_bias : 0;
+  if (step.a_sums) bits |= sums_of_b;  // a, as the library sees it
+  if (step.function == Function::gelu) bits |= gelu_of_sum | (step.sum ? has_aux : 0);
+  if (step.function == Function::gelu_gradient) bits |= times_gelu_slope | has_aux;
+  return bits;
+}
+
+// As in the names of kernels: "", ".bias", ".bias.gelu", ...
+template <class Parts>  // GemmEpilogue or GemmStep
+std::string name_of(const Parts& parts) {
+  using Function = GemmEpilogue::Function;
+  return fmt::format("{}{}{}{}", parts.bias ? ".bias" : "",
+                     parts.function == Function::gelu            ? ".gelu"
+                     : parts.function == Function::gelu_gradient ? ".gelu_gradient"
+                                                                 : "",
+                     parts.sum ? ".and_sum" : "", parts.a_sums ? ".bias_gradient" : "");
+}
+
 // ---- the kernel
 
 using Owned = std::shared_ptr<void>;
@@ -189,14 +219,19 @@ class Product : public Kernel {
     layouts_[0] = layout(gemm.b, task.dtype, gemm.batches);
     layouts_[1] = layout(gemm.a, task.dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
+    if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
+    // Pointers are never read here: their values say how what they point to will be aligned.
     if (step_.bias) {
       const size_t bytes = converted_bytes(step_.bias->type.dtype, task);
       workspace -= bytes;
-      set_matmul(epilogue, epilogue_bias);
-      // Never read: its value says how a bias will be aligned.
       set_matmul(bias_pointer, bytes > 0 ? buffer_alignment : alignment_of(*step_.bias));
       converted_at_ = step.workspace - bytes;
       if (bytes > 0) convert_ = gpu::make_conversion(device, step_.bias->type.dtype, sums, task.n);
+    }
+    if (step_.a_sums) set_matmul(bias_pointer, alignment_of(*step_.a_sums));
+    if (const std::optional<Bound>& aux = step_.sum ? step_.sum : step_.at) {
+      set_matmul(aux_pointer, alignment_of(*aux));
+      set_matmul(aux_stride, gemm.result.stride);
     }
 
     const std::vector<Found> all = candidates(workspace);
@@ -204,7 +239,7 @@ class Product : public Kernel {
         "cublaslt {}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}{}", api_.version(),
         name(task.dtype), name(sums), gemm.batches, task.m, task.n, task.k, gemm.a.stride,
         gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
-        gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "", step_.bias ? ", bias" : "");
+        gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "", name_of(step_));
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));
@@ -231,6 +266,9 @@ class Product : public Kernel {
       }
       set_matmul(bias_pointer, bias);
     }
+    if (step_.a_sums) set_matmul(bias_pointer, step_.a_sums->out(results));
+    if (step_.sum) set_matmul(aux_pointer, step_.sum->out(results));
+    if (step_.at) set_matmul(aux_pointer, step_.at->in(operands));
     multiply(found_, step_.a.in(operands), step_.b.in(operands),
              step_.so_far ? step_.so_far->in(operands) : nullptr, step_.result.out(results),
              reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
@@ -312,10 +350,15 @@ class Product : public Kernel {
     };
     const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
                scratch = device.allocate(workspace);
-    std::shared_ptr<Buffer> bias;
-    if (step_.bias) {
-      bias = device.allocate(static_cast<size_t>(step_.task.n) * sizeof(float));
-      set_matmul(bias_pointer, bias->data);
+    std::shared_ptr<Buffer> row, aux;
+    if (step_.bias || step_.a_sums) {
+      const int64_t count = step_.bias ? step_.task.n : step_.task.m;
+      row = device.allocate(static_cast<size_t>(count) * sizeof(float));
+      set_matmul(bias_pointer, row->data);
+    }
+    if (step_.sum || step_.at) {
+      aux = room(step_.result);
+      set_matmul(aux_pointer, aux->data);
     }
     return all[gpu::fastest(device, all.size(),
                             [&](size_t i) {
@@ -345,6 +388,14 @@ bool pads_rows(const Node& product) {
          product.type.shape[product.type.shape.size() - 2] > 1;
 }
 
+// GELU is rougher than ours, which 16 bits do not show.
+bool can_do(const GemmEpilogue& epilogue, const GemmChoice& product) {
+  if (product.gemm.batches > 1 && (epilogue.a_sums || epilogue.sum || epilogue.at)) return false;
+  return epilogue.function == GemmEpilogue::Function::none ||
+         (size_of(product.task.dtype) == 2 && !product.task.wide &&
+          product.task.n % aux_alignment == 0);
+}
+
 class CublasLt : public gpu::Provider {
  public:
   std::string name() const override { return "cublaslt"; }
@@ -360,17 +411,21 @@ class CublasLt : public gpu::Provider {
   }
 
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
-    const Value bias = bias_of(body);
-    if (!bias || bias.dtype() == DType::f64) return std::nullopt;
+    const std::optional<GemmEpilogue> epilogue = epilogue_of(body, results);
+    if (!epilogue || (epilogue->bias && epilogue->bias.dtype() == DType::f64)) return std::nullopt;
     std::optional<GemmChoice> known = choose_gemm(*body.front().node(), operands);
-    if (!known) return std::nullopt;
-    known->choice.kernel = "cublaslt:matmul.bias";
-    known->choice.padded_rows = pads_rows(*body.front().node());
-    known->choice.workspace =
-        workspace_bytes(known->task) + converted_bytes(bias.dtype(), known->task);
-    return known->choice;
+    if (!known || !can_do(*epilogue, *known)) return std::nullopt;
+    KernelChoice& choice = known->choice;
+    choice.kernel = "cublaslt:matmul" + name_of(*epilogue);
+    choice.padded_rows = pads_rows(*body.front().node());
+    choice.workspace = workspace_bytes(known->task);
+    if (epilogue->bias) choice.workspace += converted_bytes(epilogue->bias.dtype(), known->task);
+    if (epilogue->at) choice.operand_order.push_back(Dims::iota(epilogue->at.rank()));
+    return choice;
   }
+  bool stores_sums_beside(const Node& function) const override { return function.is("gelu_tanh"); }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
     return std::make_unique<Product>(device, step);

@@ -15,24 +15,32 @@ namespace {
 using Open = std::function<std::unique_ptr<Device>()>;
 using Providers = std::vector<std::unique_ptr<Provider>>;
 
-// A node, and what is computed of its result in place.
+// A node, and the rest of its step. A pointer's place among those of the step, operands first.
 class InTwo : public Kernel {
  public:
-  InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, size_t operands, size_t inputs)
-      : node_(std::move(node)), rest_(std::move(rest)), operands_(operands), inputs_(inputs) {
-    rest_operands_.reserve(1 + operands - inputs);
-  }
+  InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, const Step& step,
+        size_t node_result, std::vector<size_t> rest_operands, std::vector<size_t> rest_results)
+      : node_(std::move(node)),
+        rest_(std::move(rest)),
+        operands_(step.operands.size()),
+        node_result_(node_result),
+        from_(std::move(rest_operands)),
+        to_(std::move(rest_results)),
+        read_(from_.size()),
+        written_(to_.size()) {}
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    node_->run(operands, results, workspace);
-    rest_operands_.assign(results, results + 1);
-    rest_operands_.insert(rest_operands_.end(), operands + inputs_, operands + operands_);
-    rest_->run(rest_operands_.data(), results, workspace);
+    node_->run(operands, results + node_result_, workspace);
+    for (size_t i = 0; i < from_.size(); ++i)
+      read_[i] = from_[i] < operands_ ? operands[from_[i]] : results[from_[i] - operands_];
+    for (size_t i = 0; i < to_.size(); ++i) written_[i] = results[to_[i]];
+    rest_->run(read_.data(), written_.data(), workspace);
   }
 
  private:
   std::unique_ptr<Kernel> node_, rest_;
-  size_t operands_, inputs_;
-  mutable std::vector<void*> rest_operands_;  // of a run: a step allocates nothing
+  size_t operands_, node_result_;
+  std::vector<size_t> from_, to_;
+  mutable std::vector<void*> read_, written_;  // of a run: a step allocates nothing
 };
 
 class Library : public KernelLibrary {
@@ -89,10 +97,15 @@ class Library : public KernelLibrary {
   }
 
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
     for (const auto& provider : providers_)
-      if (auto choice = provider->choose_with(body, operands)) return choice;
+      if (auto choice = provider->choose_with(body, results, operands)) return choice;
     return std::nullopt;
+  }
+  bool stores_sums_beside(const Node& function) const override {
+    return std::ranges::any_of(
+        providers_, [&](const auto& provider) { return provider->stores_sums_beside(function); });
   }
 
   size_t workspace(const Step& fused) const override {
@@ -117,8 +130,9 @@ class Library : public KernelLibrary {
     try {
       return provider.compile(here, step);
     } catch (const Error& refused) {
-      if (step.body.size() > 1) return compile_in_two(provider, step);
-      if (!loop::has_loops(*step.body.front().node()) ||
+      if (step.body.size() > 1)
+        if (auto both = compile_in_two(provider, step)) return both;
+      if (step.body.size() > 1 || !loop::has_loops(*step.body.front().node()) ||
           loop::schedule_gpu(loop::lower_primitive(step)).scratch > step.workspace)
         throw;
       log::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
@@ -126,20 +140,44 @@ class Library : public KernelLibrary {
     }
   }
 
-  // The result holds the value of the node before it holds what follows: both have one type.
+  // Where the node's value is no result, the last one holds it first: both have one type. Null
+  // where there is no room for what the rest needs.
   std::unique_ptr<Kernel> compile_in_two(const Provider& provider, const Step& step) const {
+    const Value& product = step.body.front();
     Step node = step, rest = step;
-    const auto inputs = static_cast<std::ptrdiff_t>(step.body.front()->inputs.size());
     node.body.resize(1);
-    node.operands.resize(static_cast<size_t>(inputs));
-    node.results.front().value = node.body.front();
+    node.operands.resize(product->inputs.size());
+    size_t holder = 0;
+    while (holder + 1 < step.results.size() && step.results[holder].value.node() != product.node())
+      ++holder;
+    node.results = {{product, step.results[holder].at}};
+
     rest.kind = Step::Kind::fused;
     rest.body.erase(rest.body.begin());
-    rest.operands.erase(rest.operands.begin(), rest.operands.begin() + inputs);
-    rest.operands.insert(rest.operands.begin(), node.results.front());
-    rest.in_place = {{0, 0}};
-    return std::make_unique<InTwo>(compile_by(provider, node), compile_loops(rest),
-                                   step.operands.size(), node.operands.size());
+    rest.operands.clear();
+    rest.results.clear();
+    rest.in_place.clear();
+    std::vector<size_t> from, to;
+    auto read = [&](const Access& access, size_t place) {
+      const bool wanted = std::ranges::any_of(rest.body, [&](const Value& value) {
+        return std::ranges::find(value->inputs, access.value.node(), &Value::node) !=
+               value->inputs.end();
+      });
+      if (!wanted) return;
+      rest.operands.push_back(access);
+      from.push_back(place);
+    };
+    read(node.results.front(), step.operands.size() + holder);
+    for (size_t i = 0; i < step.operands.size(); ++i) read(step.operands[i], i);
+    for (size_t i = 0; i < step.results.size(); ++i) {
+      if (step.results[i].value.node() == product.node()) continue;
+      if (i == holder) rest.in_place = {{static_cast<int>(rest.results.size()), 0}};
+      rest.results.push_back(step.results[i]);
+      to.push_back(i);
+    }
+    if (loop::schedule_gpu(loop::lower(rest, maths())).scratch > step.workspace) return nullptr;
+    return std::make_unique<InTwo>(compile_by(provider, node), compile_loops(rest), step, holder,
+                                   std::move(from), std::move(to));
   }
 
   std::unique_ptr<Kernel> compile_loops(const Step& step) const {

@@ -22,11 +22,16 @@ class Provider {
   virtual std::string name() const = 0;
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
-  // See KernelLibrary::choose_with.
+  // These two: see KernelLibrary.
   virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                                  std::span<const Value> results,
                                                   std::span<const Placement> operands) const {
-    (void)body, (void)operands;
+    (void)body, (void)results, (void)operands;
     return std::nullopt;
+  }
+  virtual bool stores_sums_beside(const Node& function) const {
+    (void)function;
+    return false;
   }
   // Of a step that it chose. Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(Device& device, const Step& step) const = 0;

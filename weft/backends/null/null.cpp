@@ -19,8 +19,12 @@ class NullLibrary : public KernelLibrary {
     return of_.choose(node, operands);
   }
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
-    return of_.choose_with(body, operands);
+    return of_.choose_with(body, results, operands);
+  }
+  bool stores_sums_beside(const Node& function) const override {
+    return of_.stores_sums_beside(function);
   }
   std::optional<MachineSpec> spec() const override { return of_.spec(); }
   size_t workspace(const Step& fused) const override { return of_.workspace(fused); }

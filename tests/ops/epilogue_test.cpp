@@ -1,0 +1,144 @@
+// What CUDA's library of products computes as it stores them, or reads their factors: that plans
+// ask for it, and that it is what the graph means, on every backend, in one kernel or in two.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/device/registry.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/ops/wide.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// Of inputs, which nothing folds.
+struct Product {
+  DType type = DType::bf16;
+  int64_t columns = 24;
+  std::vector<Value> inputs = {};
+
+  Value draw(const Shape& shape, DType dtype) {
+    inputs.push_back(input({dtype, shape}, static_cast<int>(inputs.size())));
+    return inputs.back();
+  }
+  Value product() {
+    const Value a = draw({2, 3, 16}, type);
+    return matmul(a, draw({16, columns}, type));
+  }
+  Value biased() {
+    const Value sum = widen(product());
+    return narrow_to(sum + draw({columns}, DType::f32), type);
+  }
+  Value like_product() { return draw({2, 3, columns}, type); }
+
+  // Names of CUDA's kernels; the values are checked.
+  std::string kernels(std::vector<Value> outputs, const PassOptions& more = {}) const {
+    const Graph graph{.inputs = inputs, .outputs = std::move(outputs)};
+    Random random(5);
+    std::vector<Value> given;
+    given.reserve(inputs.size());
+    for (const Value& leaf : inputs) given.push_back(random_values(leaf.type(), -1.5, 1.5, random));
+    const std::vector<Interpreted> want = interpret_with_errors(graph, given);
+    for (const char* refused : {"0", "2"}) {
+      setenv("FAKE_CUBLASLT_REFUSES", refused, 1);
+      for (const KernelLibrary* library : backends()) {
+        INFO(library->name() << ", refused: " << refused);
+        CHECK(disagreement(run_planned(graph, given, *library), want, *library) == "");
+      }
+    }
+    unsetenv("FAKE_CUBLASLT_REFUSES");
+    PassOptions options = more;
+    options.library = &library("null:cuda");
+    options.verify = true;
+    std::string names;
+    for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+    return names;
+  }
+};
+
+Value gelu_gradient(const Value& at, const Value& dy) {
+  const Value y = gelu_tanh(at);
+  return y->op->gradient(y, dy)[0];
+}
+}  // namespace
+
+TEST_CASE("on CUDA a product of 16-bit numbers computes the GELU of its sums, and stores those") {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    CAPTURE(name(type));
+    Product of{type};
+    const Value sum = of.biased(), product = of.product();
+    CHECK(of.kernels({gelu_tanh(sum)}) == "cublaslt:matmul.bias.gelu ");
+    CHECK(of.kernels({sum, gelu_tanh(sum)}) == "cublaslt:matmul.bias.gelu.and_sum ");
+    CHECK(of.kernels({gelu_tanh(product)}) == "cublaslt:matmul.gelu ");
+    CHECK(of.kernels({product, gelu_tanh(product)}) == "cublaslt:matmul.gelu.and_sum ");
+    // Where values are made again, what is cheap to make stays by itself.
+    CHECK(of.kernels({sum, gelu_tanh(sum)}, {.recompute = Recompute::full})
+              .starts_with("cublaslt:matmul.bias cast"));
+  }
+}
+
+TEST_CASE("on CUDA a product is multiplied by the slope of GELU as it is stored") {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    CAPTURE(name(type));
+    Product of{type};
+    const Value at = of.like_product(), gradient = gelu_gradient(at, of.product());
+    CHECK(of.kernels({gradient}) == "cublaslt:matmul.gelu_gradient ");
+    // A sum over its rows reads what is stored; one that reads what is not keeps all by itself.
+    CHECK(of.kernels({gradient, sum(widen(gradient), {.axes = {0, 1}})}) ==
+          "cublaslt:matmul.gelu_gradient cast.sum ");
+    const Value wide = widen(at) * widen(of.product());
+    CHECK(of.kernels({narrow_to(wide, type), sum(wide)}).starts_with("cublaslt:matmul cast.cast"));
+  }
+}
+
+TEST_CASE("on CUDA the gradient of a bias is summed beside that of its weight") {
+  for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
+    CAPTURE(name(type));
+    Product of{type};
+    const Value dy = of.like_product(), x = of.draw({6, 16}, type);
+    const Value rows = reshape(dy, {6, of.columns});
+    const Value weight = wide_matmul(transpose(rows), x);
+    const Value wide = widen(dy), bias = sum(wide, {.axes = {0, 1}});
+    CHECK(of.kernels({weight, bias}) == "cublaslt:matmul.bias_gradient ");
+    CHECK(of.kernels({weight, sum(wide, {.axes = {2}})}).find("gradient") == std::string::npos);
+    CHECK(of.kernels({weight, sum(wide * 2.0, {.axes = {0, 1}})}).find("gradient") ==
+          std::string::npos);
+    CHECK(of.kernels({wide_matmul(transpose(x), rows), bias}).find("gradient") ==
+          std::string::npos);
+  }
+}
+
+TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its own") {
+  Product of;
+  const Value sum = of.biased(), at = of.like_product();
+  for (const Value& other : {gelu(sum), silu(sum), narrow_to(widen(gelu_tanh(sum)) * 2.0, of.type),
+                             gelu_tanh(sum * 1.25), gelu_gradient(sum, at), sum * gelu_tanh(at)}) {
+    const std::string names = of.kernels({other});
+    CAPTURE(names);
+    CHECK(names.find("gelu") == std::string::npos);
+  }
+  for (Product of : {Product{.columns = 20}, Product{.type = DType::f32}}) {
+    const Value dy = of.product(), sum = of.biased();
+    CHECK(of.kernels({gelu_tanh(sum), gelu_gradient(of.like_product(), dy)}).find("gelu") ==
+          std::string::npos);
+  }
+}
+
+TEST_CASE("where a product stores its sums beside their GELU, mixed precision rounds those") {
+  Product of{.type = DType::f32};
+  const Value sum = of.biased(), last = of.draw({of.columns, 8}, DType::f32);
+  const Value y = gelu_tanh(sum), dy = matmul(of.draw({2, 3, 8}, DType::f32), transpose(last));
+  const std::string names =
+      of.kernels({matmul(y, last), matmul(gelu_gradient(sum, dy), last)}, {.narrow = DType::bf16});
+  CAPTURE(names);
+  CHECK(names.find("cublaslt:matmul.bias.gelu.and_sum ") != std::string::npos);
+  CHECK(names.find("cublaslt:matmul.gelu_gradient ") != std::string::npos);
+}
