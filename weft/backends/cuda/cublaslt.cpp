@@ -236,10 +236,10 @@ class Product : public Kernel {
 
     const std::vector<Found> all = candidates(workspace);
     const std::string what = fmt::format(
-        "cublaslt {}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}{}", api_.version(),
-        name(task.dtype), name(sums), gemm.batches, task.m, task.n, task.k, gemm.a.stride,
-        gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
-        gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "", name_of(step_));
+        "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
+        api_.version(), name_of(step_), name(task.dtype), name(sums), gemm.batches, task.m, task.n,
+        task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
+        gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));

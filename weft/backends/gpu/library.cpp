@@ -126,9 +126,9 @@ class Library : public KernelLibrary {
   // What a vendor's library cannot do on this device after all is done without what it took in, or
   // by loops, where there are any.
   std::unique_ptr<Kernel> compile_by(const Provider& provider, const Step& step) const {
-    Device& here = device();
     try {
-      return provider.compile(here, step);
+      return step.body.size() > 1 ? compile_whole(provider, step)
+                                  : provider.compile(device(), step);
     } catch (const Error& refused) {
       if (step.body.size() > 1)
         if (auto both = compile_in_two(provider, step)) return both;
@@ -138,6 +138,40 @@ class Library : public KernelLibrary {
       log::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
       return compile_loops(step);
     }
+  }
+
+  // In one kernel or, where that was measured to be faster, in two.
+  std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Step& step) const {
+    std::unique_ptr<Kernel> whole = provider.compile(device(), step), parts;
+    if (tunes()) parts = compile_in_two(provider, step);
+    std::string signature = step.kernel + " in one or two";
+    for (const auto* accesses : {&step.operands, &step.results})
+      for (const Access& access : *accesses) signature += ", " + to_string(access.value.type());
+    auto measure = [&] { return parts && is_faster(*parts, *whole, step) ? "two" : "one"; };
+    if (device().select(signature, measure, "one") == "one") return whole;
+    if (!parts) parts = compile_in_two(provider, step);
+    return parts ? std::move(parts) : std::move(whole);
+  }
+  // By a few runs of each, on memory of its own.
+  bool is_faster(const Kernel& one, const Kernel& other, const Step& step) const {
+    std::vector<std::shared_ptr<Buffer>> rooms;
+    auto pointers_to = [&](const std::vector<Access>& accesses) {
+      std::vector<void*> pointers;
+      for (const auto& [value, at] : accesses) {
+        int64_t last = at.offset;
+        for (int i = 0; i < value.rank(); ++i) last += at.strides[i] * (value.shape()[i] - 1);
+        rooms.push_back(device().allocate(static_cast<size_t>(last + 1) * size_of(value.dtype())));
+        pointers.push_back(rooms.back()->data);
+      }
+      return pointers;
+    };
+    const std::vector<void*> operands = pointers_to(step.operands),
+                             results = pointers_to(step.results);
+    const auto scratch = device().allocate(step.workspace);
+    const auto run = [&](size_t i) {
+      (i == 0 ? one : other).run(operands.data(), results.data(), scratch->data);
+    };
+    return fastest(device(), 2, run) == 0;
   }
 
   // Where the node's value is no result, the last one holds it first: both have one type. Null
