@@ -9,9 +9,14 @@ namespace weft {
 void count_work(Step& step, std::span<const Slot> slots) {
   step.flops = step.bytes = 0;
   for (const Value& value : step.body) step.flops += flops(*value.node());
-  for (const Access& operand : step.operands) {
-    const Slot& slot = slots[static_cast<size_t>(operand.at.slot)];
-    step.bytes += static_cast<double>(std::min(operand.value.type().bytes(), slot.bytes));
+  for (auto operand = step.operands.begin(); operand != step.operands.end(); ++operand) {
+    const auto same = [&](const Access& other) { return other.at.slot == operand->at.slot; };
+    if (std::any_of(step.operands.begin(), operand, same)) continue;  // counted
+    size_t bytes = 0;
+    for (auto view = operand; view != step.operands.end(); ++view)
+      if (same(*view)) bytes += view->value.type().bytes();
+    const Slot& slot = slots[static_cast<size_t>(operand->at.slot)];
+    step.bytes += static_cast<double>(std::min(bytes, slot.bytes));
   }
   for (const Access& result : step.results)
     step.bytes += static_cast<double>(result.value.type().bytes());
