@@ -11,13 +11,12 @@ namespace weft {
 bool register_backends() {
   static const bool once = [] {
     register_library("cpu", cpu_library);
-    register_library("cuda", [] { return cuda_library(); });
-    register_family("cuda", [](const std::string& which) { return cuda_library(which); });
-    register_library("opencl", [] { return opencl_library(); });
-    register_family("opencl", opencl_library);
+    register_family("cuda", {cuda_library, cuda_same_as});
+    register_family("opencl", {opencl_library, opencl_same_as});
     register_library("reference", reference_library);
-    register_family("null", [](const std::string& of) { return null_library(library(of)); });
-    register_library("null", [] { return null_library(library("cpu")); });
+    register_family("null", {[](const std::string& of) {
+                      return null_library(library(of.empty() ? "cpu" : of));
+                    }});
     register_automatic([] { return cuda::has_device() ? "cuda" : "cpu"; });
     return true;
   }();

@@ -32,7 +32,7 @@ Graph graph_of(const Value& value) {
 // Null, once said, where there is no device.
 const KernelLibrary* opencl() {
   static const auto library =
-      gpu::make_library("opencl", loop::GpuLanguage::opencl, opencl::open_device);
+      gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
   static const bool there = [] {
     try {
       library->memory();

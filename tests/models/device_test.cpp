@@ -11,7 +11,9 @@
 
 #include "tests/models/training.h"
 #include "tests/support/no_float64.h"
+#include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/opencl/cl_device.h"
+#include "weft/backends/opencl/opencl.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -50,11 +52,17 @@ void check_curve(const Curve& curve, double tolerance) {
   CHECK(distance(got, want) <= tolerance * want[0]);
 }
 
+// The device under test as another one, of this name.
+std::string opened_once_more(const std::string& name) {
+  register_library(name, [] { return device() == "cuda" ? cuda_library() : opencl_library(); });
+  return name;
+}
+
 // On OpenCL's devices, whose float64 is then computed by integers.
 void check_without_float64(const Curve& curve) {
   if (device() != "opencl" || !has_device()) return;
   CAPTURE(curve.model);
-  constexpr const char* other = "opencl:0";  // a library of its own, of a device of its own
+  const std::string other = opened_once_more("without float64");
   {
     const test::NoFloat64 none;
     library(other).memory();
@@ -98,13 +106,6 @@ void check_bits(const Curve& curve) {
   CHECK(bits == bits_after(curve, true));
 }
 
-// A library of its own for a device of its own, which is the one under test.
-std::string the_same_once_more() {
-  for (const opencl::DeviceInfo& info : opencl::devices())
-    if (device() == "opencl" && info.runs_plans) return "opencl:" + info.name;
-  return device() + ":0";
-}
-
 size_t planned_bytes(const Plan& plan) {
   size_t bytes = plan.arena_bytes;
   for (const Slot& slot : plan.slots)
@@ -140,6 +141,18 @@ TEST_CASE("a variable is where it is asked for: on the device in a step, with th
   CHECK(x.floats()[0] == 7.5);
 }
 
+TEST_CASE("a device has one library, whatever its name") {
+  CHECK(&library("cuda") == &library("cuda:0"));
+  CHECK(&library("cuda:H200") == &library("cuda:h200"));
+  CHECK(&library("cuda") != &library("cuda:1"));
+  const std::vector<opencl::DeviceInfo> all = opencl::devices();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string number = "opencl:" + std::to_string(i);
+    CHECK((&library(number) == &library("opencl")) == all[i].runs_plans);
+    if (all.size() == 1) CHECK(&library(number) == &library("opencl:" + all[i].name));
+  }
+}
+
 TEST_CASE("a variable goes from one device to another") {
   if (!has_device() || library(device()).memory() == nullptr) return;
   const Variable x("x", {DType::f32, {3, 7}}, Category::parameter);
@@ -152,7 +165,7 @@ TEST_CASE("a variable goes from one device to another") {
         {.device = where});
   };
   auto here = doubled_on(device());
-  auto there = doubled_on(the_same_once_more());
+  auto there = doubled_on(opened_once_more("another"));
   CHECK(here().item() == 21);
   CHECK(there().item() == 63);
   CHECK(here().item() == 147);

@@ -1,5 +1,6 @@
 #include "weft/device/registry.h"
 
+#include <algorithm>
 #include <map>
 
 #include <fmt/ranges.h>
@@ -23,22 +24,22 @@ std::function<std::string()>& automatic() {
   return instance;
 }
 
-// The name with what "auto" stands for.
-std::string resolved(const std::string& name) {
-  if (name != "auto" && name != "null:auto") return name;
-  static const std::string best = automatic()();
-  return name == "auto" ? best : "null:" + best;
-}
-
 // Null for an unknown name.
 Entry* entry_of(const std::string& name) {
   if (auto found = entries().find(name); found != entries().end()) return &found->second;
-  const size_t colon = name.find(':');
+  if (name == "auto") {
+    static const std::string best = automatic()();
+    return entry_of(best);
+  }
+  const size_t colon = std::min(name.find(':'), name.size());
   const auto family = families().find(name.substr(0, colon));
-  if (colon == std::string::npos || family == families().end()) return nullptr;
-  return &(
-      entries()[name] = {
-          [make = family->second, which = name.substr(colon + 1)] { return make(which); }, {}});
+  if (family == families().end()) return nullptr;
+  const auto& [make, same_as] = family->second;
+  std::string which = name.substr(std::min(colon + 1, name.size()));
+  if (same_as) which = same_as(which);
+  Entry& entry = entries()[family->first + ":" + which];
+  if (!entry.make) entry.make = [make, which] { return make(which); };
+  return &entry;
 }
 }  // namespace
 
@@ -48,12 +49,12 @@ void register_library(std::string name, LibraryFactory make) {
   entries()[std::move(name)] = {std::move(make), nullptr};
 }
 
-void register_family(std::string name, LibraryFamily make) {
-  families()[std::move(name)] = std::move(make);
+void register_family(std::string name, LibraryFamily family) {
+  families()[std::move(name)] = std::move(family);
 }
 
 const KernelLibrary& library(const std::string& name) {
-  Entry* entry = entry_of(resolved(name));
+  Entry* entry = entry_of(name);
   if (entry == nullptr)
     throw Error(ErrorKind::usage, "unknown device '{}'. Known: auto, {}.", name,
                 fmt::join(library_names(), ", "));
@@ -65,6 +66,8 @@ std::vector<std::string> library_names() {
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries())
     if (name.find(':') == std::string::npos) names.push_back(name);
+  for (const auto& [name, family] : families()) names.push_back(name);
+  std::ranges::sort(names);
   return names;
 }
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "weft/backends/cuda/cudnn_graph.h"
 #include "weft/backends/gpu/library.h"
 #include "weft/base/error.h"
+#include "weft/device/catalogue.h"
 
 namespace weft {
 namespace {
@@ -22,9 +23,20 @@ bool uses_cudnn(int number, const GpuModel* model) {
   if (model != nullptr && model->capability < first_with_engines) return false;
   return here == 0 || (here >= first_with_engines && cuda::cudnn::is_installed());
 }
+
+int number_of(const std::string& which) {
+  if (which.empty()) return 0;
+  int number = -1;
+  const char* end = which.data() + which.size();
+  const bool is_number = std::from_chars(which.data(), end, number).ptr == end && number >= 0;
+  WEFT_CHECK(is_number, "[device] no GPU '{}' in the catalogue.", which);
+  return number;
+}
 }  // namespace
 
-std::unique_ptr<KernelLibrary> cuda_library(int number, const GpuModel* model) {
+std::unique_ptr<KernelLibrary> cuda_library(const std::string& which) {
+  const GpuModel* model = find_gpu(which);
+  const int number = model != nullptr ? 0 : number_of(which);
   std::vector<std::unique_ptr<gpu::Provider>> providers;
   providers.push_back(cuda::cublaslt_provider());
   if (uses_cudnn(number, model)) providers.push_back(cuda::cudnn_provider());
@@ -33,13 +45,9 @@ std::unique_ptr<KernelLibrary> cuda_library(int number, const GpuModel* model) {
       std::move(providers), model);
 }
 
-std::unique_ptr<KernelLibrary> cuda_library(const std::string& which) {
-  if (const GpuModel* model = find_gpu(which)) return cuda_library(0, model);
-  int number = -1;
-  const char* end = which.data() + which.size();
-  const bool is_number = std::from_chars(which.data(), end, number).ptr == end && number >= 0;
-  WEFT_CHECK(is_number, "[device] no GPU '{}' in the catalogue.", which);
-  return cuda_library(number);
+std::string cuda_same_as(const std::string& which) {
+  const GpuModel* model = find_gpu(which);
+  return model != nullptr ? std::string(model->id) : std::to_string(number_of(which));
 }
 
 }  // namespace weft

@@ -4,17 +4,15 @@
 #include <memory>
 #include <string>
 
-#include "weft/device/catalogue.h"
 #include "weft/device/device.h"
 
 namespace weft {
 
-// Of one of the GPUs that the driver shows. With a `model`, plans are for that one, here or not,
-// and running them needs it.
-std::unique_ptr<KernelLibrary> cuda_library(int number = 0, const GpuModel* model = nullptr);
-// Of the GPU that `which` names: by its number, or a model by its id in the catalogue. Throws
+// Of one of the GPUs that the driver shows, by its number, "" the first; or of a model of the
+// catalogue, by its id: plans are for that one, here or not, and running them needs it. Throws
 // Error(failed) where there is none of that name.
-std::unique_ptr<KernelLibrary> cuda_library(const std::string& which);
+std::unique_ptr<KernelLibrary> cuda_library(const std::string& which = "");
+std::string cuda_same_as(const std::string& which);  // "0" for "", "h200" for "H200"
 
 namespace cuda {
 // Whether there is a driver that shows a GPU, and a compiler for it.

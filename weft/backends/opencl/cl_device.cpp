@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -69,13 +70,6 @@ bool is_a(cl_device_id device, cl_device_type kind) {
   return (device_number<cl_device_type>(device, CL_DEVICE_TYPE) & kind) != 0;
 }
 
-// The first GPU, else the first of all, which are not none.
-cl_device_id best_of(const std::vector<cl_device_id>& all) {
-  auto found =
-      std::ranges::find_if(all, [](auto device) { return is_a(device, CL_DEVICE_TYPE_GPU); });
-  return found != all.end() ? *found : all.front();
-}
-
 std::string platform_text(cl_device_id device) {
   cl_platform_id platform = nullptr;
   check(clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof(cl_platform_id),
@@ -106,6 +100,20 @@ bool goes_by(const std::string& which, size_t index, cl_device_id device) {
   if (which.find_first_not_of("0123456789") == std::string::npos)
     return which == std::to_string(index);
   return lower(device_text(device, CL_DEVICE_NAME)).find(lower(which)) != std::string::npos;
+}
+
+// Of all, which are not none: the first GPU, else the first.
+size_t best_of(const std::vector<cl_device_id>& all) {
+  for (size_t i = 0; i < all.size(); ++i)
+    if (is_a(all[i], CL_DEVICE_TYPE_GPU)) return i;
+  return 0;
+}
+
+std::optional<size_t> number_among(const std::vector<cl_device_id>& all, const std::string& which) {
+  if (which.empty() && !all.empty()) return best_of(all);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (goes_by(which, i, all[i])) return i;
+  return std::nullopt;
 }
 
 class ClDevice : public gpu::Device {
@@ -328,8 +336,18 @@ class ClDevice : public gpu::Device {
 };
 }  // namespace
 
-std::unique_ptr<gpu::Device> open_device() {
-  return std::make_unique<ClDevice>(best_of(some_devices()));
+std::unique_ptr<gpu::Device> open_device(const std::string& which) {
+  const std::vector<cl_device_id> all = some_devices();
+  if (auto number = number_among(all, which)) return std::make_unique<ClDevice>(all[*number]);
+  std::string there;
+  for (size_t i = 0; i < all.size(); ++i)
+    there += fmt::format("{}opencl:{} is {}", i == 0 ? "" : ", ", i,
+                         device_text(all[i], CL_DEVICE_NAME));
+  throw Error(ErrorKind::device, "[opencl] no device goes by '{}'. Here {}.", which, there);
+}
+
+std::optional<size_t> number_of(const std::string& which) {
+  return number_among(all_devices(), which);
 }
 
 std::vector<DeviceInfo> devices() {
@@ -351,19 +369,8 @@ std::vector<DeviceInfo> devices() {
          .half = has_extension(device, "cl_khr_fp16"),
          .shares_memory = device_number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY) != 0,
          .is_processor = is_a(device, CL_DEVICE_TYPE_CPU),
-         .runs_plans = device == best_of(all)});
+         .runs_plans = device == all[best_of(all)]});
   return infos;
-}
-
-std::unique_ptr<gpu::Device> open_device_called(const std::string& which) {
-  const std::vector<cl_device_id> all = some_devices();
-  std::string there;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (goes_by(which, i, all[i])) return std::make_unique<ClDevice>(all[i]);
-    there += fmt::format("{}opencl:{} is {}", i == 0 ? "" : ", ", i,
-                         device_text(all[i], CL_DEVICE_NAME));
-  }
-  throw Error(ErrorKind::device, "[opencl] no device goes by '{}'. Here {}.", which, there);
 }
 
 Queue queue_of(gpu::Device& device) { return static_cast<ClDevice&>(device).handles(); }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,12 @@
 
 namespace weft::opencl {
 
-// The first GPU, or else the first device of any other kind. Throws Error(device) where there is
-// none, or where this build has no OpenCL.
-std::unique_ptr<gpu::Device> open_device();
-// The one that `which` names, by its number or a part of its name, in letters of any size. Throws
-// Error(device), listing what there is, where there is none such.
-std::unique_ptr<gpu::Device> open_device_called(const std::string& which);
+// The device that `which` names, by its number or a part of its name, in letters of any size;
+// empty: the first GPU, or else the first device of any other kind. Throws Error(device), listing
+// what there is, where there is none such, or where this build has no OpenCL.
+std::unique_ptr<gpu::Device> open_device(const std::string& which = "");
+// Its place in devices(); nullopt where there is none such.
+std::optional<size_t> number_of(const std::string& which);
 
 // What a library needs that enqueues kernels of its own.
 struct Queue {
@@ -34,9 +35,9 @@ struct DeviceInfo {
   bool float64 = false, half = false;
   bool shares_memory = false;  // with the host
   bool is_processor = false;   // the host itself
-  bool runs_plans = false;     // the one that open_device() opens
+  bool runs_plans = false;     // where no other is named
 };
-// Of all platforms; none where this build has no OpenCL.
+// Of all platforms.
 std::vector<DeviceInfo> devices();
 
 }  // namespace weft::opencl
