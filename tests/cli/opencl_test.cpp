@@ -1,4 +1,7 @@
 // The program with --device opencl: what goes wrong, and what is listed.
+#include <map>
+#include <string>
+
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +24,16 @@ TEST_CASE("without an OpenCL driver a run ends with one line and exit code 7") {
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}),
                    device, "[opencl] ") == "");
   CHECK(place.weft({"plan", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}).code == 0);
+}
+
+TEST_CASE("weft devices says why it lists no OpenCL device") {
+  Place place;
+  const std::map<std::string, std::string> none{{"OCL_ICD_VENDORS", place.path("none")}};
+  const json listed = json_of(place.weft({"devices", "--json"}, none));
+  CHECK(listed["opencl"].empty());
+  const auto why = listed["opencl_missing"].get<std::string>();
+  CHECK((why == "no driver shows a device." || why == "this weft was built without OpenCL."));
+  CHECK(place.weft({"devices"}, none).out.find("opencl: " + why) != std::string::npos);
 }
 
 TEST_CASE("an OpenCL device that is not there is refused with what is there") {
@@ -50,11 +63,14 @@ TEST_CASE("an arena larger than the device gives at once is refused before anyth
 
 TEST_CASE("devices are listed with their driver, and without float64 where they have none") {
   Place place;
-  for (const json& one : json_of(place.weft({"devices", "--json"}))["opencl"]) {
+  const json all = json_of(place.weft({"devices", "--json"}))["opencl"];
+  for (size_t i = 0; i < all.size(); ++i) {
+    const json& one = all[i];
+    CHECK(one["device"] == "opencl:" + std::to_string(i));
     CHECK(!one["driver"].get<std::string>().empty());
     CHECK((one["clock_mhz"].is_null() || one["clock_mhz"] > 0));
   }
   const Outcome without = place.weft({"devices"}, {{"WEFT_NO_FLOAT64", "1"}});
-  if (without.out.find("no driver shows a device") != std::string::npos) return;
+  if (all.empty()) return;
   CHECK(without.out.find("float64 by integers") != std::string::npos);
 }

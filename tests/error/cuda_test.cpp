@@ -196,6 +196,8 @@ TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
                    "the plan is for NVIDIA H200 (cuda:h200). The GPU here is NVIDIA "
                    "A100-SXM4-80GB. Hint: train with --device cuda.") == "");
   CHECK(place.train(a100, {"--device", "cuda:a100", "--json"}).code == 0);
+  CHECK(fails_with(place.run({"plan", "tiny.yaml", "--device", "CUDA:H200"}), usage,
+                   "train.device must be one of auto, cpu, cuda, ") == "");
   CHECK(fails_with(
             place.run({"plan", "tiny.yaml", "--device", "cuda:h20"}), usage,
             "Got 'cuda:h20'. Hint: weft list gpus names them all; cuda is the GPU here, cuda:1 the "
@@ -209,6 +211,27 @@ TEST_CASE("a GPU of several goes by its number") {
   CHECK(fails_with(place.train(two, {"--device", "cuda:2", "--overwrite"}), device,
                    "no GPU goes by the number 2: the driver shows 2, cuda:0 the first.") == "");
   CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:2"}, two).code == 0);
+}
+
+// NVML counts the fake's GPUs from the other end.
+TEST_CASE("weft devices names each GPU as --device takes it, whatever order NVML has") {
+  FakeGpu place;
+  const auto listed = [&](const Settings& settings) {
+    return json_of(place.run({"devices", "--json"}, settings))["gpus"];
+  };
+  const nlohmann::json both = listed({{"FAKE_CUDA_DEVICES", "2"}});
+  REQUIRE(both.size() == 2);
+  CHECK(both[0]["device"] == "cuda:1");
+  CHECK(both[0]["uuid"] == "GPU-acacacac-acac-acac-acac-acacacacacac");
+  CHECK(both[1]["device"] == "cuda:0");
+  CHECK(both[1]["uuid"] == "GPU-abababab-abab-abab-abab-abababababab");
+  const Settings one_hidden{{"FAKE_CUDA_HIDDEN", "1"}};
+  CHECK(listed(one_hidden)[0]["device"].is_null());
+  CHECK(listed(one_hidden)[1]["device"] == "cuda:0");
+  const std::string shown = place.run({"devices"}, one_hidden).out;
+  CHECK(has(shown, "from CUDA, as CUDA_VISIBLE_DEVICES may say"));
+  CHECK(has(shown, "cuda:0 "));
+  CHECK(!has(shown, "cuda:1 "));
 }
 
 TEST_CASE("weft devices shows the GPU, or why there is none") {

@@ -4,6 +4,7 @@
 //   FAKE_CUDA_COMPILER    of C++, which compiles kernels for the processor (clang++)
 //   FAKE_CUDA_VERSION     that the driver knows (13000)
 //   FAKE_CUDA_DEVICES     GPUs that it shows (1)
+//   FAKE_CUDA_HIDDEN      more GPUs that only the management library shows (0)
 //   FAKE_CUDA_NAME        of the GPU (NVIDIA H200)
 //   FAKE_CUDA_MEMORY      of the GPU, in MiB (143000); FAKE_CUDA_HELD: by another process (0)
 //   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
@@ -30,7 +31,9 @@ inline long number(const char* name, long otherwise) {
 inline size_t memory() { return static_cast<size_t>(number("FAKE_CUDA_MEMORY", 143000)) << 20; }
 inline size_t held() { return static_cast<size_t>(number("FAKE_CUDA_HELD", 0)) << 20; }
 inline const char* name() { return text("FAKE_CUDA_NAME", "NVIDIA H200"); }
-inline constexpr unsigned char uuid_byte = 0xab;  // all sixteen
+inline unsigned char uuid_byte(int gpu) {  // all sixteen
+  return static_cast<unsigned char>(0xab + gpu);
+}
 inline const char* compiler() { return text("FAKE_CUDA_COMPILER", ""); }
 
 // Into the queue of the GPU: done now, or with each launch of the graph that is being captured.

@@ -111,8 +111,8 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
                                            : 1;
   return status();
 }
-int cuDeviceGetUuid_v2(unsigned char* uuid, int) {
-  std::memset(uuid, fake::uuid_byte, 16);
+int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  std::memset(uuid, fake::uuid_byte(device), 16);
   return status();
 }
 int cuDeviceTotalMem_v2(size_t* bytes, int) {

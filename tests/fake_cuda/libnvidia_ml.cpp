@@ -1,4 +1,5 @@
 // The management library: the functions of weft/backends/cuda/nvml.cpp.
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -21,13 +22,21 @@ struct Utilisation {
   unsigned gpu, memory;
 };
 
-std::string uuid_text() {
+// A handle is the number that the driver gives the GPU, and one.
+Gpu handle_of(int number) { return reinterpret_cast<Gpu>(static_cast<intptr_t>(number) + 1); }
+int number_of(Gpu gpu) { return static_cast<int>(reinterpret_cast<intptr_t>(gpu)) - 1; }
+int all_gpus() {
+  return static_cast<int>(fake::number("FAKE_CUDA_DEVICES", 1) +
+                          fake::number("FAKE_CUDA_HIDDEN", 0));
+}
+std::string uuid_text(int number) {
+  const int byte = fake::uuid_byte(number);
   std::string text = "GPU-";
   for (int i = 0; i < 16; ++i) {
     constexpr const char* digits = "0123456789abcdef";
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += digits[fake::uuid_byte / 16];
-    text += digits[fake::uuid_byte % 16];
+    text += digits[byte / 16];
+    text += digits[byte % 16];
   }
   return text;
 }
@@ -39,11 +48,6 @@ int give(T* to, T value) {
 int write_text(char* to, unsigned bytes, const std::string& text) {
   if (text.size() >= bytes) return insufficient_size;
   std::strcpy(to, text.c_str());
-  return 0;
-}
-int open_gpu(Gpu* gpu) {
-  static int only;
-  *gpu = &only;
   return 0;
 }
 }  // namespace
@@ -58,17 +62,22 @@ int nvmlSystemGetDriverVersion(char* version, unsigned bytes) {
   return write_text(version, bytes, "580.95.05");
 }
 int nvmlDeviceGetCount_v2(unsigned* count) {
-  return give(count, static_cast<unsigned>(fake::number("FAKE_CUDA_DEVICES", 1)));
+  return give(count, static_cast<unsigned>(all_gpus()));
 }
-int nvmlDeviceGetHandleByIndex_v2(unsigned, Gpu* gpu) { return open_gpu(gpu); }
+// In an order that is not the driver's.
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu* gpu) {
+  return give(gpu, handle_of(all_gpus() - 1 - static_cast<int>(index)));
+}
 int nvmlDeviceGetHandleByUUID(const char* uuid, Gpu* gpu) {
-  return uuid == uuid_text() ? open_gpu(gpu) : not_found;
+  for (int number = 0; number < all_gpus(); ++number)
+    if (uuid == uuid_text(number)) return give(gpu, handle_of(number));
+  return not_found;
 }
 int nvmlDeviceGetName(Gpu, char* name, unsigned bytes) {
   return write_text(name, bytes, fake::name());
 }
-int nvmlDeviceGetUUID(Gpu, char* uuid, unsigned bytes) {
-  return write_text(uuid, bytes, uuid_text());
+int nvmlDeviceGetUUID(Gpu gpu, char* uuid, unsigned bytes) {
+  return write_text(uuid, bytes, uuid_text(number_of(gpu)));
 }
 int nvmlDeviceGetCudaComputeCapability(Gpu, int* major, int* minor) {
   *minor = 0;

@@ -1,13 +1,16 @@
 #include "weft/cli/gpu_list.h"
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/nvml.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
@@ -22,18 +25,36 @@ using nlohmann::json;
 
 std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
 
+// As --device has it; "" for a GPU that is hidden from CUDA.
+using Name = std::string;
+
 struct NvidiaGpus {
-  std::vector<GpuState> gpus;
+  std::vector<std::pair<Name, GpuState>> gpus;
   std::string missing;  // why there are none
 };
+// NVML and CUDA have each an order of their own.
 NvidiaGpus nvidia_gpus() {
   try {
-    std::vector<GpuState> gpus = cuda::Nvml().gpus();
-    return {gpus, gpus.empty() ? "the driver shows no GPU." : ""};
+    NvidiaGpus all;
+    const std::vector<std::string> shown = cuda::uuids();
+    for (GpuState& gpu : cuda::Nvml().gpus()) {
+      const auto at = std::ranges::find(shown, gpu.uuid);
+      all.gpus.emplace_back(at == shown.end() ? "" : fmt::format("cuda:{}", at - shown.begin()),
+                            std::move(gpu));
+    }
+    if (all.gpus.empty()) all.missing = "the driver shows no GPU.";
+    return all;
   } catch (const Error& error) {
     const std::string text = error.what();  // "[cuda] no libnvidia-ml.so.1 in .... Hint: ..."
     return {{}, text.substr(text.find(' ') + 1, text.find(" Hint:") - text.find(' ') - 1)};
   }
+}
+
+std::vector<std::pair<Name, opencl::DeviceInfo>> opencl_devices() {
+  std::vector<std::pair<Name, opencl::DeviceInfo>> all;
+  for (opencl::DeviceInfo& device : opencl::devices())
+    all.emplace_back(fmt::format("opencl:{}", all.size()), std::move(device));
+  return all;
 }
 
 // ---- text
@@ -81,10 +102,11 @@ std::string errors_text(uint64_t errors) {
                fmt::format("{} uncorrected ones of memory: what it computes may be wrong", errors));
 }
 
-void add_rows(Table& table, const GpuState& gpu) {
-  table.row({paint(Colour::bold, "cuda"),
+void add_rows(Table& table, const Name& name, const GpuState& gpu) {
+  table.row({paint(Colour::bold, name.empty() ? "cuda" : name),
              fmt::format("{}, compute capability {}.{}, driver {}", gpu.name, gpu.capability / 10,
                          gpu.capability % 10, gpu.driver)});
+  if (name.empty()) table.row({"hidden", "from CUDA, as CUDA_VISIBLE_DEVICES may say"});
   table.row({"memory", fmt::format("{}, {} of it free", size_text(gpu.memory.total),
                                    size_text(gpu.memory.available))});
   for (const cuda::GpuProcess& process : gpu.processes)
@@ -102,8 +124,8 @@ void add_rows(Table& table, const GpuState& gpu) {
   if (gpu.uncorrected_errors) table.row({"errors", errors_text(*gpu.uncorrected_errors)});
 }
 
-void add_rows(Table& table, const opencl::DeviceInfo& device) {
-  table.row({paint(Colour::bold, "opencl"),
+void add_rows(Table& table, const Name& name, const opencl::DeviceInfo& device) {
+  table.row({paint(Colour::bold, name),
              fmt::format("{}, by {}: {}", device.name, device.platform, device.version)});
   table.row({"driver", device.driver});
   table.row({"memory", fmt::format("{}{}", size_text(device.memory),
@@ -124,11 +146,12 @@ json or_null(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
 }
 
-json to_json(const GpuState& gpu) {
+json to_json(const Name& name, const GpuState& gpu) {
   json processes = json::array();
   for (const cuda::GpuProcess& process : gpu.processes)
     processes.push_back({{"pid", process.pid}, {"bytes", or_null(process.bytes)}});
-  json entry{{"name", gpu.name},
+  json entry{{"device", name.empty() ? json(nullptr) : json(name)},
+             {"name", gpu.name},
              {"uuid", gpu.uuid},
              {"driver", gpu.driver},
              {"capability", fmt::format("{}.{}", gpu.capability / 10, gpu.capability % 10)},
@@ -155,8 +178,9 @@ json to_json(const GpuState& gpu) {
   return entry;
 }
 
-json to_json(const opencl::DeviceInfo& device) {
-  return {{"name", device.name},
+json to_json(const Name& name, const opencl::DeviceInfo& device) {
+  return {{"device", name},
+          {"name", device.name},
           {"platform", device.platform},
           {"version", device.version},
           {"driver", device.driver},
@@ -174,27 +198,28 @@ std::string gpus_text() {
   std::string text;
   auto add = [&](const auto& device) {
     Table table;
-    add_rows(table, device);
+    add_rows(table, device.first, device.second);
     text += "\n" + table.text();
   };
   auto none = [&](std::string_view kind, std::string_view why) {
     text += "\n" + paint(Colour::dim, fmt::format("{}: {}", kind, why)) + "\n";
   };
   const NvidiaGpus nvidia = nvidia_gpus();
-  for (const GpuState& gpu : nvidia.gpus) add(gpu);
+  for (const auto& gpu : nvidia.gpus) add(gpu);
   if (!nvidia.missing.empty()) none("cuda", nvidia.missing);
-  const std::vector<opencl::DeviceInfo> others = opencl::devices();
-  for (const opencl::DeviceInfo& device : others) add(device);
-  if (others.empty()) none("opencl", "no driver shows a device.");
+  const auto others = opencl_devices();
+  for (const auto& device : others) add(device);
+  if (others.empty()) none("opencl", opencl::why_no_device());
   return text;
 }
 
 json gpus_json() {
   const NvidiaGpus nvidia = nvidia_gpus();
   json result{{"gpus", json::array()}, {"opencl", json::array()}};
-  for (const GpuState& gpu : nvidia.gpus) result["gpus"].push_back(to_json(gpu));
-  for (const opencl::DeviceInfo& device : opencl::devices())
-    result["opencl"].push_back(to_json(device));
+  for (const auto& [name, gpu] : nvidia.gpus) result["gpus"].push_back(to_json(name, gpu));
+  for (const auto& [name, device] : opencl_devices())
+    result["opencl"].push_back(to_json(name, device));
+  if (result["opencl"].empty()) result["opencl_missing"] = opencl::why_no_device();
   if (!nvidia.missing.empty()) result["gpus_missing"] = nvidia.missing;
   return result;
 }

@@ -7,9 +7,11 @@
 
 namespace weft::cli {
 
-// Every GPU of NVIDIA's driver and every OpenCL device, with what they are and how they do.
+// Every GPU of NVIDIA's driver and every OpenCL device, as --device has them, with what they are
+// and how they do.
 std::string gpus_text();
-// {"gpus": [...], "opencl": [...]}; where a driver is missing, "gpus_missing" says which.
+// {"gpus": [...], "opencl": [...]}; where there are none, "gpus_missing" and "opencl_missing" say
+// why.
 nlohmann::json gpus_json();
 
 }  // namespace weft::cli

@@ -184,7 +184,8 @@ bool allows(const RecipeKey& key, std::string_view value) {
       return value.starts_with(choice) && value != choice &&
              value.find_first_not_of("0123456789", choice.size()) == std::string_view::npos;
     }
-    if (choice.starts_with("cuda:")) return lower(std::string(value)) == choice;
+    if (choice.starts_with("cuda:"))
+      return value.starts_with("cuda:") && lower(std::string(value)) == choice;
     if (!choice.ends_with(any_device)) return value == choice;
     choice.remove_suffix(any_device.size());
     return value.starts_with(choice) && value != choice;

@@ -132,6 +132,15 @@ class Graph : public Kernel {
   Stream stream_;
 };
 
+std::string uuid_of(int device) {
+  std::array<unsigned char, 16> bytes{};
+  driver().check(driver().cuDeviceGetUuid(bytes.data(), device), "cuDeviceGetUuid");
+  std::string text = "GPU-";
+  for (size_t i = 0; i < bytes.size(); ++i)
+    text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+  return text;
+}
+
 // Null where there is none: a GPU computes without it.
 std::unique_ptr<const Nvml> open_nvml() {
   try {
@@ -197,7 +206,7 @@ class CudaDevice : public gpu::Device {
   }
   loop::GpuLanguage language() const override { return loop::GpuLanguage::cuda; }
   DeviceMeters meters() const override {
-    return management_ != nullptr ? management_->meters(uuid()) : DeviceMeters{};
+    return management_ != nullptr ? management_->meters(uuid_of(device_)) : DeviceMeters{};
   }
   Stream handles() const { return {context_.get(), stream()}; }
 
@@ -333,16 +342,6 @@ class CudaDevice : public gpu::Device {
     return value;
   }
 
-  // As NVML writes it.
-  std::string uuid() const {
-    std::array<unsigned char, 16> bytes{};
-    api_.check(api_.cuDeviceGetUuid(bytes.data(), device_), "cuDeviceGetUuid");
-    std::string text = "GPU-";
-    for (size_t i = 0; i < bytes.size(); ++i)
-      text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
-    return text;
-  }
-
   gpu::Program build(const std::string& source) override {
     const std::string text =
         fmt::format("nvrtc {} sm_{}\n{}", compiler_.version(), capability_, source);
@@ -402,6 +401,22 @@ int compute_capability(int number) {
     log::debug(1, "{}", none.what());
     return 0;
   }
+}
+
+std::vector<std::string> uuids() {
+  std::vector<std::string> all;
+  try {
+    const Driver& api = driver();
+    int count = 0, device = 0;
+    api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    for (int number = 0; number < count; ++number) {
+      api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
+      all.push_back(uuid_of(device));
+    }
+  } catch (const Error& none) {
+    log::debug(1, "{}", none.what());
+  }
+  return all;
 }
 
 void Stream::make_current() const {

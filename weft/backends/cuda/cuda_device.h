@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "weft/backends/gpu/device.h"
 
@@ -15,6 +16,9 @@ std::unique_ptr<gpu::Device> open_device(int number = 0);
 
 // Of that GPU, 90: 9.0; 0 where there is none.
 int compute_capability(int number = 0);
+
+// Of every GPU that the driver shows, in its order, as NVML writes them; empty without a driver.
+std::vector<std::string> uuids();
 
 // Of a device that open_device() made, and current on the calling thread from then on: what
 // libraries of NVIDIA are handed.

@@ -373,6 +373,8 @@ std::vector<DeviceInfo> devices() {
   return infos;
 }
 
+std::string why_no_device() { return "no driver shows a device."; }
+
 Queue queue_of(gpu::Device& device) { return static_cast<ClDevice&>(device).handles(); }
 
 }  // namespace weft::opencl

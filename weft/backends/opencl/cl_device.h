@@ -39,5 +39,6 @@ struct DeviceInfo {
 };
 // Of all platforms.
 std::vector<DeviceInfo> devices();
+std::string why_no_device();  // in words, where there is none
 
 }  // namespace weft::opencl

@@ -14,6 +14,7 @@ std::unique_ptr<gpu::Device> open_device(const std::string&) {
 std::optional<size_t> number_of(const std::string&) { return std::nullopt; }
 
 std::vector<DeviceInfo> devices() { return {}; }
+std::string why_no_device() { return "this weft was built without OpenCL."; }
 
 std::unique_ptr<gpu::Provider> clblast_provider() { return nullptr; }
 
