@@ -56,6 +56,40 @@ TEST_CASE("variables with the host are read and written between steps") {
   CHECK(step().item() == 3000 + 99);
 }
 
+TEST_CASE("a variable that is read between steps takes the same bytes of the device again") {
+  if (!has_device()) return;
+  DeviceMemory* memory = library(device()).memory();
+  if (memory == nullptr) {
+    MESSAGE("skipped: the memory of " << device() << " is the host's");
+    return;
+  }
+  constexpr size_t bytes = 8 << 20;
+  const Type type{DType::f32, {bytes / sizeof(float)}};
+  const Variable x("x", type, Category::parameter), y("y", type, Category::parameter);
+  auto step = compile(
+      [&] {
+        x.assign(x.value() + 1.0);
+        y.assign(y.value() + 2.0);
+        return max(x.value()) + max(y.value());
+      },
+      {.device = device()});
+  CHECK(step().item() == 3);
+  const std::byte* place = x.state()->elements_on(*memory).data;
+  const size_t available = memory->use().available;
+  for (int i = 1; i <= 3; ++i) {
+    x.floats()[7] += 10;
+    CHECK(step().item() == 3 + 13 * i);
+    CHECK(x.state()->elements_on(*memory).data == place);
+    CHECK(memory->use().available == available);
+  }
+  CHECK(x.floats()[7] == 34);
+  CHECK(y.floats()[7] == 8);
+  const bool tells = available < memory->use().total;
+  CHECK(memory->use().available == available + (tells ? 2 * bytes : 0));
+  CHECK(step().item() == 45);
+  CHECK(memory->use().available == available);
+}
+
 TEST_CASE("a result that is held when the next step runs keeps its elements") {
   if (!has_device()) return;
   auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = device()});

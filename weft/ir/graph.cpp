@@ -21,6 +21,8 @@ Buffer& VariableState::elements() {
   if (away_ != nullptr) {
     buffer = Buffer::allocate(type.bytes());
     device_->read(buffer->data, away_->data, type.bytes());
+    left_ = away_->data;
+    left_owner_ = away_->owner;
     away_ = nullptr;
     ++moves;
   }
@@ -29,8 +31,22 @@ Buffer& VariableState::elements() {
 }
 
 Buffer& VariableState::elements_on(DeviceMemory& memory) {
-  if (!lies_on(memory)) move_to(memory, memory.allocate(type.bytes()));
+  if (lies_on(memory)) return *away_;
+  std::shared_ptr<Buffer> place;
+  if (std::shared_ptr<void> owner = device_ == &memory ? left_owner_.lock() : nullptr) {
+    place = std::make_shared<Buffer>();
+    place->data = left_;
+    place->bytes = type.bytes();
+    place->owner = std::move(owner);
+  } else {
+    place = memory.allocate(type.bytes());
+  }
+  move_to(memory, std::move(place));
   return *away_;
+}
+
+bool VariableState::has_place_on(const DeviceMemory& memory) const {
+  return device_ == &memory && (away_ != nullptr || !left_owner_.expired());
 }
 
 void VariableState::copy_to(std::byte* to) {

@@ -46,11 +46,14 @@ struct VariableState {
   FileRange file;  // where they lie instead of in memory; `buffer` then maps it
 
   Buffer& elements();  // zeros at first, which take no memory while nobody asks for them
-  // The same in the memory of a device, where they stay until elements() brings them back.
+  // The same in the memory of a device, where they stay until elements() brings them back. They
+  // take the place that they left there again, while another holds the allocation that it is of.
   Buffer& elements_on(DeviceMemory& memory);
   void copy_to(std::byte* to);  // from where they are, and stay
   bool is_away() const { return away_ != nullptr; }
   bool lies_on(const DeviceMemory& memory) const { return away_ != nullptr && device_ == &memory; }
+  // There, or could at once.
+  bool has_place_on(const DeviceMemory& memory) const;
   // The elements go there. Where they were, nobody must look for them any more: see `moves`.
   void move_to(const FileRange& range);
   void move_to(std::shared_ptr<Buffer> memory);  // of the host
@@ -60,6 +63,8 @@ struct VariableState {
  private:
   std::shared_ptr<Buffer> away_;  // on `device_`; null: in `buffer`
   DeviceMemory* device_ = nullptr;
+  std::byte* left_ = nullptr;  // where they lay there before, as long as `left_owner_` lives
+  std::weak_ptr<void> left_owner_;
 };
 // Gives handles that read the present value bytes of their own, before it changes.
 void detach_readers(VariableState& state);

@@ -115,7 +115,8 @@ size_t Executable::held_bytes() const {
   if (memory_ == nullptr) return 0;
   size_t bytes = workspace_->buffer == nullptr ? 0 : workspace_->buffer->bytes;
   for (const Slot& slot : plan_.slots)
-    if (slot.space == Space::state && slot.value->variable->lies_on(*memory_)) bytes += slot.bytes;
+    if (slot.space == Space::state && slot.value->variable->has_place_on(*memory_))
+      bytes += slot.bytes;
   return bytes;
 }
 
@@ -298,8 +299,8 @@ std::byte* Executable::address(int slot) const {
   return nullptr;
 }
 
-// Variables that are not there yet, in as few allocations as the device allows: drivers round each
-// of them up.
+// Variables that have no place there yet, in as few allocations as the device allows: drivers round
+// each of them up.
 void Executable::place_on_device() {
   std::vector<VariableState*> group;
   size_t bytes = 0;
@@ -318,7 +319,7 @@ void Executable::place_on_device() {
   for (const Slot& slot : plan_.slots) {
     if (slot.space != Space::state) continue;
     VariableState* variable = slot.value->variable.get();
-    if (variable->lies_on(*memory_) || !seen.insert(variable).second) continue;
+    if (variable->has_place_on(*memory_) || !seen.insert(variable).second) continue;
     if (largest > 0 && !group.empty() && bytes + aligned(slot.bytes) > largest) place();
     group.push_back(variable);
     bytes += aligned(slot.bytes);
