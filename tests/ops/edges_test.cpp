@@ -117,6 +117,7 @@ TEST_CASE("powers of whole numbers are whole and exact where they fit") {
                                      {0, 0, 1},
                                      {0, 5, 0},
                                      {0, 64, 0},
+                                     {0, -1, 0},
                                      {1, int64_t{1} << 60, 1},
                                      {-1, 1000001, -1},
                                      {-1, 1000002, 1},
