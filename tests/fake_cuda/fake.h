@@ -1,6 +1,7 @@
-// NVIDIA's libraries without a GPU: memory is the host's, streams do everything at once, products
-// are computed as they are written down. Kernels do nothing, or run on the processor, thread by
-// thread. That, what else the libraries show, and how they fail, is said by the environment:
+// NVIDIA's libraries without a GPU: memory is the host's, streams are as late as events allow,
+// products are computed as they are written down. Kernels do nothing, or run on the processor,
+// thread by thread. That, what else the libraries show, and how they fail, is said by the
+// environment:
 //   FAKE_CUDA_COMPILER    of C++, which compiles kernels for the processor (clang++)
 //   FAKE_CUDA_VERSION     that the driver knows (13000)
 //   FAKE_CUDA_DEVICES     GPUs that it shows (1)
@@ -36,7 +37,8 @@ inline unsigned char uuid_byte(int gpu) {  // all sixteen
 }
 inline const char* compiler() { return text("FAKE_CUDA_COMPILER", ""); }
 
-// Into the queue of the GPU: done now, or with each launch of the graph that is being captured.
-void enqueue(std::function<void()> what);
+// Into a stream of the context that is current. What the driver says, 0: done later, or with each
+// launch of the graph that is being captured.
+int enqueue(void* stream, std::function<void()> what);
 
 }  // namespace fake

@@ -9,7 +9,7 @@
 
 namespace {
 using Handle = void*;
-constexpr int invalid = 7;
+constexpr int invalid = 7, execution_failed = 13;
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
 enum Epilogue : uint32_t {
   none = 1,
@@ -205,7 +205,7 @@ int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, cons
 int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data, Handle a_layout,
                    const void* b_data, Handle b_layout, const void* beta, const void* so_far,
                    Handle so_far_layout, void* result, Handle result_layout, const void*, void*,
-                   size_t, Handle) {
+                   size_t, Handle stream) {
   const Matmul matmul = as<Matmul>(handle);
   const Operand a{as<Layout>(a_layout), a_data, matmul.transpose_a != 0};
   const Operand b{as<Layout>(b_layout), b_data, matmul.transpose_b != 0};
@@ -217,7 +217,7 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
        reinterpret_cast<uintptr_t>(matmul.aux) % 16 != 0 || d.layout.batches > 1))
     return invalid;
   const double times = load(matmul.scale, alpha, 0), keeps = load(matmul.scale, beta, 0);
-  fake::enqueue([=] {
+  const int refused = fake::enqueue(stream, [=] {
     for (int64_t batch = 0; batch < d.layout.batches; ++batch)
       for (int64_t column = 0; column < d.columns(); ++column)
         for (int64_t row = 0; row < d.rows(); ++row) {
@@ -242,7 +242,7 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
       store(d.layout.type, matmul.bias, column, sum);
     }
   });
-  return 0;
+  return refused == 0 ? 0 : execution_failed;
 }
 size_t cublasLtGetVersion() { return 130000; }
 const char* cublasLtGetStatusString(int) { return "a status"; }

@@ -1,62 +1,202 @@
 // The driver: the functions of weft/backends/cuda/driver.h.
+#include <array>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tests/fake_cuda/fake.h"
+#include "tests/fake_cuda/streams.h"
 #include "tests/fake_cuda/threads.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
+using fake::Context, fake::Stream, fake::Task, fake::Work;
 using Address = unsigned long long;
 using Handle = void*;
-constexpr int out_of_memory = 2, no_device = 100, no_image = 200, lost = 214, no_such_name = 500;
 
-using Work = std::vector<std::function<void()>>;
+constexpr int invalid_value = 1, out_of_memory = 2, no_device = 100, no_image = 200,
+              invalid_context = 201, lost = 214, invalid_handle = 400, illegal_state = 401,
+              no_such_name = 500, illegal_address = 700, capture_unsupported = 900,
+              capture_merge = 902, capture_unmatched = 903, capture_unjoined = 904,
+              capture_isolation = 905, captured_event = 907;
+struct ErrorCode {
+  int code;
+  const char *name, *text;
+};
+constexpr ErrorCode codes[] = {
+    {invalid_value, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {out_of_memory, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {no_device, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {invalid_context, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {lost, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {invalid_handle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {illegal_address, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {capture_unsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {capture_unjoined, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {capture_isolation, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {captured_event, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
+};
+ErrorCode described(int code) {
+  for (const ErrorCode& known : codes)
+    if (known.code == code) return known;
+  return {code, "CUDA_ERROR_UNKNOWN", "unknown error"};
+}
+
+// Of the host there is only what is pinned.
+struct Memory {
+  size_t bytes = 0;
+  const Context* context = nullptr;  // null: the host's
+};
+struct Event {
+  const Context* context = nullptr;
+  std::shared_ptr<Task> at;  // null: never recorded
+};
+struct Module {
+  const Context* context = nullptr;
+  void* library = nullptr;
+};
+struct Function {
+  const Context* context = nullptr;
+  fake::Kernel kernel;
+};
+using Graph = std::vector<Work>;
+using Executable = std::shared_ptr<Graph>;  // a launch that waits keeps it
+
 struct Gpu {
   std::recursive_mutex mutex;
-  std::map<Address, size_t> allocated;
+  std::array<Context, 16> contexts;  // by device
+  std::map<Address, Memory> memory;
+  std::set<Stream*> streams;
   size_t used = 0;
   long launches = 0;
-  bool capturing = false;
-  Work captured;
 };
 // Never destroyed: what is on a GPU may be freed as the process ends.
 Gpu& gpu() {
   static Gpu& instance = *new Gpu;
   return instance;
 }
-Handle some_handle() { return &gpu(); }
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+thread_local const Context* current;
+thread_local int captures;  // that this thread began
 
 int status() {
   const long most = fake::number("FAKE_CUDA_LOST_AFTER", -1);
   if (most < 0 || gpu().launches <= most) return 0;
   return static_cast<int>(fake::number("FAKE_CUDA_LOST_CODE", lost));
 }
-int give(Handle* to) {
-  *to = some_handle();
-  return status();
+// Whether what belongs to that context can be used now; 0: it can.
+int refusal(const Context* owner) {
+  if (current == nullptr) return invalid_context;
+  return owner == current ? 0 : invalid_handle;
 }
-int copy(void* to, const void* from, size_t bytes) {
-  fake::enqueue([=] {
-    if (status() == 0) std::memmove(to, from, bytes);
+// Whoever lets something go looks at no status.
+void require(const Context* owner, const char* call) {
+  if (refusal(owner) == 0) return;
+  std::fprintf(stderr, "fake CUDA: %s while its context is not current\n", call);
+  std::abort();
+}
+template <class T>
+T& as(Handle handle) {
+  return *static_cast<T*>(handle);
+}
+
+void do_until(const std::shared_ptr<Task>& last) {
+  fake::take_until(last, [](const Work& what) {
+    if (status() == 0) what();
   });
+}
+void do_all() {
+  for (const Stream* stream : gpu().streams)
+    do_until(stream->capture == nullptr ? stream->last : stream->last_outside);
+}
+
+void* at(Address address) { return reinterpret_cast<void*>(address); }
+Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
+
+// Bytes that mean nothing: not a number in any type that has such.
+constexpr int garbage = 0xff;
+
+int allocate(Address& address, size_t bytes, const Context* context) {
+  constexpr size_t alignment = 256;
+  const Lock lock(gpu().mutex);
+  if (current == nullptr) return invalid_context;
+  if (captures > 0) return capture_unsupported;
+  const bool on_device = context != nullptr;
+  if (on_device && gpu().used + fake::held() + bytes > fake::memory()) return out_of_memory;
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  std::memset(memory, garbage, bytes);
+  address = address_of(memory);
+  gpu().memory[address] = {bytes, context};
+  if (on_device) gpu().used += bytes;
   return status();
 }
-thread_local Handle current;  // context
-void* allocate(size_t bytes) {
-  constexpr size_t alignment = 256;
-  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+// What still reads the host's memory does so too late; that of a device is waited for.
+int release(Address address) {
+  const Lock lock(gpu().mutex);
+  const auto found = gpu().memory.find(address);
+  if (found == gpu().memory.end()) return invalid_value;
+  if (captures > 0) return capture_unsupported;
+  const auto [bytes, context] = found->second;
+  if (context != nullptr) {
+    require(context, "cuMemFree");
+    gpu().used -= bytes;
+  } else {
+    require(current, "cuMemFreeHost");
+    std::memset(at(address), garbage, bytes);
+  }
+  do_all();
+  std::free(at(address));
+  gpu().memory.erase(found);
+  return status();
 }
-void* at(Address address) { return reinterpret_cast<void*>(address); }
+// Null: the host's, and not pinned.
+const Memory* memory_at(Address address) {
+  auto next = gpu().memory.upper_bound(address);
+  if (next == gpu().memory.begin()) return nullptr;
+  const auto& [start, memory] = *--next;
+  return address < start + memory.bytes ? &memory : nullptr;
+}
+bool lies_on(const Context* context, Address address, size_t bytes) {
+  const Memory* memory = memory_at(address);
+  return memory != nullptr && memory->context == context &&
+         memory == memory_at(address + bytes - 1);
+}
+bool lies_with_host(Address address) {
+  const Memory* memory = memory_at(address);
+  return memory == nullptr || memory->context == nullptr;
+}
+
+// Memory of the host that is not pinned is read, and is there, when the call returns.
+int copy(Address to, Address from, size_t bytes, Handle stream) {
+  const Lock lock(gpu().mutex);
+  const bool reads = memory_at(from) == nullptr, writes = memory_at(to) == nullptr;
+  const bool captured = as<Stream>(stream).capture != nullptr;
+  if (captured && (reads || writes)) return capture_unsupported;
+  std::vector<std::byte> kept;
+  if (reads)
+    kept.assign(static_cast<const std::byte*>(at(from)),
+                static_cast<const std::byte*>(at(from)) + bytes);
+  const int refused = fake::enqueue(stream, [=, kept = std::move(kept)] {
+    std::memmove(at(to), kept.empty() ? at(from) : kept.data(), bytes);
+  });
+  if (refused != 0) return refused;
+  if (writes) do_until(as<Stream>(stream).last);
+  return status();
+}
 int write_text(char* to, int bytes, const char* text) {
   std::strncpy(to, text, static_cast<size_t>(bytes) - 1);
   to[bytes - 1] = '\0';
@@ -64,12 +204,12 @@ int write_text(char* to, int bytes, const char* text) {
 }
 }  // namespace
 
-void fake::enqueue(std::function<void()> what) {
-  const std::lock_guard lock(gpu().mutex);
-  if (gpu().capturing)
-    gpu().captured.push_back(std::move(what));
-  else
-    what();
+int fake::enqueue(void* handle, std::function<void()> what) {
+  const Lock lock(gpu().mutex);
+  auto& stream = as<Stream>(handle);
+  if (const int refused = refusal(stream.context)) return refused;
+  push(stream, std::move(what));
+  return 0;
 }
 
 extern "C" {
@@ -79,19 +219,11 @@ int cuDriverGetVersion(int* version) {
   return 0;
 }
 int cuGetErrorName(int code, const char** name) {
-  *name = code == lost            ? "CUDA_ERROR_ECC_UNCORRECTABLE"
-          : code == no_device     ? "CUDA_ERROR_NO_DEVICE"
-          : code == out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : code == 700           ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-                                  : "CUDA_ERROR_UNKNOWN";
+  *name = described(code).name;
   return 0;
 }
 int cuGetErrorString(int code, const char** text) {
-  *text = code == lost            ? "uncorrectable ECC error encountered"
-          : code == no_device     ? "no CUDA-capable device is detected"
-          : code == out_of_memory ? "out of memory"
-          : code == 700           ? "an illegal memory access was encountered"
-                                  : "unknown error";
+  *text = described(code).text;
   return 0;
 }
 int cuDeviceGetCount(int* count) {
@@ -120,136 +252,222 @@ int cuDeviceTotalMem_v2(size_t* bytes, int) {
   return status();
 }
 int cuDevicePrimaryCtxRetain(Handle* context, int device) {
-  static int contexts[16];
-  *context = &contexts[device];
+  *context = &gpu().contexts[static_cast<size_t>(device)];
   return status();
 }
 int cuDevicePrimaryCtxRelease_v2(int) { return status(); }
 int cuCtxSetCurrent(Handle context) {
-  current = context;
+  current = static_cast<const Context*>(context);
   return status();
 }
 int cuCtxGetCurrent(Handle* context) {
-  *context = current;
+  *context = const_cast<Context*>(current);
   return status();
 }
-int cuCtxEnablePeerAccess(Handle, unsigned) { return status(); }
+int cuCtxEnablePeerAccess(Handle, unsigned) {
+  return current == nullptr ? invalid_context : status();
+}
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  if (current == nullptr) return invalid_context;
   *total = fake::memory();
   *free = *total - fake::held() - gpu().used;
   return status();
 }
-int cuMemAlloc_v2(Address* address, size_t bytes) {
-  const std::lock_guard lock(gpu().mutex);
-  if (gpu().used + fake::held() + bytes > fake::memory()) return out_of_memory;
-  void* memory = allocate(bytes);
-  *address = reinterpret_cast<Address>(memory);
-  gpu().allocated[*address] = bytes;
-  gpu().used += bytes;
-  return status();
-}
-int cuMemFree_v2(Address address) {
-  const std::lock_guard lock(gpu().mutex);
-  gpu().used -= gpu().allocated[address];
-  gpu().allocated.erase(address);
-  std::free(at(address));
-  return status();
-}
+int cuMemAlloc_v2(Address* address, size_t bytes) { return allocate(*address, bytes, current); }
+int cuMemFree_v2(Address address) { return release(address); }
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
-  *memory = allocate(bytes);
-  return status();
+  Address address = 0;
+  const int code = allocate(address, bytes, nullptr);
+  *memory = at(address);
+  return code;
 }
-int cuMemFreeHost(void* memory) {
-  std::free(memory);
-  return status();
+int cuMemFreeHost(void* memory) { return release(address_of(memory)); }
+int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Handle stream) {
+  const Lock lock(gpu().mutex);
+  if (!lies_on(current, to, bytes)) return invalid_value;
+  const int refused = fake::enqueue(stream, [=] { std::memset(at(to), value, bytes); });
+  return refused != 0 ? refused : status();
 }
-int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Handle) {
-  fake::enqueue([=] { std::memset(at(to), value, bytes); });
-  return status();
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Handle stream) {
+  const Lock lock(gpu().mutex);
+  const bool fits = lies_on(current, to, bytes) && lies_with_host(address_of(from));
+  return fits ? copy(to, address_of(from), bytes, stream) : invalid_value;
 }
-int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Handle) {
-  return copy(at(to), from, bytes);
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Handle stream) {
+  const Lock lock(gpu().mutex);
+  const bool fits = lies_on(current, from, bytes) && lies_with_host(address_of(to));
+  return fits ? copy(address_of(to), from, bytes, stream) : invalid_value;
 }
-int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Handle) {
-  return copy(to, at(from), bytes);
+int cuMemcpyPeerAsync(Address to, Handle to_context, Address from, Handle from_context,
+                      size_t bytes, Handle stream) {
+  const Lock lock(gpu().mutex);
+  const bool fits = lies_on(static_cast<const Context*>(to_context), to, bytes) &&
+                    lies_on(static_cast<const Context*>(from_context), from, bytes);
+  return fits ? copy(to, from, bytes, stream) : invalid_value;
 }
-int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Handle) {
-  return copy(at(to), at(from), bytes);
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Handle stream) {
+  auto* const here = const_cast<Context*>(current);
+  return cuMemcpyPeerAsync(to, here, from, here, bytes, stream);
 }
-int cuMemcpyPeerAsync(Address to, Handle, Address from, Handle, size_t bytes, Handle stream) {
-  return cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
-}
-// Both addresses are the host's here.
 int cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) {
+  if (lies_with_host(from)) return cuMemcpyHtoDAsync_v2(to, at(from), bytes, stream);
+  if (lies_with_host(to)) return cuMemcpyDtoHAsync_v2(at(to), from, bytes, stream);
   return cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
 }
-int cuStreamCreate(Handle* stream, unsigned) { return give(stream); }
-int cuStreamDestroy_v2(Handle) { return status(); }
-int cuStreamSynchronize(Handle) { return status(); }
-int cuStreamWaitEvent(Handle, Handle, unsigned) { return status(); }
-int cuStreamBeginCapture_v2(Handle, int) {
-  gpu().capturing = true;
+int cuStreamCreate(Handle* stream, unsigned) {
+  const Lock lock(gpu().mutex);
+  if (current == nullptr) return invalid_context;
+  auto* const made = new Stream{.context = current};
+  gpu().streams.insert(made);
+  *stream = made;
   return status();
 }
-int cuStreamEndCapture(Handle, Handle* graph) {
-  gpu().capturing = false;
-  *graph = new Work(std::exchange(gpu().captured, {}));
+int cuStreamDestroy_v2(Handle handle) {
+  const Lock lock(gpu().mutex);
+  auto* const stream = static_cast<Stream*>(handle);
+  require(stream->context, "cuStreamDestroy");
+  do_until(stream->last);
+  gpu().streams.erase(stream);
+  delete stream;
+  return status();
+}
+int cuStreamSynchronize(Handle handle) {
+  const Lock lock(gpu().mutex);
+  const auto& stream = as<Stream>(handle);
+  if (const int refused = refusal(stream.context)) return refused;
+  if (stream.capture != nullptr) return capture_unsupported;
+  do_until(stream.last);
+  return status();
+}
+// The event may be another context's.
+int cuStreamWaitEvent(Handle handle, Handle event, unsigned) {
+  const Lock lock(gpu().mutex);
+  auto& stream = as<Stream>(handle);
+  const std::shared_ptr<Task> at = as<Event>(event).at;
+  if (const int refused = refusal(stream.context)) return refused;
+  if (at == nullptr) return status();
+  if (at->capture != stream.capture) {
+    if (at->capture == nullptr) return capture_isolation;
+    if (at->capture->ended) return captured_event;
+    if (stream.capture != nullptr) return capture_merge;
+    fake::join(stream, at->capture);
+  }
+  fake::push(stream, nullptr, at);
+  return status();
+}
+int cuStreamBeginCapture_v2(Handle handle, int) {
+  const Lock lock(gpu().mutex);
+  auto& stream = as<Stream>(handle);
+  if (const int refused = refusal(stream.context)) return refused;
+  if (stream.capture != nullptr) return illegal_state;
+  fake::join(stream, std::make_shared<fake::Capture>());
+  ++captures;
+  return status();
+}
+int cuStreamEndCapture(Handle handle, Handle* graph) {
+  const Lock lock(gpu().mutex);
+  auto& stream = as<Stream>(handle);
+  *graph = nullptr;
+  if (stream.capture == nullptr || stream.capture->streams[0] != &stream) return capture_unmatched;
+  --captures;
+  Graph all;
+  if (!fake::end_capture(stream, all)) return capture_unjoined;
+  *graph = new Graph(std::move(all));
   return status();
 }
 int cuGraphInstantiateWithFlags(Handle* executable, Handle graph, unsigned long long) {
-  *executable = new Work(*static_cast<const Work*>(graph));
+  *executable = new Executable(std::make_shared<Graph>(as<Graph>(graph)));
   return status();
 }
-int cuGraphLaunch(Handle executable, Handle) {
-  const std::lock_guard lock(gpu().mutex);
-  for (const auto& what : *static_cast<const Work*>(executable)) what();
+int cuGraphLaunch(Handle executable, Handle stream) {
+  const int refused = fake::enqueue(stream, [all = as<Executable>(executable)] {
+    for (const Work& what : *all)
+      if (status() == 0) what();
+  });
+  if (refused != 0) return refused;
   if (const char* file = std::getenv("FAKE_CUDA_GRAPHS")) std::ofstream(file, std::ios::app) << 'g';
   return status();
 }
 int cuGraphExecDestroy(Handle executable) {
-  delete static_cast<Work*>(executable);
+  delete static_cast<Executable*>(executable);
   return status();
 }
 int cuGraphDestroy(Handle graph) {
-  delete static_cast<Work*>(graph);
+  delete static_cast<Graph*>(graph);
   return status();
 }
-int cuEventCreate(Handle* event, unsigned) { return give(event); }
-int cuEventRecord(Handle, Handle) { return status(); }
-int cuEventSynchronize(Handle) { return status(); }
-int cuEventDestroy_v2(Handle) { return status(); }
+int cuEventCreate(Handle* event, unsigned) {
+  if (current == nullptr) return invalid_context;
+  *event = new Event{.context = current};
+  return status();
+}
+int cuEventRecord(Handle handle, Handle stream_handle) {
+  const Lock lock(gpu().mutex);
+  auto& event = as<Event>(handle);
+  auto& stream = as<Stream>(stream_handle);
+  if (event.context != stream.context) return invalid_handle;
+  if (const int refused = refusal(stream.context)) return refused;
+  fake::push(stream, nullptr);
+  event.at = stream.last;
+  return status();
+}
+int cuEventSynchronize(Handle handle) {
+  const Lock lock(gpu().mutex);
+  const auto& event = as<Event>(handle);
+  if (const int refused = refusal(event.context)) return refused;
+  if (event.at != nullptr && event.at->capture != nullptr) return captured_event;
+  do_until(event.at);
+  return status();
+}
+int cuEventDestroy_v2(Handle event) {
+  require(as<Event>(event).context, "cuEventDestroy");
+  delete static_cast<Event*>(event);
+  return status();
+}
 // What libnvrtc.cpp made.
 int cuModuleLoadData(Handle* module, const void* image) {
-  *module = nullptr;
-  if (*fake::compiler() == '\0') return status();
-  uint64_t size = 0;
-  std::memcpy(&size, image, sizeof size);
-  const std::string_view library(static_cast<const char*>(image) + sizeof size, size);
-  const weft::test::TemporaryFolder folder;  // a name of its own: the loader knows libraries by it
-  *module = dlopen(folder.file("kernels.so", library).c_str(), RTLD_NOW | RTLD_LOCAL);
-  return *module == nullptr ? no_image : status();
+  if (current == nullptr) return invalid_context;
+  void* library = nullptr;
+  if (*fake::compiler() != '\0') {
+    uint64_t size = 0;
+    std::memcpy(&size, image, sizeof size);
+    const std::string_view code(static_cast<const char*>(image) + sizeof size, size);
+    const weft::test::TemporaryFolder
+        folder;  // a name of its own: the loader knows libraries by it
+    library = dlopen(folder.file("kernels.so", code).c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return no_image;
+  }
+  *module = new Module{current, library};
+  return status();
 }
-int cuModuleUnload(Handle module) {
-  if (module != nullptr) dlclose(module);
+int cuModuleUnload(Handle handle) {
+  auto* const module = static_cast<Module*>(handle);
+  require(module->context, "cuModuleUnload");
+  if (module->library != nullptr) dlclose(module->library);
+  delete module;
   return status();
 }
 // Never let go.
-int cuModuleGetFunction(Handle* function, Handle module, const char* name) {
-  auto* const kernel = new fake::Kernel(module == nullptr ? fake::Kernel{.name = name}
-                                                          : fake::kernel_in(module, name));
-  *function = kernel;
-  return module != nullptr && kernel->call == nullptr ? no_such_name : status();
+int cuModuleGetFunction(Handle* function, Handle handle, const char* name) {
+  const auto& module = as<Module>(handle);
+  if (const int refused = refusal(module.context)) return refused;
+  const bool runs = module.library != nullptr;
+  auto* const made = new Function{
+      module.context, runs ? fake::kernel_in(module.library, name) : fake::Kernel{.name = name}};
+  *function = made;
+  return runs && made->kernel.call == nullptr ? no_such_name : status();
 }
-int cuLaunchKernel(Handle function, unsigned groups, unsigned, unsigned, unsigned threads, unsigned,
-                   unsigned, unsigned, Handle, void** parameters, void**) {
-  const fake::Kernel& kernel = *static_cast<const fake::Kernel*>(function);
+int cuLaunchKernel(Handle handle, unsigned groups, unsigned, unsigned, unsigned threads, unsigned,
+                   unsigned, unsigned, Handle stream, void** parameters, void**) {
+  const auto& [context, kernel] = as<Function>(handle);
+  if (const int refused = refusal(context)) return refused;
   std::vector<uint64_t> arguments(static_cast<size_t>(kernel.parameters));
   for (size_t i = 0; i < arguments.size(); ++i)
     std::memcpy(&arguments[i], parameters[i], sizeof(uint64_t));
-  fake::enqueue([=, &kernel] {
+  const int refused = fake::enqueue(stream, [=, &kernel = kernel] {
     ++gpu().launches;
     if (kernel.call != nullptr && status() == 0) fake::run(kernel, groups, threads, arguments);
   });
-  return status();
+  return refused != 0 ? refused : status();
 }
 }

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/backends/cuda/cuda_backend.h"
+#include "weft/backends/opencl/opencl.h"
 #include "weft/base/error.h"
 #include "weft/device/registry.h"
 
@@ -26,6 +28,23 @@ inline bool has_device() {
     if (std::getenv("BACKEND") != nullptr) throw;
     MESSAGE("skipped: " << std::string(error.what()));
     return false;
+  }
+}
+
+// The device under test as another one, of this name.
+inline std::string opened_once_more(const std::string& name) {
+  register_library(name, [] { return device() == "cuda" ? cuda_library() : opencl_library(); });
+  return name;
+}
+
+// The second device, or the one under test once more.
+inline std::string another_device() {
+  const std::string second = device() + ":1";
+  try {
+    library(second).memory();
+    return second;
+  } catch (const Error&) {
+    return opened_once_more("another");
   }
 }
 

@@ -29,6 +29,16 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
       if (slot.space == Space::file) *in_files += slot.bytes;
   return all;
 }
+
+// Steps that put one more digit at the end of each element of `x`.
+Compiled<Tensor> appends_digit(const Variable& x, const CompileOptions& options) {
+  return compile(
+      [x](const Tensor& digit) {
+        x.assign(x.value() * 10.0 + digit);
+        return sum(x.value());
+      },
+      options);
+}
 }  // namespace
 
 TEST_CASE("what a plan has in files lies with the host, and gives the same bits") {
@@ -54,6 +64,16 @@ TEST_CASE("variables with the host are read and written between steps") {
   x.floats()[7] = 100;
   CHECK(step().item() == 2000 + 99);
   CHECK(step().item() == 3000 + 99);
+  step();
+  CHECK(x.floats()[7] == 103);
+}
+
+TEST_CASE("steps that nobody waits for have each its own inputs") {
+  if (!has_device()) return;
+  const Variable x("x", {DType::f32, {1000}}, Category::parameter);
+  auto step = appends_digit(x, {.device = device()});
+  for (int digit = 1; digit <= 6; ++digit) step(full({1000}, digit));
+  CHECK(x.floats()[999] == 123456);
 }
 
 TEST_CASE("a variable that is read between steps takes the same bytes of the device again") {

@@ -11,9 +11,7 @@
 
 #include "tests/models/training.h"
 #include "tests/support/no_float64.h"
-#include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/opencl/cl_device.h"
-#include "weft/backends/opencl/opencl.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -50,12 +48,6 @@ void check_curve(const Curve& curve, double tolerance) {
   const std::vector<double> got = curve.on(device()), want = curve.on("cpu");
   CHECK(want.back() < want.front());
   CHECK(distance(got, want) <= tolerance * want[0]);
-}
-
-// The device under test as another one, of this name.
-std::string opened_once_more(const std::string& name) {
-  register_library(name, [] { return device() == "cuda" ? cuda_library() : opencl_library(); });
-  return name;
 }
 
 // On OpenCL's devices, whose float64 is then computed by integers.
@@ -165,12 +157,26 @@ TEST_CASE("a variable goes from one device to another") {
         {.device = where});
   };
   auto here = doubled_on(device());
-  auto there = doubled_on(opened_once_more("another"));
+  auto there = doubled_on(another_device());
   CHECK(here().item() == 21);
   CHECK(there().item() == 63);
   CHECK(here().item() == 147);
   CHECK(there().item() == 315);
   CHECK(x.floats()[20] == 15);
+}
+
+TEST_CASE("trainings on two devices in turn have the losses of each alone") {
+  if (!has_device()) return;
+  const std::vector<double> alone = Curve{"mlp", "adamw", 4}.on(device());
+  manual_seed(1);
+  Training here("mlp", "adamw", 8, {.device = device()});
+  manual_seed(1);
+  Training there("mlp", "adamw", 8, {.device = another_device()});
+  for (const double loss : alone) {
+    const Tensor first = here.step()[0], second = there.step()[0];
+    CHECK(first.item() == loss);
+    CHECK(second.item() == loss);
+  }
 }
 
 TEST_CASE("a perceptron trains on a device as on the CPU") {
