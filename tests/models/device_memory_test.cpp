@@ -29,6 +29,17 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
       if (slot.space == Space::file) *in_files += slot.bytes;
   return all;
 }
+// Nobody waits for a step before the last.
+std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
+                                                  const CompileOptions& options) {
+  manual_seed(1);
+  Training training(model, "adamw", 8, options);
+  for (int i = 0; i < 3; ++i) training.step();
+  std::vector<std::vector<std::byte>> all;
+  for (const Variable& parameter : training.parameters())
+    all.emplace_back(parameter.bytes().begin(), parameter.bytes().end());
+  return all;
+}
 
 // Steps that put one more digit at the end of each element of `x`.
 Compiled<Tensor> appends_digit(const Variable& x, const CompileOptions& options) {
@@ -108,6 +119,65 @@ TEST_CASE("a variable that is read between steps takes the same bytes of the dev
   CHECK(memory->use().available == available + (tells ? 2 * bytes : 0));
   CHECK(step().item() == 45);
   CHECK(memory->use().available == available);
+}
+
+TEST_CASE("steps that share a variable find it where it lies, and as the step before left it") {
+  if (!has_device()) return;
+  const Offload offload = in_files({Category::parameter});
+  const CompileOptions others[] = {{.device = "cpu"},
+                                   {.device = device()},
+                                   {.device = device(), .offload = offload},
+                                   {.device = another_device()},
+                                   {.device = another_device(), .offload = offload}};
+  for (const CompileOptions& other : others) {
+    CAPTURE(other.device);
+    CAPTURE(other.offload.categories.size());
+    const Variable x("x", {DType::f32, {1000}}, Category::parameter);
+    auto here = appends_digit(x, {.device = device(), .offload = offload});
+    auto there = appends_digit(x, other);
+    for (int digit = 1; digit <= 5; digit += 2) {
+      here(full({1000}, digit));
+      there(full({1000}, digit + 1));
+    }
+    CHECK(x.floats()[999] == 123456);
+    for (int digit = 1; digit <= 2; ++digit) here(full({1000}, digit));
+    CHECK(x.floats()[0] == 12345612);
+  }
+}
+
+TEST_CASE("what is fetched is what was stored before, in whichever stream") {
+  if (!has_device() || library(device()).memory() == nullptr) return;
+  DeviceMemory& memory = *library(device()).memory();
+  const std::vector<float> ones(1000, 1.0f);
+  const size_t bytes = ones.size() * sizeof(float);
+  const auto from = memory.allocate(bytes), to = memory.allocate(bytes);
+  const auto host = memory.allocate_host(bytes);
+  const auto store = memory.make_side_copy(Direction::to_host);
+  const auto fetch = memory.make_side_copy(Direction::to_device);
+  memory.write(from->data, ones.data(), bytes);
+  store->allow();
+  store->begin(host->data, from->data, bytes);
+  fetch->allow();
+  fetch->follow(*store);
+  fetch->begin(to->data, host->data, bytes);
+  fetch->await();
+  std::vector<float> got(ones.size());
+  memory.read(got.data(), to->data, bytes);
+  CHECK(got == ones);
+}
+
+TEST_CASE("variables with the host are there when steps that nobody waits for are done") {
+  if (!has_device()) return;
+  CHECK(parameters_of("mlp", {.device = device(), .offload = all_in_files()}) ==
+        parameters_of("mlp", {.device = device()}));
+}
+
+TEST_SUITE("slow device bits") {
+  TEST_CASE("a GPT whose values lie with the host has the same bits") {
+    if (!has_device()) return;
+    CHECK(parameters_of("gpt", {.device = device(), .offload = all_in_files()}) ==
+          parameters_of("gpt", {.device = device()}));
+  }
 }
 
 TEST_CASE("a result that is held when the next step runs keeps its elements") {

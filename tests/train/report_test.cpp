@@ -6,6 +6,8 @@
 
 #include "tests/train/runs.h"
 #include "weft/base/energy.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/transfers.h"
 #include "weft/train/trainer.h"
 
 using namespace weft;
@@ -162,4 +164,26 @@ TEST_CASE("planned time is what the slower of work and traffic takes") {
   CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) ==
         doctest::Approx(10 + 20));
   CHECK(train::planned_seconds(plan, {}) == 0);
+}
+
+TEST_CASE("copies of both directions take their time at once where the link carries both") {
+  Plan plan;
+  const Value x = input({DType::f32, {100}}, 0);
+  plan.slots.resize(4);
+  plan.slots[0].space = plan.slots[1].space = Space::file;
+  const Access file{x, {.slot = 0}}, other_file{x, {.slot = 1}};
+  const Access memory{x, {.slot = 2}}, other_memory{x, {.slot = 3}};
+  auto move = [&](const Access& from, const Access& to) {
+    plan.steps.push_back(make_transfer(plan, from, to));
+  };
+  move(memory, file);
+  move(other_file, other_memory);
+  const Step store = plan.steps[0], fetch = plan.steps[1];
+  for (const Step& transfer : {store, fetch}) plan.steps.push_back(make_await(plan, transfer));
+  MachineSpec machine{.flops_per_s = 100, .bytes_per_s = 400, .file_bytes_per_s = 40};
+  CHECK(train::planned_seconds(plan, machine) == doctest::Approx(20));
+  machine.both_ways = true;
+  CHECK(train::planned_seconds(plan, machine) == doctest::Approx(10));
+  plan.steps[1] = make_transfer(plan, file, other_memory);  // once it is there
+  CHECK(train::planned_seconds(plan, machine) == doctest::Approx(20));
 }

@@ -58,7 +58,8 @@ MachineSpec spec_of(const GpuModel& gpu) {
           .tf32_flops_per_s = 1e12 * gpu.tf32,
           .name = std::string(gpu.name),
           .memory_bytes = static_cast<size_t>(gpu.memory_gib * (size_t{1} << 30)),
-          .file_bytes_per_s = 1e9 * gpu.link_gbytes};
+          .file_bytes_per_s = 1e9 * gpu.link_gbytes,
+          .both_ways = true};
 }
 
 }  // namespace weft

@@ -19,6 +19,7 @@ struct MachineSpec {
   size_t memory_bytes = 0;  // that a run can have of a device's; 0: unknown, or the host's
   // To or from where offload puts things: files, or the host's memory for a device. 0: unknown.
   double file_bytes_per_s = 0;
+  bool both_ways = false;  // at that speed in each direction, at once
 
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
   double flops_per_s_in(DType dtype, bool tf32 = false) const;  // tf32: of float32, so rounded

@@ -17,7 +17,14 @@ std::string_view name(Category category) {
   return names[static_cast<int>(category)];
 }
 
+void VariableState::lend_to(DeviceMemory* device) {
+  if (borrower_ == device) return;
+  if (borrower_ != nullptr) borrower_->finish();
+  borrower_ = device;
+}
+
 Buffer& VariableState::elements() {
+  lend_to(nullptr);
   if (away_ != nullptr) {
     buffer = Buffer::allocate(type.bytes());
     device_->read(buffer->data, away_->data, type.bytes());
@@ -60,6 +67,7 @@ void VariableState::copy_to(std::byte* to) {
 
 void VariableState::move_to(const FileRange& range) {
   WEFT_ASSERT(range.bytes() == type.bytes(), "{} moves to {} bytes", name, range.bytes());
+  lend_to(nullptr);
   std::shared_ptr<Buffer> mapped = range.map();
   if (buffer != nullptr) range.write(buffer->data);
   file = range;
@@ -78,6 +86,7 @@ void VariableState::move_to(std::shared_ptr<Buffer> memory) {
 
 void VariableState::move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory) {
   WEFT_ASSERT(memory->bytes == type.bytes(), "{} moves to {} bytes", name, memory->bytes);
+  lend_to(nullptr);
   if (away_ != nullptr)
     device.copy_from(*device_, memory->data, away_->data, type.bytes());
   else if (buffer != nullptr)

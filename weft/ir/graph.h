@@ -54,6 +54,9 @@ struct VariableState {
   bool lies_on(const DeviceMemory& memory) const { return away_ != nullptr && device_ == &memory; }
   // There, or could at once.
   bool has_place_on(const DeviceMemory& memory) const;
+  // Steps of that device copy from `buffer` and to it from now on; null: the host does, as whoever
+  // asks for elements(). Waits for what another may still do there.
+  void lend_to(DeviceMemory* device);
   // The elements go there. Where they were, nobody must look for them any more: see `moves`.
   void move_to(const FileRange& range);
   void move_to(std::shared_ptr<Buffer> memory);  // of the host
@@ -65,6 +68,7 @@ struct VariableState {
   DeviceMemory* device_ = nullptr;
   std::byte* left_ = nullptr;  // where they lay there before, as long as `left_owner_` lives
   std::weak_ptr<void> left_owner_;
+  DeviceMemory* borrower_ = nullptr;
 };
 // Gives handles that read the present value bytes of their own, before it changes.
 void detach_readers(VariableState& state);

@@ -87,14 +87,25 @@ class Overlap {
       live_bytes_[index(granted.step)] -= use_.bytes[index(granted.result_slot)];
   }
 
-  // The time of steps that a transfer has passed, against that of all transfers among them.
-  struct Race {
-    const MachineSpec& machine;
-    double needed, passed = 0;
-    bool won() const { return passed >= needed; }
-    void pass(const Step& step) {
-      (step.kind == Step::Kind::transfer ? needed : passed) += cost(step, machine);
+  // The time of steps that a transfer has passed, against that of all transfers among them that
+  // go its way.
+  class Race {
+   public:
+    Race(const Overlap& steps, int transfer) : steps_(steps), fetch_(steps.is_fetch_at(transfer)) {
+      needed_ = cost(steps_.step(transfer), machine());
     }
+    bool won() const { return passed_ >= needed_; }
+    void pass(int at) {
+      const bool transfer = steps_.step(at).kind == Step::Kind::transfer;
+      if (transfer && machine().both_ways && steps_.is_fetch_at(at) != fetch_) return;
+      (transfer ? needed_ : passed_) += cost(steps_.step(at), machine());
+    }
+
+   private:
+    const MachineSpec& machine() const { return steps_.options_.machine; }
+    const Overlap& steps_;
+    bool fetch_;
+    double needed_, passed_ = 0;
   };
 
   // Whether the slot may live while that step runs, too.
@@ -111,9 +122,9 @@ class Overlap {
     const int stored = last_store_[index(file_slot(plan_, step(fetch)))];
     const int earliest = std::max(stored + 1, last_begin_);
     int begin = fetch;
-    Race race{options_.machine, cost(step(fetch), options_.machine)};
-    for (int at = reader - 1; at > fetch; --at) race.pass(step(at));
-    while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(step(--begin));
+    Race race(*this, fetch);
+    for (int at = reader - 1; at > fetch; --at) race.pass(at);
+    while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(--begin);
     last_begin_ = std::max(last_begin_, begin);
     before_[index(begin)].begun.push_back(step(fetch));
     const int late = options_.fault == "overlap-awaits-late" && reader < end() ? 1 : 0;
@@ -123,11 +134,11 @@ class Overlap {
   void await_late(int store) {
     const int slot = memory_slot(plan_, step(store));
     last_store_[index(file_slot(plan_, step(store)))] = store;
-    Race race{options_.machine, cost(step(store), options_.machine)};
+    Race race(*this, store);
     // The last reader may hand the memory on.
     const int last = live_.last[index(slot)] > store ? live_.last[index(slot)] : end();
     int await = store + 1;
-    while (await < last && !race.won() && takes(slot, await)) race.pass(step(await++));
+    while (await < last && !race.won() && takes(slot, await)) race.pass(await++);
     before_[index(await)].stored.push_back(make_await(plan_, step(store)));
   }
 

@@ -146,7 +146,9 @@ void Executable::place_in_files(const std::string& folder) {
 namespace {
 class BeginCopy : public Kernel {
  public:
-  BeginCopy(SideCopy& copy, const Step& step) : copy_(copy) {
+  // `before`: the latest with the same memory of the host; null: there is none.
+  BeginCopy(SideCopy& copy, const SideCopy* before, const Step& step)
+      : copy_(copy), before_(before) {
     const Access &from = step.operands[0], &to = step.results[0];
     const size_t size = size_of(from.value.dtype());
     from_ = static_cast<size_t>(from.at.offset) * size;
@@ -155,12 +157,14 @@ class BeginCopy : public Kernel {
   }
   void run(void* const* operands, void* const* results, void*) const override {
     copy_.allow();
+    if (before_ != nullptr) copy_.follow(*before_);
     copy_.begin(static_cast<std::byte*>(results[0]) + to_,
                 static_cast<const std::byte*>(operands[0]) + from_, bytes_);
   }
 
  private:
   SideCopy& copy_;
+  const SideCopy* before_;
   size_t from_, to_, bytes_;
 };
 
@@ -177,7 +181,8 @@ class AwaitCopy : public Kernel {
 // What files are to the host's memory, the host's memory is to that of a device.
 void Executable::place_with_host() {
   std::set<VariableState*> variables;
-  size_t bytes = aligned(plan_.file_bytes);
+  const size_t own = host_ == nullptr ? aligned(plan_.file_bytes) : 0;
+  size_t bytes = own;
   for (const Slot& slot : plan_.slots) {
     VariableState* variable = slot.space == Space::file ? slot.value->variable.get() : nullptr;
     if (variable == nullptr || (variable->buffer != nullptr && variable->buffer->pinned)) continue;
@@ -185,26 +190,38 @@ void Executable::place_with_host() {
   }
   if (bytes == 0) return;
   check_fits("the plan does not fit: what is kept with the host", bytes);
-  host_ = memory_->allocate_host(bytes);
-  size_t offset = aligned(plan_.file_bytes);
+  const std::shared_ptr<Buffer> memory = memory_->allocate_host(bytes);
+  if (own > 0) host_ = memory;
+  size_t offset = own;
   for (VariableState* variable : variables) {
-    variable->move_to(Buffer::part(host_, offset, variable->type.bytes()));
+    variable->move_to(Buffer::part(memory, offset, variable->type.bytes()));
     offset += aligned(variable->type.bytes());
   }
 }
 
 void Executable::make_side_copies() {
-  std::map<int, SideCopy*> over;  // by the slot on the device: the latest
+  std::map<int, SideCopy*> latest;  // by the slot, on the device and with the host
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = plan_.steps[i];
     if (step.kind == Step::Kind::await) {
-      steps_[i].kernel = std::make_unique<AwaitCopy>(*over.at(step.operands[0].at.slot));
+      steps_[i].kernel = std::make_unique<AwaitCopy>(*latest.at(step.operands[0].at.slot));
     } else if (step.kind == Step::Kind::transfer) {
-      side_copies_.push_back(memory_->make_side_copy());
-      const Access& there = (is_fetch(plan_, step) ? step.results : step.operands)[0];
-      over[there.at.slot] = side_copies_.back().get();
-      steps_[i].kernel = std::make_unique<BeginCopy>(*side_copies_.back(), step);
+      const bool fetch = is_fetch(plan_, step);
+      side_copies_.push_back(
+          memory_->make_side_copy(fetch ? Direction::to_device : Direction::to_host));
+      SideCopy* const copy = side_copies_.back().get();
+      SideCopy*& before = latest[file_slot(plan_, step)];
+      steps_[i].kernel = std::make_unique<BeginCopy>(*copy, before, step);
+      before = latest[memory_slot(plan_, step)] = copy;
     }
+  }
+}
+
+// Where somebody else's steps may still copy.
+void Executable::lend_variables() {
+  for (const Slot& slot : plan_.slots) {
+    if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
+    if (memory_ == nullptr || slot.space == Space::file) slot.value->variable->lend_to(memory_);
   }
 }
 
@@ -293,7 +310,7 @@ std::byte* Executable::address(int slot) const {
       return memory_ != nullptr ? constants_.at(at.value.node())->data : at.value->data->data;
     case Space::file:
       if (memory_ == nullptr) break;
-      return at.value->variable != nullptr ? at.value->variable->elements().data
+      return at.value->variable != nullptr ? at.value->variable->buffer->data
                                            : host_->data + at.offset;
   }
   return nullptr;
@@ -328,7 +345,10 @@ void Executable::place_on_device() {
 }
 
 void Executable::bind() {
-  if (memory_ != nullptr) place_on_device();
+  if (memory_ != nullptr) {
+    place_with_host();
+    place_on_device();
+  }
   const std::byte* arena = workspace_->buffer->data;
   auto resolve = [&](int slot) -> void* {
     const Slot& at = plan_.slots[static_cast<size_t>(slot)];
@@ -397,7 +417,6 @@ void Executable::run_steps() {
     if (observer_) observer_(i, begin, now() - begin);
     if (poison_ != nullptr) poison_->end_step(i);
   }
-  if (!side_copies_.empty()) side_copies_.back()->await();  // they end in order
   copy_assigned();
 }
 
@@ -422,7 +441,6 @@ void Executable::run_recorded() {
   else
     run_steps();
   warm_ = true;
-  if (!side_copies_.empty()) memory_->finish();  // the host may read what it holds
 }
 
 // Where results lie. With the host they are used again where nobody holds them; from a device they
@@ -454,7 +472,7 @@ void Executable::make_staging() {
   if (bytes == 0) return;
   inputs_here_ = memory_->allocate_host(bytes);
   inputs_there_ = memory_->allocate(bytes);
-  input_copy_ = memory_->make_side_copy();
+  input_copy_ = memory_->make_side_copy(Direction::to_device);
   input_copy_->allow();
 }
 
@@ -504,6 +522,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
                to_string(inputs[i].type()));
     inputs[i].eval();
   }
+  lend_variables();
   if (poison_ != nullptr) poison_->begin_run(bound_to_);
   take_inputs(inputs);
   if (memory_ != nullptr && !observer_)

@@ -71,6 +71,7 @@ class Executable {
   void make_side_copies();
   void make_staging();
   void place_on_device();
+  void lend_variables();
   void take_inputs(std::span<const Value> inputs);
   void bind();
   void detach_results();
@@ -93,7 +94,7 @@ class Executable {
   std::unique_ptr<Transfers> transfers_;                // null: there are none
   FileRange file_;                                      // of the plan's own slots in files
   std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
-  std::shared_ptr<Buffer> host_;                        // and of file_
+  std::shared_ptr<Buffer> host_;                        // in place of file_
   std::vector<BoundStep> steps_;
   std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
   bool warm_ = false;                 // they ran once since they were bound

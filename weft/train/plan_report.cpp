@@ -10,6 +10,7 @@
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
 #include "weft/ir/graph.h"
+#include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/report.h"
 
@@ -129,14 +130,15 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
 
 double planned_seconds(const Plan& plan, const MachineSpec& machine) {
   if (!machine.known()) return 0;
-  double now = 0, files_free = 0;
-  std::map<int, double> over;  // when the transfer of a slot is
+  double now = 0, to_files = 0, from_files = 0;  // when the way is free
+  std::map<int, double> over;                    // when the transfer of a slot is
   for (const Step& step : plan.steps) {
     if (step.kind == Step::Kind::transfer) {
-      files_free =
-          std::max(now, files_free) + step.bytes * machine.file_slowdown() / machine.bytes_per_s;
-      for (const Access& side : {step.operands[0], step.results[0]})
-        over[side.at.slot] = files_free;
+      double& way = machine.both_ways && is_fetch(plan, step) ? from_files : to_files;
+      double& there = over[file_slot(plan, step)];
+      way =
+          std::max({now, way, there}) + step.bytes * machine.file_slowdown() / machine.bytes_per_s;
+      there = over[memory_slot(plan, step)] = way;
     } else if (step.kind == Step::Kind::await) {
       now = std::max(now, over.at(step.operands[0].at.slot));
     } else {

@@ -75,7 +75,7 @@ class Staging {
   size_t next_ = 0;
 };
 
-// Each on the same stream of its own.
+// On the stream of its direction.
 class CudaSideCopy : public SideCopy {
  public:
   CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
@@ -92,6 +92,11 @@ class CudaSideCopy : public SideCopy {
   void allow() override {
     kernels_.make_current();
     api_.check(api_.cuEventRecord(before_, kernels_.stream), "cuEventRecord");
+  }
+  void follow(const SideCopy& other) override {
+    kernels_.make_current();
+    api_.check(api_.cuStreamWaitEvent(copies_, static_cast<const CudaSideCopy&>(other).done_, 0),
+               "cuStreamWaitEvent");
   }
   // Where memory lies is told by its address.
   void begin(std::byte* to, const std::byte* from, size_t bytes) override {
@@ -182,7 +187,7 @@ class CudaDevice : public gpu::Device {
       driver().cuDevicePrimaryCtxRelease(device);
     });
     make_current();
-    for (std::shared_ptr<void>* made : {&stream_, &copies_}) {
+    for (std::shared_ptr<void>* made : {&stream_, &to_device_, &to_host_}) {
       Handle stream = nullptr;
       api_.check(api_.cuStreamCreate(&stream, non_blocking), "cuStreamCreate");
       *made = owned(stream, [this](void* object) { api_.cuStreamDestroy(object); });
@@ -192,7 +197,8 @@ class CudaDevice : public gpu::Device {
   ~CudaDevice() override {
     api_.cuCtxSetCurrent(context_.get());
     api_.cuStreamSynchronize(stream());
-    api_.cuStreamSynchronize(copies_.get());
+    api_.cuStreamSynchronize(to_device_.get());
+    api_.cuStreamSynchronize(to_host_.get());
   }
 
   std::string name() const override {
@@ -260,9 +266,10 @@ class CudaDevice : public gpu::Device {
                "cuMemcpyPeerAsync");
     finish();  // whoever has the bytes may let them go
   }
-  std::unique_ptr<SideCopy> make_side_copy() override {
+  std::unique_ptr<SideCopy> make_side_copy(Direction direction) override {
     make_current();
-    return std::make_unique<CudaSideCopy>(handles(), copies_.get());
+    return std::make_unique<CudaSideCopy>(
+        handles(), (direction == Direction::to_device ? to_device_ : to_host_).get());
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();
@@ -363,7 +370,7 @@ class CudaDevice : public gpu::Device {
   const Nvrtc compiler_;
   const std::unique_ptr<const Nvml> management_ = open_nvml();
   int device_ = 0, capability_ = 0;
-  std::shared_ptr<void> context_, stream_, copies_;
+  std::shared_ptr<void> context_, stream_, to_device_, to_host_;
   std::unique_ptr<Staging> staging_;
   std::vector<void*> parameters_;  // of a launch: a step allocates nothing
 };

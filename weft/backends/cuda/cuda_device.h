@@ -1,5 +1,6 @@
-// An NVIDIA GPU: kernels in CUDA C through NVRTC, whose machine code is kept on disk, and one
-// stream for everything.
+// An NVIDIA GPU: kernels in CUDA C through NVRTC, whose machine code is kept on disk; one
+// stream for all but the copies from and to the host that are done beside it, of which each
+// direction has its own.
 #pragma once
 
 #include <memory>

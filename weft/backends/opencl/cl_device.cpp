@@ -128,6 +128,7 @@ class ClDevice : public gpu::Device {
         device_.enqueue_read(to, from, bytes, CL_FALSE);
     }
     void allow() override {}
+    void follow(const SideCopy&) override {}
     void await() override {}
     void finish() override { device_.finish(); }
 
@@ -211,7 +212,9 @@ class ClDevice : public gpu::Device {
                               target.offset, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
   }
-  std::unique_ptr<SideCopy> make_side_copy() override { return std::make_unique<InOrder>(*this); }
+  std::unique_ptr<SideCopy> make_side_copy(Direction) override {
+    return std::make_unique<InOrder>(*this);
+  }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     std::shared_ptr<Buffer> buffer = Buffer::allocate(bytes);
     buffer->pinned = true;
