@@ -1,7 +1,7 @@
 // NVIDIA's libraries without a GPU: memory is the host's, streams are as late as events allow,
-// products are computed as they are written down. Kernels do nothing, or run on the processor,
-// thread by thread. That, what else the libraries show, and how they fail, is said by the
-// environment:
+// products, convolutions and attention are computed as they are written down. Kernels do nothing,
+// or run on the processor, thread by thread. That, what else the libraries show, and how they fail,
+// is said by the environment:
 //   FAKE_CUDA_COMPILER    of C++, which compiles kernels for the processor (clang++)
 //   FAKE_CUDA_VERSION     that the driver knows (13000)
 //   FAKE_CUDA_DEVICES     GPUs that it shows (1)
@@ -10,6 +10,7 @@
 //   FAKE_CUDA_MEMORY      of the GPU, in MiB (143000); FAKE_CUDA_HELD: by another process (0)
 //   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
 //   FAKE_CUBLASLT_REFUSES 1: no product has an algorithm; 2: none that does more than multiply
+//   FAKE_CUDNN_VERSION    (92800); 0: there is none
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_NVRTC_FAILS      1: no kernel compiles
 //   FAKE_NVML_FAILS       1: the management library finds no driver
