@@ -78,6 +78,23 @@ TEST_CASE("products that cuBLASLt refuses are computed by loops, which is said")
   CHECK(has(outcome.err, "Its loops are compiled instead, which may be slow."));
 }
 
+TEST_CASE("what cuDNN refuses is computed by loops, or by a kernel of weft's own, which is said") {
+  FakeGpu place;
+  auto bench = [&](const std::string& model) {
+    return place.run({"bench", model, "--batch", "1", "--steps", "1", "--precision", "bf16-mixed",
+                      "--device", "cuda"},
+                     {{"FAKE_CUDNN_REFUSES", "1"}});
+  };
+  const Outcome images = bench("mnist-conv");
+  REQUIRE_MESSAGE(images.code == 0, images.err);
+  CHECK(has(images.err, "cuDNN 9.28 cannot do conv of "));
+  CHECK(has(images.err, "Its loops are compiled instead, which may be slow."));
+  const Outcome text = bench("gpt-char");
+  REQUIRE_MESSAGE(text.code == 0, text.err);
+  CHECK(has(text.err, "cuDNN 9.28 cannot do attention of "));
+  CHECK(has(text.err, "A kernel of weft's own is compiled instead, which may be slow."));
+}
+
 TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do") {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) {
     MESSAGE("skipped: there is one among the system's libraries");

@@ -11,6 +11,7 @@
 //   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
 //   FAKE_CUBLASLT_REFUSES 1: no product has an algorithm; 2: none that does more than multiply
 //   FAKE_CUDNN_VERSION    (92800); 0: there is none
+//   FAKE_CUDNN_REFUSES    1: no graph has an engine
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_NVRTC_FAILS      1: no kernel compiles
 //   FAKE_NVML_FAILS       1: the management library finds no driver

@@ -124,7 +124,8 @@ void rank_engines(Descriptor& heuristics) {
   heuristics.part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   const Shared& graph = heuristics.parts(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)[0];
   std::vector<Shared> configs;
-  for (size_t i = 0; i < engines().size(); ++i)
+  const bool refuses = fake::number("FAKE_CUDNN_REFUSES", 0) == 1;
+  for (size_t i = 0; i < engines().size() && !refuses; ++i)
     if (engines()[i].found_by == heuristics.one<int>(CUDNN_ATTR_ENGINEHEUR_MODE))
       configs.push_back(config_of(graph, i));
   heuristics.say(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::move(configs));

@@ -123,21 +123,39 @@ class Library : public KernelLibrary {
     return compile_loops(step);
   }
 
-  // What a vendor's library cannot do on this device after all is done without what it took in, or
-  // by loops, where there are any.
+  // What a vendor's library cannot do on this device after all is done without what it took in, by
+  // a kernel of weft's own, or by loops, where there are any.
   std::unique_ptr<Kernel> compile_by(const Provider& provider, const Step& step) const {
     try {
       return step.body.size() > 1 ? compile_whole(provider, step)
                                   : provider.compile(device(), step);
     } catch (const Error& refused) {
-      if (step.body.size() > 1)
+      if (step.body.size() > 1) {
         if (auto both = compile_in_two(provider, step)) return both;
-      if (step.body.size() > 1 || !loop::has_loops(*step.body.front().node()) ||
+        throw;
+      }
+      const Provider& own = *providers_.back();
+      if (&provider != &own && takes(own, step)) {
+        log::warn("{} A kernel of weft's own is compiled instead, which may be slow.",
+                  refused.what());
+        return own.compile(device(), step);
+      }
+      if (!loop::has_loops(*step.body.front().node()) ||
           loop::schedule_gpu(loop::lower_primitive(step)).scratch > step.workspace)
         throw;
       log::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
       return compile_loops(step);
     }
+  }
+
+  // As it is planned: operands where they lie, and no more workspace.
+  static bool takes(const Provider& provider, const Step& step) {
+    std::vector<Placement> operands;
+    operands.reserve(step.operands.size());
+    for (const Access& operand : step.operands) operands.push_back(operand.at);
+    const auto choice = provider.choose(*step.body.front().node(), operands);
+    return choice && choice->workspace <= step.workspace &&
+           std::ranges::all_of(choice->operand_order, &Dims::empty);
   }
 
   // In one kernel or, where that was measured to be faster, in two.
