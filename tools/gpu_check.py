@@ -87,6 +87,9 @@ def parts():
     return [*on_gpu,
             Part("every op and its gradient", 120,
                  [test("ops", *every_op, PART=f"{i}/{slices}") for i in range(slices)]),
+            Part("convolutions and attention", 60,
+                 [test("ops", "--test-suite=slow device forms", f"--test-case={case}")
+                  for case in ["convolutions*", "attention*", "the gradient of attention*"]]),
             Part("random graphs", 60,
                  [test("ops", *graphs, PART=f"{i}/{most}") for i in range(min(WORKERS, most))]),
             Part("training, f32 and bf16", 90, [device_test(f"--test-case={name}") for name in steps]),
