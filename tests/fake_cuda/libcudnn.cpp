@@ -381,8 +381,10 @@ int cudnnBackendExecute(Handle handle, Handle plan, Handle pack) {
     const auto& library = *static_cast<const Library*>(handle);
     require(library.stream != nullptr, CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH, "a stream");
     require(library.context == current_context(), CUDNN_STATUS_BAD_PARAM, "its own context");
-    fake::enqueue(run_of(final_one(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
-                         final_one(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)));
+    const int refused = fake::enqueue(
+        library.stream, run_of(final_one(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
+                               final_one(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)));
+    require(refused == 0, CUDNN_STATUS_EXECUTION_FAILED, "a stream that takes it");
   });
 }
 }

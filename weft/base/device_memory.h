@@ -14,7 +14,7 @@ struct MemoryUse {
   size_t largest = 0;               // that one allocation can have; 0: all that is available
 };
 
-enum class Direction { to_device, to_host };
+enum class CopyDirection { to_device, to_host };
 
 // Copies between the host's memory and a device's that are done beside its kernels: those of one
 // direction in the order in which they begin, those of both at once.
@@ -43,7 +43,7 @@ class DeviceMemory {
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // From another device, where all that was begun is done first.
   virtual void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes);
-  virtual std::unique_ptr<SideCopy> make_side_copy(Direction direction) = 0;
+  virtual std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) = 0;
   // Of the host, `pinned`; zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
   virtual void finish() = 0;  // returns when all that was begun is done

@@ -208,7 +208,7 @@ void Executable::make_side_copies() {
     } else if (step.kind == Step::Kind::transfer) {
       const bool fetch = is_fetch(plan_, step);
       side_copies_.push_back(
-          memory_->make_side_copy(fetch ? Direction::to_device : Direction::to_host));
+          memory_->make_side_copy(fetch ? CopyDirection::to_device : CopyDirection::to_host));
       SideCopy* const copy = side_copies_.back().get();
       SideCopy*& before = latest[file_slot(plan_, step)];
       steps_[i].kernel = std::make_unique<BeginCopy>(*copy, before, step);
@@ -472,7 +472,7 @@ void Executable::make_staging() {
   if (bytes == 0) return;
   inputs_here_ = memory_->allocate_host(bytes);
   inputs_there_ = memory_->allocate(bytes);
-  input_copy_ = memory_->make_side_copy(Direction::to_device);
+  input_copy_ = memory_->make_side_copy(CopyDirection::to_device);
   input_copy_->allow();
 }
 

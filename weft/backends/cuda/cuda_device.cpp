@@ -266,10 +266,10 @@ class CudaDevice : public gpu::Device {
                "cuMemcpyPeerAsync");
     finish();  // whoever has the bytes may let them go
   }
-  std::unique_ptr<SideCopy> make_side_copy(Direction direction) override {
+  std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) override {
     make_current();
     return std::make_unique<CudaSideCopy>(
-        handles(), (direction == Direction::to_device ? to_device_ : to_host_).get());
+        handles(), (direction == CopyDirection::to_device ? to_device_ : to_host_).get());
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();

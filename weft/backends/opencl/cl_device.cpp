@@ -212,7 +212,7 @@ class ClDevice : public gpu::Device {
                               target.offset, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
   }
-  std::unique_ptr<SideCopy> make_side_copy(Direction) override {
+  std::unique_ptr<SideCopy> make_side_copy(CopyDirection) override {
     return std::make_unique<InOrder>(*this);
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
