@@ -1,12 +1,13 @@
 // fuse: which nodes become one kernel. First half of schedule; names no op beyond its kind.
 //
 // Walks from users to producers and lets a producer join the kernel of its users, so that its value
-// never reaches memory, or reaches it once. Then kernels that read a large value in common become
-// one, and a library's kernel takes in those that only follow it, where the library says so. Three
-// rules keep it sound: one iteration space and one set of reduced axes per kernel (see value.h),
-// beside which a kernel of rows may reduce across its rows what nothing in it reads; no way out of
-// a kernel and back into it; and nothing that reads a reduced value back over its row unless the
-// row is innermost and there are rows enough for every thread.
+// never reaches memory, or reaches it once (fuse_into_users.cpp). Then kernels that read a large
+// value in common become one (fuse_reductions.cpp), and a library's kernel takes in what stands
+// beside it, where the library says so (fuse_into_libraries.cpp). Three rules keep it sound: one
+// iteration space and one set of reduced axes per kernel (see value.h), beside which a kernel of
+// rows may reduce across its rows what nothing in it reads; no way out of a kernel and back into it
+// (units.h); and nothing that reads a reduced value back over its row unless the row is innermost
+// and there are rows enough for every thread.
 #pragma once
 
 #include <unordered_map>

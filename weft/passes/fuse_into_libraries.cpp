@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "weft/ir/op_def.h"
+#include "weft/passes/units.h"
+
+namespace weft {
+namespace {
+// `value`, and what it is computed from by nodes inside, the last of which may be a library's.
+template <class Inside>
+std::vector<Value> behind(const Units& units, const Value& value, Inside inside) {
+  std::vector<Value> found{value};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Node* node = found[i].node();
+    if (!units.fusable(node)) continue;
+    for (const Value& input : node->inputs)
+      if (inside(input.node()) &&
+          std::ranges::find(found, input.node(), &Value::node) == found.end())
+        found.push_back(input);
+  }
+  return found;
+}
+
+class Joiner {
+ public:
+  Joiner(Units& units, const Uses& uses, const PassOptions& options)
+      : units_(units), uses_(uses), options_(options) {}
+
+  // A kernel that computes one value, element by element, of what a library's kernel makes becomes
+  // part of that one, where the library has a kernel for both; its sums may stay behind. So does
+  // one that sums what a library's kernel reads.
+  void join(int other) {
+    if (units_[other].kind != Unit::Kind::fused) return;
+    const std::vector<Value> part = elementwise_part(other);
+    for (const Value& member : part)
+      for (const Value& input : member->inputs)
+        if (const int maker = units_.home(input.node());
+            maker >= 0 && is_library(maker) && try_join(maker, other, part))
+          return join(other);
+    if (!reduces(units_[other])) return;
+    const std::vector<Value> all = units_[other].nodes;
+    for (const Value& member : all)
+      for (const Value& input : member->inputs)
+        for (const int reader : libraries_that_read(before_views(input.node())))
+          if (try_join(reader, other, all)) return;
+  }
+
+ private:
+  bool is_library(int unit) const { return units_[unit].kind == Unit::Kind::library; }
+
+  // The one value that a unit stores without reducing, and what it is computed from there; nothing
+  // where there are more, or the rest reads what is not stored.
+  std::vector<Value> elementwise_part(int unit) const {
+    std::vector<Value> part;
+    for (const Value& member : units_[unit].nodes) {
+      if (member->op->kind == OpKind::reduce || units_.home(member.node()) != unit) continue;
+      if (!part.empty()) return {};
+      part = behind(units_, member, [&](const Node* node) { return units_.holds(unit, node); });
+    }
+    std::unordered_set<const Node*> inside;
+    for (const Value& value : part) {
+      if (value->op->kind == OpKind::reduce) return {};
+      inside.insert(value.node());
+    }
+    for (const Value& member : units_[unit].nodes)
+      for (const Value& input : member->inputs)
+        if (!inside.contains(member.node()) && inside.contains(input.node()) &&
+            input.node() != part.front().node() && !is_constant(*input.node()))
+          return {};
+    return part;
+  }
+  const Node* before_views(const Node* node) const {
+    while (units_.kind(node) == Unit::Kind::view) node = node->inputs[0].node();
+    return node;
+  }
+  // Itself, or a view of it.
+  std::vector<int> libraries_that_read(const Node* node) const {
+    std::vector<int> readers;
+    const auto users = uses_.users.find(node);
+    if (users == uses_.users.end()) return readers;
+    for (const Node* user : users->second)
+      for (int unit : units_.holders(user)) {
+        if (is_library(unit)) readers.push_back(unit);
+        if (units_[unit].kind != Unit::Kind::view) continue;
+        const std::vector<int> more = libraries_that_read(user);
+        readers.insert(readers.end(), more.begin(), more.end());
+      }
+    return readers;
+  }
+
+  // Moves `part` of another unit into a library's, where the library has a kernel for that.
+  bool try_join(int library, int other, const std::vector<Value>& part) {
+    Unit both = units_[library];
+    for (const Value& value : part)
+      if (!units_.holds(library, value.node())) both.nodes.push_back(value);
+    sort_nodes(both);
+    std::vector<Value> stored, dropped;
+    for (const Value& value : both.nodes) {
+      const int home = units_.home(value.node());
+      if (home == other || (home == library && is_read_outside(value.node(), both, other)))
+        stored.push_back(value);
+      else if (home == library)
+        dropped.push_back(value);
+    }
+    if (options_.apart && stored.size() > 1 && !reduces(both)) return false;
+    if (!options_.library->choose_with(both.nodes, stored, dense(both.inputs())) ||
+        units_.merging_makes_cycle(library, other))
+      return false;
+    units_.move(part, other, library);
+    for (const Value& value : dropped) units_.unstore(value.node());
+    return true;
+  }
+  // Whether anyone but `unit`, which is made of its value's home and a part of `other`, reads it.
+  bool is_read_outside(const Node* node, const Unit& unit, int other) const {
+    if (uses_.roots.contains(node)) return true;
+    return std::ranges::any_of(uses_.users.at(node), [&](const Node* user) {
+      return !unit.contains(user) || std::ranges::any_of(units_.holders(user), [&](int in) {
+        return in != other && in != units_.home(node);
+      });
+    });
+  }
+
+  Units& units_;
+  const Uses& uses_;
+  const PassOptions& options_;
+};
+}  // namespace
+
+void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& options) {
+  Joiner joiner(units, uses, options);
+  for (int u = units.count(); u-- > 0;) joiner.join(u);
+}
+
+bool library_makes(const Units& units, const Node* own, const Value& value,
+                   const KernelLibrary& library) {
+  Unit unit{.kind = Unit::Kind::library, .space = {}, .reduced = {}, .nodes = {}};
+  unit.nodes =
+      behind(units, value, [&](const Node* node) { return node == own || units.fusable(node); });
+  std::iter_swap(unit.nodes.begin(), std::ranges::find(unit.nodes, own, &Value::node));
+  if (unit.nodes.size() > largest_kernel) return false;
+  sort_nodes(unit);
+  return library.choose_with(unit.nodes, {&value, 1}, dense(unit.inputs())).has_value();
+}
+}  // namespace weft

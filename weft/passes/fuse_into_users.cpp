@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <optional>
+
+#include "weft/ir/op_def.h"
+#include "weft/passes/units.h"
+
+namespace weft {
+namespace {
+// Placed one after another, users first.
+class Placer {
+ public:
+  Placer(Units& units, std::span<const Value> nodes, const Uses& uses, const PassOptions& options)
+      : units_(units), uses_(uses), options_(options), whole_(!options.skips("fuse")) {
+    if (whole_)
+      for (const Value& value : nodes) note_base(value);
+  }
+
+  void place(const Value& value) {
+    const Node* node = value.node();
+    if (!units_.fusable(node)) {
+      if (place_broadcast(value)) return;
+      units_.store(value, units_.add(value));
+      return;
+    }
+    const Demand need = demand(value);
+    if (is_constant(*node)) return place_constant(value, need);
+    if (!whole_ || is_kept(*node) || belongs_to_library(value, need)) {
+      units_.store(value, units_.add(value));
+      return;
+    }
+    const bool again = recomputes(node) && !need.memory;
+    size_t joined = 0;
+    for (int taker : by_first_use(need.takers)) {
+      std::optional<Dims> upgrade;
+      if (!can_join(value, taker, again, upgrade)) continue;
+      if (upgrade) units_.reduce_over(taker, value->inputs[0].shape(), *upgrade);
+      units_.join(value, taker);
+      ++joined;
+      if (!again) break;  // stored by the first, read by the others
+    }
+    if (joined > 0 && joined == need.takers.size() && !need.memory) return;
+    units_.store(value, again || joined == 0 ? units_.add(value) : units_.holders(node).front());
+  }
+
+ private:
+  // The one full-size stored value that an elementwise expression derives from; null: none; itself:
+  // a value that is not such an expression, or one of several.
+  void note_base(const Value& value) {
+    const Node* node = value.node();
+    const Node* base = nullptr;
+    bool expression = node->op->kind == OpKind::elementwise || node->op->kind == OpKind::random ||
+                      is_constant(*node) || gathers_few(*node);
+    bool several = !units_.fusable(node) || !expression;
+    for (const Value& input : node->inputs) {
+      const Node* of = input.elements() < value.elements() ? nullptr : bases_.at(input.node());
+      if (units_.kind(input.node()) == Unit::Kind::view && broadcasts_small(*input.node()))
+        of = nullptr;
+      if (of == nullptr) continue;
+      several |= base != nullptr && base != of;
+      base = of;
+    }
+    bases_[node] = several ? node : base;
+  }
+  // A broadcast of fewer elements: what it reads stays in cache.
+  static bool broadcasts_small(const Node& node) {
+    return node.is("broadcast") && node.inputs[0].elements() < node.type.elements();
+  }
+  // A gather from fewer elements of what no cache would hold: the gradient of a large table.
+  static bool gathers_few(const Node& node) {
+    return node.op->kind == OpKind::gather && node.type.elements() > cached_elements &&
+           node.inputs[0].elements() < node.type.elements();
+  }
+  // Cheaper to compute again than to store: an elementwise expression of at most one full-size
+  // value.
+  bool recomputes(const Node* node) const {
+    if (node->op->kind == OpKind::random) return true;
+    return (node->op->kind == OpKind::elementwise || gathers_few(*node)) && bases_.at(node) != node;
+  }
+
+  // The fused units that could take `value` in, and whether anyone needs it in memory.
+  struct Demand {
+    std::vector<int> takers;
+    bool memory = false;
+  };
+  Demand demand(const Value& value) const {
+    Demand result;
+    result.memory = uses_.roots.contains(value.node());
+    const auto users = uses_.users.find(value.node());
+    if (users == uses_.users.end()) return result;
+    for (const Node* user : users->second) {
+      const bool inlines = !reads_memory(*user) && user->op->kind != OpKind::random;
+      for (int unit : units_.holders(user)) {
+        if (!inlines || units_[unit].kind != Unit::Kind::fused)
+          result.memory = true;
+        else if (std::ranges::find(result.takers, unit) == result.takers.end())
+          result.takers.push_back(unit);
+      }
+    }
+    return result;
+  }
+  std::vector<int> by_first_use(std::vector<int> units) const {
+    std::ranges::sort(units, {}, [&](int unit) { return units_.first_id(unit); });
+    return units;
+  }
+
+  // Whether `value` has a place in the unit's iteration space; `upgrade` are the axes that joining
+  // adds.
+  static bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) {
+    const Node& node = *value.node();
+    if (node.type.shape.size() != unit.space.size()) return false;
+    if (node.op->kind == OpKind::reduce) {
+      const Dims& axes = node.attrs.dims("axes");
+      const Shape& from = node.inputs[0].shape();
+      if (from == unit.space && unit.reduced == axes) return true;
+      // A kernel over the reduced shape only becomes the epilogue of this reduction.
+      bool epilogue = unit.reduced.empty() && unit.space == node.type.shape;
+      for (const Value& member : unit.nodes)
+        epilogue &= member->op->kind == OpKind::elementwise || is_constant(*member.node());
+      if (epilogue) upgrade = axes;
+      return epilogue;
+    }
+    if (value.shape() == unit.space) return true;
+    return !unit.reduced.empty() && value.shape() == reduced_shape(unit);
+  }
+  bool can_join(const Value& value, int taker, bool again, std::optional<Dims>& upgrade) const {
+    const Unit& unit = units_[taker];
+    if (unit.nodes.size() >= largest_kernel) return false;
+    if (!shape_fits(value, unit, upgrade)) return false;
+    return again || !leads_back(value.node(), taker);
+  }
+  // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
+  bool leads_back(const Node* node, int target) const {
+    const auto users = uses_.users.find(node);
+    if (users == uses_.users.end()) return false;
+    std::vector<int> others;
+    for (const Node* user : users->second)
+      for (int unit : units_.holders(user))
+        if (unit != target) others.push_back(unit);
+    return units_.leads_to(others, target);
+  }
+
+  // A broadcast of a reduced value lives inside the kernels that reduce and read it again; true if
+  // in all.
+  bool place_broadcast(const Value& value) {
+    const Node& node = *value.node();
+    const Value& small = whole_ && node.is("broadcast") ? node.inputs[0] : value;
+    if (!units_.fusable(small.node()) || is_constant(*small.node())) return false;
+    Dims axes;
+    for (int i = 0; i < node.type.shape.size(); ++i)
+      if (node.type.shape[i] != small.shape()[i]) axes.push_back(i);
+    if (!is_row(node.type.shape, axes, options_.threads)) return false;
+    if (!derives_from_reduction(small, axes, node.type.shape)) return false;
+    const Demand need = demand(value);
+    size_t joined = 0;
+    for (int taker : need.takers) {
+      const Unit& unit = units_[taker];
+      const bool fits =
+          unit.space == node.type.shape && (unit.reduced.empty() || unit.reduced == axes);
+      // The reduction itself must be able to join: its other users must not lead back here.
+      if (!fits || leads_back(small.node(), taker) || leads_back(value.node(), taker)) continue;
+      units_.reduce_over(taker, node.type.shape, axes);
+      units_.join(value, taker);
+      ++joined;
+    }
+    return joined > 0 && joined == need.takers.size() && !need.memory;
+  }
+  // Whether a value of reduced shape comes out of a reduction over `axes` of values of `space`.
+  bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space,
+                              int depth = 0) const {
+    const Node& node = *value.node();
+    if (!units_.fusable(value.node()) || depth > 8) return false;
+    if (node.op->kind == OpKind::reduce)
+      return node.attrs.dims("axes") == axes && node.inputs[0].shape() == space;
+    if (node.op->kind != OpKind::elementwise) return false;
+    for (const Value& input : node.inputs)
+      if (derives_from_reduction(input, axes, space, depth + 1)) return true;
+    return false;
+  }
+
+  // Whether a library's kernel makes it beside its own node's, which nobody else reads: then not
+  // each of several readers does.
+  bool belongs_to_library(const Value& value, const Demand& need) const {
+    const Node* own = bases_.at(value.node());
+    if (own == nullptr || own == value.node() || units_.kind(own) != Unit::Kind::library ||
+        uses_.count(own) != 1 || need.takers.size() + (need.memory ? 1 : 0) < 2)
+      return false;
+    return library_makes(units_, own, value, *options_.library);
+  }
+  // What is kept for later in a narrower type is made where its operand is, not where it is read.
+  static bool is_kept(const Node& node) { return node.attrs.has("keep"); }
+  void place_constant(const Value& value, const Demand& need) {
+    for (int taker : need.takers) units_.join(value, taker);
+    if (need.memory || need.takers.empty()) units_.store(value, units_.add(value));
+  }
+
+  Units& units_;
+  const Uses& uses_;
+  const PassOptions& options_;
+  bool whole_;
+  std::unordered_map<const Node*, const Node*> bases_;
+};
+}  // namespace
+
+void fuse_into_users(Units& units, std::span<const Value> nodes, const Uses& uses,
+                     const PassOptions& options) {
+  Placer placer(units, nodes, uses, options);
+  for (size_t i = nodes.size(); i-- > 0;) placer.place(nodes[i]);
+}
+}  // namespace weft

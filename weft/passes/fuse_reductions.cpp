@@ -1,0 +1,126 @@
+#include "weft/ir/op_def.h"
+#include "weft/passes/units.h"
+
+namespace weft {
+namespace {
+class Merger {
+ public:
+  Merger(Units& units, std::span<const Value> nodes, const Uses& uses, const PassOptions& options)
+      : units_(units), nodes_(nodes), uses_(uses), options_(options) {}
+
+  // Reductions of the same space over the same axes that read a value in common read it once: the
+  // two sums of a batch norm's backward, a bias gradient beside them.
+  bool merge_alike() {
+    bool any = false;
+    for (const std::vector<int>& readers : readers_of_whole_values())
+      for (size_t i = 0; i < readers.size(); ++i)
+        for (size_t j = i + 1; j < readers.size(); ++j) any |= try_merge(readers[i], readers[j]);
+    return any;
+  }
+  // A kernel of rows takes over reductions across its rows that read the same values: the gradients
+  // of a norm's gain and bias beside that of its input.
+  bool merge_across() {
+    bool any = false;
+    for (const std::vector<int>& readers : readers_of_whole_values())
+      for (int rows : readers)
+        for (int columns : readers)
+          if (rows != columns && reduces_across(units_[rows], units_[columns]) &&
+              !units_.merging_makes_cycle(rows, columns)) {
+            units_.merge(rows, columns);
+            any = true;
+          }
+    return any;
+  }
+  // What only the reader that was taken over had read: views, and the values behind them.
+  void forget_unread() {
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const Node* node = nodes_[i].node();
+      const int home = units_.home(node);
+      if (home < 0 || is_read(node)) continue;
+      const Unit::Kind kind = units_[home].kind;
+      if (kind == Unit::Kind::view || kind == Unit::Kind::fused) units_.unstore(node);
+    }
+  }
+
+ private:
+  // For each value, the reducing units that read all of it from memory.
+  std::vector<std::vector<int>> readers_of_whole_values() const {
+    std::unordered_map<const Node*, std::vector<int>> readers;
+    for (int u = 0; u < units_.count(); ++u) {
+      const Unit& unit = units_[u];
+      if (unit.kind != Unit::Kind::fused || unit.reduced.empty()) continue;
+      for (const Value& member : unit.nodes)
+        for (const Value& input : member->inputs)
+          if (input.shape() == unit.space && !units_.holds(u, input.node()))
+            readers[input.node()].push_back(u);
+    }
+    std::vector<std::vector<int>> result;
+    for (const Value& value : nodes_)
+      if (auto found = readers.find(value.node()); found != readers.end())
+        result.push_back(found->second);
+    return result;
+  }
+
+  bool try_merge(int into, int from) {
+    const Unit &a = units_[into], &b = units_[from];
+    const bool alike = into != from && a.space == b.space && a.reduced == b.reduced && fit(a, b);
+    if (!alike) return false;
+    const bool rows = is_row(a.space, a.reduced, options_.threads);  // may read each other's
+    if (rows ? units_.merging_makes_cycle(into, from)
+             : units_.leads_to(units_.readers_of(into), from) ||
+                   units_.leads_to(units_.readers_of(from), into))
+      return false;
+    units_.merge(into, from);
+    return true;
+  }
+  bool reduces_across(const Unit& rows, const Unit& columns) const {
+    if (rows.space != columns.space || !fit(rows, columns)) return false;
+    if (!is_row(rows.space, rows.reduced, options_.threads)) return false;
+    const Shape small = reduced_shape(rows);
+    const int kept = rows.space.size() - rows.reduced.size();
+    if (small == rows.space || columns.reduced.size() != kept) return false;
+    for (int64_t axis : columns.reduced)
+      if (axis >= kept) return false;
+    // Only sums and the like, which nothing here reads.
+    for (const Value& member : columns.nodes) {
+      const bool reduces = member->op->kind == OpKind::reduce;
+      if (reduces && member.dtype() != member->inputs[0].dtype()) return false;
+      if (!reduces && member.shape() != rows.space && !is_constant(*member.node()) &&
+          member.shape() != small)
+        return false;
+    }
+    return true;
+  }
+  // Neither was merged into another, and a kernel has room for both.
+  static bool fit(const Unit& a, const Unit& b) {
+    return !a.nodes.empty() && !b.nodes.empty() &&
+           a.nodes.size() + b.nodes.size() <= largest_kernel;
+  }
+
+  // Whether anyone reads it from memory.
+  bool is_read(const Node* node) const {
+    if (uses_.roots.contains(node)) return true;
+    const auto users = uses_.users.find(node);
+    if (users == uses_.users.end()) return false;
+    for (const Node* user : users->second) {
+      if (reads_memory(*user) || user->op->kind == OpKind::random) return true;
+      for (int unit : units_.holders(user))
+        if (!units_.holds(unit, node)) return true;
+    }
+    return false;
+  }
+
+  Units& units_;
+  std::span<const Value> nodes_;
+  const Uses& uses_;
+  const PassOptions& options_;
+};
+}  // namespace
+
+void fuse_reductions(Units& units, std::span<const Value> nodes, const Uses& uses,
+                     const PassOptions& options) {
+  Merger merger(units, nodes, uses, options);
+  const bool merged = merger.merge_alike();
+  if (merger.merge_across() || merged) merger.forget_unread();
+}
+}  // namespace weft

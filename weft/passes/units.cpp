@@ -1,0 +1,224 @@
+#include "weft/passes/units.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_set>
+#include <utility>
+
+#include "weft/ir/op_def.h"
+
+namespace weft {
+namespace {
+constexpr size_t most_selected = 4;  // parts that a kernel picks from, element by element
+
+size_t index(int unit) { return static_cast<size_t>(unit); }
+
+bool contains(const std::vector<int>& units, int unit) {
+  return std::ranges::find(units, unit) != units.end();
+}
+}  // namespace
+
+bool is_constant(const Node& node) { return node.is("scalar") || node.is("iota"); }
+
+bool reads_memory(const Node& node) {
+  return node.is("pad") || node.is("concat") || node.op->kind == OpKind::gather;
+}
+
+bool is_row(const Shape& space, const Dims& reduced, int threads) {
+  int first = space.size() - reduced.size();
+  int64_t rows = 1, row = 1;
+  for (int i = 0; i < space.size(); ++i) {
+    if (reduced.contains(i) != (i >= first)) return false;
+    (i >= first ? row : rows) *= space[i];
+  }
+  return row <= cached_elements && rows >= 2 * threads;
+}
+
+Shape reduced_shape(const Unit& unit) {
+  Shape shape = unit.space;
+  for (int64_t axis : unit.reduced) shape[static_cast<int>(axis)] = 1;
+  return shape;
+}
+
+bool reduces(const Unit& unit) {
+  return std::ranges::any_of(unit.nodes,
+                             [](const Value& value) { return value->op->kind == OpKind::reduce; });
+}
+
+void sort_nodes(Unit& unit) {
+  const auto first = unit.nodes.begin() + (unit.kind == Unit::Kind::library ? 1 : 0);
+  std::sort(first, unit.nodes.end(), [](const Value& a, const Value& b) { return a->id < b->id; });
+}
+
+std::vector<Placement> dense(const std::vector<Value>& values) {
+  std::vector<Placement> placements;
+  placements.reserve(values.size());
+  for (const Value& value : values) placements.push_back({-1, 0, row_major_strides(value.shape())});
+  return placements;
+}
+
+Units::Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact)
+    : uses_(uses), options_(options), exact_(exact) {
+  for (const Value& value : nodes) kinds_[value.node()] = kind_of(*value.node());
+}
+
+Unit::Kind Units::kind_of(const Node& node) const {
+  const KernelLibrary& library = *options_.library;
+  if (node.op->kind == OpKind::leaf && !is_constant(node)) return Unit::Kind::leaf;
+  bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
+  if (moves) return Unit::Kind::view;
+  if (library.choose(node, dense(node.inputs))) return Unit::Kind::library;
+  if (node.is("concat") && is_placed(node)) return Unit::Kind::placed;
+  WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
+  return Unit::Kind::fused;
+}
+// Whether each part can be computed where it belongs, or they are too many to pick from.
+bool Units::is_placed(const Node& concat) const {
+  return concat.inputs.size() > most_selected ||
+         std::ranges::all_of(concat.inputs, [&](const Value& part) {
+           const Node* node = part.node();
+           while (node->is("reshape")) node = node->inputs[0].node();
+           const bool computed = fusable(node) || kind(node) == Unit::Kind::library;
+           return computed && !is_constant(*node) && uses_.count(node) == 1;
+         });
+}
+
+const std::vector<int>& Units::holders(const Node* node) const {
+  static const std::vector<int> none;
+  const auto found = holders_.find(node);
+  return found == holders_.end() ? none : found->second;
+}
+bool Units::holds(int unit, const Node* node) const { return contains(holders(node), unit); }
+int Units::home(const Node* node) const {
+  const auto found = home_.find(node);
+  return found == home_.end() ? -1 : found->second;
+}
+
+int Units::add(const Value& value) {
+  const bool reduces = value->op->kind == OpKind::reduce;
+  Unit unit{.kind = kind(value.node()), .space = value.shape(), .reduced = {}, .nodes = {value}};
+  if (reduces) {
+    unit.space = value->inputs[0].shape();
+    unit.reduced = value->attrs.dims("axes");
+  }
+  units_.push_back(std::move(unit));
+  ids_.push_back({value->id, value->id});
+  holders_[value.node()].push_back(count() - 1);
+  return count() - 1;
+}
+void Units::join(const Value& value, int unit) {
+  units_[index(unit)].nodes.push_back(value);
+  holders_[value.node()].push_back(unit);
+  Ids& ids = ids_[index(unit)];
+  ids.first = std::min(ids.first, value->id);
+  ids.last = std::max(ids.last, value->id);
+}
+void Units::reduce_over(int unit, const Shape& space, const Dims& axes) {
+  units_[index(unit)].space = space;
+  units_[index(unit)].reduced = axes;
+}
+void Units::store(const Value& value, int unit) {
+  home_[value.node()] = unit;
+  uint64_t& first = ids_[index(unit)].first_stored;
+  first = std::min(first, value->id);
+}
+void Units::unstore(const Node* node) {
+  const int unit = home(node);
+  home_.erase(node);
+  if (units_[index(unit)].kind != Unit::Kind::view) return;
+  units_[index(unit)].nodes.clear();
+  std::erase(holders_.at(node), unit);
+}
+
+void Units::merge(int into, int from) {
+  std::vector<Value> within;  // views that the two had of each other
+  for (int unit : {into, from})
+    for (const Value& member : units_[index(unit)].nodes)
+      for (const Value& input : member->inputs)
+        if (!holds(into, input.node()) && !holds(from, input.node()) &&
+            lives_within(*input.node(), into, from))
+          within.push_back(input);
+  move(std::vector(units_[index(from)].nodes), from, into);
+  for (const Value& view : within)
+    if (!holds(into, view.node())) join(view, into);
+}
+void Units::move(std::span<const Value> part, int from, int into) {
+  for (const Value& value : part) {
+    std::erase(holders_.at(value.node()), from);
+    if (!holds(into, value.node())) join(value, into);
+    if (home(value.node()) == from) store(value, into);
+  }
+  std::vector<Value>& left = units_[index(from)].nodes;
+  std::erase_if(left, [&](const Value& value) { return !holds(from, value.node()); });
+  for (const Value& value : std::vector(left))
+    for (const Value& input : value->inputs)
+      if (is_constant(*input.node()) && !holds(from, input.node())) join(input, from);
+}
+
+// Where `a` and `b` would be one, of those two only what neither holds.
+std::vector<int> Units::readers_of(int unit, int a, int b) const {
+  std::vector<int> readers;
+  for (const Value& member : units_[index(unit)].nodes) {
+    const auto users = uses_.users.find(member.node());
+    if (users == uses_.users.end() || home(member.node()) != unit) continue;
+    const bool inside = lives_within(*member.node(), a, b);
+    for (const Node* user : users->second)
+      for (int next : holders(user)) {
+        const bool joined = next == a || next == b;
+        if (joined ? !inside : next != unit && !holds(next, member.node())) readers.push_back(next);
+      }
+  }
+  return readers;
+}
+// To what `a` and `b` would be as one. The latest unit goes first: values that the backward pass
+// reads are short cuts. Units that store nothing before the target's last node can lead back only
+// through one that straddles it: rare, so the search stops there and fuse() checks the outcome.
+bool Units::leads_to(std::span<const int> from, int a, int b) const {
+  if (options_.fault == "fuse-ignores-cycles") return false;
+  const uint64_t last = std::max(ids_[index(a)].last, ids_[index(b)].last);
+  std::unordered_set<int> seen;
+  std::priority_queue<std::pair<uint64_t, int>> pending;
+  auto reach = [&](std::span<const int> units) {
+    for (int unit : units)
+      if (seen.insert(unit).second) pending.emplace(ids_[index(unit)].first_stored, unit);
+  };
+  for (reach(from); !pending.empty();) {
+    const auto [first_stored, unit] = pending.top();
+    pending.pop();
+    if (unit == a || unit == b) return true;
+    if (exact_ || first_stored <= last) reach(a == b ? readers_of(unit) : readers_of(unit, a, b));
+  }
+  return false;
+}
+bool Units::merging_makes_cycle(int a, int b) const {
+  std::vector<int> readers = readers_of(a, a, b), more = readers_of(b, a, b);
+  readers.insert(readers.end(), more.begin(), more.end());
+  return leads_to(readers, a, b);
+}
+// Whether a kernel made of both would hold it: theirs, or a broadcast over the rows of what is.
+bool Units::lives_within(const Node& node, int a, int b) const {
+  if (holds(a, &node) || holds(b, &node)) return true;
+  if (!node.is("broadcast") || node.type.shape != units_[index(a)].space) return false;
+  const Value& small = node.inputs[0];
+  const auto spans_rows = [&](const Unit& unit) {
+    return small.shape() == reduced_shape(unit) &&
+           is_row(unit.space, unit.reduced, options_.threads);
+  };
+  return (spans_rows(units_[index(a)]) || spans_rows(units_[index(b)])) &&
+         (holds(a, small.node()) || holds(b, small.node()));
+}
+
+Fusion Units::finish() {
+  Fusion fusion{.units = {}, .order = {}, .home = std::move(home_)};
+  std::vector<int> moved(units_.size(), -1);
+  for (size_t u = 0; u < moved.size(); ++u) {
+    if (units_[u].nodes.empty()) continue;
+    moved[u] = static_cast<int>(fusion.units.size());
+    Unit& unit = fusion.units.emplace_back(std::move(units_[u]));
+    if (!reduces(unit)) unit.reduced = {};
+    sort_nodes(unit);
+  }
+  for (auto& [node, unit] : fusion.home) unit = moved[index(unit)];
+  return fusion;
+}
+}  // namespace weft

@@ -1,0 +1,106 @@
+// The units of fuse() while it makes them: which nodes are in which, who stores what, and whether a
+// way leads out of a kernel and back into it. Below, the stages that make them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/passes/fuse.h"
+
+namespace weft {
+
+inline constexpr int64_t cached_elements = 1 << 17;  // of f32, that the L2 cache holds
+
+// Costs nothing: every kernel that wants one has its own.
+bool is_constant(const Node& node);
+// Operands of these are read from memory, at places of the op's own choosing.
+bool reads_memory(const Node& node);
+// Whether the reduced axes are innermost, few enough elements for the cache, and beside them there
+// are rows enough for every thread.
+bool is_row(const Shape& space, const Dims& reduced, int threads);
+// Of its space, with the reduced axes of extent 1.
+Shape reduced_shape(const Unit& unit);
+bool reduces(const Unit& unit);
+// A library's own node stays first.
+void sort_nodes(Unit& unit);
+// Row by row, each in memory of its own.
+std::vector<Placement> dense(const std::vector<Value>& values);
+
+class Units {
+ public:
+  // `exact` follows every path when it looks for a way back into a kernel.
+  Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact);
+
+  int count() const { return static_cast<int>(units_.size()); }
+  const Unit& operator[](int unit) const { return units_[static_cast<size_t>(unit)]; }
+  uint64_t first_id(int unit) const { return ids_[static_cast<size_t>(unit)].first; }
+  Unit::Kind kind(const Node* node) const { return kinds_.at(node); }  // of a unit of its own
+  bool fusable(const Node* node) const { return kind(node) == Unit::Kind::fused; }
+  // The units that it is in; none for a node that is not placed yet.
+  const std::vector<int>& holders(const Node* node) const;
+  bool holds(int unit, const Node* node) const;
+  // The one that stores it; -1: none does.
+  int home(const Node* node) const;
+
+  int add(const Value& value);  // by itself
+  void join(const Value& value, int unit);
+  void reduce_over(int unit, const Shape& space, const Dims& axes);
+  void store(const Value& value, int unit);
+  // Nobody reads it from memory any more.
+  void unstore(const Node* node);
+  void merge(int into, int from);
+  // Constants that what stays behind reads are there, too.
+  void move(std::span<const Value> part, int from, int into);
+
+  // The units that read what this one stores.
+  std::vector<int> readers_of(int unit) const { return readers_of(unit, unit, unit); }
+  // Whether any of these units leads to `target`, through values that are stored and read.
+  bool leads_to(std::span<const int> from, int target) const {
+    return leads_to(from, target, target);
+  }
+  // Whether one of the two would read what comes of the other, but for what they could read of each
+  // other inside one kernel.
+  bool merging_makes_cycle(int a, int b) const;
+
+  // All but the order; units that were merged into others are gone.
+  Fusion finish();
+
+ private:
+  struct Ids {
+    uint64_t first, last;  // over the unit's nodes
+    uint64_t first_stored = std::numeric_limits<uint64_t>::max();
+  };
+
+  Unit::Kind kind_of(const Node& node) const;
+  bool is_placed(const Node& concat) const;
+  std::vector<int> readers_of(int unit, int a, int b) const;
+  bool leads_to(std::span<const int> from, int a, int b) const;
+  bool lives_within(const Node& node, int a, int b) const;
+
+  const Uses& uses_;
+  const PassOptions& options_;
+  bool exact_;
+  std::vector<Unit> units_;
+  std::vector<Ids> ids_;  // of each unit
+  std::unordered_map<const Node*, Unit::Kind> kinds_;
+  std::unordered_map<const Node*, int> home_;
+  std::unordered_map<const Node*, std::vector<int>> holders_;
+};
+
+// From users to producers: each node joins kernels of its users, or gets a unit of its own.
+void fuse_into_users(Units& units, std::span<const Value> nodes, const Uses& uses,
+                     const PassOptions& options);
+// Reductions that read a value in common become one kernel.
+void fuse_reductions(Units& units, std::span<const Value> nodes, const Uses& uses,
+                     const PassOptions& options);
+// Library kernels take in what stands beside them, where the library has a kernel for both.
+void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& options);
+// Whether the library has a kernel for its node `own` that stores, of all that follows from it,
+// this value alone.
+bool library_makes(const Units& units, const Node* own, const Value& value,
+                   const KernelLibrary& library);
+
+}  // namespace weft
