@@ -76,6 +76,28 @@ TEST_CASE("a library's kernel takes in what follows it alone, where the library 
         "add copy test:matmul test:matmul+1 ");
 }
 
+TEST_CASE("a library's kernel takes in nothing that has to run before it or amid it") {
+  PlanningLibrary library;
+  const Value a = input({DType::f32, {32, 6}}, 0), b = input({DType::f32, {6, 5}}, 1);
+  auto kernels = [&](const std::vector<Value>& outputs) {
+    const Graph graph{.inputs = {a, b}, .outputs = outputs};
+    const PassOptions options{.library = &library, .threads = 2, .verify = true};
+    CHECK(disagreement(graph, options, 1, 1e-5) == "");
+    std::string names;
+    for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+    return names;
+  };
+  // What the kernel makes, less a maximum over its rows.
+  const Value product = matmul(a, b);
+  const Value most = max(product, {.axes = {1}, .keepdim = true});
+  library.most_results = 2;
+  CHECK(kernels({product, product - most, most}) == "test:matmul max.sub ");
+  // What is stored for the product, and summed beside.
+  const Value factor = tanh(a);
+  library.most_results = 3;
+  CHECK(kernels({matmul(factor, b), sum(factor, {.axes = {1}})}) == "tanh.sum test:matmul ");
+}
+
 TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
   const KernelLibrary& cuda = library("null:cuda");
   for (const DType type : {DType::bf16, DType::f16, DType::f32, DType::f64}) {

@@ -49,7 +49,7 @@ class Joiner {
   bool is_library(int unit) const { return units_[unit].kind == Unit::Kind::library; }
 
   // The one value that a unit stores without reducing, and what it is computed from there; nothing
-  // where there are more, or the rest reads what is not stored.
+  // where there are more, or it and the rest would read of each other what is not stored by then.
   std::vector<Value> elementwise_part(int unit) const {
     std::vector<Value> part;
     for (const Value& member : units_[unit].nodes) {
@@ -64,7 +64,8 @@ class Joiner {
     }
     for (const Value& member : units_[unit].nodes)
       for (const Value& input : member->inputs)
-        if (!inside.contains(member.node()) && inside.contains(input.node()) &&
+        if (units_.holds(unit, input.node()) &&
+            inside.contains(member.node()) != inside.contains(input.node()) &&
             input.node() != part.front().node() && !is_constant(*input.node()))
           return {};
     return part;
@@ -88,12 +89,15 @@ class Joiner {
     return readers;
   }
 
-  // Moves `part` of another unit into a library's, where the library has a kernel for that.
+  // Moves `part` of another unit into a library's, where the library has a kernel for that. What
+  // the library's own node reads is in memory before.
   bool try_join(int library, int other, const std::vector<Value>& part) {
     Unit both = units_[library];
     for (const Value& value : part)
       if (!units_.holds(library, value.node())) both.nodes.push_back(value);
     sort_nodes(both);
+    const auto made_within = [&](const Value& input) { return both.contains(input.node()); };
+    if (std::ranges::any_of(both.nodes.front()->inputs, made_within)) return false;
     std::vector<Value> stored, dropped;
     for (const Value& value : both.nodes) {
       const int home = units_.home(value.node());
