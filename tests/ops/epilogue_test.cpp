@@ -83,6 +83,10 @@ TEST_CASE("on CUDA a product of 16-bit numbers computes the GELU of its sums, an
     // Where values are made again, what is cheap to make stays by itself.
     CHECK(of.kernels({sum, gelu_tanh(sum)}, {.recompute = Recompute::full})
               .starts_with("cublaslt:matmul.bias cast"));
+    const Value wide = widen(gelu_tanh(sum));
+    CHECK(of.kernels({sum, weft::sum(wide, {.axes = {0}}), weft::sum(wide, {.axes = {1}})},
+                     {.recompute = Recompute::full}) ==
+          "cublaslt:matmul.bias cast.mul.mul.mul+9 cast.mul.mul.mul+9 ");
   }
 }
 
@@ -131,6 +135,14 @@ TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its 
     CHECK(of.kernels({gelu_tanh(sum), gelu_gradient(of.like_product(), dy)}).find("gelu") ==
           std::string::npos);
   }
+}
+
+TEST_CASE("on CUDA rows that lie apart are copied for a product that does more") {
+  Product of;
+  const Value x = of.draw({2, 4, 16}, of.type), matrix = of.draw({16, 24}, of.type);
+  const Value product = widen(matmul(slice(x, 1, 0, 3), matrix));
+  const Value sum = narrow_to(product + of.draw({24}, DType::f32), of.type);
+  CHECK(of.kernels({sum, gelu_tanh(sum)}) == "copy cublaslt:matmul.bias.gelu.and_sum ");
 }
 
 TEST_CASE("where a product stores its sums beside their GELU, mixed precision rounds those") {

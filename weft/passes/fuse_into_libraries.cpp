@@ -135,14 +135,21 @@ void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& opti
   for (int u = units.count(); u-- > 0;) joiner.join(u);
 }
 
-bool library_makes(const Units& units, const Node* own, const Value& value,
-                   const KernelLibrary& library) {
+bool library_makes(const Units& units, const Node* own, const Value& value, const Uses& uses,
+                   const PassOptions& options) {
   Unit unit{.kind = Unit::Kind::library, .space = {}, .reduced = {}, .nodes = {}};
   unit.nodes =
       behind(units, value, [&](const Node* node) { return node == own || units.fusable(node); });
   std::iter_swap(unit.nodes.begin(), std::ranges::find(unit.nodes, own, &Value::node));
   if (unit.nodes.size() > largest_kernel) return false;
   sort_nodes(unit);
-  return library.choose_with(unit.nodes, {&value, 1}, dense(unit.inputs())).has_value();
+  const auto is_read = [&](const Value& member) {
+    const auto outside = [&](const Node* user) { return !unit.contains(user); };
+    return member.node() != value.node() && !is_constant(*member.node()) &&
+           (uses.roots.contains(member.node()) ||
+            std::ranges::any_of(uses.users.at(member.node()), outside));
+  };
+  if (options.apart && std::ranges::any_of(unit.nodes, is_read)) return false;
+  return options.library->choose_with(unit.nodes, {&value, 1}, dense(unit.inputs())).has_value();
 }
 }  // namespace weft

@@ -184,7 +184,7 @@ class Placer {
     if (own == nullptr || own == value.node() || units_.kind(own) != Unit::Kind::library ||
         uses_.count(own) != 1 || need.takers.size() + (need.memory ? 1 : 0) < 2)
       return false;
-    return library_makes(units_, own, value, *options_.library);
+    return library_makes(units_, own, value, uses_, options_);
   }
   // What is kept for later in a narrower type is made where its operand is, not where it is read.
   static bool is_kept(const Node& node) { return node.attrs.has("keep"); }

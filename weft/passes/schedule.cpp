@@ -222,10 +222,12 @@ class Scheduler {
     std::vector<Placement> operands;
     operands.reserve(inputs.size());
     for (const Value& input : inputs) operands.push_back(placed_.at(input.node()));
-    const KernelChoice choice =
-        (unit.nodes.size() == 1 ? options_.library->choose(*unit.nodes[0].node(), operands)
-                                : options_.library->choose_with(unit.nodes, stored, operands))
-            .value();
+    const std::optional<KernelChoice> chosen =
+        unit.nodes.size() == 1 ? options_.library->choose(*unit.nodes[0].node(), operands)
+                               : options_.library->choose_with(unit.nodes, stored, operands);
+    WEFT_ASSERT(chosen.has_value(), "{} takes no {} whose operands lie so",
+                options_.library->name(), unit.nodes.front()->op->name);
+    const KernelChoice& choice = *chosen;
     for (size_t i = 0; i < operands.size(); ++i)
       if (i < choice.operand_order.size() &&
           !(choice.operand_order[i].empty() && !inputs[i].shape().empty()))

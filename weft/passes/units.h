@@ -99,8 +99,8 @@ void fuse_reductions(Units& units, std::span<const Value> nodes, const Uses& use
 // Library kernels take in what stands beside them, where the library has a kernel for both.
 void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& options);
 // Whether the library has a kernel for its node `own` that stores, of all that follows from it,
-// this value alone.
-bool library_makes(const Units& units, const Node* own, const Value& value,
-                   const KernelLibrary& library);
+// this value alone; with options.apart, nothing else of it may be read.
+bool library_makes(const Units& units, const Node* own, const Value& value, const Uses& uses,
+                   const PassOptions& options);
 
 }  // namespace weft

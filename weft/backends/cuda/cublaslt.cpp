@@ -389,11 +389,22 @@ bool pads_rows(const Node& product) {
 }
 
 // GELU is rougher than ours, which 16 bits do not show.
-bool can_do(const GemmEpilogue& epilogue, const GemmChoice& product) {
-  if (product.gemm.batches > 1 && (epilogue.a_sums || epilogue.sum || epilogue.at)) return false;
+bool can_do(const GemmEpilogue& epilogue, const Contraction& task) {
   return epilogue.function == GemmEpilogue::Function::none ||
-         (size_of(product.task.dtype) == 2 && !product.task.wide &&
-          product.task.n % aux_alignment == 0);
+         (size_of(task.dtype) == 2 && !task.wide && task.n % aux_alignment == 0);
+}
+
+// As one matrix by another, where the second is one: rows that lie apart are copied.
+std::optional<GemmChoice> choose_one_gemm(const Node& product,
+                                          std::span<const Placement> operands) {
+  std::optional<GemmChoice> choice = choose_gemm(product, operands);
+  if (!choice || choice->gemm.batches == 1) return choice;
+  std::vector<Placement> copied(operands.begin(), operands.end());
+  const Value& a = product.inputs[0];
+  copied[0].strides = row_major_strides(a.shape());
+  choice = choose_gemm(product, copied);
+  if (choice) choice->choice.operand_order[0] = Dims::iota(a.rank());
+  return choice;
 }
 
 class CublasLt : public gpu::Provider {
@@ -415,8 +426,10 @@ class CublasLt : public gpu::Provider {
                                           std::span<const Placement> operands) const override {
     const std::optional<GemmEpilogue> epilogue = epilogue_of(body, results);
     if (!epilogue || (epilogue->bias && epilogue->bias.dtype() == DType::f64)) return std::nullopt;
-    std::optional<GemmChoice> known = choose_gemm(*body.front().node(), operands);
-    if (!known || !can_do(*epilogue, *known)) return std::nullopt;
+    const bool has_matrix = epilogue->sum || epilogue->at;  // beside the result
+    std::optional<GemmChoice> known = has_matrix ? choose_one_gemm(*body.front().node(), operands)
+                                                 : choose_gemm(*body.front().node(), operands);
+    if (!known || !can_do(*epilogue, known->task)) return std::nullopt;
     KernelChoice& choice = known->choice;
     choice.kernel = "cublaslt:matmul" + name_of(*epilogue);
     choice.padded_rows = pads_rows(*body.front().node());
