@@ -1,12 +1,13 @@
 #include "tests/fake_cuda/cudnn_operations.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <iterator>
 #include <limits>
 #include <numeric>
+
+#include "tests/fake_cuda/numbers.h"
 
 namespace fake::cudnn {
 namespace {
@@ -41,24 +42,20 @@ Extents broadcast(const Extents& extents, const Extents& over) {
   return places(over, strides);
 }
 
+// Of those that lie in memory.
+Number number_of(int type) {
+  return type == CUDNN_DATA_DOUBLE  ? Number::f64
+         : type == CUDNN_DATA_FLOAT ? Number::f32
+         : type == CUDNN_DATA_HALF  ? Number::f16
+                                    : Number::bf16;
+}
+
 double rounded(int type, double x) {
-  const auto single = static_cast<float>(x);
-  const auto bits = std::bit_cast<uint32_t>(single);
-  switch (type) {
-    case CUDNN_DATA_FLOAT:
-      return single;
-    case CUDNN_DATA_HALF:
-      return static_cast<double>(static_cast<_Float16>(single));
-    case CUDNN_DATA_BFLOAT16:
-      if (std::isnan(x)) return x;
-      return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16);
-    case CUDNN_DATA_INT32:
-      return std::trunc(x);
-    case CUDNN_DATA_BOOLEAN:
-      return x != 0 ? 1 : 0;
-    default:
-      return x;
-  }
+  if (type == CUDNN_DATA_INT32) return std::trunc(x);
+  if (type == CUDNN_DATA_BOOLEAN) return x != 0 ? 1 : 0;
+  double memory = 0;
+  fake::store(number_of(type), &memory, 0, x);
+  return fake::load(number_of(type), &memory, 0);
 }
 double keep_bits(double x, int bits) {
   if (!std::isfinite(x)) return x;
@@ -338,41 +335,17 @@ void check(const Operation& operation) {
 
 Array load(const Tensor& tensor, const void* from) {
   const Extents all = places(tensor.extents, tensor.strides);
+  const Number type = number_of(tensor.type);
   Array values(all.size());
-  std::ranges::transform(all, values.begin(), [&](int64_t at) -> double {
-    switch (tensor.type) {
-      case CUDNN_DATA_DOUBLE:
-        return static_cast<const double*>(from)[at];
-      case CUDNN_DATA_FLOAT:
-        return static_cast<const float*>(from)[at];
-      case CUDNN_DATA_HALF:
-        return static_cast<double>(static_cast<const _Float16*>(from)[at]);
-      default:
-        return std::bit_cast<float>(uint32_t{static_cast<const uint16_t*>(from)[at]} << 16);
-    }
-  });
+  std::ranges::transform(all, values.begin(),
+                         [&](int64_t at) { return fake::load(type, from, at); });
   return values;
 }
 
 void store(const Tensor& tensor, const Array& values, void* to) {
   const Extents all = places(tensor.extents, tensor.strides);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const auto single = static_cast<float>(values[i]);
-    switch (tensor.type) {
-      case CUDNN_DATA_DOUBLE:
-        static_cast<double*>(to)[all[i]] = values[i];
-        break;
-      case CUDNN_DATA_FLOAT:
-        static_cast<float*>(to)[all[i]] = single;
-        break;
-      case CUDNN_DATA_HALF:
-        static_cast<_Float16*>(to)[all[i]] = static_cast<_Float16>(single);
-        break;
-      default:
-        static_cast<uint16_t*>(to)[all[i]] =
-            static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16);
-    }
-  }
+  const Number type = number_of(tensor.type);
+  for (size_t i = 0; i < all.size(); ++i) fake::store(type, to, all[i], values[i]);
 }
 
 void compute(const Operation& operation, std::map<int64_t, Array>& values, Rounding rounding) {

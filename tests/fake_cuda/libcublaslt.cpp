@@ -1,11 +1,11 @@
 // Products, as they are written down, in float64.
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "tests/fake_cuda/fake.h"
+#include "tests/fake_cuda/numbers.h"
 
 namespace {
 using Handle = void*;
@@ -63,36 +63,17 @@ template <class T>
 const T& as(const void* of) {
   return *static_cast<const T*>(of);
 }
-double load(int type, const void* from, int64_t at) {
-  switch (type) {
-    case r_64f:
-      return static_cast<const double*>(from)[at];
-    case r_32f:
-      return static_cast<const float*>(from)[at];
-    case r_16f:
-      return static_cast<double>(static_cast<const _Float16*>(from)[at]);
-    default:
-      return std::bit_cast<float>(uint32_t{static_cast<const uint16_t*>(from)[at]} << 16);
-  }
+fake::Number number_of(int type) {
+  return type == r_64f   ? fake::Number::f64
+         : type == r_32f ? fake::Number::f32
+         : type == r_16f ? fake::Number::f16
+                         : fake::Number::bf16;
 }
-// Sums have been float32's before they are rounded to less.
+double load(int type, const void* from, int64_t at) {
+  return fake::load(number_of(type), from, at);
+}
 void store(int type, void* to, int64_t at, double value) {
-  const auto sum = static_cast<float>(value);
-  const auto bits = std::bit_cast<uint32_t>(sum);
-  switch (type) {
-    case r_64f:
-      static_cast<double*>(to)[at] = value;
-      break;
-    case r_32f:
-      static_cast<float*>(to)[at] = sum;
-      break;
-    case r_16f:
-      static_cast<_Float16*>(to)[at] = static_cast<_Float16>(sum);
-      break;
-    default:
-      static_cast<uint16_t*>(to)[at] =
-          static_cast<uint16_t>(sum != sum ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
+  fake::store(number_of(type), to, at, value);
 }
 
 // An operand: element (row, column) of one of a batch, of the matrix or of its transpose.
