@@ -1,12 +1,14 @@
 // A folder that goes away with its object.
 #pragma once
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <unistd.h>
 
 namespace weft::test {
@@ -15,8 +17,9 @@ class TemporaryFolder {
  public:
   explicit TemporaryFolder(
       const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
-    std::string pattern = (parent / "weft-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
+    path_ = (parent / "weft-test-XXXXXX").string();
+    if (mkdtemp(path_.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), path_);
   }
   ~TemporaryFolder() {
     std::error_code ignored;

@@ -36,12 +36,17 @@ struct NvidiaGpus {
 NvidiaGpus nvidia_gpus() {
   try {
     NvidiaGpus all;
-    const std::vector<std::string> shown = cuda::uuids();
-    for (GpuState& gpu : cuda::Nvml().gpus()) {
-      const auto at = std::ranges::find(shown, gpu.uuid);
-      all.gpus.emplace_back(at == shown.end() ? "" : fmt::format("cuda:{}", at - shown.begin()),
-                            std::move(gpu));
+    std::vector<GpuState> gpus = cuda::Nvml().gpus();
+    int number = 0;
+    for (const std::string& uuid : cuda::uuids()) {
+      const auto gpu = std::ranges::find(gpus, uuid, &GpuState::uuid);
+      if (gpu != gpus.end()) {
+        all.gpus.emplace_back(fmt::format("cuda:{}", number), std::move(*gpu));
+        gpus.erase(gpu);
+      }
+      ++number;
     }
+    for (GpuState& hidden : gpus) all.gpus.emplace_back("", std::move(hidden));
     if (all.gpus.empty()) all.missing = "the driver shows no GPU.";
     return all;
   } catch (const Error& error) {
