@@ -87,6 +87,8 @@ def parts():
     return [*on_gpu,
             Part("every op and its gradient", 120,
                  [test("ops", *every_op, PART=f"{i}/{slices}") for i in range(slices)]),
+            Part("edges, and products with what stands beside them", 60,
+                 [test("ops", "--source-file=*edges_test.cpp,*epilogue_test.cpp")]),
             Part("convolutions and attention", 60,
                  [test("ops", "--test-suite=slow device forms", f"--test-case={case}")
                   for case in ["convolutions*", "attention*", "the gradient of attention*"]]),

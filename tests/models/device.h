@@ -39,7 +39,7 @@ inline std::string opened_once_more(const std::string& name) {
 
 // The second device, or the one under test once more.
 inline std::string another_device() {
-  const std::string second = device() + ":1";
+  std::string second = device() + ":1";
   try {
     library(second).memory();
     return second;

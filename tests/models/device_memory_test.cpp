@@ -125,6 +125,7 @@ TEST_CASE("steps that share a variable find it where it lies, and as the step be
   if (!has_device()) return;
   const Offload offload = in_files({Category::parameter});
   const CompileOptions others[] = {{.device = "cpu"},
+                                   {.device = "cpu", .offload = offload},
                                    {.device = device()},
                                    {.device = device(), .offload = offload},
                                    {.device = another_device()},
@@ -142,6 +143,26 @@ TEST_CASE("steps that share a variable find it where it lies, and as the step be
     CHECK(x.floats()[999] == 123456);
     for (int digit = 1; digit <= 2; ++digit) here(full({1000}, digit));
     CHECK(x.floats()[0] == 12345612);
+  }
+}
+
+TEST_CASE("an input may read the variable that the step changes") {
+  if (!has_device()) return;
+  const Variable x("x", {DType::f32, {1000}}, Category::parameter);
+  auto step = appends_digit(x, {.device = device()});
+  step(full({1000}, 1));
+  for (int digit = 2; digit <= 4; ++digit) step(x.value() * 0.0 + digit);
+  CHECK(x.floats()[999] == 1234);
+}
+
+TEST_CASE("a result that lies on the device is read by whatever follows") {
+  if (!has_device()) return;
+  auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = device()});
+  CHECK(mean(step(full({3, 4}, 8.0))).item() == 16);
+  for (const std::string& where : {device(), std::string("cpu")}) {
+    const Tensor held = step(full({3, 4}, 8.0));
+    auto next = compile([&](const Tensor& x) { return sum(held + x); }, {.device = where});
+    CHECK(next(full({3, 4}, 1.0)).item() == 12 * 17);
   }
 }
 

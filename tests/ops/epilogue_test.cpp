@@ -125,7 +125,9 @@ TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its 
   Product of;
   const Value sum = of.biased(), at = of.like_product();
   for (const Value& other : {gelu(sum), silu(sum), narrow_to(widen(gelu_tanh(sum)) * 2.0, of.type),
-                             gelu_tanh(sum * 1.25), gelu_gradient(sum, at), sum * gelu_tanh(at)}) {
+                             gelu_tanh(sum * 1.25), gelu_gradient(sum, at), sum * gelu_tanh(at),
+                             clamp(gelu_tanh(sum), -10, 10), minimum(gelu_tanh(sum), 600.0),
+                             gelu_gradient(at, clamp(of.product(), -8, 8))}) {
     const std::string names = of.kernels({other});
     CAPTURE(names);
     CHECK(names.find("gelu") == std::string::npos);

@@ -88,15 +88,6 @@ const Node* before_reshapes(const Value& value) {
   return node;
 }
 
-// A number for each of `columns`, neighbours in memory.
-bool is_row(const Value& value, int64_t columns) {
-  if (!value->is("broadcast") || value->inputs[0].dim(-1) != columns) return false;
-  const Node* vector = before_reshapes(value->inputs[0]);  // as many: they vary along columns
-  const Shape& shape = vector->type.shape;
-  return vector->op->kind != OpKind::movement && !shape.empty() &&
-         vector->type.elements() == columns && shape[shape.size() - 1] == columns;
-}
-
 // The product, then what it is while it is cast, and a bias is added; never rounded to less.
 struct Sums {
   explicit Sums(std::span<const Value> body) : values{body.front()} {
@@ -105,7 +96,7 @@ struct Sums {
       const DType dtype = values[0].dtype();
       if (next->is("add") && !bias) {
         const Value& other = inputs[inputs[0].node() == values.back().node() ? 1 : 0];
-        if (!is_row(other, values[0].dim(-1)) || holds(values[0]->inputs, other)) return;
+        if (!is_bias(other, values[0].dim(-1)) || holds(values[0]->inputs, other)) return;
         bias = other;
         biased = values.size();
       } else if (!next->is("cast") || !is_float(next.dtype()) ||
@@ -132,15 +123,31 @@ struct Sums {
   }
 };
 
-// An elementwise expression in float64, where some values are `known`; nan where it is not one.
+// Operations that make analytic functions: two of those that agree at a few points do so
+// everywhere, so that nothing is clipped where no point lies.
+bool is_analytic(ScalarOp scalar) {
+  switch (scalar) {
+    case ScalarOp::add:
+    case ScalarOp::sub:
+    case ScalarOp::mul:
+    case ScalarOp::div:
+    case ScalarOp::neg:
+    case ScalarOp::tanh:
+    case ScalarOp::cast:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// An expression of such operations in float64, where some values are `known`; nan where it is more.
 double evaluate(const Value& value, std::unordered_map<const Node*, double>& known) {
   if (const auto found = known.find(value.node()); found != known.end()) return found->second;
   if (value->is("scalar")) return value->attrs.number("value");
-  double operands[3] = {};
-  const bool simple = value->op->oracle != nullptr && value->inputs.size() <= std::size(operands);
-  if (!simple) return std::nan("");
+  if (!is_analytic(value->op->scalar)) return std::nan("");
+  double operands[2] = {};
   for (size_t i = 0; i < value->inputs.size(); ++i) operands[i] = evaluate(value->inputs[i], known);
-  return known[value.node()] = value->op->oracle(operands[0], operands[1], operands[2]);
+  return known[value.node()] = value->op->oracle(operands[0], operands[1], 0);
 }
 
 double gelu(double x) { return op("gelu_tanh").oracle(x, 0, 0); }
@@ -152,8 +159,8 @@ double gelu_slope(double x) {
 // Whether `value` is gelu(sum) or, with `at`, sum * gelu'(at).
 bool computes_gelu(const Value& value, const Value& sum, const Value& at) {
   constexpr double tolerance = 1e-6;  // of the difference quotient, and of rounded constants
-  for (const double x : {-5.0, -3.1, -1.7, -0.8, -0.3, 0.0, 0.4, 0.9, 1.6, 2.9, 4.7})
-    for (const double dy : {1.0, -0.7, 2.5}) {
+  for (const double x : {-40.0, -5.0, -3.1, -1.7, -0.8, -0.3, 0.0, 0.4, 0.9, 1.6, 2.9, 4.7, 300.0})
+    for (const double dy : {1.0, -0.7, 2500.0}) {
       std::unordered_map<const Node*, double> known{{sum.node(), at ? dy : x}};
       if (at) known[at.node()] = x;
       const double want = at ? dy * gelu_slope(x) : gelu(x);
@@ -174,6 +181,14 @@ bool sums_columns_of(const Value& value, const Value& a) {
 }
 }  // namespace
 
+bool is_bias(const Value& value, int64_t columns) {
+  if (!value->is("broadcast") || value->inputs[0].dim(-1) != columns) return false;
+  const Node* vector = before_reshapes(value->inputs[0]);  // as many: they vary along columns
+  const Shape& shape = vector->type.shape;
+  return vector->op->kind != OpKind::movement && !shape.empty() &&
+         vector->type.elements() == columns && shape[shape.size() - 1] == columns;
+}
+
 std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
                                         std::span<const Value> results) {
   const Value& product = body.front();
@@ -190,6 +205,12 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
   for (const Value& node : rest)
     for (const Value& input : node->inputs)
       if (!holds(body, input) && !holds(read, input)) read.push_back(input);
+
+  const auto narrows = [&](const Value& node) {
+    return node->is("cast") && node.dtype() != product.dtype() &&
+           (!is_float(node.dtype()) || size_of(node.dtype()) <= size_of(product.dtype()));
+  };
+  if (std::ranges::any_of(rest, narrows)) return std::nullopt;
 
   GemmEpilogue epilogue{.bias = sums.bias};
   const bool alone = results.size() == 1, of_its_type = made.dtype() == product.dtype();

@@ -38,6 +38,9 @@ struct GemmChoice {
 };
 std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placement> operands);
 
+// A number for each of `columns`, neighbours in memory.
+bool is_bias(const Value& value, int64_t columns);
+
 // What libraries compute of a `matmul` by one matrix as they store it, or of its factors as they
 // read them. Recognised by what it computes, not by how it is written down. What is stored has the
 // product's type; sums on the way to it may be of any width.

@@ -26,7 +26,7 @@ void VariableState::lend_to(DeviceMemory* device) {
 Buffer& VariableState::elements() {
   lend_to(nullptr);
   if (away_ != nullptr) {
-    buffer = Buffer::allocate(type.bytes());
+    buffer = file ? file.map() : Buffer::allocate(type.bytes());
     device_->read(buffer->data, away_->data, type.bytes());
     left_ = away_->data;
     left_owner_ = away_->owner;
@@ -69,7 +69,7 @@ void VariableState::move_to(const FileRange& range) {
   WEFT_ASSERT(range.bytes() == type.bytes(), "{} moves to {} bytes", name, range.bytes());
   lend_to(nullptr);
   std::shared_ptr<Buffer> mapped = range.map();
-  if (buffer != nullptr) range.write(buffer->data);
+  if (away_ != nullptr || buffer != nullptr) range.write(elements().data);
   file = range;
   buffer = std::move(mapped);
   ++moves;

@@ -5,6 +5,7 @@
 
 #include "weft/base/log.h"
 #include "weft/base/stopwatch.h"
+#include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/steps.h"
 
@@ -61,8 +62,10 @@ Graph in_parts(int count, const Graph& step, PassOptions options) {
 
 // Whether a library's kernel stores what could be made again from what else it stores.
 bool stores_beside(const Plan& plan) {
-  return std::ranges::any_of(plan.steps, [](const Step& step) {
-    return step.kind == Step::Kind::library && step.results.size() > 1;
+  const auto reduces = [](const Value& value) { return value->op->kind == OpKind::reduce; };
+  return std::ranges::any_of(plan.steps, [&](const Step& step) {
+    return step.kind == Step::Kind::library && step.results.size() > 1 &&
+           std::ranges::none_of(step.body, reduces);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
@@ -65,9 +66,13 @@ class Narrower {
     }
   }
   static bool is_biased_product(const Value& value) {
-    return value->is("add") && std::ranges::any_of(value->inputs, [](const Value& input) {
-             return input->op->kind == OpKind::contraction && narrows(input);
-           });
+    if (!value->is("add")) return false;
+    const Value &a = value->inputs[0], &b = value->inputs[1];
+    const auto is_product = [](const Value& of) {
+      return of->op->kind == OpKind::contraction && narrows(of);
+    };
+    return value.rank() > 0 && ((is_product(a) && is_bias(b, value.dim(-1))) ||
+                                (is_product(b) && is_bias(a, value.dim(-1))));
   }
   // What leads, through anything, to an operation that narrows.
   void find_leading() {

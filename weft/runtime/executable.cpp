@@ -79,7 +79,8 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
     : plan_(std::move(plan)),
       library_(library),
       memory_(workspace == nullptr ? nullptr : library.memory()),
-      workspace_(std::move(workspace)) {
+      workspace_(std::move(workspace)),
+      folder_(folder) {
   steps_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build && memory_ == nullptr);
@@ -90,8 +91,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
     make_side_copies();
     make_staging();
   } else {
-    place_in_files(folder);
-    make_transfers();
+    place_in_files();
   }
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes, memory_);
@@ -120,23 +120,27 @@ size_t Executable::held_bytes() const {
   return bytes;
 }
 
-// One file for the variables that are not in one yet, and for the plan's own slots.
-void Executable::place_in_files(const std::string& folder) {
+// One file for the variables that have none yet, and for the plan's own slots. Those that a device
+// had are in theirs again.
+void Executable::place_in_files() {
   auto paged = [](size_t bytes) {
     return (bytes + FileRange::alignment - 1) / FileRange::alignment * FileRange::alignment;
   };
   std::vector<VariableState*> to_move;
-  size_t bytes = paged(plan_.file_bytes);
+  const size_t own = file_ ? 0 : paged(plan_.file_bytes);
+  size_t bytes = own;
   for (const Slot& slot : plan_.slots) {
     VariableState* variable = slot.space == Space::file ? slot.value->variable.get() : nullptr;
-    if (variable == nullptr || variable->file) continue;
+    if (variable == nullptr) continue;
+    if (variable->file && variable->is_away()) variable->elements();
+    if (variable->file) continue;
     to_move.push_back(variable);
     bytes += paged(slot.bytes);
   }
   if (bytes == 0) return;
-  const FileRange file(folder, bytes);
-  file_ = file.part(0, plan_.file_bytes);
-  size_t offset = paged(plan_.file_bytes);
+  const FileRange file(folder_, bytes);
+  if (own > 0) file_ = file.part(0, plan_.file_bytes);
+  size_t offset = own;
   for (VariableState* variable : to_move) {
     variable->move_to(file.part(offset, variable->type.bytes()));
     offset += paged(variable->type.bytes());
@@ -226,6 +230,7 @@ void Executable::lend_variables() {
 }
 
 void Executable::make_transfers() {
+  transfers_ = nullptr;
   auto range_of = [&](int slot) {
     const Slot& at = plan_.slots[static_cast<size_t>(slot)];
     return at.value->variable != nullptr ? at.value->variable->file
@@ -348,6 +353,9 @@ void Executable::bind() {
   if (memory_ != nullptr) {
     place_with_host();
     place_on_device();
+  } else {
+    place_in_files();
+    make_transfers();
   }
   const std::byte* arena = workspace_->buffer->data;
   auto resolve = [&](int slot) -> void* {
@@ -512,15 +520,15 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   // An input may be a result of the last run: detach keeps its bytes before they are overwritten.
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->last = this;
-  if (bound_to_ != workspace_->buffer->data || bound_moves_ != VariableState::moves) {
-    for (Value& result : results_) result = Value();
-    bind();
-  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type& type = plan_.inputs[i].value.type();
     WEFT_CHECK(inputs[i].type() == type, "[run] input {} must be {}. Got {}.", i, to_string(type),
                to_string(inputs[i].type()));
-    inputs[i].eval();
+    inputs[i].eval();  // may bring variables back to the host
+  }
+  if (bound_to_ != workspace_->buffer->data || bound_moves_ != VariableState::moves) {
+    for (Value& result : results_) result = Value();
+    bind();
   }
   lend_variables();
   if (poison_ != nullptr) poison_->begin_run(bound_to_);
@@ -539,6 +547,8 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
                                           PassOptions options) {
   options.library = &library;
   options.threads = thread_count();
+  for (const Value& value : graph.nodes())  // results of steps, which nobody has read yet
+    if (value->elsewhere.memory != nullptr) value.node()->fetch();
   Plan plan = make_plan(graph, options);
   if (library.name().starts_with("null")) workspace = nullptr;
   return std::make_unique<Executable>(std::move(plan), library, std::move(workspace),

@@ -65,7 +65,7 @@ class Executable {
   };
   size_t held_bytes() const;
   void compile_kernels(const KernelLibrary& library);
-  void place_in_files(const std::string& folder);
+  void place_in_files();
   void make_transfers();
   void place_with_host();
   void make_side_copies();
@@ -92,6 +92,7 @@ class Executable {
   std::unique_ptr<SideCopy> input_copy_;
   int bound_moves_ = 0;                                 // VariableState::moves then
   std::unique_ptr<Transfers> transfers_;                // null: there are none
+  std::string folder_;                                  // of files
   FileRange file_;                                      // of the plan's own slots in files
   std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
   std::shared_ptr<Buffer> host_;                        // in place of file_

@@ -3,6 +3,8 @@
 #include <mutex>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "weft/backends/gpu/written.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -164,7 +166,9 @@ class Library : public KernelLibrary {
     if (tunes()) parts = compile_in_two(provider, step);
     std::string signature = step.kernel + " in one or two";
     for (const auto* accesses : {&step.operands, &step.results})
-      for (const Access& access : *accesses) signature += ", " + to_string(access.value.type());
+      for (const auto& [value, at] : *accesses)
+        signature += fmt::format(", {}/{}", to_string(value.type()), fmt::join(at.strides, " "));
+    if (step.body.front()->attrs.has("tf32")) signature += ", tf32";
     auto measure = [&] { return parts && is_faster(*parts, *whole, step) ? "two" : "one"; };
     if (device().select(signature, measure, "one") == "one") return whole;
     if (!parts) parts = compile_in_two(provider, step);
@@ -260,9 +264,11 @@ class Library : public KernelLibrary {
   MachineSpec spec_of_device() const {
     const GpuModel* known = find_gpu_of_driver(device().name());
     MachineSpec spec = known != nullptr ? spec_of(*known) : MachineSpec{};
-    // Only CUDA's libraries use tensor cores.
-    if (language_ != loop::GpuLanguage::cuda)
+    // Only CUDA's libraries use tensor cores, and only its copies go both ways at once.
+    if (language_ != loop::GpuLanguage::cuda) {
       spec.bf16_flops_per_s = spec.f16_flops_per_s = spec.tf32_flops_per_s = 0;
+      spec.both_ways = false;
+    }
     spec.name = device().name();
     spec.memory_bytes = device().use().available;
     return spec;
