@@ -120,8 +120,8 @@ double draw(std::mt19937_64& random) {
 double draw_near(std::mt19937_64& random, double x) {
   const uint64_t bits = random();
   if (bits % 2 == 0 || !std::isfinite(x)) return draw(random);
-  const auto steps = static_cast<int64_t>(bits >> 8 & 3) - 1;
-  const double near = std::bit_cast<double>(std::bit_cast<int64_t>(x) + steps);
+  const uint64_t steps = (bits >> 8 & 3) - 1;  // may be less than none
+  const double near = std::bit_cast<double>(std::bit_cast<uint64_t>(x) + steps);
   return (bits >> 16 & 1) == 0 ? near : -near;
 }
 

@@ -112,8 +112,10 @@ int cublasLtMatmulDescCreate(Handle* matmul, int, int scale) {
   return 0;
 }
 int cublasLtMatmulDescDestroy(Handle matmul) { return drop<Matmul>(matmul); }
-int cublasLtMatmulDescSetAttribute(Handle handle, int attribute, const void* value, size_t) {
+int cublasLtMatmulDescSetAttribute(Handle handle, int attribute, const void* value, size_t bytes) {
   Matmul& matmul = *static_cast<Matmul*>(handle);
+  const bool is_wide = attribute == 8 || attribute == 11 || attribute == 12;
+  if (bytes != (is_wide ? sizeof(int64_t) : sizeof(int32_t))) return invalid;
   switch (attribute) {
     case 3:
       matmul.transpose_a = as<int32_t>(value);
@@ -155,8 +157,10 @@ int cublasLtMatrixLayoutCreate(Handle* layout, int type, uint64_t rows, uint64_t
   return stride < static_cast<int64_t>(rows) ? invalid : 0;
 }
 int cublasLtMatrixLayoutDestroy(Handle layout) { return drop<Layout>(layout); }
-int cublasLtMatrixLayoutSetAttribute(Handle handle, int attribute, const void* value, size_t) {
+int cublasLtMatrixLayoutSetAttribute(Handle handle, int attribute, const void* value,
+                                     size_t bytes) {
   Layout& layout = *static_cast<Layout*>(handle);
+  if (bytes != (attribute == 6 ? sizeof(int64_t) : sizeof(int32_t))) return invalid;
   switch (attribute) {
     case 5:
       layout.batches = as<int32_t>(value);
@@ -170,7 +174,9 @@ int cublasLtMatrixLayoutSetAttribute(Handle handle, int attribute, const void* v
 }
 int cublasLtMatmulPreferenceCreate(Handle* preference) { return give(preference); }
 int cublasLtMatmulPreferenceDestroy(Handle) { return 0; }
-int cublasLtMatmulPreferenceSetAttribute(Handle, int, const void*, size_t) { return 0; }
+int cublasLtMatmulPreferenceSetAttribute(Handle, int attribute, const void*, size_t bytes) {
+  return bytes == (attribute == 1 ? sizeof(uint64_t) : sizeof(uint32_t)) ? 0 : invalid;
+}
 int cublasLtMatmulAlgoGetHeuristic(Handle, Handle matmul, Handle, Handle, Handle, Handle, Handle,
                                    int, Found* found, int* count) {
   const long refuses = fake::number("FAKE_CUBLASLT_REFUSES", 0);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <dlfcn.h>
 #include <fstream>
 #include <map>
@@ -447,15 +448,17 @@ int cuModuleUnload(Handle handle) {
   delete module;
   return status();
 }
-// Never let go.
+// Never let go: graphs have them.
 int cuModuleGetFunction(Handle* function, Handle handle, const char* name) {
   const auto& module = as<Module>(handle);
   if (const int refused = refusal(module.context)) return refused;
   const bool runs = module.library != nullptr;
-  auto* const made = new Function{
-      module.context, runs ? fake::kernel_in(module.library, name) : fake::Kernel{.name = name}};
-  *function = made;
-  return runs && made->kernel.call == nullptr ? no_such_name : status();
+  const Lock lock(gpu().mutex);
+  static auto& functions = *new std::deque<Function>;
+  functions.push_back(
+      {module.context, runs ? fake::kernel_in(module.library, name) : fake::Kernel{.name = name}});
+  *function = &functions.back();
+  return runs && functions.back().kernel.call == nullptr ? no_such_name : status();
 }
 int cuLaunchKernel(Handle handle, unsigned groups, unsigned, unsigned, unsigned threads, unsigned,
                    unsigned, unsigned, Handle stream, void** parameters, void**) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <set>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -31,9 +32,11 @@ inline bool has_device() {
   }
 }
 
-// The device under test as another one, of this name.
+// The device under test as another one, of this name, for the rest of the process.
 inline std::string opened_once_more(const std::string& name) {
-  register_library(name, [] { return device() == "cuda" ? cuda_library() : opencl_library(); });
+  static std::set<std::string> opened;
+  if (opened.insert(name).second)
+    register_library(name, [] { return device() == "cuda" ? cuda_library() : opencl_library(); });
   return name;
 }
 

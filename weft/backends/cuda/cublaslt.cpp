@@ -224,13 +224,13 @@ class Product : public Kernel {
     if (step_.bias) {
       const size_t bytes = converted_bytes(step_.bias->type.dtype, task);
       workspace -= bytes;
-      set_matmul(bias_pointer, bytes > 0 ? buffer_alignment : alignment_of(*step_.bias));
+      set_matmul(bias_pointer, uint64_t{bytes > 0 ? buffer_alignment : alignment_of(*step_.bias)});
       converted_at_ = step.workspace - bytes;
       if (bytes > 0) convert_ = gpu::make_conversion(device, step_.bias->type.dtype, sums, task.n);
     }
-    if (step_.a_sums) set_matmul(bias_pointer, alignment_of(*step_.a_sums));
+    if (step_.a_sums) set_matmul(bias_pointer, uint64_t{alignment_of(*step_.a_sums)});
     if (const std::optional<Bound>& aux = step_.sum ? step_.sum : step_.at) {
-      set_matmul(aux_pointer, alignment_of(*aux));
+      set_matmul(aux_pointer, uint64_t{alignment_of(*aux)});
       set_matmul(aux_stride, gemm.result.stride);
     }
 
