@@ -121,12 +121,11 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
                                product + bias + bias, product + slice(bias, 0, 0, 1)})
       CHECK(kernels(other).starts_with("cublaslt:matmul "));
     // As many rows, or matrices, as columns.
-    const Value square = widen(matmul(input({type, {24, 16}}, 0), b));
-    const Value batch = widen(matmul(input({type, {24, 8, 16}}, 0), b));
-    for (const Value& other :
-         {square + reshape(bias, {24, 1}), batch + reshape(bias, {24, 1, 1})}) {
-      const Graph graph{.inputs = {}, .outputs = {narrow_to(other, type)}};
-      for (const Step& step : make_plan(graph, {.library = &cuda}).steps)
+    for (const Shape& shape : {Shape{24, 16}, Shape{24, 8, 16}}) {
+      const Value rows = input({type, shape}, 0), sums = widen(matmul(rows, b));
+      const Value other = sums + reshape(bias, shape.size() == 2 ? Shape{24, 1} : Shape{24, 1, 1});
+      const Graph graph{.inputs = {rows, b, bias}, .outputs = {narrow_to(other, type)}};
+      for (const Step& step : make_plan(graph, {.library = &cuda, .verify = true}).steps)
         CHECK(step.kernel != "cublaslt:matmul.bias");
     }
   }
