@@ -123,8 +123,7 @@ struct Sums {
   }
 };
 
-// Operations that make analytic functions: two of those that agree at a few points do so
-// everywhere, so that nothing is clipped where no point lies.
+// Operations that make analytic functions, which nothing bends between points where they agree.
 bool is_analytic(ScalarOp scalar) {
   switch (scalar) {
     case ScalarOp::add:
