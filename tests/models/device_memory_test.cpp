@@ -29,6 +29,13 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
       if (slot.space == Space::file) *in_files += slot.bytes;
   return all;
 }
+// Null, once said, where there is no device, or its memory is the host's.
+DeviceMemory* device_memory() {
+  if (!has_device()) return nullptr;
+  DeviceMemory* memory = library(device()).memory();
+  if (memory == nullptr) MESSAGE("skipped: the memory of " << device() << " is the host's");
+  return memory;
+}
 // Nobody waits for a step before the last.
 std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
                                                   const CompileOptions& options) {
@@ -88,12 +95,8 @@ TEST_CASE("steps that nobody waits for have each its own inputs") {
 }
 
 TEST_CASE("a variable that is read between steps takes the same bytes of the device again") {
-  if (!has_device()) return;
-  DeviceMemory* memory = library(device()).memory();
-  if (memory == nullptr) {
-    MESSAGE("skipped: the memory of " << device() << " is the host's");
-    return;
-  }
+  DeviceMemory* memory = device_memory();
+  if (memory == nullptr) return;
   constexpr size_t bytes = 8 << 20;
   const Type type{DType::f32, {bytes / sizeof(float)}};
   const Variable x("x", type, Category::parameter), y("y", type, Category::parameter);
@@ -167,8 +170,8 @@ TEST_CASE("a result that lies on the device is read by whatever follows") {
 }
 
 TEST_CASE("what is fetched is what was stored before, in whichever stream") {
-  if (!has_device() || library(device()).memory() == nullptr) return;
-  DeviceMemory& memory = *library(device()).memory();
+  if (device_memory() == nullptr) return;
+  DeviceMemory& memory = *device_memory();
   const std::vector<float> ones(1000, 1.0f);
   const size_t bytes = ones.size() * sizeof(float);
   const auto from = memory.allocate(bytes), to = memory.allocate(bytes);
@@ -212,12 +215,8 @@ TEST_CASE("a result that is held when the next step runs keeps its elements") {
 }
 
 TEST_CASE("a plan that is larger than the device's memory is refused before anything runs") {
-  if (!has_device()) return;
-  DeviceMemory* memory = library(device()).memory();
-  if (memory == nullptr) {
-    MESSAGE("skipped: the memory of " << device() << " is the host's");
-    return;
-  }
+  DeviceMemory* memory = device_memory();
+  if (memory == nullptr) return;
   const auto extent = static_cast<int64_t>(memory->use().total / 4);
   auto step = compile([&](const Tensor& x) { return exp(broadcast_to(x, {2, extent})); },
                       {.device = device()});

@@ -36,6 +36,15 @@ std::string disagreement(const Graph& graph, const PassOptions& options, uint64_
   }
   return "";
 }
+
+// Names of the kernels of a plan that computes what the graph means.
+std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
+  const PassOptions options{.library = &library, .threads = 2, .verify = true};
+  CHECK(disagreement(graph, options, 1, 1e-5) == "");
+  std::string names;
+  for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+  return names;
+}
 }  // namespace
 
 TEST_CASE("a plan computes what the graph means, whatever optional passes are left out") {
@@ -61,11 +70,7 @@ TEST_CASE("a library's kernel takes in what follows it alone, where the library 
   const Value c = input({DType::f32, {4, 8, 5}}, 2);
   auto kernels = [&](const std::vector<Value>& outputs) {
     const Graph graph{.inputs = {a, b, c}, .outputs = outputs};
-    const PassOptions options{.library = &library, .threads = 2, .verify = true};
-    CHECK(disagreement(graph, options, 1, 1e-5) == "");
-    std::string names;
-    for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
-    return names;
+    return kernels_of(graph, library);
   };
   const Value product = matmul(a, b);
   CHECK(kernels({tanh(product) * c}) == "test:matmul+2 ");
@@ -81,11 +86,7 @@ TEST_CASE("a library's kernel takes in nothing that has to run before it or amid
   const Value a = input({DType::f32, {32, 6}}, 0), b = input({DType::f32, {6, 5}}, 1);
   auto kernels = [&](const std::vector<Value>& outputs) {
     const Graph graph{.inputs = {a, b}, .outputs = outputs};
-    const PassOptions options{.library = &library, .threads = 2, .verify = true};
-    CHECK(disagreement(graph, options, 1, 1e-5) == "");
-    std::string names;
-    for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
-    return names;
+    return kernels_of(graph, library);
   };
   // What the kernel makes, less a maximum over its rows.
   const Value product = matmul(a, b);
@@ -106,11 +107,7 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
     const Value bias = input({wide, {24}}, 2), rows = input({wide, {8, 1}}, 3);
     auto kernels = [&](const Value& sum) {
       const Graph graph{.inputs = {a, b, bias, rows}, .outputs = {narrow_to(sum, type)}};
-      const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
-      CHECK(disagreement(graph, options, 1, 1e-5) == "");
-      std::string names;
-      for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
-      return names;
+      return kernels_of(graph, cuda);
     };
     CAPTURE(name(type));
     const Value product = widen(matmul(a, b));
