@@ -12,6 +12,19 @@ int64_t Bound::alignment() const {
   return std::gcd(static_cast<int64_t>(buffer_alignment), byte_offset());
 }
 
+size_t Bound::reach() const {
+  int64_t last = offset;
+  for (int i = 0; i < strides.size(); ++i) last += strides[i] * (type.shape[i] - 1);
+  return static_cast<size_t>(last + 1) * size_of(type.dtype);
+}
+
+std::vector<Placement> dense(std::span<const Value> values) {
+  std::vector<Placement> placements;
+  placements.reserve(values.size());
+  for (const Value& value : values) placements.push_back({-1, 0, row_major_strides(value.shape())});
+  return placements;
+}
+
 namespace {
 Bound bound(const std::vector<Access>& among, size_t i) {
   const auto& [value, at] = among[i];

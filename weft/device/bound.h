@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "weft/ir/plan.h"
@@ -24,6 +25,8 @@ struct Bound {
     return static_cast<std::byte*>(results[index]) + byte_offset();
   }
   int64_t byte_offset() const { return offset * static_cast<int64_t>(size_of(type.dtype)); }
+  // Bytes from its pointer to behind its last element, where no stride is negative.
+  size_t reach() const;
   // Bytes of which the address of its first element is a multiple: slots begin at multiples of
   // buffer_alignment.
   int64_t alignment() const;
@@ -34,5 +37,8 @@ Bound bind_result(const Step& step);  // the only one
 // The operand or result that holds `value`.
 Bound bind_operand(const Step& step, const Value& value);
 Bound bind_result(const Step& step, const Value& value);
+
+// Row by row, each in memory of its own.
+std::vector<Placement> dense(std::span<const Value> values);
 
 }  // namespace weft

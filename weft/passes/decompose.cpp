@@ -1,5 +1,6 @@
 // Composites become their expression, unless the library has a kernel for them. Stands first: every
 // later pass then sees primitives only, and a fused kernel can hold any part of any composite.
+#include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
@@ -8,11 +9,7 @@ namespace weft {
 namespace {
 bool overridden(const Node& node, const KernelLibrary* library) {
   if (library == nullptr) return false;
-  std::vector<Placement> operands;
-  operands.reserve(node.inputs.size());
-  for (const Value& input : node.inputs)
-    operands.push_back({.slot = -1, .offset = 0, .strides = row_major_strides(input.shape())});
-  return library->choose(node, operands).has_value();
+  return library->choose(node, dense(node.inputs)).has_value();
 }
 }  // namespace
 

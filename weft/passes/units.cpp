@@ -50,13 +50,6 @@ void sort_nodes(Unit& unit) {
   std::sort(first, unit.nodes.end(), [](const Value& a, const Value& b) { return a->id < b->id; });
 }
 
-std::vector<Placement> dense(const std::vector<Value>& values) {
-  std::vector<Placement> placements;
-  placements.reserve(values.size());
-  for (const Value& value : values) placements.push_back({-1, 0, row_major_strides(value.shape())});
-  return placements;
-}
-
 Units::Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact)
     : uses_(uses), options_(options), exact_(exact) {
   for (const Value& value : nodes) kinds_[value.node()] = kind_of(*value.node());

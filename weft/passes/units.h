@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "weft/device/bound.h"
 #include "weft/passes/fuse.h"
 
 namespace weft {
@@ -26,8 +27,6 @@ Shape reduced_shape(const Unit& unit);
 bool reduces(const Unit& unit);
 // A library's own node stays first.
 void sort_nodes(Unit& unit);
-// Row by row, each in memory of its own.
-std::vector<Placement> dense(const std::vector<Value>& values);
 
 class Units {
  public:

@@ -342,12 +342,7 @@ class Product : public Kernel {
 
   // By a few runs of each, on memory of its own.
   Algorithm fastest(gpu::Device& device, const std::vector<Found>& all, size_t workspace) const {
-    auto room = [&](const Bound& bound) {
-      int64_t elements = 1;
-      for (int i = 0; i < bound.strides.size(); ++i)
-        elements += bound.strides[i] * (bound.type.shape[i] - 1);
-      return device.allocate(static_cast<size_t>(elements) * size_of(bound.type.dtype));
-    };
+    auto room = [&](const Bound& bound) { return device.allocate(bound.reach()); };
     const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
                scratch = device.allocate(workspace);
     std::shared_ptr<Buffer> row, aux;

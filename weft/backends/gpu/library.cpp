@@ -10,6 +10,7 @@
 #include "weft/base/log.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"
+#include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::gpu {
@@ -180,9 +181,8 @@ class Library : public KernelLibrary {
     auto pointers_to = [&](const std::vector<Access>& accesses) {
       std::vector<void*> pointers;
       for (const auto& [value, at] : accesses) {
-        int64_t last = at.offset;
-        for (int i = 0; i < value.rank(); ++i) last += at.strides[i] * (value.shape()[i] - 1);
-        rooms.push_back(device().allocate(static_cast<size_t>(last + 1) * size_of(value.dtype())));
+        const Bound bound{0, at.offset, at.strides, value.type()};
+        rooms.push_back(device().allocate(bound.reach()));
         pointers.push_back(rooms.back()->data);
       }
       return pointers;
