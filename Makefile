@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-all asan tsan fuzz bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-all asan tsan fuzz bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -22,7 +22,10 @@ demo: build ## plans a small run, then trains it
 test: build ## the quick tests: under two minutes
 	@tools/test.sh release -L quick
 
-test-all: build asan tsan fuzz ## quick and slow tests, under the sanitizers too, and short fuzzing
+test-isa: build ## ops, kernels, passes and training under every instruction set that the host has
+	@tools/test_isa.sh release
+
+test-all: build test-isa asan tsan fuzz ## quick and slow tests, under the sanitizers too, and short fuzzing
 	@tools/test.sh release
 
 asan: setup ## the quick tests under the address and undefined behaviour sanitizers

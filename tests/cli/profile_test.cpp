@@ -297,13 +297,15 @@ TEST_CASE("a fusion that was refused has its reason") {
       {.device = "null"});
   const weft::Type square{weft::DType::f32, {64, 64}};
   const weft::Plan& plan = step.prepare(std::array{square, square}).plan();
+  const auto product = std::ranges::find(plan.steps, weft::Step::Kind::library, &weft::Step::kind);
+  REQUIRE(product != plan.steps.end());
   std::set<std::string> all;
   for (const weft::cli::Unfused& one : weft::cli::unfused_values(plan))
     all.insert(fmt::format("{}, {}: {}", one.maker, one.value, one.reason));
   CHECK(all == std::set<std::string>{
                    "add, add f32[64, 64]: another kernel stands between the two",
                    "add, add f32[64, 64]: read by a kernel that is not generated",
-                   "dnnl:matmul, matmul f32[64, 64]: made by a kernel that is not generated",
+                   product->kernel + ", matmul f32[64, 64]: made by a kernel that is not generated",
                    "exp.add, add f32[64, 64]: read in loops over other axes",
                });
 }

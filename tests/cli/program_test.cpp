@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/env.h"
+#include "weft/base/isa.h"
 #include "weft/train/recipe.h"
 
 using namespace weft::test;
@@ -235,6 +237,33 @@ TEST_CASE("what is known of the machine prints as text and as JSON") {
   for (const auto& variable : weft::env_registry())
     CHECK(environment.find(variable.name) != std::string::npos);
   CHECK(place.weft({"doctor"}).out.find("oneDNN") != std::string::npos);
+}
+
+TEST_CASE("the instruction set that WEFT_ISA allows is what is used, planned with and kept apart") {
+  Workplace place;
+  const std::string kernels = place.path("cache/kernels");
+  auto weft = [&](const std::vector<std::string>& arguments, const std::string& isa) {
+    const Workplace::Environment held{{"WEFT_ISA", isa}, {"WEFT_CACHE_DIR", place.path("cache")}};
+    const auto result = place.weft(arguments, held);
+    REQUIRE(result.code == 0);
+    return result.out;
+  };
+  std::set<std::string> used;
+  size_t objects = 0;
+  for (const std::string isa : {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}) {
+    if (weft::isa_named(isa) > weft::host_isa()) continue;
+    CAPTURE(isa);
+    CHECK(json::parse(weft({"devices", "--json"}, isa))["isa"] == isa);
+    CHECK(weft({"doctor"}, isa).find(", " + isa) != std::string::npos);
+    const std::string plan = weft({"plan", "mlp", "--json"}, isa);
+    CHECK(json::parse(plan)["isa"] == isa);
+    used.insert(json::parse(plan)["machine"].get<std::string>());
+    weft({"bench", "mlp", "--steps", "1"}, isa);
+    const auto found = std::ranges::distance(std::filesystem::directory_iterator(kernels));
+    CHECK(static_cast<size_t>(found) > objects);
+    objects = static_cast<size_t>(found);
+  }
+  CHECK(used.size() == static_cast<size_t>(weft::host_isa()) + 1);
 }
 
 TEST_CASE("threads spin for a short while before they sleep, unless the user chose") {

@@ -101,7 +101,8 @@ TEST_SUITE("codegen memory") {
   TEST_CASE("large results go past the caches, but not where an operand lies") {
     Value x = f32({48, 64}), h = input({DType::bf16, {48, 64}}, 1);
     auto streams = [](const test::FusedStep& fused, size_t from = 48 * 64 * 2) {
-      return kernel_text(fused.step, {.stream_bytes = from}).find("stream 0") != std::string::npos;
+      const CpuTarget wide{.vector_bytes = 64, .stream_bytes = from};
+      return kernel_text(fused.step, wide).find("stream 0") != std::string::npos;
     };
     for (const Value& large : {x * 2.0, h * 2.0, transpose(x) + 1.0, softmax(x)})
       CHECK(streams(test::FusedStep({large})));

@@ -9,6 +9,7 @@
 
 #include "tests/support/images.h"
 #include "tests/support/program.h"
+#include "weft/base/isa.h"
 
 using namespace weft::test;
 namespace fs = std::filesystem;
@@ -194,7 +195,7 @@ TEST_CASE("a run goes on with a plan and a log that are damaged") {
 
 TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
   TinyRun place;
-  const std::string file = "cache/peaks-1-threads";
+  const std::string file = fmt::format("cache/peaks-{}-1-threads", name(weft::isa()));
   auto plan = [&] {
     return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});

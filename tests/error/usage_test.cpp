@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/program.h"
+#include "weft/base/isa.h"
 
 using namespace weft::test;
 
@@ -107,6 +108,14 @@ TEST_CASE("an environment variable that is no number is named") {
                    "WEFT_DEBUG='xx' is not a whole number.") == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "7"}}), 2,
                    "WEFT_DEBUG is 0 to 6. Got 7.") == "");
+  CHECK(fails_with(place.weft({"list"}, {{"WEFT_ISA", "sse9"}}), 2,
+                   "WEFT_ISA is auto, baseline, avx2, avx512, avx512_bf16, amx. Got 'sse9'.") ==
+        "");
+  for (weft::Isa set : {weft::Isa::avx2, weft::Isa::avx512, weft::Isa::avx512_bf16, weft::Isa::amx})
+    if (set > weft::host_isa())
+      CHECK(fails_with(place.weft({"list"}, {{"WEFT_ISA", std::string(name(set))}}), 2,
+                       fmt::format("WEFT_ISA={}: this processor has no more than {}.", name(set),
+                                   isa_names(weft::host_isa()))) == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_NO_FLOAT64", "yes"}}), 2,
                    "WEFT_NO_FLOAT64='yes' is not a whole number.") == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_TUNE", "2"}}), 2, "WEFT_TUNE is 0 to 1. Got 2.") ==

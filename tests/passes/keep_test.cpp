@@ -91,8 +91,9 @@ TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
 }
 
 TEST_CASE("kept in bfloat16, activations take half of the memory") {
+  const PlanningLibrary library;  // whose kernels have no workspace, unlike those of some hosts
   for (const Graph& step : {mlp_step(16, 32, 512), conv_step(8, 8, 8), gpt_step(4, 32, 4, 64)}) {
-    const PassOptions whole{.library = backends().back(), .threads = 2};
+    const PassOptions whole{.library = &library, .threads = 2};
     PassOptions narrow = whole;
     narrow.keep = DType::bf16;
     const size_t peak = make_plan(step, whole).live_peak_bytes;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/isa.h"
 #include "weft/base/log.h"
 #include "weft/base/suggest.h"
 
@@ -21,6 +22,8 @@ constexpr EnvVariable registry[] = {
     {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
     {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
+    {"WEFT_ISA",
+     "most that is used of the processor: auto, baseline, avx2, avx512, avx512_bf16 or amx"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
     {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},
     {"GOMP_SPINCOUNT", "rounds that OpenMP's threads spin before they sleep (default: 5000)"},
@@ -76,6 +79,7 @@ int env_patience() { return env_int("WEFT_PATIENCE", 1, 0, 3600); }
 void check_environment() {
   debug_level();
   env_patience();
+  isa();
   for (std::string_view name : {"WEFT_TUNE", "WEFT_NO_FLOAT64"}) env_flag(name);
   env_int("WEFT_THREADS", 1, 1, most_threads);
   std::vector<std::string_view> known;

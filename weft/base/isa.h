@@ -1,49 +1,23 @@
-// One body of code, compiled for several instruction sets, the best one picked when it runs.
-//
-//   struct Body { [[gnu::always_inline]] static inline void run(...) { ... } };
-//   run_on_best<Body>(arguments...);
-//
-// Include it below a file's own #pragma about optimisation, which must cover these wrappers too.
-// Lambdas in a body must be always_inline as well: they do not inherit the instruction set.
+// The instruction set that own kernels, generated code and libraries of this process run on.
 #pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace weft {
 
-enum class Isa { any, avx2, avx512 };
-inline Isa best_isa() {
-  static const Isa best = [] {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-      return Isa::avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::avx2;
-    return Isa::any;
-  }();
-  return best;
-}
+// Each set holds those before it. baseline: x86-64-v2; avx2: with FMA and F16C; avx512: F, BW, DQ
+// and VL; avx512_bf16: with VNNI; amx: tiles of bfloat16 and int8.
+enum class Isa { baseline, avx2, avx512, avx512_bf16, amx };
 
-template <class Body, class... Args>
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]] void run_avx512(Args... args) {
-  Body::run(args...);
-}
-template <class Body, class... Args>
-[[gnu::target("avx2,fma,f16c")]] void run_avx2(Args... args) {
-  Body::run(args...);
-}
-template <class Body, class... Args>
-void run_any(Args... args) {
-  Body::run(args...);
-}
-template <class Body, class... Args>
-void run_on_best(Args... args) {
-  switch (best_isa()) {
-    case Isa::avx512:
-      return run_avx512<Body, Args...>(args...);
-    case Isa::avx2:
-      return run_avx2<Body, Args...>(args...);
-    case Isa::any:
-      return run_any<Body, Args...>(args...);
-  }
-}
+std::string_view name(Isa isa);                       // as WEFT_ISA spells it
+std::optional<Isa> isa_named(std::string_view text);  // nullopt: there is no such set
+std::string isa_names(Isa most);                      // "baseline, avx2" where avx2 is the most
+
+Isa host_isa();  // the largest set that processor and operating system have
+// What own kernels, generated code and oneDNN use: host_isa(), or less where WEFT_ISA says so; the
+// same all through a process. Throws Error(usage) for a set that is unknown or that the host lacks.
+Isa isa();
 
 }  // namespace weft

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstring>
 
-#include "weft/base/isa.h"
+#include "weft/base/isa_dispatch.h"
 #include "weft/base/parallel.h"
 
 namespace weft {

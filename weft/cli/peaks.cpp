@@ -28,10 +28,10 @@ constexpr auto busy_for = std::chrono::minutes(10);  // then a busy machine is m
 
 // What the numbers were measured on.
 std::string machine_text() {
-  return fmt::format("{}, {} threads", cpu::this_machine().model, thread_count());
+  return fmt::format("{}, {}, {} threads", cpu::this_machine().model, name(isa()), thread_count());
 }
 std::string cache_file() {
-  return fmt::format("{}/peaks-{}-threads", cache_directory(), thread_count());
+  return fmt::format("{}/peaks-{}-{}-threads", cache_directory(), name(isa()), thread_count());
 }
 
 struct Kept {

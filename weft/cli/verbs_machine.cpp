@@ -44,6 +44,7 @@ int devices(bool measure, bool as_json) {
                 {"memory", machine.memory},
                 {"available", machine.available},
                 {"features", machine.features},
+                {"isa", name(machine.isa)},
                 {"backends", backends},
                 {"peak_gflops", {{"f32", peaks.f32}, {"f64", peaks.f64}, {"bf16", peaks.bf16}}},
                 {"bandwidth_gb_per_s", peaks.bandwidth}};
@@ -61,7 +62,8 @@ int devices(bool measure, bool as_json) {
                                    size(machine.l3))});
   table.row(
       {"memory", fmt::format("{}, {} of it free", size(machine.memory), size(machine.available))});
-  table.row({"features", fmt::format("{}", fmt::join(machine.features, " "))});
+  table.row({"features", fmt::format("{}; up to {} is used", fmt::join(machine.features, " "),
+                                     name(machine.isa))});
   table.row({"peak", fmt::format("f32 {:.0f}, f64 {:.0f}, bf16 {:.0f} GFLOP/s on {} threads",
                                  peaks.f32, peaks.f64, peaks.bf16, thread_count())});
   table.row({"bandwidth", fmt::format("{:.1f} GB/s", peaks.bandwidth)});
@@ -141,9 +143,13 @@ Finding check_huge_pages() {
 
 Finding check_processor() {
   cpu::Machine machine = cpu::this_machine();
-  if (machine.has("avx512f")) return {Health::good, "processor", machine.model + ", AVX-512"};
-  if (machine.has("avx2")) return {Health::good, "processor", machine.model + ", AVX2"};
-  return {Health::notable, "processor", machine.model + ": no AVX2, so kernels use narrow vectors"};
+  const std::string text = fmt::format("{}, {}", machine.model, name(machine.isa));
+  if (machine.isa < host_isa())
+    return {Health::notable, "processor",
+            fmt::format("{}: WEFT_ISA holds it below {}", text, name(host_isa()))};
+  if (machine.isa == Isa::baseline)
+    return {Health::notable, "processor", text + ": no AVX2, so kernels use narrow vectors"};
+  return {Health::good, "processor", text};
 }
 
 Finding check_memory() {

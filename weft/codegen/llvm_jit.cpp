@@ -21,6 +21,7 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include "weft/base/error.h"
+#include "weft/base/isa.h"
 
 namespace weft::loop {
 namespace {
@@ -47,20 +48,37 @@ void initialize_llvm() {
   });
 }
 
-HostTarget find_host() {
-  HostTarget host;
-  host.cpu = llvm::sys::getHostCPUName().str();
-  bool avx512 = false, avx2 = false;
-  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+std::string host_features() {
   std::vector<std::string> names;
-  for (const auto& feature : features)
+  for (const auto& feature : llvm::sys::getHostCPUFeatures())
     names.push_back((feature.second ? "+" : "-") + feature.first().str());
   std::sort(names.begin(), names.end());
-  for (const std::string& name : names) host.features += (host.features.empty() ? "" : ",") + name;
-  avx512 = features.lookup("avx512f") && features.lookup("avx512vl") &&
-           features.lookup("avx512dq") && features.lookup("avx512bw");
-  avx2 = features.lookup("avx2");
-  host.vector_bytes = avx512 ? 64 : avx2 ? 32 : 16;
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+// The set that the process is held to as LLVM knows it: code is then the same on every host.
+HostTarget capped(Isa isa) {
+  switch (isa) {
+    case Isa::baseline:
+      return {.cpu = "x86-64-v2", .features = ""};
+    case Isa::avx2:
+      return {.cpu = "x86-64-v3", .features = ""};
+    case Isa::avx512:
+      return {.cpu = "x86-64-v4", .features = ""};
+    case Isa::avx512_bf16:
+    case Isa::amx:
+      break;
+  }
+  return {.cpu = "x86-64-v4", .features = "+avx512bf16,+avx512vnni"};
+}
+
+HostTarget find_host() {
+  HostTarget host = isa() < host_isa() ? capped(isa())
+                                       : HostTarget{.cpu = llvm::sys::getHostCPUName().str(),
+                                                    .features = host_features()};
+  host.vector_bytes = isa() >= Isa::avx512 ? 64 : isa() >= Isa::avx2 ? 32 : 16;
   // What the last cache may hold until it is read stays in it; others have their share of it. Below
   // 16 MiB, by measurement, the second-level caches keep enough to be worth it.
   constexpr size_t least = size_t{16} << 20;

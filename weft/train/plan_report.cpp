@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/isa.h"
 #include "weft/base/parallel.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
@@ -335,6 +336,7 @@ std::string to_json(const RunReport& report) {
               {"step_seconds", report.seconds},
               {"plans", steps},
               {"machine", report.machine},
+              {"isa", name(isa())},
               {"kernels", report.kernels}};
   if (!report.device_name.empty()) all["device_name"] = report.device_name;
   if (report.device_bytes > 0) all["device_bytes"] = report.device_bytes;

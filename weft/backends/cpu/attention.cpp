@@ -19,7 +19,7 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
-#include "weft/base/isa.h"
+#include "weft/base/isa_dispatch.h"
 
 namespace weft::cpu {
 namespace {
@@ -362,15 +362,8 @@ struct Machine {
 using Runner = void (*)(const Heads*, const Tensors*, bool, std::byte*, int64_t, int64_t);
 template <class Element>
 Runner best_runner() {
-  switch (best_isa()) {
-    case Isa::avx512:
-      return run_avx512<Machine<Element, 64, 8>>;
-    case Isa::avx2:
-      return run_avx2<Machine<Element, 32, 4>>;
-    case Isa::any:
-      break;
-  }
-  return run_any<Machine<Element, 16, 4>>;
+  return best_of<Runner>(run_avx512<Machine<Element, 64, 8>>, run_avx2<Machine<Element, 32, 4>>,
+                         run_baseline<Machine<Element, 16, 4>>);
 }
 Runner runner(DType dtype) {
   switch (dtype) {

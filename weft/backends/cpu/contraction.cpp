@@ -16,7 +16,7 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
-#include "weft/base/isa.h"
+#include "weft/base/isa_dispatch.h"
 
 namespace weft::cpu {
 namespace {
@@ -373,15 +373,9 @@ using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const
 
 template <class Element, class Lane>
 Runner best_runner() {
-  switch (best_isa()) {
-    case Isa::avx512:
-      return run_avx512<Machine<Element, Lane, 64, 8>>;
-    case Isa::avx2:
-      return run_avx2<Machine<Element, Lane, 32, 6>>;
-    case Isa::any:
-      break;
-  }
-  return run_any<Machine<Element, Lane, 16, 6>>;
+  return best_of<Runner>(run_avx512<Machine<Element, Lane, 64, 8>>,
+                         run_avx2<Machine<Element, Lane, 32, 6>>,
+                         run_baseline<Machine<Element, Lane, 16, 6>>);
 }
 
 Runner runner(DType dtype) {

@@ -202,7 +202,8 @@ std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Pl
   if (auto product = as_product(conv))
     for (KernelChoice& choice : product_alternatives(*product))
       all.push_back(laid_out(node, std::move(choice)));
-  if (all.empty()) all.push_back(windows_choice(node, conv));
+  else
+    all.push_back(windows_choice(node, conv));
   return all;
 }
 

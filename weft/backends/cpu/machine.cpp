@@ -23,6 +23,8 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 
+#include "weft/base/isa_dispatch.h"
+
 namespace weft::cpu {
 namespace {
 
@@ -85,7 +87,7 @@ template <class Lane>
   return multiply_add_loop<Lane, 32>();
 }
 template <class Lane>
-double multiply_adds_any() {
+double multiply_adds_baseline() {
   return multiply_add_loop<Lane, 16>();
 }
 
@@ -129,7 +131,7 @@ double multiply_adds_any() {
   _tile_release();
   return 2.0 * 4 * products * 16 * 16 * 32;
 }
-// The kernel hands out the tile registers on request.
+// The operating system hands out the tile registers on request.
 bool may_use_tiles() {
   constexpr long request_permission = 0x1023, tile_data = 18;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -138,15 +140,14 @@ bool may_use_tiles() {
 using Loop = double (*)();  // returns how many operations it did
 
 template <class Lane>
-Loop best_loop(const Machine& machine) {
-  if (machine.has("avx512f")) return &multiply_adds_avx512<Lane>;
-  if (machine.has("avx2") && machine.has("fma")) return &multiply_adds_avx2<Lane>;
-  return &multiply_adds_any<Lane>;
+Loop best_loop() {
+  return best_of<Loop>(multiply_adds_avx512<Lane>, multiply_adds_avx2<Lane>,
+                       multiply_adds_baseline<Lane>);
 }
-Loop best_bf16_loop(const Machine& machine) {
-  if (machine.has("amx_bf16") && may_use_tiles()) return &tile_products_bf16;
-  if (machine.has("avx512_bf16")) return &dot_products_bf16;
-  return best_loop<float>(machine);
+Loop best_bf16_loop() {
+  if (isa() >= Isa::amx && may_use_tiles()) return &tile_products_bf16;
+  if (isa() >= Isa::avx512_bf16) return &dot_products_bf16;
+  return best_loop<float>();
 }
 
 double now() {
@@ -217,12 +218,8 @@ double bandwidth(double seconds, const Machine& machine) {
 }
 }  // namespace
 
-bool Machine::has(const std::string& feature) const {
-  return std::find(features.begin(), features.end(), feature) != features.end();
-}
-
 Machine this_machine() {
-  Machine machine;
+  Machine machine{.isa = isa()};
   machine.model = cpuinfo("model name");
   if (machine.model.empty()) machine.model = "unknown";
   machine.cores = usable_cores();
@@ -243,8 +240,7 @@ Machine this_machine() {
 }
 
 Peaks measure_peaks(double seconds) {
-  const Machine machine = this_machine();
-  return {peak(best_loop<float>(machine), seconds), peak(best_loop<double>(machine), seconds),
-          peak(best_bf16_loop(machine), seconds), bandwidth(seconds, machine)};
+  return {peak(best_loop<float>(), seconds), peak(best_loop<double>(), seconds),
+          peak(best_bf16_loop(), seconds), bandwidth(seconds, this_machine())};
 }
 }  // namespace weft::cpu

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/isa.h"
+
 namespace weft::cpu {
 
 struct Machine {
@@ -15,11 +17,11 @@ struct Machine {
   size_t l1_data = 0, l2 = 0, l3 = 0;  // bytes of one cache; 0: unknown
   size_t memory = 0, available = 0;    // bytes; the limit of the control group counts
   std::vector<std::string>
-      features;  // instruction sets that matter here: "avx2", "avx512f", "amx_bf16"
+      features;  // instructions of the processor that matter here: "avx2", "avx512f", "amx_bf16"
+  Isa isa = Isa::baseline;  // that this process uses
 
-  bool has(const std::string& feature) const;
-  // Whether there are instructions for products of bfloat16.
-  bool has_bf16() const { return has("avx512_bf16") || has("amx_bf16"); }
+  // Whether this process has instructions for products of bfloat16.
+  bool has_bf16() const { return isa >= Isa::avx512_bf16; }
 };
 Machine this_machine();
 

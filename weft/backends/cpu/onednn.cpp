@@ -9,6 +9,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/isa.h"
 #include "weft/base/parallel.h"
 
 static_assert(DNNL_VERSION_MAJOR == 2, "weft is written for version 2 of oneDNN's API");
@@ -45,6 +46,7 @@ struct Host {
   Attributes adding;      // the same, and the result is added to what is there
 
   Host() : attributes(make_attributes()), adding(make_attributes()) {
+    cap_instructions();
     dnnl_engine_t made_engine = nullptr;
     check(dnnl_engine_create(&made_engine, dnnl_cpu, 0), "dnnl_engine_create");
     engine.reset(made_engine);
@@ -58,6 +60,14 @@ struct Host {
     check(dnnl_post_ops_append_sum(made_sum, 1), "dnnl_post_ops_append_sum");
     check(dnnl_primitive_attr_set_post_ops(adding.get(), made_sum),
           "dnnl_primitive_attr_set_post_ops");
+  }
+  // Before oneDNN makes its first kernel: the cap is one for the process.
+  static void cap_instructions() {
+    constexpr dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
+                                       dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_bf16,
+                                       dnnl_cpu_isa_avx512_core_amx};
+    if (isa() == host_isa()) return;
+    check(dnnl_set_max_cpu_isa(caps[static_cast<size_t>(isa())]), "dnnl_set_max_cpu_isa");
   }
   static Attributes make_attributes() {
     dnnl_primitive_attr_t made = nullptr;

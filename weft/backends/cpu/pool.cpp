@@ -11,7 +11,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")  // vectorises the loops over channels
 #endif
-#include "weft/base/isa.h"
+#include "weft/base/isa_dispatch.h"
 
 namespace weft::cpu {
 namespace {

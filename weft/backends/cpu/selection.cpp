@@ -72,8 +72,8 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
 
 std::string machine_identity() {
   const Machine machine = this_machine();
-  std::string text = fmt::format("{}, {} cores, {}", machine.model, machine.cores,
-                                 fmt::join(machine.features, " "));
+  std::string text = fmt::format("{}, {} cores, {}, up to {}", machine.model, machine.cores,
+                                 fmt::join(machine.features, " "), name(machine.isa));
   for (const auto& [name, version] : library_versions())
     text += fmt::format(", {} {}", name, version);
   return text;

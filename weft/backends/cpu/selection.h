@@ -11,7 +11,7 @@
 namespace weft::cpu {
 
 // What a measurement stands for: another processor, number of cores or version of a library has its
-// own. "Intel(R) Xeon(R), 2 cores, avx512 amx, oneDNN 2.6.3".
+// own. "Intel(R) Xeon(R), 2 cores, avx2 avx512f, up to avx512, oneDNN 2.6.3".
 std::string machine_identity();
 
 // Runs each on operands that lie as given, or as it asks for, and returns the fastest. Takes a few

@@ -16,7 +16,7 @@
 #pragma clang diagnostic ignored "-Walign-mismatch"  // arrays of vectors say their alignment
 #endif
 #include "weft/backends/cpu/transpose.h"
-#include "weft/base/isa.h"
+#include "weft/base/isa_dispatch.h"
 
 namespace weft::cpu {
 namespace {
@@ -485,15 +485,9 @@ struct Body {
   }
 };
 void run_phase(Phase phase, const Job& job, int64_t begin, int64_t end) {
-  const Job* at = &job;
-  switch (best_isa()) {
-    case Isa::avx512:
-      return run_avx512<Body<64>>(phase, at, begin, end);
-    case Isa::avx2:
-      return run_avx2<Body<32>>(phase, at, begin, end);
-    case Isa::any:
-      return run_any<Body<16>>(phase, at, begin, end);
-  }
+  using Runner = void (*)(Phase, const Job*, int64_t, int64_t);
+  best_of<Runner>(run_avx512<Body<64>>, run_avx2<Body<32>>, run_baseline<Body<16>>)(phase, &job,
+                                                                                    begin, end);
 }
 }  // namespace
 

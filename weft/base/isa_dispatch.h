@@ -1,0 +1,39 @@
+// One body of code, compiled for several instruction sets, the best one picked when it runs.
+//
+//   struct Body { [[gnu::always_inline]] static inline void run(...) { ... } };
+//   run_on_best<Body>(arguments...);
+//
+// Include it below a file's own #pragma about optimisation, which must cover these wrappers too.
+// Lambdas in a body must be always_inline as well: they do not inherit the instruction set.
+#pragma once
+
+#include "weft/base/isa.h"
+
+namespace weft {
+
+template <class Body, class... Args>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]] void run_avx512(Args... args) {
+  Body::run(args...);
+}
+template <class Body, class... Args>
+[[gnu::target("avx2,fma,f16c")]] void run_avx2(Args... args) {
+  Body::run(args...);
+}
+template <class Body, class... Args>
+void run_baseline(Args... args) {
+  Body::run(args...);
+}
+
+// Of the function for 64, 32 and 16 byte vectors, the one that this process runs.
+template <class Function>
+Function best_of(Function avx512, Function avx2, Function baseline) {
+  const Isa best = isa();
+  return best >= Isa::avx512 ? avx512 : best >= Isa::avx2 ? avx2 : baseline;
+}
+template <class Body, class... Args>
+void run_on_best(Args... args) {
+  best_of(&run_avx512<Body, Args...>, &run_avx2<Body, Args...>,
+          &run_baseline<Body, Args...>)(args...);
+}
+
+}  // namespace weft
