@@ -195,7 +195,7 @@ TEST_CASE("a run goes on with a plan and a log that are damaged") {
 
 TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
   TinyRun place;
-  const std::string file = fmt::format("cache/peaks-{}-1-threads", name(weft::isa()));
+  const std::string file = "cache/peaks-" + std::string(name(weft::isa())) + "-1-threads";
   auto plan = [&] {
     return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});

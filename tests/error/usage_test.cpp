@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
 
 #include "tests/support/program.h"
 #include "weft/base/isa.h"
