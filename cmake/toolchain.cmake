@@ -17,7 +17,10 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${WEFT_CCACHE}")
+  # What a precompiled header defines, and the time macros in it, which nothing here uses, ccache
+  # must not ask about: it would cache nothing that includes one.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+      "CCACHE_SLOPPINESS=pch_defines,time_macros" "${WEFT_CCACHE}")
 endif()
 
 find_program(WEFT_MOLD mold)
@@ -25,6 +28,9 @@ if(WEFT_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess)  # ccache preprocesses files that use a precompiled header
+endif()
 add_compile_options(-ffunction-sections -fdata-sections)
 add_link_options(-Wl,--gc-sections -Wl,--as-needed)
 

@@ -1,0 +1,26 @@
+# Precompiled headers: what nearly every file includes (the standard library and fmt; nothing of
+# ours, which changes) is parsed once for the library and once for the tests. Files include what
+# they use all the same: builds with WEFT_PCH=OFF compile, and clang-tidy reads files without it.
+# A file with machine flags of its own (-mavx2) needs the property SKIP_PRECOMPILE_HEADERS.
+
+option(WEFT_PCH "Precompile the headers of the standard library" ON)
+
+set(weft_common_headers
+  <algorithm> <array> <chrono> <cmath> <concepts> <cstddef> <cstdint> <cstring> <functional>
+  <initializer_list> <iterator> <limits> <map> <memory> <mutex> <numeric> <optional> <set>
+  <source_location> <span> <stdexcept> <string> <string_view> <type_traits> <unordered_map>
+  <unordered_set> <utility> <variant> <vector> <fmt/format.h>)
+
+# weft_precompile(TARGET [HEADER...]): the common headers and those named.
+function(weft_precompile target)
+  if(WEFT_PCH)
+    target_precompile_headers(${target} PRIVATE ${weft_common_headers} ${ARGN})
+  endif()
+endfunction()
+
+# weft_reuse_precompiled(TARGET OTHER): those of OTHER, which has the same flags.
+function(weft_reuse_precompiled target other)
+  if(WEFT_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${other})
+  endif()
+endfunction()
