@@ -83,6 +83,23 @@ TEST_CASE("numbers are short and right at the edges") {
   CHECK(train::rate_text(0) == "0");
 }
 
+TEST_CASE("the closing table sets what was measured beside what was planned") {
+  constexpr size_t mebibyte = 1 << 20;
+  const std::string table = to_table(train::ClosingReport{.planned_arena = 10 * mebibyte,
+                                                          .used_arena = 9 * mebibyte,
+                                                          .planned_state = 8 * mebibyte,
+                                                          .used_state = 7 * mebibyte,
+                                                          .planned_process = 200 * mebibyte,
+                                                          .process_peak = 190 * mebibyte});
+  for (const char* row :
+       {"                   planned      measured\n", "arena             10.0 MiB       9.0 MiB\n",
+        "state              8.0 MiB       7.0 MiB\n",
+        "process          200.0 MiB     190.0 MiB\n"}) {
+    CAPTURE(row);
+    CHECK(table.find(row) != std::string::npos);
+  }
+}
+
 TEST_CASE("the closing table has energy, and cost where a price is known") {
   train::ClosingReport report{
       .planned_step_seconds = 0.5, .measured_step_seconds = 0.6, .seconds = 7200, .steps = 7200};

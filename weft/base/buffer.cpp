@@ -1,11 +1,13 @@
 #include "weft/base/buffer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "weft/base/buffer_source.h"
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
@@ -30,19 +32,27 @@ std::shared_ptr<void> map(size_t bytes) {
   madvise(aligned, bytes, MADV_HUGEPAGE);
   return {aligned, [base, reserved](void*) { munmap(base, reserved); }};
 }
+
+std::shared_ptr<void> from_system(size_t bytes) {
+  if (bytes >= huge_page) return map(bytes);
+  size_t rounded = (bytes + buffer_alignment) / buffer_alignment * buffer_alignment;
+  std::shared_ptr<void> memory(std::aligned_alloc(buffer_alignment, rounded), std::free);
+  if (memory == nullptr) refuse(bytes);
+  std::memset(memory.get(), 0, rounded);
+  return memory;
+}
+
+std::atomic<BufferSource> buffer_source{from_system};
 }  // namespace
+
+void set_buffer_source(BufferSource source) {
+  buffer_source = source != nullptr ? source : from_system;
+}
 
 std::shared_ptr<Buffer> Buffer::allocate(size_t bytes) {
   auto buffer = std::make_shared<Buffer>();
   buffer->bytes = bytes;
-  if (bytes >= huge_page) {
-    buffer->owner = map(bytes);
-  } else {
-    size_t rounded = (bytes + buffer_alignment) / buffer_alignment * buffer_alignment;
-    buffer->owner = std::shared_ptr<void>(std::aligned_alloc(buffer_alignment, rounded), std::free);
-    if (buffer->owner == nullptr) refuse(bytes);
-    std::memset(buffer->owner.get(), 0, rounded);
-  }
+  buffer->owner = buffer_source.load()(bytes);
   buffer->data = static_cast<std::byte*>(buffer->owner.get());
   return buffer;
 }

@@ -14,13 +14,14 @@ constexpr const char* control_group = "/sys/fs/cgroup/memory.";
 
 constexpr size_t unknown = SIZE_MAX / 2;  // no limit, and room to add to
 
-size_t meminfo(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  for (size_t kib = 0; file >> name >> kib; file.ignore(64, '\n'))
-    if (name == key + ":") return kib << 10;
+// Of a file of lines "Key:  123 kB".
+size_t kernel_number(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key + ":")) return std::stoull(line.substr(key.size() + 1)) << 10;
   return unknown;
 }
+size_t meminfo(const std::string& key) { return kernel_number("/proc/meminfo", key); }
 
 // The first number of a file of the control group; `otherwise` where there is none.
 size_t group_number(const std::string& name, size_t otherwise) {
@@ -55,6 +56,9 @@ size_t resident_memory() {
   file >> whole >> resident;
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
+
+// What getrusage tells of a program may be of the one that started it.
+size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }
 
 void check_fits(std::string_view what, size_t bytes) {
   size_t available = available_memory() + resident_memory();

@@ -9,6 +9,7 @@ namespace weft {
 size_t machine_memory();    // bytes; the limit of the control group counts
 size_t available_memory();  // of it, what is free or can be freed
 size_t resident_memory();   // of it, what this process holds
+size_t peak_memory();       // and the most that it ever held
 
 // Throws Error(does_not_fit) if `what` take more than is available. What the process holds counts
 // as available: it may be part of these bytes.

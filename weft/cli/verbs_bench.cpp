@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +10,7 @@
 
 #include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/base/quantity.h"
 #include "weft/cli/ceiling.h"
@@ -81,9 +81,7 @@ Measurement measure(Workload& workload, int steps) {
   std::sort(times.begin(), times.end());
   result.best = times.front();
   result.median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  result.peak_rss = 1024.0 * static_cast<double>(usage.ru_maxrss);
+  result.peak_rss = static_cast<double>(peak_memory());
   return result;
 }
 

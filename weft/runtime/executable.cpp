@@ -1,6 +1,7 @@
 #include "weft/runtime/executable.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -63,15 +64,41 @@ size_t staged_bytes(const Plan& plan) {
   return bytes;
 }
 
-void Workspace::reserve(size_t bytes, DeviceMemory* memory) {
+namespace {
+// The last page of a fresh arena is full of these, so that zeros that are written there show, too.
+constexpr std::byte untouched{0xa5};
+constexpr size_t marked_bytes = 4096;
+size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_bytes; }
+}  // namespace
+
+void Workspace::reserve(size_t bytes, DeviceMemory* of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
-  if (memory != nullptr) {
-    buffer = nullptr;  // before there are two
-    buffer = memory->allocate(bytes);
-    return;
+  memory = of;
+  if (memory != nullptr) buffer = nullptr;  // before there are two
+  buffer = memory != nullptr ? memory->allocate(bytes) : Buffer::allocate(bytes);
+  if (memory == nullptr) buffer->populate();
+  if (bytes == 0) return;
+  const std::vector<std::byte> mark(bytes - begin_of_page(bytes), untouched);
+  std::byte* const to = buffer->data + begin_of_page(bytes);
+  if (memory != nullptr)
+    memory->write(to, mark.data(), mark.size());
+  else
+    std::ranges::copy(mark, to);
+}
+
+size_t Workspace::touched_bytes() const {
+  std::array<std::byte, marked_bytes> page;
+  for (size_t end = buffer == nullptr ? 0 : buffer->bytes; end > 0;) {
+    const size_t begin = begin_of_page(end);
+    if (memory != nullptr)
+      memory->read(page.data(), buffer->data + begin, end - begin);
+    else
+      std::copy_n(buffer->data + begin, end - begin, page.data());
+    const std::byte before = end == buffer->bytes ? untouched : std::byte{};
+    for (; end > begin; --end)
+      if (page[end - begin - 1] != before) return aligned(end);
   }
-  buffer = Buffer::allocate(bytes);
-  buffer->populate();
+  return 0;
 }
 
 Executable::Executable(Plan plan, const KernelLibrary& library,
@@ -349,6 +376,10 @@ void Executable::place_on_device() {
   if (!group.empty()) place();
 }
 
+size_t Executable::used_arena_bytes() const {
+  return workspace_ != nullptr ? workspace_->touched_bytes() : 0;
+}
+
 void Executable::bind() {
   if (memory_ != nullptr) {
     place_with_host();
@@ -358,25 +389,18 @@ void Executable::bind() {
     make_transfers();
   }
   const std::byte* arena = workspace_->buffer->data;
-  auto resolve = [&](int slot) -> void* {
-    const Slot& at = plan_.slots[static_cast<size_t>(slot)];
-    if (at.space == Space::arena)
-      used_arena_bytes_ = std::max(used_arena_bytes_, at.offset + at.bytes);
-    return address(slot);
-  };
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = plan_.steps[i];
     BoundStep& bound = steps_[i];
     bound.operands.clear();
     bound.results.clear();
-    for (const Access& access : step.operands) bound.operands.push_back(resolve(access.at.slot));
-    for (const Access& access : step.results) bound.results.push_back(resolve(access.at.slot));
+    for (const Access& access : step.operands) bound.operands.push_back(address(access.at.slot));
+    for (const Access& access : step.results) bound.results.push_back(address(access.at.slot));
     for (void* result : bound.results)
       WEFT_ASSERT(reinterpret_cast<uintptr_t>(result) % buffer_alignment == 0,
                   "a result of {} is not aligned", step.kernel);
-    bound.workspace = step.workspace_slot >= 0 ? resolve(step.workspace_slot) : nullptr;
+    bound.workspace = step.workspace_slot >= 0 ? address(step.workspace_slot) : nullptr;
   }
-  for (const Access& access : plan_.inputs) resolve(access.at.slot);
   bound_to_ = const_cast<std::byte*>(arena);
   bound_moves_ = VariableState::moves;
   recorded_ = nullptr;

@@ -23,8 +23,11 @@ class Transfers;
 // an executable is made, never in a step.
 struct Workspace {
   std::shared_ptr<Buffer> buffer;
-  Executable* last = nullptr;                        // whose results lie in the arena now
-  void reserve(size_t bytes, DeviceMemory* memory);  // null: the host's
+  DeviceMemory* memory = nullptr;  // that the buffer is of; null: the host's
+  Executable* last = nullptr;      // whose results lie in the arena now
+  void reserve(size_t bytes, DeviceMemory* memory);
+  // Measured: the end of the highest cache line that was written since the buffer was allocated.
+  size_t touched_bytes() const;
 };
 
 // Told of a step of the plan after it ran: when it began, on the steady clock, and how long it
@@ -50,8 +53,8 @@ class Executable {
   // Where the elements of a slot lie, from a first run on, in the memory of the device; of
   // one in a file null, or, for a device, with the host.
   std::byte* address(int slot) const;
-  // Of the arena, the bytes that kernels were really handed.
-  size_t used_arena_bytes() const { return used_arena_bytes_; }
+  // Of the arena, which other executables may share, the bytes that were really touched.
+  size_t used_arena_bytes() const;
   // Steps are timed while somebody watches them; an empty one takes the watch away.
   void set_observer(StepObserver observer) { observer_ = std::move(observer); }
   // Fills what is dead with NaN while the plan runs; as debug builds always do.
@@ -100,7 +103,6 @@ class Executable {
   std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
   bool warm_ = false;                 // they ran once since they were bound
   std::vector<Value> results_;
-  size_t used_arena_bytes_ = 0;
   StepObserver observer_;
   std::unique_ptr<Poison> poison_;  // null: off
 };

@@ -106,11 +106,12 @@ struct CompiledStep::State {
 };
 
 namespace {
-// One arena for all steps of a device.
+// One arena for all steps of a device; it goes with the last of them.
 std::shared_ptr<Workspace> shared_workspace(const KernelLibrary& library) {
-  static std::map<const DeviceMemory*, std::shared_ptr<Workspace>> workspaces;
-  std::shared_ptr<Workspace>& workspace = workspaces[library.memory()];
-  if (workspace == nullptr) workspace = std::make_shared<Workspace>();
+  static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
+  std::weak_ptr<Workspace>& known = workspaces[library.memory()];
+  std::shared_ptr<Workspace> workspace = known.lock();
+  if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
   return workspace;
 }
 DType narrow_type(Precision precision) {

@@ -148,9 +148,9 @@ std::string to_table(const ClosingReport& report) {
   auto costs = [&](double seconds) {
     return seconds > 0 ? cost_text(cost(seconds, *report.usd_per_hour)) : std::string("-");
   };
-  return row("", "planned", "used") +
+  return row("", "planned", "measured") +
          row("arena", mebibytes(report.planned_arena), mebibytes(report.used_arena)) +
-         row("state", mebibytes(report.state), mebibytes(report.state)) +
+         row("state", mebibytes(report.planned_state), mebibytes(report.used_state)) +
          row("process", report.planned_process > 0 ? mebibytes(report.planned_process) : "-",
              mebibytes(report.process_peak)) +
          row("step time", time(report.planned_step_seconds), time(report.measured_step_seconds)) +
@@ -254,7 +254,8 @@ void Reporter::closing(const ClosingReport& report) {
              {"seconds", report.seconds},
              {"planned_arena", report.planned_arena},
              {"used_arena", report.used_arena},
-             {"state", report.state},
+             {"state", report.planned_state},
+             {"used_state", report.used_state},
              {"planned_process", report.planned_process},
              {"process_peak", report.process_peak},
              {"planned_step_seconds", report.planned_step_seconds},

@@ -148,7 +148,10 @@ std::string to_line(const StepLine& line, size_t width = 0);
 std::string to_line(int64_t step, const Evaluation& evaluation);
 
 struct ClosingReport {
-  size_t planned_arena = 0, used_arena = 0, state = 0;  // bytes
+  // Bytes. What is used was measured: the arena up to the highest cache line that was written, the
+  // state as it is allocated, the process at its peak.
+  size_t planned_arena = 0, used_arena = 0;
+  size_t planned_state = 0, used_state = 0;
   size_t planned_process = 0, process_peak = 0;
   double planned_step_seconds = 0, measured_step_seconds = 0;  // 0: unknown
   double seconds = 0;

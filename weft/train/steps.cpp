@@ -265,11 +265,12 @@ EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
           .exact_rows = sums[4].item()};
 }
 
-int64_t Steps::accumulator_bytes() const {
-  return accumulator_ == nullptr ? 0 : kept_bytes(accumulator_->sums(), {});
+std::vector<Variable> Steps::accumulators() const {
+  return accumulator_ == nullptr ? std::vector<Variable>() : accumulator_->sums();
 }
+int64_t Steps::accumulator_bytes() const { return kept_bytes(accumulators(), {}); }
 int64_t Steps::kept_accumulator_bytes() const {
-  return accumulator_ == nullptr ? 0 : kept_bytes(accumulator_->sums(), experiment_.offload());
+  return kept_bytes(accumulators(), experiment_.offload());
 }
 
 }  // namespace weft::train

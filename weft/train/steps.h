@@ -68,6 +68,7 @@ class Steps {
   EvalSums evaluate(const Tensor& inputs, const Tensor& labels);
 
   // Sums of gradients, where the update takes several passes.
+  std::vector<Variable> accumulators() const;
   int64_t accumulator_bytes() const;
   int64_t kept_accumulator_bytes() const;  // those that stay in memory
 

@@ -2,9 +2,10 @@
 
 #include <chrono>
 #include <cmath>
-#include <sys/resource.h>
 
+#include "weft/base/buffer.h"
 #include "weft/base/energy.h"
+#include "weft/base/memory.h"
 #include "weft/base/quantity.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
@@ -40,6 +41,19 @@ RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpe
 Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   library(recipe.text("train.device")).prefer(folder.kernels());
   return make_experiment(recipe);
+}
+
+// Of these, what has a place in the memory that kernels see: measured, as it is allocated.
+size_t allocated_bytes(const std::vector<Variable>& variables) {
+  size_t bytes = 0;
+  for (const Variable& variable : variables) {
+    const VariableState& state = *variable.state();
+    if (state.is_away())
+      bytes += state.type.bytes();
+    else if (state.buffer != nullptr && !state.buffer->in_file && !state.buffer->pinned)
+      bytes += state.buffer->bytes;
+  }
+  return bytes;
 }
 
 class Trainer {
@@ -150,11 +164,13 @@ class Trainer {
     epoch_seconds_ = 0;
   }
 
-  size_t used_arena() {
-    size_t used = 0;
-    for (auto& [name, executable] : steps_.executables())
-      used = std::max(used, executable->used_arena_bytes());
-    return used;
+  // Measured; the steps share one.
+  size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
+
+  size_t used_state() const {
+    return allocated_bytes(experiment_.model->parameters()) +
+           allocated_bytes(experiment_.model->buffers()) +
+           allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators());
   }
 
   void line() {
@@ -176,7 +192,7 @@ class Trainer {
                      .unit = experiment_.shape.kind == InputKind::tokens ? "tok/s" : "img/s",
                      .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
                      .loss_scale = loss_scale(),
-                     .used_bytes = plan_.state_bytes() + used_arena(),
+                     .used_bytes = used_state() + used_arena(),
                      .planned_bytes = plan_.total_bytes(),
                      .data_share = waited / line_seconds_,
                      .eta_seconds = line_seconds_ / steps *
@@ -284,14 +300,13 @@ class Trainer {
       return;
     }
     if (experiment_.addition) reporter_->text("\n" + addition_examples(experiment_, examples));
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
     reporter_->closing(
         {.planned_arena = plan_.arena_bytes,
          .used_arena = used_arena(),
-         .state = plan_.state_bytes(),
+         .planned_state = plan_.state_bytes(),
+         .used_state = used_state(),
          .planned_process = plan_.process_bytes(),
-         .process_peak = static_cast<size_t>(usage.ru_maxrss) * 1024,
+         .process_peak = peak_memory(),
          .planned_step_seconds = plan_.seconds,
          .measured_step_seconds =
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,

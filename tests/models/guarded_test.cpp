@@ -1,0 +1,113 @@
+// How it is measured what a step touches: against patterns of the test's own, and plans that lie.
+#include "tests/support/guarded.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/training.h"
+#include "tests/support/values.h"
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+#include "weft/device/registry.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+constexpr size_t page = 4096;
+
+// A training step of a model, as a plan that a test can change, in an arena of its own.
+class OwnArena {
+ public:
+  template <class Change>
+  OwnArena(const std::string& model, Change&& change)
+      : training_(model, "adamw", 8, {.device = "null"}), plan_(planned()) {
+    change(plan_);
+    executable_ = std::make_unique<Executable>(plan_, library("cpu"), workspace_);
+    executable_->set_poisoning(false);  // it writes the whole arena
+    Random random(1);
+    for (const Access& input : plan_.inputs)
+      batch_.push_back(random_values(input.value.type(), 0, 1, random));
+  }
+
+  void step() { executable_->run(batch_); }
+  const Plan& plan() const { return plan_; }
+  size_t measured() const { return executable_->used_arena_bytes(); }
+  // The end of the highest byte that a step changes, whatever it was before.
+  size_t changed() {
+    size_t end = 0;
+    for (const int pattern : {0x11, 0xee}) {
+      const Buffer& arena = *workspace_->buffer;
+      std::memset(arena.data, pattern, arena.bytes);
+      step();
+      size_t last = arena.bytes;
+      while (last > 0 && arena.data[last - 1] == std::byte(pattern)) --last;
+      end = std::max(end, last);
+    }
+    return end;
+  }
+
+ private:
+  Plan planned() {
+    return make_plan(training_.graph(), {.library = &library("cpu"), .threads = thread_count()});
+  }
+
+  Training training_;  // owns the variables
+  Plan plan_;
+  std::shared_ptr<Workspace> workspace_ = std::make_shared<Workspace>();
+  std::unique_ptr<Executable> executable_;
+  std::vector<Value> batch_;
+};
+
+void as_planned(Plan&) {}
+}  // namespace
+
+TEST_CASE("what is read or written beside a buffer is counted") {
+  for (const size_t bytes : {size_t{1}, size_t{64}, size_t{100}, page, 3 * page + 640}) {
+    CAPTURE(bytes);
+    GuardedBuffers guard;
+    auto touch = [&](auto&& how) {
+      const int64_t before = guard.strays();
+      const auto buffer = Buffer::allocate(bytes);
+      how(buffer->data);
+      return guard.strays() - before;
+    };
+    const size_t whole = (bytes + 63) / 64 * 64;
+    volatile std::byte read;
+    CHECK(touch([&](std::byte* data) { std::memset(data, 1, bytes); }) == 0);
+    CHECK(touch([&](std::byte* data) { read = data[bytes - 1]; }) == 0);
+    CHECK(touch([&](std::byte* data) { data[bytes] = std::byte(1); }) == 1);
+    CHECK(touch([&](std::byte* data) { data[whole] = std::byte(1); }) == 1);
+    CHECK(touch([&](std::byte* data) { read = data[whole]; }) == 1);
+    CHECK(touch([&](std::byte* data) { data[-1] = std::byte(1); }) == 1);
+    CHECK(touch([&](std::byte* data) { read = data[-static_cast<ptrdiff_t>(page)]; }) == 1);
+    CHECK(guard.allocated() == 7);
+  }
+}
+
+TEST_CASE("what is measured of an arena is the last byte that a step writes") {
+  for (const char* model : {"mlp", "cnn", "gpt", "lstm"}) {
+    CAPTURE(model);
+    GuardedBuffers guard;
+    OwnArena run(model, as_planned);
+    run.step();
+    CHECK(run.measured() == run.plan().arena_bytes);
+    CHECK((run.changed() + 63) / 64 * 64 == run.measured());
+    CHECK(guard.strays() == 0);
+  }
+}
+
+TEST_CASE("a plan that names fewer or more bytes than its step touches is found out") {
+  GuardedBuffers guard;
+  OwnArena larger("mlp", [](Plan& plan) { plan.arena_bytes += 2 * page + 64; });
+  larger.step();
+  CHECK(larger.measured() == larger.plan().arena_bytes - 2 * page - 64);
+  CHECK(guard.strays() == 0);
+  OwnArena smaller("mlp", [](Plan& plan) { plan.arena_bytes -= 64; });
+  smaller.step();
+  CHECK(guard.strays() > 0);
+}

@@ -1,0 +1,19 @@
+// The size of the team, for as long as a test needs it.
+#pragma once
+
+#include "weft/base/parallel.h"
+
+namespace weft::testing {
+
+class Threads {
+ public:
+  explicit Threads(int count) { set_thread_count(count); }
+  ~Threads() { set_thread_count(saved_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int saved_ = thread_count();
+};
+
+}  // namespace weft::testing

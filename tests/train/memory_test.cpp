@@ -1,0 +1,105 @@
+// What runs of every model of the zoo touch of their memory, on every number of threads: measured.
+#include <algorithm>
+#include <set>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/guarded.h"
+#include "tests/support/images.h"
+#include "tests/support/threads.h"
+#include "tests/train/runs.h"
+#include "weft/models/zoo.h"
+
+using namespace weft;
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+// The others of the zoo are deeper or wider.
+const std::set<std::string> first_of_a_kind{"mlp",      "cnn",  "lenet5", "resnet20",
+                                            "resnet18", "gpt",  "llama",  "alexnet",
+                                            "bert",     "lstm", "gru",    "resnet50"};
+
+// Narrow, with all of its layers.
+std::string config_of(const std::string& model) {
+  if (model.starts_with("resnet")) return "hidden_size: 8";
+  if (model == "alexnet") return "hidden_size: 32";
+  if (model == "lstm" || model == "gru") return "hidden_size: 32";
+  if (model.starts_with("gpt"))
+    return "vocab_size: 16, max_position_embeddings: 32, hidden_size: 32, num_attention_heads: 2";
+  if (model.starts_with("llama"))
+    return "vocab_size: 16, max_position_embeddings: 32, hidden_size: 32, intermediate_size: 64, "
+           "num_attention_heads: 4, num_key_value_heads: 2";
+  if (model == "bert")
+    return "hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 64";
+  return "";
+}
+std::string data_of(const std::string& model, const TemporaryFolder& folder) {
+  for (const char* of_tokens : {"gpt", "llama", "lstm", "gru", "bert"})
+    if (model.starts_with(of_tokens)) {
+      std::string text(300, 'a');
+      for (size_t i = 0; i < text.size(); ++i) text[i] += static_cast<char>(i * i % 11);
+      return fmt::format(
+          "task: {}\ndata: {{format: text, path: {}, seq_len: 16, val_split: 0.2}}\n",
+          model == "bert" ? "masked_lm" : "causal_lm", folder.file("text", text));
+    }
+  const int side = model == "alexnet" ? 63 : 28, count = 12;
+  for (const char* split : {"train", "t10k"}) {
+    folder.file(std::string(split) + "-images-idx3-ubyte", idx_images(count, side));
+    folder.file(std::string(split) + "-labels-idx1-ubyte", idx_labels(count, 4));
+  }
+  return fmt::format("data: {{format: idx, path: {}}}\n", folder.path());
+}
+
+// Of the largest arena, what a run may leave untouched.
+size_t unsure_bytes(const train::Recipe& recipe) {
+  const auto planned = train::plan_run(recipe, {});
+  size_t bytes = SIZE_MAX;
+  for (const train::StepReport& step : planned->report.step_reports)
+    if (step.plan->arena_bytes == planned->report.arena_bytes)
+      bytes = std::min(bytes, testing::unsure_bytes(*step.plan));
+  return bytes;
+}
+
+// Two updates, logged and evaluated one by one.
+void check_run(const std::string& model, int threads) {
+  CAPTURE(model);
+  CAPTURE(threads);
+  testing::Threads on(threads);
+  TemporaryFolder folder;
+  const auto recipe =
+      train::Recipe::parse(fmt::format("name: run\nmodel: {{name: {}, config: {{{}}}}}\n{}"
+                                       "train: {{steps: 2, global_batch_size: 4}}\n"
+                                       "eval: {{every: 1, batch_size: 8}}\nlog: {{every: 1}}\n",
+                                       model, config_of(model), data_of(model, folder)),
+                           "test");
+  testing::GuardedBuffers guard;
+  const std::string run = train_in(folder, recipe).run_folder;
+  CHECK(guard.allocated() > 0);
+  CHECK(guard.strays() == 0);
+  const json plan = json::parse(contents_of(run + "/plan.json"));
+  const json closing = json::parse(lines_of(run + "/log.jsonl").back());
+  const size_t planned = plan["arena_bytes"], used = closing["used_arena"];
+  CHECK(used <= planned);
+  if (used < planned) CHECK(planned - used <= unsure_bytes(recipe));
+  CHECK(closing["used_state"] == closing["state"]);
+}
+
+void check_runs(bool among_first) {
+  for (const ModelEntry& model : models::zoo())
+    if (among_first == first_of_a_kind.contains(model.name))
+      for (const int threads : {1, 2, 3, 8}) check_run(model.name, threads);
+}
+}  // namespace
+
+TEST_CASE("a run of a model of each kind touches all memory that is planned, and none beyond") {
+  check_runs(true);
+}
+
+TEST_SUITE("slow") {
+  TEST_CASE("a run of every other model touches all memory that is planned, and none beyond") {
+    check_runs(false);
+  }
+}
