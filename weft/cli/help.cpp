@@ -1,6 +1,7 @@
 #include "weft/cli/help.h"
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "weft/cli/terminal.h"
@@ -9,90 +10,64 @@ namespace weft::cli {
 namespace {
 std::string heading(std::string_view text) { return paint(Colour::bold, text) + "\n"; }
 
-// "--resume, --no-resume", "--steps N"
-std::string flag_text(const CLI::Option& option) {
-  std::string text;
-  for (const std::string& name : option.get_snames()) text += fmt::format("-{}, ", name);
-  for (const std::string& name : option.get_lnames()) text += fmt::format("--{}, ", name);
+// "-o, --output FILE", "--resume, --no-resume"
+std::string flag_text(const Option& option) {
+  std::string text = option.letter == 0 ? "" : fmt::format("-{}, ", option.letter);
+  for (const std::string& flag : option.flags()) text += fmt::format("{}, ", flag);
   text.erase(text.size() - 2);
-  std::string type = option.get_type_name();
-  type = type.substr(0, type.find(':'));  // what follows are its limits
-  return type.empty() ? text : text + " " + type;
+  return option.type.empty() ? text : text + " " + option.type;
 }
 
-std::string options_text(const CLI::App& verb, bool recipe_keys) {
+std::string flags_text(const Verb& verb) {
   Table table({}, "  ");
-  for (const CLI::Option* option : verb.get_options())
-    if (!option->get_positional()) table.row({flag_text(*option), option->get_description()});
-  if (recipe_keys)
+  table.row({"-h, --help", "this text"});
+  for (const Option& option : verb.options)
+    if (!option.flag.empty()) table.row({flag_text(option), option.doc});
+  if (verb.recipe_keys)
     table.row({"--section.key VALUE", "any key of the recipe (weft config reference)"});
   return heading("Flags") + table.text();
 }
 
-std::string positionals_text(const CLI::App& verb) {
+std::string arguments_text(const Verb& verb) {
   Table table({}, "  ");
-  for (const CLI::Option* option : verb.get_options())
-    if (option->get_positional()) table.row({option->get_name(true), option->get_description()});
+  for (const Option& option : verb.options)
+    if (option.flag.empty()) table.row({option.type, option.doc});
   return table.empty() ? "" : table.text() + "\n";
 }
 
-std::string verbs_text(const CLI::App& app) {
+std::string verbs_text(const Verb& parent) {
   std::string text;
   std::vector<std::string> groups;
-  auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
-  for (const CLI::App* verb : verbs)
-    if (std::find(groups.begin(), groups.end(), verb->get_group()) == groups.end())
-      groups.push_back(verb->get_group());
+  for (const Verb& verb : parent.verbs)
+    if (std::ranges::find(groups, verb.group) == groups.end()) groups.push_back(verb.group);
   for (const std::string& group : groups) {
     Table table({}, "  ");
-    for (const CLI::App* verb : verbs)
-      if (verb->get_group() == group)
-        table.row({fmt::format("{:<9}", verb->get_name()), verb->get_description()});
-    text += heading(app.get_parent() == nullptr ? group : "Verbs") + table.text() + "\n";
+    for (const Verb& verb : parent.verbs)
+      if (verb.group == group) table.row({fmt::format("{:<9}", verb.name), verb.doc});
+    text += heading(group.empty() ? "Verbs" : group) + table.text() + "\n";
   }
   return text;
 }
 
-std::string usage_text(const CLI::App& verb) {
-  std::string text = verb_path(verb);
-  for (const CLI::Option* option : verb.get_options())
-    if (option->get_positional())
-      text += option->get_required() ? " " + option->get_name(true)
-                                     : fmt::format(" [{}]", option->get_name(true));
-  if (!verb.get_subcommands([](const CLI::App*) { return true; }).empty()) text += " VERB";
+std::string usage_text(const Verb& verb) {
+  std::string text = verb.path();
+  for (const Option& option : verb.options)
+    if (option.flag.empty()) text += option.required ? " " + option.type : " [" + option.type + "]";
+  if (!verb.verbs.empty()) text += " VERB";
   text += " [flags]";
-  return text;
+  return verb.recipe_keys ? text + " [--section.key VALUE ...]" : text;
 }
-
-class HelpFormatter : public CLI::FormatterBase {
- public:
-  explicit HelpFormatter(bool recipe_keys) : recipe_keys_(recipe_keys) {}
-
-  std::string make_help(const CLI::App* verb, std::string, CLI::AppFormatMode) const override {
-    std::string text = verb->get_description() + "\n\n" + heading("Usage") + "  " +
-                       usage_text(*verb) + (recipe_keys_ ? " [--section.key VALUE ...]" : "") +
-                       "\n\n" + positionals_text(*verb) + verbs_text(*verb) +
-                       options_text(*verb, recipe_keys_);
-    std::string examples = verb->get_footer();
-    for (size_t end = examples.find('\n'); end != std::string::npos;
-         end = examples.find('\n', end + 1))
-      examples.insert(end + 1, "  ");
-    if (!examples.empty()) text += "\n" + heading("Examples") + "  " + examples + "\n";
-    return text;
-  }
-
- private:
-  bool recipe_keys_;
-};
 }  // namespace
 
-std::shared_ptr<CLI::FormatterBase> make_help_formatter(bool recipe_keys) {
-  return std::make_shared<HelpFormatter>(recipe_keys);
-}
-
-std::string verb_path(const CLI::App& verb) {
-  const CLI::App* parent = verb.get_parent();
-  return parent == nullptr ? "weft" : verb_path(*parent) + " " + verb.get_name();
+std::string help_text(const Verb& verb) {
+  std::string text = verb.doc + "\n\n" + heading("Usage") + "  " + usage_text(verb) + "\n\n" +
+                     arguments_text(verb) + verbs_text(verb) + flags_text(verb);
+  std::string examples = verb.examples;
+  for (size_t end = examples.find('\n'); end != std::string::npos;
+       end = examples.find('\n', end + 1))
+    examples.insert(end + 1, "  ");
+  if (!examples.empty()) text += "\n" + heading("Examples") + "  " + examples + "\n";
+  return text;
 }
 
 }  // namespace weft::cli

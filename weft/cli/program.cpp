@@ -5,12 +5,10 @@
 #include <cstring>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/base/suggest.h"
 #include "weft/base/version.h"
 #include "weft/cli/help.h"
 #include "weft/cli/terminal.h"
@@ -20,79 +18,6 @@
 namespace weft {
 namespace cli {
 namespace {
-
-std::vector<std::string_view> verb_names(const CLI::App& app) {
-  std::vector<std::string_view> names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(verb->get_name());
-    for (const std::string& alias : verb->get_aliases()) names.push_back(alias);
-  }
-  return names;
-}
-
-// The verb that the arguments name, as deep as it goes; throws for one that does not exist.
-CLI::App* find_verb(CLI::App& app, const std::vector<std::string>& arguments) {
-  CLI::App* verb = &app;
-  for (const std::string& argument : arguments) {
-    std::vector<std::string_view> names = verb_names(*verb);
-    if (argument.starts_with("-") || names.empty()) break;
-    if (std::find(names.begin(), names.end(), argument) == names.end()) {
-      std::string_view similar = nearest(argument, names);
-      std::string of = verb == &app ? "verb" : fmt::format("verb of {}", verb->get_name());
-      throw Error(ErrorKind::usage, "no {} '{}'. {}", of, argument,
-                  similar.empty() ? fmt::format("Hint: {} --help lists them.", verb_path(*verb))
-                                  : fmt::format("Did you mean {}?", similar));
-    }
-    verb = verb->get_subcommand(argument);
-  }
-  return verb;
-}
-
-[[noreturn]] void refuse_extras(const CLI::App& verb, const std::string& argument) {
-  std::string path = verb_path(verb);
-  if (!argument.starts_with("-"))
-    throw Error(ErrorKind::usage, "{} does not take '{}'. Hint: {} --help.", path, argument, path);
-  std::vector<std::string_view> names;
-  for (const CLI::Option* option : verb.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
-  std::string flag = argument.substr(0, argument.find('='));
-  std::string_view similar = nearest(flag.substr(std::min<size_t>(2, flag.size())), names);
-  throw Error(ErrorKind::usage, "{} has no flag {}. {}", path, flag,
-              similar.empty() ? fmt::format("Hint: {} --help.", path)
-                              : fmt::format("Did you mean --{}?", similar));
-}
-
-// In our words where the parser's name its own types.
-std::string reason(const CLI::ParseError& error) {
-  constexpr std::string_view conversion = "Could not convert: ";  // "--resume = maybe"
-  std::string text = error.what();
-  text = text.substr(0, text.find('\n'));
-  if (size_t equals = text.find(" = "); text.starts_with(conversion) && equals != text.npos)
-    return fmt::format("{} does not take '{}'",
-                       text.substr(conversion.size(), equals - conversion.size()),
-                       text.substr(equals + 3));
-  constexpr std::string_view zeros = ".000000";  // it prints limits with all six digits
-  for (size_t at = text.find(zeros); at != text.npos; at = text.find(zeros))
-    text.erase(at, zeros.size());
-  if (text.ends_with(" missing"))  // "--steps: 1 required VALUE missing"
-    return text.substr(0, text.find(':')) + " needs a value";
-  return text;
-}
-
-void parse(CLI::App& app, const CLI::App& verb, std::vector<std::string> arguments) {
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::CallForHelp&) {
-    throw;
-  } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::usage, "{}: {}. Hint: {} --help.", verb_path(verb), reason(error),
-                verb_path(verb));
-  }
-  auto extras = verb.remaining();
-  std::erase(extras, "--");  // CLI11 keeps it, though what follows it was understood
-  if (!extras.empty()) refuse_extras(verb, extras.front());
-}
 
 // "weft help train" is "weft train --help", "weft version" is "weft --version".
 void take_words_for_flags(std::vector<std::string>& arguments) {
@@ -118,13 +43,13 @@ void limit_spinning(char** argv) {
 }
 
 int run(char** argv, std::vector<std::string> arguments) {
-  CLI::App app("weft plans, trains and runs neural networks.");
-  Program program{app, take_recipe_flags(arguments)};
-  app.set_help_flag("-h,--help", "this text");
-  app.allow_extras();
   bool wants_version = false;
-  app.add_flag("--version", wants_version, "what this build is");
-  app.formatter(make_help_formatter());
+  Program program{.root = {.name = "weft",
+                           .doc = "weft plans, trains and runs neural networks.",
+                           .options = {{.flag = "--version",
+                                        .doc = "what this build is",
+                                        .target = &wants_version}}},
+                  .flags = take_recipe_flags(arguments)};
   add_run_verbs(program);
   add_record_verbs(program);
   add_recipe_verbs(program);
@@ -134,27 +59,22 @@ int run(char** argv, std::vector<std::string> arguments) {
   add_completion_verb(program);
 
   take_words_for_flags(arguments);
-  CLI::App* verb = find_verb(app, arguments);
-  bool wants_help = false;
-  try {
-    parse(app, *verb, std::move(arguments));
-  } catch (const CLI::CallForHelp&) {
-    wants_help = true;
-  }
+  auto [verb, words] = find_verb(program.root, arguments);
+  const bool wants_help = read_options(*verb, words);
   if (wants_version) {
     line(version_text());
     return 0;
   }
-  if (wants_help || !program.chosen) {
-    out(verb->help(verb_path(*verb)));
+  if (wants_help || !verb->run) {
+    out(help_text(*verb));
     return wants_help ? 0 : static_cast<int>(ErrorKind::usage);  // a verb is missing
   }
-  if (!program.flags.empty() && !program.recipe_keys)
-    throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb_path(*verb),
-                program.flags.front().flag, verb_path(*verb));
+  if (!program.flags.empty() && !verb->recipe_keys)
+    throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb->path(),
+                program.flags.front().flag, verb->path());
   limit_spinning(argv);
   check_environment();
-  return program.chosen();
+  return verb->run();
 }
 
 int report(std::string what, int code) {
@@ -169,20 +89,6 @@ int report(std::string what, int code) {
 
 }  // namespace
 
-CLI::App& add_verb(Program& program, CLI::App& parent, const Verb& verb) {
-  CLI::App* added = parent.add_subcommand(verb.name, verb.doc);
-  added->set_help_flag("-h,--help", "this text");
-  added->formatter(make_help_formatter(verb.recipe_keys));
-  added->footer(verb.examples);
-  added->allow_extras();
-  if (verb.recipe_keys) program.key_verbs.insert(added);
-  if (verb.run)
-    added->callback([&program, run = verb.run, recipe_keys = verb.recipe_keys] {
-      program.chosen = run;
-      program.recipe_keys = recipe_keys;
-    });
-  return *added;
-}
 }  // namespace cli
 
 int main(int argc, char** argv) {

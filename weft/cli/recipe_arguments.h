@@ -14,10 +14,10 @@ struct RecipeArguments {
   RecipeFlags flags;  // short ones; "--section.key" are the program's
 };
 
-// One of short_flags().
-void add_short_flag(CLI::App& verb, RecipeFlags& flags, std::string_view flag);
-// Those of short_flags() but for `without`: flags that mean something else to this verb.
-void add_short_flags(CLI::App& verb, RecipeArguments& arguments,
+// One of short_flags(), whose value is appended to `flags`.
+Option short_flag(RecipeFlags& flags, std::string_view flag);
+// Adds those of short_flags() but for `without`: flags that mean something else to this verb.
+void add_short_flags(Verb& verb, RecipeArguments& arguments,
                      std::span<const std::string_view> without = {});
 
 // Throws Error(usage) where there is neither a recipe nor a flag.

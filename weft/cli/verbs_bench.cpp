@@ -4,7 +4,6 @@
 #include <fstream>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -253,46 +252,68 @@ int bench(const BenchArguments& arguments) {
 
 void add_bench_verb(Program& program) {
   auto arguments = std::make_shared<BenchArguments>();
-  CLI::App& verb =
-      add_verb(program, program.app,
-               {.name = "bench",
-                .doc = "How fast a workload's step is, against this machine's roofline.",
-                .examples = "weft bench mnist-conv\n"
-                            "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
-                .run = [arguments] { return bench(*arguments); }});
-  verb.group("This machine");
-  verb.add_option("WORKLOAD", arguments->workload, "what to run (weft list workloads)")->required();
-  auto positive = CLI::Range(int64_t{1}, int64_t{1} << 32);
-  verb.add_option("--steps", arguments->steps, "timed steps, after three untimed ones (20)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000000));
-  verb.add_option("--batch", arguments->batch, "rows of a batch")->type_name("N")->check(positive);
-  verb.add_option("--length", arguments->length, "tokens or columns of a row")
-      ->type_name("N")
-      ->check(positive);
-  verb.add_option("--threads", arguments->threads, "of the team (WEFT_THREADS)")
-      ->type_name("N")
-      ->check(CLI::Range(1, most_threads));
-  verb.add_option("--weights", arguments->weights, "start from these weights (safetensors)")
-      ->type_name("FILE");
-  verb.add_option("--write-weights", arguments->written_weights,
-                  "write the initial weights (safetensors)")
-      ->type_name("FILE");
-  verb.add_option("--device", arguments->device,
-                  "where it runs: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference")
-      ->type_name("NAME");
-  verb.add_option("--precision", arguments->precision, "fp32, tf32, bf16-mixed or fp16-mixed")
-      ->type_name("TYPE")
-      ->check(CLI::IsMember({"fp32", "tf32", "bf16-mixed", "fp16-mixed"}));
-  verb.add_option("--memory", arguments->memory, "most memory of weights, state and arena: 1.5GiB")
-      ->type_name("SIZE");
-  verb.add_option("--memory-curve", arguments->curve,
-                  "instead, run in ten budgets and draw the time over the memory (SVG)")
-      ->type_name("FILE")
-      ->excludes("--memory");
-  verb.add_flag("--ceiling", arguments->ceiling,
-                "also time the step's products and convolutions alone");
-  verb.add_flag("--json", arguments->as_json, "one JSON line");
+  constexpr std::pair<double, double> positive = {1, 0x1p32};
+  Verb& verb =
+      program.root.add({.name = "bench",
+                        .group = "This machine",
+                        .doc = "How fast a workload's step is, against this machine's roofline.",
+                        .examples = "weft bench mnist-conv\n"
+                                    "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
+                        .run = [arguments] { return bench(*arguments); }});
+  verb.options = {{.type = "WORKLOAD",
+                   .doc = "what to run (weft list workloads)",
+                   .target = &arguments->workload,
+                   .required = true},
+                  {.flag = "--steps",
+                   .type = "N",
+                   .doc = "timed steps, after three untimed ones (20)",
+                   .target = &arguments->steps,
+                   .range = {{1, 1000000}}},
+                  {.flag = "--batch",
+                   .type = "N",
+                   .doc = "rows of a batch",
+                   .target = &arguments->batch,
+                   .range = positive},
+                  {.flag = "--length",
+                   .type = "N",
+                   .doc = "tokens or columns of a row",
+                   .target = &arguments->length,
+                   .range = positive},
+                  {.flag = "--threads",
+                   .type = "N",
+                   .doc = "of the team (WEFT_THREADS)",
+                   .target = &arguments->threads,
+                   .range = {{1, most_threads}}},
+                  {.flag = "--weights",
+                   .type = "FILE",
+                   .doc = "start from these weights (safetensors)",
+                   .target = &arguments->weights},
+                  {.flag = "--write-weights",
+                   .type = "FILE",
+                   .doc = "write the initial weights (safetensors)",
+                   .target = &arguments->written_weights},
+                  {.flag = "--device",
+                   .type = "NAME",
+                   .doc = "where it runs: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference",
+                   .target = &arguments->device},
+                  {.flag = "--precision",
+                   .type = "TYPE",
+                   .doc = "fp32, tf32, bf16-mixed or fp16-mixed",
+                   .target = &arguments->precision,
+                   .choices = {"fp32", "tf32", "bf16-mixed", "fp16-mixed"}},
+                  {.flag = "--memory",
+                   .type = "SIZE",
+                   .doc = "most memory of weights, state and arena: 1.5GiB",
+                   .target = &arguments->memory},
+                  {.flag = "--memory-curve",
+                   .type = "FILE",
+                   .doc = "instead, run in ten budgets and draw the time over the memory (SVG)",
+                   .target = &arguments->curve,
+                   .excludes = "--memory"},
+                  {.flag = "--ceiling",
+                   .doc = "also time the step's products and convolutions alone",
+                   .target = &arguments->ceiling},
+                  {.flag = "--json", .doc = "one JSON line", .target = &arguments->as_json}};
 }
 
 }  // namespace weft::cli

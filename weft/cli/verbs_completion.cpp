@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <CLI/CLI.hpp>
-
 #include "weft/cli/starters.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
@@ -44,16 +42,6 @@ end
 complete -c weft -f -a '(__weft_complete)'
 )";
 
-Words split(std::string_view list) {
-  Words words;
-  for (size_t begin = 0; begin < list.size();) {
-    size_t end = std::min(list.find(',', begin), list.size());
-    words.emplace_back(list.substr(begin, end - begin));
-    begin = list.find_first_not_of(", ", end);
-  }
-  return words;
-}
-
 Words runs_here() {
   Words names;
   std::error_code absent;
@@ -76,26 +64,17 @@ Words argument_values(const std::string& name) {
   return values;
 }
 
-std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-const CLI::App* verb_named(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* verb : verbs_of(app))
-    if (verb->check_name(name)) return verb;
-  return nullptr;
-}
-
-Words names_of(const std::vector<const CLI::App*>& verbs) {
+Words names_of(const std::list<Verb>& verbs) {
   Words names;
-  for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+  for (const Verb& verb : verbs) names.push_back(verb.name);
   return names;
 }
 
-Words flags_of(const Program& program, const CLI::App& verb) {
-  Words flags;
-  for (const CLI::Option* option : verb.get_options())
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-  if (program.key_verbs.contains(&verb))
+Words flags_of(const Verb& verb) {
+  Words flags = {"--help"};
+  for (const Option& option : verb.options)
+    for (const std::string& flag : option.flags()) flags.push_back(flag);
+  if (verb.recipe_keys)
     for (const train::RecipeKey& key : train::recipe_keys())
       flags.push_back("--" + std::string(key.path));
   return flags;
@@ -111,23 +90,20 @@ struct FlagValues {
   bool expected = false;  // the flag takes a value
   Words known;            // all of them, or none
 };
-FlagValues values_after(const Program& program, const CLI::App& verb, const std::string& flag) {
+FlagValues values_after(const Verb& verb, const std::string& flag) {
   if (!flag.starts_with("--")) return {};
   const train::RecipeKey* key = train::find_key(key_of(flag));
-  if (key != nullptr && program.key_verbs.contains(&verb))
+  if (key != nullptr && verb.recipe_keys)
     return {true, key->type == train::KeyType::boolean ? Words{"true", "false"}
                                                        : train::allowed_values(*key)};
-  const CLI::Option* option = verb.get_option_no_throw(flag);
-  if (option == nullptr || option->get_items_expected_max() == 0) return {};
-  std::string type = option->get_type_name();  // "TYPE:{a,b}" where CLI11 checks the choice
-  size_t begin = type.find('{'), end = type.find('}');
-  if (begin == std::string::npos || end == std::string::npos) return {true, {}};
-  return {true, split(std::string_view(type).substr(begin + 1, end - begin - 1))};
+  const Option* option = verb.find_option(flag);
+  if (option == nullptr || option->is_switch()) return {};
+  return {true, option->choices};
 }
 
-Words positional_values(const CLI::App& verb) {
-  for (const CLI::Option* option : verb.get_options())
-    if (option->get_positional()) return argument_values(option->get_name(true));
+Words positional_values(const Verb& verb) {
+  for (const Option& option : verb.options)
+    if (option.flag.empty()) return argument_values(option.type);
   return {};
 }
 
@@ -135,21 +111,21 @@ Words positional_values(const CLI::App& verb) {
 Words candidates(const Program& program, Words line) {
   std::erase(line, "=");  // bash splits --flag=value
   std::string typed = line.size() > 1 ? line.back() : "";
-  const CLI::App* verb = &program.app;
+  const Verb* verb = &program.root;
   size_t at = 1;  // the first is the program
   for (; at + 1 < line.size(); ++at) {
-    const CLI::App* next = verb_named(*verb, line[at]);
+    const Verb* next = verb->find(line[at]);
     if (next == nullptr) break;
     verb = next;
   }
   FlagValues values =
-      at + 1 < line.size() ? values_after(program, *verb, line[line.size() - 2]) : FlagValues();
+      at + 1 < line.size() ? values_after(*verb, line[line.size() - 2]) : FlagValues();
   Words found;
   if (values.expected && !typed.starts_with("-"))
     found = values.known;
   else if (typed.starts_with("-"))
-    found = flags_of(program, *verb);
-  else if (Words verbs = names_of(verbs_of(*verb)); !verbs.empty())
+    found = flags_of(*verb);
+  else if (Words verbs = names_of(verb->verbs); !verbs.empty())
     found = verbs;
   else
     found = positional_values(*verb);
@@ -176,9 +152,9 @@ void add_completion_verb(Program& program) {
     Words line;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App& verb = add_verb(
-      program, program.app,
+  Verb& verb = program.root.add(
       {.name = "completion",
+       .group = "This machine",
        .doc = "A script by which a shell completes verbs, flags, keys and names.",
        .examples = "weft completion bash > ~/.local/share/bash-completion/completions/weft\n"
                    "weft completion zsh > ~/.zfunc/_weft     (a folder of fpath)\n"
@@ -186,11 +162,16 @@ void add_completion_verb(Program& program) {
        .run = [&program, arguments] {
          return completion(program, arguments->shell, arguments->line);
        }});
-  verb.group("This machine");
-  verb.add_option("SHELL", arguments->shell, "bash, zsh or fish; words: what may follow WORD...")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish", "words"}));
-  verb.add_option("WORD", arguments->line, "the line so far, the program first");
+  verb.options = {{.type = "SHELL",
+                   .doc = "bash, zsh or fish; words: what may follow WORD...",
+                   .target = &arguments->shell,
+                   .required = true,
+                   .choices = {"bash", "zsh", "fish", "words"}},
+                  {.type = "WORD",
+                   .doc = "the line so far, the program first",
+                   .target = &arguments->line,
+                   .least = 0,
+                   .most = SIZE_MAX}};
 }
 
 }  // namespace weft::cli

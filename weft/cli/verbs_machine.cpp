@@ -4,7 +4,6 @@
 #include <fstream>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -216,23 +215,25 @@ int doctor(bool as_json) {
 void add_machine_verbs(Program& program) {
   auto as_json = std::make_shared<bool>(false);
   auto measure = std::make_shared<bool>(false), env_only = std::make_shared<bool>(false);
-  CLI::App& devices_verb = add_verb(program, program.app,
-                                    {.name = "devices",
-                                     .doc = "What can run here, and how fast it is at best.",
-                                     .examples = "weft devices\nweft devices --measure --json",
-                                     .run = [=] { return devices(*measure, *as_json); }});
-  devices_verb.group("This machine");
-  devices_verb.add_flag("--measure", *measure, "measure peak and bandwidth again (a second)");
-  devices_verb.add_flag("--json", *as_json, "one JSON object");
-  CLI::App& doctor_verb =
-      add_verb(program, program.app,
-               {.name = "doctor",
-                .doc = "What is wrong here, if something is (exit code 1).",
-                .examples = "weft doctor\nweft doctor --env",
-                .run = [=] { return *env_only ? environment(*as_json) : doctor(*as_json); }});
-  doctor_verb.group("This machine");
-  doctor_verb.add_flag("--env", *env_only, "the environment variables that weft knows");
-  doctor_verb.add_flag("--json", *as_json, "as JSON");
+  Verb& devices_verb = program.root.add({.name = "devices",
+                                         .group = "This machine",
+                                         .doc = "What can run here, and how fast it is at best.",
+                                         .examples = "weft devices\nweft devices --measure --json",
+                                         .run = [=] { return devices(*measure, *as_json); }});
+  devices_verb.options = {{.flag = "--measure",
+                           .doc = "measure peak and bandwidth again (a second)",
+                           .target = measure.get()},
+                          {.flag = "--json", .doc = "one JSON object", .target = as_json.get()}};
+  Verb& doctor_verb = program.root.add(
+      {.name = "doctor",
+       .group = "This machine",
+       .doc = "What is wrong here, if something is (exit code 1).",
+       .examples = "weft doctor\nweft doctor --env",
+       .run = [=] { return *env_only ? environment(*as_json) : doctor(*as_json); }});
+  doctor_verb.options = {{.flag = "--env",
+                          .doc = "the environment variables that weft knows",
+                          .target = env_only.get()},
+                         {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
 }
 
 }  // namespace weft::cli

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -267,34 +266,46 @@ int run_profile(const Program& program, const ProfileArguments& arguments) {
 
 void add_profile_verb(Program& program) {
   auto arguments = std::make_shared<ProfileArguments>();
-  CLI::App& verb = add_verb(
-      program, program.app,
+  Verb& verb = program.root.add(
       {.name = "profile",
+       .group = "This machine",
        .doc = "Where the time of a training step goes, and what it waits for.",
        .examples = "weft profile recipes/mnist.yaml\n"
                    "weft profile gpt2 --batch 2 --trace gpt2.json\n"
                    "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg",
        .run = [&program, arguments] { return run_profile(program, *arguments); },
        .recipe_keys = true});
-  verb.group("This machine");
-  verb.add_option("RECIPE|WORKLOAD", arguments->recipe,
-                  "YAML file, or the name of a recipe or workload (weft list)");
-  verb.add_option("--steps", arguments->steps, "timed updates, after three untimed ones (10)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 100000));
-  verb.add_option("--length", arguments->length, "tokens or columns of a workload's row")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  verb.add_option("--depth", arguments->depth, "names of a module's path in the table")
-      ->type_name("N")
-      ->check(CLI::Range(1, 16));
-  verb.add_option("--trace", arguments->trace, "write each kernel's time, for Perfetto and Chrome")
-      ->type_name("FILE");
-  verb.add_option("--memory-svg", arguments->memory_svg, "draw the live bytes of the plan")
-      ->type_name("FILE");
-  verb.add_option("--roofline-svg", arguments->roofline_svg, "draw each kernel under the roofline")
-      ->type_name("FILE");
-  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  verb.options = {{.type = "RECIPE|WORKLOAD",
+                   .doc = "YAML file, or the name of a recipe or workload (weft list)",
+                   .target = &arguments->recipe},
+                  {.flag = "--steps",
+                   .type = "N",
+                   .doc = "timed updates, after three untimed ones (10)",
+                   .target = &arguments->steps,
+                   .range = {{1, 100000}}},
+                  {.flag = "--length",
+                   .type = "N",
+                   .doc = "tokens or columns of a workload's row",
+                   .target = &arguments->length,
+                   .range = {{1, 0x1p32}}},
+                  {.flag = "--depth",
+                   .type = "N",
+                   .doc = "names of a module's path in the table",
+                   .target = &arguments->depth,
+                   .range = {{1, 16}}},
+                  {.flag = "--trace",
+                   .type = "FILE",
+                   .doc = "write each kernel's time, for Perfetto and Chrome",
+                   .target = &arguments->trace},
+                  {.flag = "--memory-svg",
+                   .type = "FILE",
+                   .doc = "draw the live bytes of the plan",
+                   .target = &arguments->memory_svg},
+                  {.flag = "--roofline-svg",
+                   .type = "FILE",
+                   .doc = "draw each kernel under the roofline",
+                   .target = &arguments->roofline_svg},
+                  {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
   constexpr std::string_view other[] = {"--name", "--steps", "--epochs"};
   add_short_flags(verb, *arguments, other);
 }

@@ -1,7 +1,6 @@
 // Verbs about recipes: init, list, config.
 #include <filesystem>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -55,16 +54,22 @@ int init(const InitArguments& arguments) {
 
 void add_init(Program& program) {
   auto arguments = std::make_shared<InitArguments>();
-  CLI::App& verb = add_verb(program, program.app,
-                            {.name = "init",
-                             .doc = "Writes a commented starter recipe.",
-                             .examples = "weft init image\nweft init text --output poems.yaml",
-                             .run = [arguments] { return init(*arguments); }});
-  verb.group("Recipes");
-  verb.add_option("KIND", arguments->kind, kinds_text())->required();
-  verb.add_option("--output,-o", arguments->output, "where to (KIND.yaml)")->type_name("FILE");
-  verb.add_flag("--overwrite", arguments->overwrite, "replace a file that is there");
-  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  Verb& verb = program.root.add({.name = "init",
+                                 .group = "Recipes",
+                                 .doc = "Writes a commented starter recipe.",
+                                 .examples = "weft init image\nweft init text --output poems.yaml",
+                                 .run = [arguments] { return init(*arguments); }});
+  verb.options = {
+      {.type = "KIND", .doc = kinds_text(), .target = &arguments->kind, .required = true},
+      {.flag = "--output",
+       .letter = 'o',
+       .type = "FILE",
+       .doc = "where to (KIND.yaml)",
+       .target = &arguments->output},
+      {.flag = "--overwrite",
+       .doc = "replace a file that is there",
+       .target = &arguments->overwrite},
+      {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
 }
 
 // ---- list
@@ -200,59 +205,57 @@ int list(const std::string& wanted, bool as_json) {
 void add_list(Program& program) {
   auto topic = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  CLI::App& verb =
-      add_verb(program, program.app,
-               {.name = "list",
-                .doc = "Models, layers, data, optimizers, schedules, recipes, workloads, GPUs.",
-                .examples = "weft list\nweft list models",
-                .run = [=] { return list(*topic, *as_json); }});
-  verb.group("Recipes");
-  verb.add_option("TOPIC", *topic, "one of these (all)");
-  verb.add_flag("--json", *as_json, "names as one JSON object");
+  Verb& verb = program.root.add(
+      {.name = "list",
+       .group = "Recipes",
+       .doc = "Models, layers, data, optimizers, schedules, recipes, workloads, GPUs.",
+       .examples = "weft list\nweft list models",
+       .run = [=] { return list(*topic, *as_json); }});
+  verb.options = {{.type = "TOPIC", .doc = "one of these (all)", .target = topic.get()},
+                  {.flag = "--json", .doc = "names as one JSON object", .target = as_json.get()}};
 }
 
 // ---- config
 
 void add_config(Program& program) {
-  CLI::App& config = add_verb(program, program.app,
-                              {.name = "config",
-                               .doc = "A recipe in full, and the reference of its keys.",
-                               .examples = "weft config print mnist --optimizer.lr 0.01"});
-  config.group("Recipes");
+  Verb& config = program.root.add({.name = "config",
+                                   .group = "Recipes",
+                                   .doc = "A recipe in full, and the reference of its keys.",
+                                   .examples = "weft config print mnist --optimizer.lr 0.01"});
   auto recipe = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  CLI::App& print = add_verb(program, config,
-                             {.name = "print",
-                              .doc = "A recipe with every key, after flags and environment.",
-                              .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
-                              .run =
-                                  [&program, recipe, as_json] {
-                                    train::Recipe full = load_recipe(*recipe, program.flags);
-                                    out(*as_json ? full.to_json() : full.to_yaml());
-                                    return 0;
-                                  },
-                              .recipe_keys = true});
-  print.add_option("RECIPE", *recipe, "YAML file, or the name of a recipe (weft list)");
-  print.add_flag("--json", *as_json, "one JSON object");
-  CLI::App& schema = add_verb(program, config,
-                              {.name = "schema",
-                               .doc = "JSON Schema of recipes, for editors.",
-                               .examples = "weft config schema > recipe.schema.json",
-                               .run = [] {
-                                 out(train::recipe_schema());
-                                 return 0;
-                               }});
-  schema.add_flag("--json", *as_json, "what it prints anyway");
-  CLI::App& reference =
-      add_verb(program, config,
-               {.name = "reference",
-                .doc = "Every key: type, default, what it does (Markdown).",
-                .examples = "weft config reference",
-                .run = [as_json] {
-                  out(*as_json ? train::recipe_schema() : train::recipe_reference());
-                  return 0;
-                }});
-  reference.add_flag("--json", *as_json, "the same as weft config schema");
+  Verb& print = config.add({.name = "print",
+                            .doc = "A recipe with every key, after flags and environment.",
+                            .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
+                            .run =
+                                [&program, recipe, as_json] {
+                                  train::Recipe full = load_recipe(*recipe, program.flags);
+                                  out(*as_json ? full.to_json() : full.to_yaml());
+                                  return 0;
+                                },
+                            .recipe_keys = true});
+  print.options = {{.type = "RECIPE",
+                    .doc = "YAML file, or the name of a recipe (weft list)",
+                    .target = recipe.get()},
+                   {.flag = "--json", .doc = "one JSON object", .target = as_json.get()}};
+  Verb& schema = config.add({.name = "schema",
+                             .doc = "JSON Schema of recipes, for editors.",
+                             .examples = "weft config schema > recipe.schema.json",
+                             .run = [] {
+                               out(train::recipe_schema());
+                               return 0;
+                             }});
+  schema.options = {{.flag = "--json", .doc = "what it prints anyway", .target = as_json.get()}};
+  Verb& reference =
+      config.add({.name = "reference",
+                  .doc = "Every key: type, default, what it does (Markdown).",
+                  .examples = "weft config reference",
+                  .run = [as_json] {
+                    out(*as_json ? train::recipe_schema() : train::recipe_reference());
+                    return 0;
+                  }});
+  reference.options = {
+      {.flag = "--json", .doc = "the same as weft config schema", .target = as_json.get()}};
 }
 }  // namespace
 

@@ -5,7 +5,6 @@
 #include <limits>
 #include <set>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -213,16 +212,17 @@ int runs_compare(const RunsArguments& arguments) {
 }
 
 void add_runs(Program& program) {
-  CLI::App& runs = add_verb(program, program.app,
-                            {.name = "runs",
-                             .doc = "Runs side by side.",
-                             .examples = "weft runs ls\nweft runs compare baseline wide"});
-  runs.group("Records");
-  auto add = [&](const Verb& verb, const std::shared_ptr<RunsArguments>& arguments) -> CLI::App& {
-    CLI::App& added = add_verb(program, runs, verb);
-    added.add_option("--runs", arguments->runs, "folder of all runs (runs)")->type_name("FOLDER");
-    added.add_flag("--json", arguments->as_json, "as JSON");
-    return added;
+  Verb& runs = program.root.add({.name = "runs",
+                                 .group = "Records",
+                                 .doc = "Runs side by side.",
+                                 .examples = "weft runs ls\nweft runs compare baseline wide"});
+  auto add = [&](Verb verb, const std::shared_ptr<RunsArguments>& arguments) {
+    verb.options.push_back({.flag = "--runs",
+                            .type = "FOLDER",
+                            .doc = "folder of all runs (runs)",
+                            .target = &arguments->runs});
+    verb.options.push_back({.flag = "--json", .doc = "as JSON", .target = &arguments->as_json});
+    runs.add(std::move(verb));
   };
   auto ls = std::make_shared<RunsArguments>(), show = std::make_shared<RunsArguments>(),
        compare = std::make_shared<RunsArguments>();
@@ -234,19 +234,23 @@ void add_runs(Program& program) {
   add({.name = "show",
        .doc = "One run: where it stands and how it went.",
        .examples = "weft runs show mnist",
-       .run = [show] { return runs_show(*show); }},
-      show)
-      .add_option("RUN", show->names, "its name or folder")
-      ->required()
-      ->expected(1);
+       .run = [show] { return runs_show(*show); },
+       .options = {{.type = "RUN",
+                    .doc = "its name or folder",
+                    .target = &show->names,
+                    .required = true}}},
+      show);
   add({.name = "compare",
        .doc = "Runs in columns, and where their recipes differ.",
        .examples = "weft runs compare baseline wide",
-       .run = [compare] { return runs_compare(*compare); }},
-      compare)
-      .add_option("RUN", compare->names, "names or folders, two or more")
-      ->required()
-      ->expected(2, 64);
+       .run = [compare] { return runs_compare(*compare); },
+       .options = {{.type = "RUN",
+                    .doc = "names or folders, two or more",
+                    .target = &compare->names,
+                    .required = true,
+                    .least = 2,
+                    .most = 64}}},
+      compare);
 }
 
 // ---- ckpt
@@ -323,37 +327,39 @@ int ckpt_verify(const std::string& name, bool as_json) {
 }
 
 void add_ckpt(Program& program) {
-  CLI::App& ckpt =
-      add_verb(program, program.app,
-               {.name = "ckpt",
-                .doc = "Checkpoints: what there is, what is in one, whether it is whole.",
-                .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
-  ckpt.group("Records");
+  Verb& ckpt =
+      program.root.add({.name = "ckpt",
+                        .group = "Records",
+                        .doc = "Checkpoints: what there is, what is in one, whether it is whole.",
+                        .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
   auto name = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  CLI::App& ls = add_verb(
-      program, ckpt,
+  Verb& ls = ckpt.add(
       {.name = "ls", .doc = "Checkpoints of a run.", .examples = "weft ckpt ls mnist", .run = [=] {
          return ckpt_ls(*name, *as_json);
        }});
-  ls.add_option("RUN", *name, "its name or folder")->required();
-  ls.add_flag("--json", *as_json, "as JSON");
-  CLI::App& inspect =
-      add_verb(program, ckpt,
-               {.name = "inspect",
+  ls.options = {
+      {.type = "RUN", .doc = "its name or folder", .target = name.get(), .required = true},
+      {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
+  Verb& inspect =
+      ckpt.add({.name = "inspect",
                 .doc = "Tensors of a checkpoint or of a safetensors file.",
                 .examples = "weft ckpt inspect mnist\nweft ckpt inspect model.safetensors",
                 .run = [=] { return ckpt_inspect(*name, *as_json); }});
-  inspect.add_option("CHECKPOINT", *name, "a file, a checkpoint, or its run's folder or name")
-      ->required();
-  inspect.add_flag("--json", *as_json, "as JSON");
-  CLI::App& verify = add_verb(program, ckpt,
-                              {.name = "verify",
-                               .doc = "Checks every file against the manifest (else exit code 5).",
-                               .examples = "weft ckpt verify runs/mnist/checkpoints/best",
-                               .run = [=] { return ckpt_verify(*name, *as_json); }});
-  verify.add_option("CHECKPOINT", *name, "a checkpoint, or its run's folder or name")->required();
-  verify.add_flag("--json", *as_json, "as JSON");
+  inspect.options = {{.type = "CHECKPOINT",
+                      .doc = "a file, a checkpoint, or its run's folder or name",
+                      .target = name.get(),
+                      .required = true},
+                     {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
+  Verb& verify = ckpt.add({.name = "verify",
+                           .doc = "Checks every file against the manifest (else exit code 5).",
+                           .examples = "weft ckpt verify runs/mnist/checkpoints/best",
+                           .run = [=] { return ckpt_verify(*name, *as_json); }});
+  verify.options = {{.type = "CHECKPOINT",
+                     .doc = "a checkpoint, or its run's folder or name",
+                     .target = name.get(),
+                     .required = true},
+                    {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
 }
 }  // namespace
 

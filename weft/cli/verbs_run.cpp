@@ -3,7 +3,6 @@
 #include <cmath>
 #include <csignal>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -106,27 +105,35 @@ int plan(const Recipe& recipe, const PlanArguments& arguments) {
 
 void add_plan(Program& program) {
   auto arguments = std::make_shared<PlanArguments>();
-  CLI::App& verb = add_verb(
-      program, program.app,
+  Verb& verb = program.root.add(
       {.name = "plan",
+       .group = "Runs",
        .doc = "What a run needs, before it starts: memory, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain",
        .run = [&program,
                arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },
        .recipe_keys = true});
-  verb.group("Runs");
-  verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
-  verb.add_option("--depth", arguments->depth, "names of a module's path in the table")
-      ->type_name("N")
-      ->check(CLI::Range(1, 16));
-  verb.add_option("--dot", arguments->dot, "write the graphs of its steps, for Graphviz")
-      ->type_name("FILE");
-  verb.add_flag("--explain", arguments->explain,
-                "what each pass saved, what is stored between kernels, and why");
-  verb.add_option("--memory-svg", arguments->memory_svg, "draw the live bytes of its largest step")
-      ->type_name("FILE");
-  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  verb.options = {{.type = "RECIPE",
+                   .doc = "YAML file, or the name of a recipe (weft list)",
+                   .target = &arguments->recipe},
+                  {.flag = "--depth",
+                   .type = "N",
+                   .doc = "names of a module's path in the table",
+                   .target = &arguments->depth,
+                   .range = {{1, 16}}},
+                  {.flag = "--dot",
+                   .type = "FILE",
+                   .doc = "write the graphs of its steps, for Graphviz",
+                   .target = &arguments->dot},
+                  {.flag = "--explain",
+                   .doc = "what each pass saved, what is stored between kernels, and why",
+                   .target = &arguments->explain},
+                  {.flag = "--memory-svg",
+                   .type = "FILE",
+                   .doc = "draw the live bytes of its largest step",
+                   .target = &arguments->memory_svg},
+                  {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }
 
@@ -166,30 +173,41 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
 
 void add_train(Program& program) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App& verb =
-      add_verb(program, program.app,
-               {.name = "train",
-                .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
-                .examples = "weft train recipes/mnist.yaml\n"
-                            "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
-                            "weft train recipes/mnist.yaml --resume",
-                .run =
-                    [&program, arguments] {
-                      return run_train(recipe_of(program, *arguments, "train"), *arguments);
-                    },
-                .recipe_keys = true});
-  verb.group("Runs");
-  for (const char* alias : {"fit", "finetune", "pretrain"}) verb.alias(alias);
+  Verb& verb = program.root.add(
+      {.name = "train",
+       .group = "Runs",
+       .aliases = {"fit", "finetune", "pretrain"},
+       .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
+       .examples = "weft train recipes/mnist.yaml\n"
+                   "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
+                   "weft train recipes/mnist.yaml --resume",
+       .run =
+           [&program, arguments] {
+             return run_train(recipe_of(program, *arguments, "train"), *arguments);
+           },
+       .recipe_keys = true});
   train::TrainOptions& options = arguments->options;
-  verb.add_option("RECIPE", arguments->recipe, "YAML file, or the name of a recipe (weft list)");
-  auto* resume =
-      verb.add_flag("--resume,!--no-resume", options.resume, "go on from the latest checkpoint");
-  verb.add_flag("--overwrite,!--no-overwrite", options.overwrite,
-                "remove an earlier run of this name")
-      ->excludes(resume);
-  verb.add_flag("--dry-run,!--no-dry-run", arguments->dry_run, "the same as weft plan");
-  verb.add_option("--runs", options.runs, "folder of all runs")->type_name("FOLDER");
-  verb.add_flag("--json", arguments->as_json, "no lines, but one JSON object at the end");
+  verb.options = {
+      {.type = "RECIPE",
+       .doc = "YAML file, or the name of a recipe (weft list)",
+       .target = &arguments->recipe},
+      {.flag = "--resume",
+       .negatable = true,
+       .doc = "go on from the latest checkpoint",
+       .target = &options.resume},
+      {.flag = "--overwrite",
+       .negatable = true,
+       .doc = "remove an earlier run of this name",
+       .target = &options.overwrite,
+       .excludes = "--resume"},
+      {.flag = "--dry-run",
+       .negatable = true,
+       .doc = "the same as weft plan",
+       .target = &arguments->dry_run},
+      {.flag = "--runs", .type = "FOLDER", .doc = "folder of all runs", .target = &options.runs},
+      {.flag = "--json",
+       .doc = "no lines, but one JSON object at the end",
+       .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }
 
@@ -242,19 +260,20 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
 
 void add_eval(Program& program) {
   auto arguments = std::make_shared<EvalArguments>();
-  CLI::App& verb = add_verb(
-      program, program.app,
+  Verb& verb = program.root.add(
       {.name = "eval",
+       .group = "Runs",
        .doc = "Loss and accuracy of a checkpoint on its validation data.",
        .examples =
            "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500",
        .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
        .recipe_keys = true});
-  verb.group("Runs");
-  verb.add_option("CHECKPOINT", arguments->checkpoint, "its folder, or its run's folder or name")
-      ->required();
-  add_short_flag(verb, arguments->flags, "--device");
-  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  verb.options = {{.type = "CHECKPOINT",
+                   .doc = "its folder, or its run's folder or name",
+                   .target = &arguments->checkpoint,
+                   .required = true},
+                  short_flag(arguments->flags, "--device"),
+                  {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
 }
 
 struct GenerateArguments {
@@ -305,37 +324,50 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
 
 void add_generate(Program& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App& verb = add_verb(
-      program, program.app,
+  Verb& verb = program.root.add(
       {.name = "generate",
+       .group = "Runs",
        .doc = "Text from a language model: the prompt and what follows it.",
        .examples = "weft generate runs/shakespeare --prompt 'ROMEO:'\n"
                    "weft generate addition --prompt '123+045=' --temperature 0 --stop '\\n'",
        .run = [&program, arguments] { return run_generate(*arguments, program.flags); },
        .recipe_keys = true});
-  verb.group("Runs");
   train::GenerateOptions& options = arguments->options;
-  verb.add_option("CHECKPOINT", arguments->checkpoint, "its folder, or its run's folder or name")
-      ->required();
-  verb.add_option("--prompt", arguments->prompt, "what the text begins with")
-      ->required()
-      ->type_name("TEXT");
-  verb.add_option("--max-new-tokens", options.max_new_tokens, "tokens to write (200)")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  verb.add_option("--temperature", options.temperature, "0: always the likeliest (1)")
-      ->type_name("T")
-      ->check(CLI::Range(0.0, 100.0));
-  verb.add_option("--top-k", options.top_k, "choose among so many; 0: all (0)")
-      ->type_name("K")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  verb.add_option("--seed", options.seed, "of the choices (0)")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
-  verb.add_option("--stop", options.stop, "end when this character is written")
-      ->type_name("CHARACTER");
-  add_short_flag(verb, arguments->flags, "--device");
-  verb.add_flag("--json", arguments->as_json, "one JSON object");
+  verb.options = {{.type = "CHECKPOINT",
+                   .doc = "its folder, or its run's folder or name",
+                   .target = &arguments->checkpoint,
+                   .required = true},
+                  {.flag = "--prompt",
+                   .type = "TEXT",
+                   .doc = "what the text begins with",
+                   .target = &arguments->prompt,
+                   .required = true},
+                  {.flag = "--max-new-tokens",
+                   .type = "N",
+                   .doc = "tokens to write (200)",
+                   .target = &options.max_new_tokens,
+                   .range = {{1, 0x1p40}}},
+                  {.flag = "--temperature",
+                   .type = "T",
+                   .doc = "0: always the likeliest (1)",
+                   .target = &options.temperature,
+                   .range = {{0.0, 100.0}}},
+                  {.flag = "--top-k",
+                   .type = "K",
+                   .doc = "choose among so many; 0: all (0)",
+                   .target = &options.top_k,
+                   .range = {{0, 0x1p40}}},
+                  {.flag = "--seed",
+                   .type = "N",
+                   .doc = "of the choices (0)",
+                   .target = &options.seed,
+                   .range = {{0, 0x1p53}}},
+                  {.flag = "--stop",
+                   .type = "CHARACTER",
+                   .doc = "end when this character is written",
+                   .target = &options.stop},
+                  short_flag(arguments->flags, "--device"),
+                  {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
 }
 }  // namespace
 
