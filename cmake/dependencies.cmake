@@ -1,8 +1,6 @@
 # What weft takes from outside.
 #   weft_dep_public   seen by whoever includes weft's headers
-#   weft_dep_private  headers used inside, and oneDNN
-#   weft_dep_archive  what the program links statically, so that it needs few shared libraries:
-#   weft_dep_shared   the same for libweft.so (Debian's archives are not position independent)
+#   weft_dep_private  what is used inside: yaml-cpp, xxHash, zlib, oneDNN, OpenCL
 #   weft_dep_llvm     link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -14,21 +12,15 @@ add_library(weft_dep_public INTERFACE)
 target_link_libraries(weft_dep_public INTERFACE fmt::fmt OpenMP::OpenMP_CXX Threads::Threads)
 
 add_library(weft_dep_private INTERFACE)
-add_library(weft_dep_archive INTERFACE)
-add_library(weft_dep_shared INTERFACE)
-target_link_libraries(weft_dep_archive INTERFACE weft_dep_private)
-target_link_libraries(weft_dep_shared INTERFACE weft_dep_private)
 
 foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.h")
   separate_arguments(library_and_header)
   list(POP_FRONT library_and_header library header)
   find_path(WEFT_${library}_INCLUDE ${header} REQUIRED)
-  find_library(WEFT_${library}_ARCHIVE NAMES lib${library}.a ${library} REQUIRED)
-  find_library(WEFT_${library}_SHARED NAMES ${library} REQUIRED)
-  mark_as_advanced(WEFT_${library}_INCLUDE WEFT_${library}_ARCHIVE WEFT_${library}_SHARED)
+  find_library(WEFT_${library} NAMES ${library} REQUIRED)
+  mark_as_advanced(WEFT_${library}_INCLUDE WEFT_${library})
   target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_${library}_INCLUDE}")
-  target_link_libraries(weft_dep_archive INTERFACE "${WEFT_${library}_ARCHIVE}")
-  target_link_libraries(weft_dep_shared INTERFACE "${WEFT_${library}_SHARED}")
+  target_link_libraries(weft_dep_private INTERFACE "${WEFT_${library}}")
 endforeach()
 
 # Not through dnnl-config.cmake, which asks for TBB and OpenCL development files.

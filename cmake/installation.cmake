@@ -1,19 +1,18 @@
 # `cmake --install`, and the .deb of `make package`. Two components:
-#   program      the program, its recipes and completion for shells (package weft)
-#   development  libweft.so, headers, find_package(weft) (package weft-dev)
+#   program      the program, libweft.so, recipes and completion for shells (package weft)
+#   development  headers, libweft.so's name for linkers, find_package(weft) (package weft-dev)
 
-# The program finds what lies beside it (the relocatable archive of tools/package.sh), then what the
-# system has, then what the archive brings for systems that lack it: a driver loaded later may need
-# a libstdc++ newer than ours. RPATH, not RUNPATH: it holds for the libraries' own libraries too.
-if(TARGET weft_program)
-  target_link_options(weft_program PRIVATE -Wl,--disable-new-dtags)
-  set_target_properties(weft_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH
-    "$ORIGIN/../lib/weft;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;$ORIGIN/../lib/weft/fallback")
-  install(TARGETS weft_program RUNTIME COMPONENT program)
-endif()
+# The program finds what is beside it (in the build folder, where it is installed, in the relocatable
+# archive of tools/package.sh), then what the system has, then what the archive brings for systems
+# that lack it: a driver loaded later may need a libstdc++ newer than ours. RPATH, not RUNPATH: it
+# holds for the libraries' own libraries too.
+target_link_options(weft_program PRIVATE -Wl,--disable-new-dtags)
+set_target_properties(weft_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH
+  "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../lib/weft;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;$ORIGIN/../lib/weft/fallback")
+install(TARGETS weft_program RUNTIME COMPONENT program)
 # Where each shell looks by itself. The program writes its own scripts; nobody installs a sanitized
 # build, nor one whose program this machine cannot run.
-if(TARGET weft_program AND NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+if(NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   set(completions "")
   foreach(place IN ITEMS bash:bash-completion/completions/weft zsh:zsh/site-functions/_weft
                          fish:fish/vendor_completions.d/weft.fish)
@@ -38,7 +37,7 @@ install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
 
 # What the target weft_dep_public names, find_package(weft) finds again (weft-config.cmake).
 install(TARGETS weft weft_dep_public EXPORT weft-targets
-        LIBRARY COMPONENT development NAMELINK_COMPONENT development)
+        LIBRARY COMPONENT program NAMELINK_COMPONENT development)
 install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development
         FILES_MATCHING PATTERN "*.h")
 install(FILES "${WEFT_GENERATED_DIR}/weft/base/version.h"
@@ -76,9 +75,10 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME weft)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libclblast1)  # loaded where it is there
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME weft-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, g++ (>= 4:12)")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
+    "weft (= ${PROJECT_VERSION}), libfmt-dev, g++ (>= 4:12)")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
-    "Plans, trains and runs neural networks: the program and its recipes.")
+    "Plans, trains and runs neural networks: the program, its library and its recipes.")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-    "Plans, trains and runs neural networks: the C++ library, for programs with models of their own.")
+    "Plans, trains and runs neural networks: headers for C++ programs with models of their own.")
 include(CPack)
