@@ -16,7 +16,8 @@ setup: ## installs what is missing (Debian packages)
 build: setup ## the program, the library, tests, examples and benchmarks, in build/release
 	@$(call build_preset,release)
 
-demo: build ## plans a small run, then trains it
+demo: setup ## builds the program alone, plans a small run, then trains it
+	@$(call build_preset,release,--target weft_program)
 	@tools/demo.sh
 
 test: build ## the quick tests: under two minutes
@@ -74,4 +75,4 @@ clean: ## removes every build
 # ninja configures again by itself when a CMake file changes; a flag that changed needs saying.
 build_preset = mkdir -p build && \
 	{ cmake --preset $(1) -DWEFT_WERROR=$(WERROR) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; } && \
-	cmake --build --preset $(1) -j $(JOBS)
+	cmake --build --preset $(1) -j $(JOBS) $(2)
