@@ -3,8 +3,6 @@
 # they use all the same: builds with WEFT_PCH=OFF compile, and clang-tidy reads files without it.
 # A file with machine flags of its own (-mavx2) needs the property SKIP_PRECOMPILE_HEADERS.
 
-option(WEFT_PCH "Precompile the headers of the standard library" ON)
-
 set(weft_common_headers
   <algorithm> <array> <chrono> <cmath> <concepts> <cstddef> <cstdint> <cstring> <functional>
   <initializer_list> <iterator> <limits> <map> <memory> <mutex> <numeric> <optional> <set>

@@ -28,8 +28,11 @@ if(WEFT_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options(-fpch-preprocess)  # ccache preprocesses files that use a precompiled header
+# ccache can preprocess what includes a precompiled header, and finds the header itself again.
+if(WEFT_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess)
+elseif(WEFT_PCH)
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
 endif()
 add_compile_options(-ffunction-sections -fdata-sections)
 add_link_options(-Wl,--gc-sections -Wl,--as-needed)

@@ -20,16 +20,17 @@ if [ "${1:-}" = --all ] || [ -z "$base" ]; then
 else
   changed=$({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } | existing)
 fi
-[ -f build/release/compile_commands.json ] || cmake --preset release >/dev/null
+# Without precompiled headers: a file that does not include what it uses is a mistake, too.
+cmake --preset release -B build/lint -DWEFT_PCH=OFF >/dev/null
 # Fuzzers, and what stands in for a library that is here, are not among its commands.
 compiled() {
   while read -r file; do
-    ! grep -qF "\"$PWD/$file\"" build/release/compile_commands.json || echo "$file"
+    ! grep -qF "\"$PWD/$file\"" build/lint/compile_commands.json || echo "$file"
   done
 }
 changed=$(grep -E '^(weft|tests|examples|bench)/.*\.cpp$' <<<"$changed" | compiled | sort -u || true)
 count=$(grep -c . <<<"$changed" || true)
 echo "lint: clang-tidy on $count files"
-[ "$count" -eq 0 ] || xargs -P "$jobs" -n 1 clang-tidy-19 -p build/release --quiet \
+[ "$count" -eq 0 ] || xargs -P "$jobs" -n 1 clang-tidy-19 -p build/lint --quiet \
   --extra-arg=-Wno-unknown-warning-option <<<"$changed" 2> >(grep -vE 'warnings? generated' >&2)
 echo "lint: clean"

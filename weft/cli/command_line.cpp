@@ -21,8 +21,8 @@ namespace {
   std::vector<std::string> flags = {"--help"};
   for (const Option& option : verb.options)
     for (const std::string& known : option.flags()) flags.push_back(known);
-  std::vector<std::string_view> names;  // without dashes, which would count as letters in common
-  for (const std::string& known : flags) names.push_back(std::string_view(known).substr(2));
+  std::vector<std::string_view> names(flags.begin(), flags.end());
+  for (std::string_view& name : names) name.remove_prefix(2);  // dashes are no letters in common
   std::string_view similar =
       nearest(std::string_view(flag).substr(std::min<size_t>(2, flag.size())), names);
   throw Error(ErrorKind::usage, "{} has no flag {}. {}", verb.path(), flag,
