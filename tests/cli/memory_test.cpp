@@ -1,5 +1,6 @@
 // A run's process takes what its plan says: not more, and at most 2 % or 32 MiB less.
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include <doctest/doctest.h>
@@ -27,16 +28,21 @@ json last_line(const std::string& log) {
 }
 
 // Trains with an empty cache of kernels, then goes on with a full one.
-void check_process(const Workplace& place, const std::string& name, const std::string& recipe) {
+void check_process(const Workplace& place, const std::string& name, const std::string& recipe,
+                   int thread_count) {
+  const std::string threads = std::to_string(thread_count);
   CAPTURE(name);
+  CAPTURE(threads);
   place.write(name + ".yaml", "name: " + name + "\n" + recipe);
   for (const std::string steps : {"3", "6"}) {
     CAPTURE(steps);
-    Outcome planned = place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"});
+    Outcome planned = place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"},
+                                 {{"WEFT_THREADS", threads}});
     REQUIRE_MESSAGE(planned.code == 0, planned.err);
-    Outcome outcome = place.weft({"train", name + ".yaml", "--train.steps", steps,
-                                  steps == "3" ? "--no-resume" : "--resume"},
-                                 {{"WEFT_CACHE_DIR", place.path("cache." + name)}});
+    Outcome outcome = place.weft(
+        {"train", name + ".yaml", "--train.steps", steps,
+         steps == "3" ? "--overwrite" : "--resume"},
+        {{"WEFT_CACHE_DIR", place.path("cache." + name + threads)}, {"WEFT_THREADS", threads}});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     json closing = last_line(place.read("runs/" + name + "/log.jsonl"));
     double plan = closing["planned_process"], used = closing["process_peak"];
@@ -48,8 +54,8 @@ void check_process(const Workplace& place, const std::string& name, const std::s
   }
 }
 std::string images(const std::string& model, int batch) {
-  return "model: {name: " + model +
-         "}\ndata: {format: idx, path: data}\noptimizer: {name: sgd, momentum: 0.9}\n"
+  return "model: " + model +
+         "\ndata: {format: idx, path: data}\noptimizer: {name: sgd, momentum: 0.9}\n"
          "train: {global_batch_size: " +
          std::to_string(batch) + "}\n";
 }
@@ -59,7 +65,7 @@ std::string sums(int width, int layers, int batch) {
          ", num_attention_heads: 4}}\ndata: {dataset: addition}\ntrain: {global_batch_size: " +
          std::to_string(batch) + "}\neval: {batch_size: 100}\n";
 }
-// Its steps in time are kernels of their own: many, and each other than the rest.
+// A recurrent model's steps in time are kernels of their own: many, and each other than the rest.
 std::string language_model(const Workplace& place, const std::string& model,
                            const std::string& config) {
   std::string text;
@@ -70,25 +76,54 @@ std::string language_model(const Workplace& place, const std::string& model,
          "val_split: 0.1}\n"
          "train: {global_batch_size: 16}\n";
 }
+
+// By name, of each kind one that is small.
+std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& place) {
+  write_images(place, "data", 1000, 28, 10);
+  write_images(place, "data.large", 200, 63, 10);
+  const std::string recurrent = "hidden_size: 64, num_hidden_layers: 2";
+  const std::string attention = "hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4";
+  std::string large = images("{name: alexnet, config: {hidden_size: 256}}", 32);
+  large.replace(large.find("path: data"), 10, "path: data.large");
+  std::string masked = language_model(place, "bert", attention + ", intermediate_size: 128");
+  masked.replace(masked.find("causal_lm"), 9, "masked_lm");
+  std::string files = sums(512, 4, 16);
+  files.replace(files.find("train: {"), 8, "train: {offload: [parameters, optimizer, gradients], ");
+  return {{"mlp", images("{name: mlp}", 64)},
+          {"cnn", images("{name: cnn}", 64)},
+          {"lenet5", images("{name: lenet5}", 64)},
+          {"resnet20", images("{name: resnet20}", 64)},
+          {"gpt", sums(128, 2, 64)},
+          {"lstm", language_model(place, "lstm", recurrent)},
+          {"files", files},
+          {"gru", language_model(place, "gru", recurrent)},
+          {"bert", masked},
+          {"llama", language_model(place, "llama",
+                                   attention + ", num_key_value_heads: 2, intermediate_size: 128")},
+          {"alexnet", large},
+          {"resnet18", images("{name: resnet18, config: {hidden_size: 16}}", 32)},
+          {"resnet50", images("{name: resnet50, config: {hidden_size: 16}}", 32)}};
+}
 }  // namespace
 
-TEST_CASE("the process of a run of every model takes what is planned") {
+TEST_CASE("the process of a run takes what is planned") {
   Workplace place;
-  write_images(place, "data", 1000, 28, 10);
-  for (const char* model : {"mlp", "cnn", "lenet5", "resnet20"})
-    check_process(place, model, images(model, 64));
-  check_process(place, "gpt", sums(128, 2, 64));
-  check_process(place, "lstm",
-                language_model(place, "lstm", "hidden_size: 64, num_hidden_layers: 2"));
-  const std::string files = "train: {offload: [parameters, optimizer, gradients], ";
-  std::string recipe = sums(512, 4, 16);
-  check_process(place, "files", recipe.replace(recipe.find("train: {"), 8, files));
+  const std::map<std::string, int> threads{{"mlp", 1}, {"cnn", 2},  {"lenet5", 3}, {"resnet20", 2},
+                                           {"gpt", 8}, {"lstm", 2}, {"files", 2}};
+  for (const auto& [name, recipe] : recipes_in(place))
+    if (threads.contains(name)) check_process(place, name, recipe, threads.at(name));
 }
 
 TEST_SUITE("slow") {
+  TEST_CASE("the process of a run of every kind takes what is planned on each number of threads") {
+    Workplace place;
+    for (const auto& [name, recipe] : recipes_in(place))
+      for (const int threads : {1, 2, 3, 8}) check_process(place, name, recipe, threads);
+  }
+
   TEST_CASE("the process of a wide and of a deep run takes what is planned") {
     Workplace place;
-    check_process(place, "wide", sums(768, 8, 16));
-    check_process(place, "deep", sums(64, 48, 16));
+    check_process(place, "wide", sums(768, 8, 16), 2);
+    check_process(place, "deep", sums(64, 48, 16), 2);
   }
 }
