@@ -1,5 +1,6 @@
 #include "weft/train/report.h"
 
+#include <map>
 #include <numeric>
 
 #include <doctest/doctest.h>
@@ -133,6 +134,26 @@ TEST_CASE("energy is what all packages took, beyond where a counter begins anew"
   count("intel-rapl:0:0", 9000000);  // within package 0
   meter.read();
   CHECK(*meter.joules() == doctest::Approx(3.5));
+}
+
+TEST_CASE("at its peak an update holds gradients, and an evaluation none") {
+  // The peak is in the backward pass: the widest activation, its gradients, and little else.
+  const auto planned = train::plan_run(
+      train::Recipe::parse("model: {layers: [flatten, {linear: {out_features: 4096}}, tanh, "
+                           "{linear: {out_features: 4}}]}\n"
+                           "data: {dataset: random-images, image_size: 2, classes: 4}\n"
+                           "train: {steps: 2, global_batch_size: 256}\n",
+                           "test"));
+  constexpr size_t widest = size_t{256} * 4096 * 4;
+  std::map<std::string, std::map<std::string, size_t>> memory;
+  for (const train::StepReport& step : planned->report.step_reports)
+    for (const auto& [category, bytes] : train::memory_by_category(*step.plan))
+      memory[step.name][category] = bytes;
+  CHECK(memory["train"]["activations"] >= widest);
+  CHECK(memory["train"]["activations"] < widest + widest / 10);
+  CHECK(memory["train"]["gradients"] >= widest);
+  CHECK(memory["evaluate"]["activations"] >= widest);
+  CHECK(!memory["evaluate"].contains("gradients"));
 }
 
 TEST_CASE("tables of memory and work add up to the plan") {

@@ -43,13 +43,17 @@ class MemoryPlanner {
     return order;
   }
 
-  // Merges the slots of results with those of the dying operands whose memory they take over.
+  // Merges the slots of results with those of the dying operands whose memory they take over. They
+  // are then of the kind that they are at the peak, of which the memory table tells.
   void take_over() {
     Liveness liveness(plan_, ArenaUse(plan_), present_order());
     std::vector<int> into(plan_.slots.size());
     std::iota(into.begin(), into.end(), 0);
-    for (auto [step, result, operand] : liveness.granted)
+    for (auto [step, result, operand] : liveness.granted) {
       into[index(result)] = into[index(operand)];
+      if (step <= liveness.peak_at)
+        plan_.slots[index(into[index(result)])].category = plan_.slots[index(result)].category;
+    }
     auto move = [&](Access& access) { access.at.slot = into[index(access.at.slot)]; };
     for_each_access(move);
   }

@@ -107,7 +107,11 @@ std::optional<Recomputation::Choice> Recomputation::again(int slot) const {
 std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice choice) const {
   const std::vector<int>& writers = writers_[index(slot)];
   const Slot& at = plan_.slots[index(slot)];
-  if (!options_.offload.covers(at.category, at.bytes)) return std::nullopt;
+  // What is offloaded as gradients are the sums between passes, which are variables: values of the
+  // backward pass go where those of the forward pass do.
+  const bool own_gradient = at.category == Category::gradient && at.value->variable == nullptr;
+  const Category kind = own_gradient ? Category::activation : at.category;
+  if (!options_.offload.covers(kind, at.bytes)) return std::nullopt;
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;
   const Step& maker = step(writers.front());
   if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it lies in a file

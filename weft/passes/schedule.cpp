@@ -87,9 +87,23 @@ class Scheduler {
       slot.category = Category::input;
     } else if (uses_.roots.contains(value.node())) {
       slot.category = Category::output;
+    } else if (follows_gradients(value)) {
+      slot.category = Category::gradient;
     }
     plan_.slots.push_back(std::move(slot));
     return {static_cast<int>(plan_.slots.size()) - 1, 0, strides_of(value.type(), layout)};
+  }
+
+  // Whether the backward pass computes it, or something from what the backward pass computed, as
+  // clipping and update do.
+  bool follows_gradients(const Value& value) {
+    if (auto known = follows_.find(value.node()); known != follows_.end()) return known->second;
+    const bool follows =
+        value->op->kind != OpKind::leaf &&
+        (value->origin.backward || std::ranges::any_of(value->inputs, [&](const Value& input) {
+           return follows_gradients(input);
+         }));
+    return follows_[value.node()] = follows;
   }
 
   void emit_leaf(const Value& value) { placed_[value.node()] = new_slot(value, {}); }
@@ -123,7 +137,8 @@ class Scheduler {
     const Placement& from = placed_.at(part.node());
     const Slot& slot = plan_.slots[static_cast<size_t>(from.slot)];
     const int64_t byte = to.offset * static_cast<int64_t>(size_of(part.dtype()));
-    if (slot.space != Space::arena || slot.category != Category::activation || from.offset != 0 ||
+    const bool inner = slot.category == Category::activation || slot.category == Category::gradient;
+    if (slot.space != Space::arena || !inner || from.offset != 0 ||
         slot.bytes != part.type().bytes() || moves_.contains(from.slot) ||
         byte % static_cast<int64_t>(buffer_alignment) != 0)
       return false;
@@ -387,7 +402,8 @@ class Scheduler {
   Fusion fusion_;
   Plan plan_;
   std::unordered_map<const Node*, Placement> placed_;
-  std::unordered_map<int, Move> moves_;  // by slot
+  std::unordered_map<const Node*, bool> follows_;  // see follows_gradients
+  std::unordered_map<int, Move> moves_;            // by slot
   std::unordered_map<const Node*, std::map<std::vector<int64_t>, Placement>> copies_;
 };
 }  // namespace
