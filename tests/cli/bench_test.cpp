@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/guarded.h"
 #include "tests/support/program.h"
 #include "tests/support/reference_file.h"
 #include "weft/weft.h"
@@ -9,6 +10,13 @@
 using namespace weft;
 using weft::test::Outcome;
 using weft::test::Workplace;
+
+namespace {
+// But for a library's scratch at the end of the arena, of which it may use less.
+bool is_as_planned(size_t used, size_t planned) {
+  return used <= planned && planned - used <= testing::alignment_of_scratch;
+}
+}  // namespace
 
 TEST_CASE("a bench's loss follows from its weights file and the documented batch") {
   Workplace place;
@@ -55,7 +63,7 @@ TEST_CASE("a bench says what its step needs at least, and takes weights from a f
   const double bytes = 4 * 4 * parameters + 128 * (784 * 4 + 8);
   CHECK(first["least_bytes"].get<double>() == doctest::Approx(bytes).epsilon(1e-4));
   CHECK(first["products_ms"].get<double>() > 0);
-  CHECK(first["arena_bytes"] == first["used_arena_bytes"]);
+  CHECK(is_as_planned(first["used_arena_bytes"], first["arena_bytes"]));
   CHECK(first["planned_process_bytes"].get<double>() > first["arena_bytes"].get<double>());
 
   Outcome again = place.weft({"bench", "mlp", "--steps", "1", "--weights", "w.st", "--json"});
@@ -82,7 +90,7 @@ TEST_CASE("a memory curve keeps the losses and the planned bytes at every budget
   double before = 1e18;
   for (const auto& point : curve) {
     CHECK(point["same_losses"].get<bool>());
-    CHECK(point["used"] == point["planned"]);
+    CHECK(is_as_planned(point["used"], point["planned"]));
     CHECK(point["planned"].get<double>() <= point["budget"].get<double>());
     CHECK(point["budget"].get<double>() < before);
     before = point["budget"].get<double>();

@@ -95,7 +95,8 @@ TEST_CASE("what is measured of an arena is the last byte that a step writes") {
     GuardedBuffers guard;
     OwnArena run(model, as_planned);
     run.step();
-    CHECK(run.measured() == run.plan().arena_bytes);
+    CHECK(run.measured() <= run.plan().arena_bytes);
+    CHECK(run.measured() + unsure_bytes(run.plan()) >= run.plan().arena_bytes);
     CHECK((run.changed() + 63) / 64 * 64 == run.measured());
     CHECK(guard.strays() == 0);
   }
@@ -103,11 +104,17 @@ TEST_CASE("what is measured of an arena is the last byte that a step writes") {
 
 TEST_CASE("a plan that names fewer or more bytes than its step touches is found out") {
   GuardedBuffers guard;
-  OwnArena larger("mlp", [](Plan& plan) { plan.arena_bytes += 2 * page + 64; });
+  size_t needed = 0, unsure = 0;
+  OwnArena larger("mlp", [&](Plan& plan) {
+    needed = plan.arena_bytes;
+    unsure = unsure_bytes(plan);
+    plan.arena_bytes += 2 * page + 64;
+  });
   larger.step();
-  CHECK(larger.measured() == larger.plan().arena_bytes - 2 * page - 64);
+  CHECK(larger.measured() <= needed);
+  CHECK(larger.measured() + unsure >= needed);
   CHECK(guard.strays() == 0);
-  OwnArena smaller("mlp", [](Plan& plan) { plan.arena_bytes -= 64; });
+  OwnArena smaller("mlp", [&](Plan& plan) { plan.arena_bytes -= 64 + unsure; });
   smaller.step();
   CHECK(guard.strays() > 0);
 }

@@ -107,7 +107,6 @@ int64_t GuardedBuffers::strays() const {
 }
 
 size_t unsure_bytes(const Plan& plan) {
-  constexpr size_t alignment_of_scratch = 512;
   const bool value_at_end = std::ranges::any_of(plan.slots, [&](const Slot& slot) {
     return slot.space == Space::arena && slot.category != Category::workspace &&
            slot.offset + slot.bytes == plan.arena_bytes;

@@ -24,8 +24,10 @@ class GuardedBuffers {
   int64_t strays() const;
 };
 
+// A library asks for scratch with room to align its parts, of which it then may use less.
+inline constexpr size_t alignment_of_scratch = 512;  // bytes
+
 // So many bytes at the end of a plan's arena may stay as they were: none where a value ends there.
-// A library asks for scratch with room to align its parts, of which it then uses less.
 size_t unsure_bytes(const Plan& plan);
 
 }  // namespace weft::testing

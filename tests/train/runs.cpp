@@ -3,6 +3,9 @@
 #include <csignal>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
+#include "tests/support/guarded.h"
 #include "weft/base/philox.h"
 #include "weft/weft.h"
 
@@ -68,6 +71,12 @@ train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& 
                                .after_step = [&](int64_t step) {
                                  if (step == signal.step) std::raise(signal.signal);
                                }});
+}
+
+bool arena_is_as_planned(const std::string& closing) {
+  const auto line = nlohmann::json::parse(closing);
+  const size_t planned = line["planned_arena"], used = line["used_arena"];
+  return used <= planned && planned - used <= testing::alignment_of_scratch;
 }
 
 std::vector<std::string> lines_of(const std::string& path) {

@@ -28,4 +28,8 @@ train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& 
 
 std::vector<std::string> lines_of(const std::string& path);
 
+// Of a run's closing line: the arena was written up to its planned end, but for a library's scratch
+// that may stand there.
+bool arena_is_as_planned(const std::string& closing);
+
 }  // namespace weft::test
