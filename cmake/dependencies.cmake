@@ -5,11 +5,10 @@
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(fmt 9 REQUIRED)
 
 add_library(weft_dep_public INTERFACE)
-target_link_libraries(weft_dep_public INTERFACE fmt::fmt OpenMP::OpenMP_CXX Threads::Threads)
+target_link_libraries(weft_dep_public INTERFACE fmt::fmt Threads::Threads)
 
 add_library(weft_dep_private INTERFACE)
 
@@ -27,7 +26,8 @@ endforeach()
 find_library(WEFT_DNNL dnnl REQUIRED)
 find_path(WEFT_DNNL_INCLUDE dnnl.h REQUIRED)
 target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_DNNL_INCLUDE}")
-target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" ${CMAKE_DL_LIBS})
+# oneDNN asks OpenMP's runtime for its number of threads; weft tells it one (backends/cpu/onednn.cpp).
+target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" gomp ${CMAKE_DL_LIBS})
 
 # Where it is missing, weft/backends/opencl has no device.
 find_package(OpenCL QUIET)

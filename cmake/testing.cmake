@@ -2,8 +2,7 @@
 
 set(weft_test_environment
   "WEFT=$<$<TARGET_EXISTS:weft_program>:$<TARGET_FILE:weft_program>>"
-  "SRC=${PROJECT_SOURCE_DIR}" "BUILD=${PROJECT_BINARY_DIR}"
-  "OMP_WAIT_POLICY=passive")  # two tests at a time share the cores: waiting threads must not spin
+  "SRC=${PROJECT_SOURCE_DIR}" "BUILD=${PROJECT_BINARY_DIR}")
 set(suppressions "${PROJECT_SOURCE_DIR}/tools/sanitizers")
 if(WEFT_SANITIZE MATCHES "address")
   list(APPEND weft_test_environment
@@ -11,8 +10,6 @@ if(WEFT_SANITIZE MATCHES "address")
     "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
     "UBSAN_OPTIONS=print_stacktrace=1")
 elseif(WEFT_SANITIZE MATCHES "thread")
-  set(options "history_size=4:ignore_noninstrumented_modules=1")  # the latter as Archer wants it
   list(APPEND weft_test_environment
-    "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:${options}"
-    "OMP_TOOL_LIBRARIES=${LLVM_LIBRARY_DIR}/libarcher.so")
+    "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:history_size=4")
 endif()

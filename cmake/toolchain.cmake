@@ -55,6 +55,7 @@ endif()
 add_library(weft_flags INTERFACE)
 target_compile_options(weft_flags INTERFACE
   -ffp-contract=off             # bits must not depend on what the compiler contracts
+  -fopenmp-simd                 # `#pragma omp simd` without OpenMP's threads
   -fno-semantic-interposition   # a shared library as fast as a static one
   -fvisibility-inlines-hidden
   -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wunused

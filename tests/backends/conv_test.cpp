@@ -38,7 +38,7 @@ const std::vector<Geometry> geometries = {
     {"tiles that end with the image", {1, 16, 8, 12}, {48, 16, 3, 3}, {.padding = {1, 1}}},
     {"one tile and less", {3, 48, 3, 5}, {32, 48, 3, 3}, {}},
     {"more padding than elements", {2, 16, 1, 2}, {16, 16, 3, 3}, {.padding = {2, 2}}},
-    {"blocks of tiles that end early", {9, 64, 17, 14}, {32, 64, 3, 3}, {.padding = {0, 1}}},
+    {"blocks of tiles that end early", {9, 64, 17, 14}, {16, 64, 3, 3}, {.padding = {0, 1}}},
 };
 
 // The convolution and its two gradients, as nodes on inputs.

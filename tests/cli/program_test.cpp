@@ -265,14 +265,3 @@ TEST_CASE("the instruction set that WEFT_ISA allows is what is used, planned wit
   }
   CHECK(used.size() == static_cast<size_t>(weft::host_isa()) + 1);
 }
-
-TEST_CASE("threads spin for a short while before they sleep, unless the user chose") {
-  Workplace place;
-  auto rounds = [&](const Workplace::Environment& environment) {
-    json all = json_of(place.weft({"doctor", "--env", "--json"}, environment));
-    return all["GOMP_SPINCOUNT"]["value"].get<std::string>();
-  };
-  CHECK(rounds({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", ""}}) == "5000");
-  CHECK(rounds({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", "77"}}) == "77");
-  CHECK(rounds({{"OMP_WAIT_POLICY", "active"}, {"GOMP_SPINCOUNT", ""}}).empty());
-}

@@ -5,6 +5,8 @@
 
 namespace weft::testing {
 
+inline constexpr int thread_counts[] = {1, 2, 3, 8};
+
 class Threads {
  public:
   explicit Threads(int count) { set_thread_count(count); }

@@ -26,8 +26,6 @@ constexpr EnvVariable registry[] = {
      "most that is used of the processor: auto, baseline, avx2, avx512, avx512_bf16 or amx"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
     {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},
-    {"GOMP_SPINCOUNT", "rounds that OpenMP's threads spin before they sleep (default: 5000)"},
-    {"OMP_WAIT_POLICY", "active or passive: the same in words"},
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
     {"COLUMNS", "most columns of a step's line (default: the terminal's)"},
     {"XDG_CACHE_HOME", "parent of the cache folder"},

@@ -1,35 +1,145 @@
 #include "weft/base/parallel.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <omp.h>
+#include <chrono>
+#include <csignal>
+#include <immintrin.h>
+#include <mutex>
 #include <sched.h>
+#include <thread>
 
 #include "weft/base/env.h"
 
 namespace weft {
 namespace {
+using Clock = std::chrono::steady_clock;
+
 std::atomic<int> threads{0};
+thread_local bool inside = false;  // a region; one within it runs on its thread alone
+
+// Waits until `done()`: a moment at full attention, then giving way to whoever wants the core, for
+// as long as a thread takes to fall asleep and wake. Returns whether it is done.
+template <class Done>
+bool spin(Done&& done) {
+  constexpr auto most = std::chrono::microseconds(30);
+  constexpr int attentive = 50;  // rounds, of 40 to 140 cycles each
+  for (int round = 0; round < attentive; ++round) {
+    if (done()) return true;
+    _mm_pause();
+  }
+  const Clock::time_point end = Clock::now() + most;
+  do {
+    if (done()) return true;
+    sched_yield();
+  } while (Clock::now() < end);
+  return done();
+}
+
+// A region is cut into parts. Part i belongs to thread i, which finds its rows in its own cache,
+// but whoever is done first takes what nobody has begun: a thread whose core another process has
+// holds up nobody. Thread 0 is the one that opened the region.
+class Team {
+ public:
+  void grow(int count) {
+    if (size_ >= count) return;
+    sigset_t all, before;  // signals are for the threads that wait for them
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; size_ < count; ++size_) std::thread([this, index = size_] { work(index); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void run(int64_t count, int parts, RangeFunction body, void* context) {
+    body_ = body, context_ = context, count_ = count;
+    open_.store(parts);
+    const uint64_t region = ++regions_;
+    current_.store(region << part_bits | static_cast<uint64_t>(parts));
+    current_.notify_all();
+    take_parts(0, region, parts);
+    auto done = [&] { return open_.load(std::memory_order_acquire) == 0; };
+    while (!spin(done))
+      if (const int left = open_.load(); left != 0) open_.wait(left);
+  }
+
+ private:
+  static constexpr int part_bits = 16;
+  static_assert(most_threads < 1 << part_bits);
+  struct alignas(64) Claim {
+    std::atomic<uint64_t> region{0};  // the last one in which somebody took this part
+  };
+
+  // Whoever claims a part may read the region's body: the region ends only after the part does.
+  bool claim(int part, uint64_t region) {
+    std::atomic<uint64_t>& taken = claims_[static_cast<size_t>(part)].region;
+    uint64_t before = taken.load(std::memory_order_relaxed);
+    return before < region && taken.compare_exchange_strong(before, region);
+  }
+
+  // What a body throws ends the process, as no one could tell what the other parts have done.
+  void take_parts(int first, uint64_t region, int parts) noexcept {
+    inside = true;
+    for (int i = 0; i < parts; ++i) {
+      const int part = (first + i) % parts;
+      if (!claim(part, region)) continue;
+      body_(context_, count_ * part / parts, count_ * (part + 1) / parts);
+      if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) open_.notify_one();
+    }
+    inside = false;
+  }
+
+  [[noreturn]] void work(int index) {
+    uint64_t seen = 0;
+    while (true) {
+      auto next = [&] { return current_.load(std::memory_order_acquire) != seen; };
+      while (!spin(next)) current_.wait(seen);
+      seen = current_.load(std::memory_order_acquire);
+      const int parts = static_cast<int>(seen & ((1 << part_bits) - 1));
+      if (index < parts) take_parts(index, seen >> part_bits, parts);
+    }
+  }
+
+  RangeFunction body_ = nullptr;
+  void* context_ = nullptr;
+  int64_t count_ = 0;
+  uint64_t regions_ = 0;
+  int size_ = 1;
+  alignas(64) std::atomic<uint64_t> current_{0};  // region, and its parts in the low bits
+  alignas(64) std::atomic<int> open_{0};          // parts that are not done
+  std::array<Claim, most_threads> claims_;
+};
+
+constinit Team team;  // never destroyed: its threads wait as long as the process lives
+std::mutex opening;
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
 }  // namespace
 
 int thread_count() {
-  if (threads == 0) set_thread_count(env_threads(omp_get_num_procs()));
+  if (threads == 0) set_thread_count(env_threads(usable_cores()));
   return threads;
 }
 
-void set_thread_count(int count) {
-  threads = std::max(1, count);
-  omp_set_num_threads(threads);
+void set_thread_count(int count) { threads = std::clamp(count, 1, most_threads); }
+
+void start_team() {
+  const std::lock_guard lock(opening);
+  team.grow(thread_count());
 }
 
 void parallel_for(int64_t count, RangeFunction body, void* context) {
-  int64_t parts = std::min<int64_t>(count, thread_count());
-  if (parts < 2) {
+  const auto parts = static_cast<int>(std::min<int64_t>(count, thread_count()));
+  std::unique_lock lock(opening, std::defer_lock);
+  if (parts < 2 || inside || !lock.try_lock()) {
     if (count > 0) body(context, 0, count);
     return;
   }
-#pragma omp parallel for num_threads(static_cast<int>(parts)) schedule(static, 1)
-  for (int64_t part = 0; part < parts; ++part)
-    body(context, count * part / parts, count * (part + 1) / parts);
+  team.grow(thread_count());
+  team.run(count, parts, body, context);
 }
 }  // namespace weft

@@ -73,12 +73,10 @@ cpu::Peaks keep(cpu::Peaks peaks) {
   return peaks;
 }
 
-// In a process of its own, whose threads sleep while they wait: spinning ones would measure a busy
-// machine's scheduler.
+// In a process of its own, so that ours never has the memory that the bandwidth is measured on.
 void measure_elsewhere() {
   const pid_t child = fork();
   if (child == 0) {
-    setenv("OMP_WAIT_POLICY", "passive", 1);
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
     if (dup2(open("/dev/null", O_WRONLY), 1) < 0) _exit(1);
     execl("/proc/self/exe", "weft", "devices", "--measure", nullptr);

@@ -33,16 +33,7 @@ std::string version_text() {
                      version::compiler);
 }
 
-// OpenMP's threads spin for 300,000 rounds before they sleep: milliseconds, in which the thread
-// they wait for may need the very core they spin on. 5,000 rounds last as long as the wait for a
-// sibling does. libgomp reads the limit when it is loaded, hence the program begins once more.
-void limit_spinning(char** argv) {
-  if (env("GOMP_SPINCOUNT") || env("OMP_WAIT_POLICY")) return;
-  setenv("GOMP_SPINCOUNT", "5000", 1);
-  execv("/proc/self/exe", argv);  // where it fails, threads spin
-}
-
-int run(char** argv, std::vector<std::string> arguments) {
+int run(std::vector<std::string> arguments) {
   bool wants_version = false;
   Program program{.root = {.name = "weft",
                            .doc = "weft plans, trains and runs neural networks.",
@@ -72,7 +63,6 @@ int run(char** argv, std::vector<std::string> arguments) {
   if (!program.flags.empty() && !verb->recipe_keys)
     throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb->path(),
                 program.flags.front().flag, verb->path());
-  limit_spinning(argv);
   check_environment();
   return verb->run();
 }
@@ -94,7 +84,7 @@ int report(std::string what, int code) {
 int main(int argc, char** argv) {
   register_backends();
   try {
-    int code = cli::run(argv, {argv + 1, argv + argc});
+    int code = cli::run({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw Error(ErrorKind::failed, "cannot write the output: {}.", std::strerror(errno));
     return code;

@@ -110,7 +110,9 @@ Value* round_bf16(LlvmBuilder& b, Value* x) {
 // By two factors, so that neither overflows and results below the least normal number round once.
 Value* scale(LlvmBuilder& b, Value* x, Value* exponent) {
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
-  Value* whole = b.CreateIntrinsic(llvm::Intrinsic::fptosi_sat, {word, x->getType()}, {exponent});
+  // Only a NaN's exponent is out of range: any power will do for it. A saturating conversion would
+  // be done lane by lane.
+  Value* whole = b.CreateFreeze(b.CreateFPToSI(exponent, word));
   Value* half = b.CreateAShr(whole, 1);
   auto power = [&](Value* n) {
     return b.CreateBitCast(b.CreateShl(b.CreateAdd(n, integer(n, 127)), 23), x->getType());

@@ -111,6 +111,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   steps_.resize(plan_.steps.size());
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build && memory_ == nullptr);
+  start_team();
   check_plan_fits(plan_, memory_, library.stages_inputs() ? staged_bytes(plan_) : 0, held_bytes());
   compile_kernels(library);
   if (memory_ != nullptr) {
@@ -278,8 +279,7 @@ void Executable::make_transfers() {
   }
 }
 
-// Generated kernels on threads of their own; library kernels on the caller, outside of any parallel
-// region, because a library plans its threads when it is asked for a kernel.
+// Generated kernels on threads of their own; library kernels on the caller.
 void Executable::compile_kernels(const KernelLibrary& library) {
   Stopwatch watch;
   std::atomic<size_t> next = 0;

@@ -1,293 +1,294 @@
 #include "weft/backends/cpu/onednn.h"
 
-#include <array>
-#include <omp.h>
+#include <algorithm>
+#include <atomic>
 #include <utility>
 #include <vector>
 
-#include <dnnl.h>
-
+#include "weft/backends/cpu/elements.h"
+#include "weft/backends/cpu/onednn_cut.h"
+#include "weft/backends/cpu/onednn_describe.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
-#include "weft/base/isa.h"
 #include "weft/base/parallel.h"
 
-static_assert(DNNL_VERSION_MAJOR == 2, "weft is written for version 2 of oneDNN's API");
+// Of OpenMP's runtime (OpenMP 4.5, section 3.2), whichever oneDNN was built with.
+extern "C" {
+void omp_set_num_threads(int count);
+int omp_get_max_threads();
+}
 
 namespace weft::onednn {
 namespace {
-void check(dnnl_status_t status, const char* call) {
-  if (status != dnnl_success)
-    throw Error(ErrorKind::device, "[oneDNN] {} failed with status {}.", call,
-                static_cast<int>(status));
-}
-
-// An owning handle of a C object.
-template <class T, dnnl_status_t (*destroy)(T*)>
-struct Destroy {
-  using pointer = T*;
-  void operator()(T* object) const { destroy(object); }
-};
-template <class T, dnnl_status_t (*destroy)(T*)>
-using Handle = std::unique_ptr<T, Destroy<T, destroy>>;
-using Engine = Handle<dnnl_engine, dnnl_engine_destroy>;
-using Stream = Handle<dnnl_stream, dnnl_stream_destroy>;
-using Attributes = Handle<dnnl_primitive_attr, dnnl_primitive_attr_destroy>;
-using Memory = Handle<dnnl_memory, dnnl_memory_destroy>;
-using Description = Handle<dnnl_primitive_desc, dnnl_primitive_desc_destroy>;
-using Iterator = Handle<dnnl_primitive_desc_iterator, dnnl_primitive_desc_iterator_destroy>;
-using Executable = Handle<dnnl_primitive, dnnl_primitive_destroy>;
-
-// The host as oneDNN knows it; one for the process.
-struct Host {
-  Engine engine;
-  Stream stream;
-  Attributes attributes;  // scratchpads are ours to give
-  Attributes adding;      // the same, and the result is added to what is there
-
-  Host() : attributes(make_attributes()), adding(make_attributes()) {
-    cap_instructions();
-    dnnl_engine_t made_engine = nullptr;
-    check(dnnl_engine_create(&made_engine, dnnl_cpu, 0), "dnnl_engine_create");
-    engine.reset(made_engine);
-    dnnl_stream_t made_stream = nullptr;
-    check(dnnl_stream_create(&made_stream, made_engine, dnnl_stream_in_order),
-          "dnnl_stream_create");
-    stream.reset(made_stream);
-    dnnl_post_ops_t made_sum = nullptr;
-    check(dnnl_post_ops_create(&made_sum), "dnnl_post_ops_create");
-    const Handle<dnnl_post_ops, dnnl_post_ops_destroy> sum(made_sum);
-    check(dnnl_post_ops_append_sum(made_sum, 1), "dnnl_post_ops_append_sum");
-    check(dnnl_primitive_attr_set_post_ops(adding.get(), made_sum),
-          "dnnl_primitive_attr_set_post_ops");
-  }
-  // Before oneDNN makes its first kernel: the cap is one for the process.
-  static void cap_instructions() {
-    constexpr dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
-                                       dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_bf16,
-                                       dnnl_cpu_isa_avx512_core_amx};
-    if (isa() == host_isa()) return;
-    check(dnnl_set_max_cpu_isa(caps[static_cast<size_t>(isa())]), "dnnl_set_max_cpu_isa");
-  }
-  static Attributes make_attributes() {
-    dnnl_primitive_attr_t made = nullptr;
-    check(dnnl_primitive_attr_create(&made), "dnnl_primitive_attr_create");
-    Attributes attributes(made);
-    check(dnnl_primitive_attr_set_scratchpad_mode(made, dnnl_scratchpad_mode_user),
-          "dnnl_primitive_attr_set_scratchpad_mode");
-    return attributes;
-  }
-};
-const Host& host() {
-  static const Host instance;
-  return instance;
-}
-
-dnnl_data_type_t data_type(DType dtype) {
-  if (dtype == DType::f32) return dnnl_f32;
-  if (dtype == DType::bf16) return dnnl_bf16;
-  WEFT_ASSERT(false, "no oneDNN type for {}", name(dtype));
-}
-
-dnnl_memory_desc_t strided(const Tensor& tensor) {
-  dnnl_memory_desc_t layout;
-  check(dnnl_memory_desc_init_by_strides(&layout, tensor.shape.size(), tensor.shape.begin(),
-                                         data_type(tensor.dtype), tensor.strides.begin()),
-        "dnnl_memory_desc_init_by_strides");
-  return layout;
-}
-// What the primitive is asked to take: the tensor as it lies, or any layout.
-dnnl_memory_desc_t wanted(const Tensor& tensor) {
-  if (!tensor.free) return strided(tensor);
-  dnnl_memory_desc_t layout;
-  check(dnnl_memory_desc_init_by_tag(&layout, tensor.shape.size(), tensor.shape.begin(),
-                                     data_type(tensor.dtype), dnnl_format_tag_any),
-        "dnnl_memory_desc_init_by_tag");
-  return layout;
-}
-
-// `ref` is slow and `gemm` allocates behind our back.
-bool acceptable(std::string_view implementation) {
-  return implementation.find("ref") == std::string_view::npos &&
-         !implementation.starts_with("gemm") &&
-         implementation.find(":gemm") == std::string_view::npos;
-}
-
-std::string implementation_of(const_dnnl_primitive_desc_t description) {
-  const char* text = nullptr;
-  check(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0,
-                                  static_cast<void*>(&text)),
-        "dnnl_primitive_desc_query");
-  return text;
-}
-
-// The first acceptable implementation, or null.
-Description first_acceptable(const_dnnl_op_desc_t operation, const_dnnl_primitive_desc_t hint,
-                             const Attributes& attributes = host().attributes) {
-  dnnl_primitive_desc_iterator_t made = nullptr;
-  dnnl_status_t status = dnnl_primitive_desc_iterator_create(&made, operation, attributes.get(),
-                                                             host().engine.get(), hint);
-  if (status == dnnl_unimplemented) return nullptr;
-  check(status, "dnnl_primitive_desc_iterator_create");
-  Iterator iterator(made);
-  do {
-    Description description(dnnl_primitive_desc_iterator_fetch(made));
-    if (description == nullptr) return nullptr;
-    if (acceptable(implementation_of(description.get()))) return description;
-  } while (dnnl_primitive_desc_iterator_next(made) == dnnl_success);
-  return nullptr;
-}
-
-Description describe_matmul(const Problem& problem) {
-  dnnl_memory_desc_t a = wanted(problem.a), b = wanted(problem.b), result = wanted(problem.result);
-  dnnl_matmul_desc_t operation;
-  if (dnnl_matmul_desc_init(&operation, &a, &b, nullptr, &result) != dnnl_success) return nullptr;
-  return first_acceptable(&operation, nullptr,
-                          problem.accumulate ? host().adding : host().attributes);
-}
-
-Description describe_conv_forward(const Problem& problem, const Tensor& x, const Tensor& weight,
-                                  const Tensor& y, dnnl_prop_kind_t kind) {
-  dnnl_memory_desc_t src = wanted(x), filter = wanted(weight), dst = wanted(y);
-  dnnl_convolution_desc_t operation;
-  if (dnnl_dilated_convolution_forward_desc_init(&operation, kind, dnnl_convolution_direct, &src,
-                                                 &filter, nullptr, &dst, problem.stride.begin(),
-                                                 problem.dilation.begin(), problem.padding.begin(),
-                                                 problem.padding_after.begin()) != dnnl_success)
-    return nullptr;
-  return first_acceptable(&operation, nullptr);
-}
-
-// Gradients want the description of the forward convolution as a hint, of whatever implementation;
-// it has one type for all, where a gradient may be wider than what it comes from.
-Description describe_conv_hint(const Problem& problem, Tensor x, Tensor weight, Tensor y) {
-  x.free = weight.free = y.free = true;
-  x.dtype = weight.dtype = y.dtype = problem.a.dtype;
-  dnnl_memory_desc_t src = wanted(x), filter = wanted(weight), dst = wanted(y);
-  dnnl_convolution_desc_t operation;
-  if (dnnl_dilated_convolution_forward_desc_init(
-          &operation, dnnl_forward_training, dnnl_convolution_direct, &src, &filter, nullptr, &dst,
-          problem.stride.begin(), problem.dilation.begin(), problem.padding.begin(),
-          problem.padding_after.begin()) != dnnl_success)
-    return nullptr;
-  dnnl_primitive_desc_t made = nullptr;
-  if (dnnl_primitive_desc_create(&made, &operation, host().attributes.get(), host().engine.get(),
-                                 nullptr) != dnnl_success)
-    return nullptr;
-  return Description(made);
-}
-
-Description describe_conv_input_gradient(const Problem& problem) {
-  Description hint = describe_conv_hint(problem, problem.result, problem.b, problem.a);
-  if (hint == nullptr) return nullptr;
-  dnnl_memory_desc_t dst = wanted(problem.a), filter = wanted(problem.b),
-                     src = wanted(problem.result);
-  dnnl_convolution_desc_t operation;
-  if (dnnl_dilated_convolution_backward_data_desc_init(
-          &operation, dnnl_convolution_direct, &src, &filter, &dst, problem.stride.begin(),
-          problem.dilation.begin(), problem.padding.begin(),
-          problem.padding_after.begin()) != dnnl_success)
-    return nullptr;
-  return first_acceptable(&operation, hint.get());
-}
-
-Description describe_conv_weight_gradient(const Problem& problem) {
-  Description hint = describe_conv_hint(problem, problem.a, problem.result, problem.b);
-  if (hint == nullptr) return nullptr;
-  dnnl_memory_desc_t src = wanted(problem.a), dst = wanted(problem.b),
-                     filter = wanted(problem.result);
-  dnnl_convolution_desc_t operation;
-  if (dnnl_dilated_convolution_backward_weights_desc_init(
-          &operation, dnnl_convolution_direct, &src, &filter, nullptr, &dst, problem.stride.begin(),
-          problem.dilation.begin(), problem.padding.begin(),
-          problem.padding_after.begin()) != dnnl_success)
-    return nullptr;
-  return first_acceptable(&operation, hint.get());
-}
-
-Description describe(const Problem& problem) {
-  switch (problem.operation) {
-    case Operation::matmul:
-      return describe_matmul(problem);
-    case Operation::conv:
-      return describe_conv_forward(problem, problem.a, problem.b, problem.result,
-                                   dnnl_forward_training);
-    case Operation::conv_input_gradient:
-      return describe_conv_input_gradient(problem);
-    case Operation::conv_weight_gradient:
-      return describe_conv_weight_gradient(problem);
-  }
-  WEFT_ASSERT(false, "unknown operation");
-}
-
-// The names of a, b and the result among the primitive's arguments.
-std::array<int, 3> argument_names(Operation operation) {
-  switch (operation) {
-    case Operation::conv_input_gradient:
-      return {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC};
-    case Operation::conv_weight_gradient:
-      return {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS};
-    default:
-      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-  }
-}
-
 Memory make_memory(const dnnl_memory_desc_t& layout) {
   dnnl_memory_t made = nullptr;
   check(dnnl_memory_create(&made, &layout, host().engine.get(), DNNL_MEMORY_NONE),
         "dnnl_memory_create");
   return Memory(made);
 }
-Executable make_executable(const_dnnl_primitive_desc_t description) {
-  dnnl_primitive_t made = nullptr;
-  check(dnnl_primitive_create(&made, description), "dnnl_primitive_create");
-  return Executable(made);
-}
-dnnl_memory_desc_t layout_of(const_dnnl_primitive_desc_t description, int argument) {
-  return *dnnl_primitive_desc_query_md(description, dnnl_query_exec_arg_md, argument);
-}
-}  // namespace
 
-// Memories are named by index: 0 to 2 are the caller's a, b and result; the rest lie in the
-// workspace.
-struct Primitive::Parts {
-  struct Call {
-    Executable primitive;
-    std::vector<dnnl_exec_arg_t> arguments;
-  };
-  std::string implementation;
-  int threads = thread_count();  // that the workspace was sized for
-  size_t workspace = 0;
+// oneDNN takes its number of threads from OpenMP, for the thread that calls it. With one it opens
+// no parallel region, so that no second team stands beside ours.
+class SingleThreaded {
+ public:
+  SingleThreaded() { omp_set_num_threads(1); }
+  ~SingleThreaded() { omp_set_num_threads(before_); }
+  SingleThreaded(const SingleThreaded&) = delete;
+  SingleThreaded& operator=(const SingleThreaded&) = delete;
+
+ private:
+  int before_ = omp_get_max_threads();  // a caller may have OpenMP regions of its own
+};
+
+// Bytes from one of these on. The first three are the caller's.
+enum Base : uint8_t { base_a, base_b, base_result, base_workspace, bases };
+struct Place {
+  Base base = base_workspace;
+  size_t offset = 0;
+};
+using Addresses = std::array<std::byte*, bases>;
+
+// Memory as oneDNN sees it.
+struct Operand {
+  dnnl_memory_desc_t layout;
+  Place at;
+};
+
+// A primitive and the memories that it reads and writes.
+struct Call {
+  std::shared_ptr<dnnl_primitive> primitive;
+  std::vector<dnnl_exec_arg_t> arguments;
   std::vector<Memory> memories;
-  std::vector<size_t> offsets;  // in the workspace, per memory from index 3
-  std::vector<void*> placed;    // where each memory lies since the last run
-  std::vector<Call> calls;      // in order
+  std::vector<Place> places;  // of the memories
 
-  dnnl_memory_t in_workspace(const dnnl_memory_desc_t& layout) {
-    offsets.push_back(workspace);
-    size_t bytes = dnnl_memory_desc_get_size(&layout);
-    workspace += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-    memories.push_back(make_memory(layout));
-    return memories.back().get();
-  }
-
-  Call call(const_dnnl_primitive_desc_t description, std::vector<dnnl_exec_arg_t> arguments) {
-    dnnl_memory_desc_t scratch = layout_of(description, DNNL_ARG_SCRATCHPAD);
-    if (dnnl_memory_desc_get_size(&scratch) > 0)
-      arguments.push_back({DNNL_ARG_SCRATCHPAD, in_workspace(scratch)});
-    return {make_executable(description), std::move(arguments)};
-  }
-
-  Call convert(dnnl_memory_t from, const dnnl_memory_desc_t& from_layout, dnnl_memory_t to,
-               const dnnl_memory_desc_t& to_layout) {
-    dnnl_primitive_desc_t made = nullptr;
-    check(dnnl_reorder_primitive_desc_create(&made, &from_layout, host().engine.get(), &to_layout,
-                                             host().engine.get(), host().attributes.get()),
-          "dnnl_reorder_primitive_desc_create");
-    Description description(made);
-    return call(made, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+  dnnl_status_t run(const Addresses& addresses) const {
+    for (size_t i = 0; i < memories.size(); ++i) {
+      // Setting writes zeros to what a layout pads with, which the first run may well do.
+      void* before = nullptr;
+      std::byte* at = addresses[places[i].base] + places[i].offset;
+      dnnl_status_t status = dnnl_memory_get_data_handle(memories[i].get(), &before);
+      if (status == dnnl_success && at != before)
+        status = dnnl_memory_set_data_handle(memories[i].get(), at);
+      if (status != dnnl_success) return status;
+    }
+    return dnnl_primitive_execute(primitive.get(), host().stream.get(),
+                                  static_cast<int>(arguments.size()), arguments.data());
   }
 };
+// The calls of each thread, in order.
+using Stage = std::vector<std::vector<Call>>;
+
+void run_stage(const Stage& stage, const Addresses& addresses) {
+  std::atomic<dnnl_status_t> failure = dnnl_success;
+  parallel_for(static_cast<int64_t>(stage.size()), [&](int64_t begin, int64_t end) {
+    const SingleThreaded single;
+    for (int64_t share = begin; share < end; ++share)
+      for (const Call& call : stage[static_cast<size_t>(share)])
+        if (dnnl_status_t status = call.run(addresses); status != dnnl_success) failure = status;
+  });
+  check(failure, "dnnl_primitive_execute");
+}
+
+// What each piece's gradient of a weight adds to the result: float32 sums in the workspace.
+struct Partials {
+  DType result = DType::f32;
+  int64_t elements = 0;  // of the result
+  std::vector<size_t> offsets;
+
+  template <class Element>
+  void add(const std::byte* workspace, Element* result_at) const {
+    constexpr int64_t block = 1 << 12;  // elements, which stay in the first-level cache
+    parallel_for((elements + block - 1) / block, [&](int64_t begin, int64_t end) {
+      std::array<float, block> sums;
+      for (int64_t from = begin * block; from < std::min(end * block, elements); from += block) {
+        const int64_t count = std::min(block, elements - from);
+        std::fill_n(sums.begin(), count, 0.0f);
+        for (size_t offset : offsets) {
+          const float* partial = reinterpret_cast<const float*>(workspace + offset) + from;
+          for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] += partial[i];
+        }
+        for (int64_t i = 0; i < count; ++i)
+          result_at[from + i] = cpu::from_lane<Element>(sums[static_cast<size_t>(i)]);
+      }
+    });
+  }
+};
+}  // namespace
+
+struct Primitive::Parts {
+  std::string implementation;
+  size_t workspace = 0;
+  std::vector<Stage> stages;  // one after the other
+  Partials partials;          // added at the end
+};
+
+namespace {
+// The calls that solve a problem, piece by piece.
+class Builder {
+ public:
+  explicit Builder(std::vector<Piece> pieces)
+      : pieces_(std::move(pieces)), names_(argument_names(pieces_.front().problem.operation)) {}
+
+  // False where oneDNN has no implementation.
+  bool build() {
+    const Problem& first = pieces_.front().problem;
+    const bool adds = first.operation == Operation::conv_weight_gradient && pieces_.size() > 1;
+    if (adds) partials = {first.result.dtype, element_count(first.result.shape), {}};
+    Stage products;
+    for (Piece& piece : pieces_) {
+      if (adds) piece.problem.result.dtype = DType::f32;
+      Description description = describe(piece.problem);
+      if (description == nullptr) return false;
+      if (implementation.empty()) implementation = implementation_of(description.get());
+      products.push_back(calls_of(piece, description.get(), adds));
+    }
+    if (!shared_.empty()) stages.push_back(std::move(shared_));
+    stages.push_back(std::move(products));
+    return true;
+  }
+
+  std::string implementation;
+  size_t workspace = 0;
+  std::vector<Stage> stages;
+  Partials partials;
+
+ private:
+  size_t room(size_t bytes) {
+    const size_t at = workspace;
+    workspace += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    return at;
+  }
+  Operand in_workspace(const dnnl_memory_desc_t& layout) {
+    return {layout, {base_workspace, room(dnnl_memory_desc_get_size(&layout))}};
+  }
+
+  std::vector<Call> calls_of(const Piece& piece, const_dnnl_primitive_desc_t description,
+                             bool adds) {
+    const std::array<const Tensor*, 3> tensors{&piece.problem.a, &piece.problem.b,
+                                               &piece.problem.result};
+    std::vector<Call> before, after, calls;
+    std::array<Operand, 3> used;
+    for (size_t i = 0; i < 3; ++i) {
+      const auto begin = static_cast<size_t>(piece.begin[i]) * size_of(tensors[i]->dtype);
+      Operand given{strided(*tensors[i]), {static_cast<Base>(i), begin}};
+      if (i == base_result && adds) {
+        given = in_workspace(given.layout);
+        partials.offsets.push_back(given.at.offset);
+      }
+      const dnnl_memory_desc_t chosen = layout_of(description, names_[i]);
+      if (dnnl_memory_desc_equal(&chosen, &given.layout)) {
+        used[i] = given;
+      } else if (i == base_result) {
+        used[i] = in_workspace(chosen);
+        after.push_back(convert(used[i], given));
+      } else if (is_shared(static_cast<Base>(i))) {
+        used[i] = shared(given, chosen);
+      } else {
+        used[i] = in_workspace(chosen);
+        before.push_back(convert(given, used[i]));
+      }
+    }
+    calls = std::move(before);
+    const dnnl_memory_desc_t scratch = layout_of(description, DNNL_ARG_SCRATCHPAD);
+    const Operand scratchpad = in_workspace(scratch);
+    const std::shared_ptr<dnnl_primitive> primitive = executable(description);
+    for (int64_t image = 0; image < piece.images; ++image) {
+      calls.push_back(call(primitive, {{names_[0], used[0]},
+                                       {names_[1], used[1]},
+                                       {names_[2], used[2]},
+                                       {DNNL_ARG_SCRATCHPAD, scratchpad}}));
+      for (size_t i = 0; i < 3; ++i)
+        used[i].at.offset += static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
+    }
+    for (Call& conversion : after) calls.push_back(std::move(conversion));
+    return calls;
+  }
+
+  static std::shared_ptr<dnnl_primitive> executable(const_dnnl_primitive_desc_t description) {
+    dnnl_primitive_t made = nullptr;
+    check(dnnl_primitive_create(&made, description), "dnnl_primitive_create");
+    return {made, dnnl_primitive_destroy};
+  }
+
+  static Call call(std::shared_ptr<dnnl_primitive> primitive,
+                   std::initializer_list<std::pair<int, Operand>> operands) {
+    Call made{.primitive = std::move(primitive)};
+    for (const auto& [name, operand] : operands) {
+      if (dnnl_memory_desc_get_size(&operand.layout) == 0) continue;  // no scratchpad
+      made.memories.push_back(make_memory(operand.layout));
+      made.places.push_back(operand.at);
+      made.arguments.push_back({name, made.memories.back().get()});
+    }
+    return made;
+  }
+
+  Call convert(const Operand& from, const Operand& to) {
+    dnnl_primitive_desc_t made = nullptr;
+    check(dnnl_reorder_primitive_desc_create(&made, &from.layout, host().engine.get(), &to.layout,
+                                             host().engine.get(), host().attributes.get()),
+          "dnnl_reorder_primitive_desc_create");
+    const Description description(made);
+    return call(executable(made),
+                {{DNNL_ARG_FROM, from},
+                 {DNNL_ARG_TO, to},
+                 {DNNL_ARG_SCRATCHPAD, in_workspace(layout_of(made, DNNL_ARG_SCRATCHPAD))}});
+  }
+
+  // Whether every piece has the whole of this operand.
+  bool is_shared(Base operand) const {
+    auto part = [&](const Piece& piece) -> const Tensor& {
+      return operand == base_a ? piece.problem.a : piece.problem.b;
+    };
+    const Tensor& first = part(pieces_.front());
+    return std::ranges::all_of(pieces_, [&](const Piece& piece) {
+      return piece.begin[operand] == pieces_.front().begin[operand] &&
+             part(piece).shape == first.shape && piece.per_image[operand] == 0;
+    });
+  }
+
+  // What all pieces read is converted once, by the whole team, before they begin; pieces of other
+  // sizes may want it in another layout.
+  Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen) {
+    for (const Operand& known : converted_)
+      if (dnnl_memory_desc_equal(&known.layout, &chosen)) return known;
+    const Operand to = in_workspace(chosen);
+    converted_.push_back(to);
+    const int64_t extent = given.layout.dims[0];
+    const int64_t units = (extent + shared_unit - 1) / shared_unit;
+    const int64_t parts = std::min<int64_t>(units, thread_count());
+    shared_.resize(std::max(shared_.size(), static_cast<size_t>(parts)));
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = units * part / parts * shared_unit;
+      const int64_t end = std::min(extent, units * (part + 1) / parts * shared_unit);
+      const auto from_part = slice(given, begin, end), to_part = slice(to, begin, end);
+      if (!from_part || !to_part) {
+        shared_.front().push_back(convert(given, to));
+        break;
+      }
+      shared_[static_cast<size_t>(part)].push_back(convert(*from_part, *to_part));
+    }
+    return to;
+  }
+  // Of the outermost axis. The layout may have blocks that no slice can begin amid.
+  static std::optional<Operand> slice(const Operand& whole, int64_t begin, int64_t end) {
+    dnnl_dims_t dims, offsets{begin};
+    std::copy_n(whole.layout.dims, whole.layout.ndims, dims);
+    dims[0] = end - begin;
+    Operand part{.layout = {}, .at = whole.at};
+    if (dnnl_memory_desc_init_submemory(&part.layout, &whole.layout, dims, offsets) != dnnl_success)
+      return std::nullopt;
+    part.at.offset += static_cast<size_t>(std::exchange(part.layout.offset0, 0)) *
+                      dnnl_data_type_size(whole.layout.data_type);
+    return part;
+  }
+
+  static constexpr int64_t shared_unit = 64;  // no layout of oneDNN has longer blocks
+  std::vector<Piece> pieces_;
+  std::array<int, 3> names_;
+  Stage shared_;
+  std::vector<Operand> converted_;
+};
+}  // namespace
 
 Primitive::Primitive(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Primitive::Primitive(Primitive&&) noexcept = default;
@@ -295,59 +296,26 @@ Primitive& Primitive::operator=(Primitive&&) noexcept = default;
 Primitive::~Primitive() = default;
 
 std::optional<Primitive> Primitive::make(const Problem& problem) {
-  omp_set_num_threads(thread_count());  // per thread, and compilation has threads of its own
-  Description description = describe(problem);
-  if (description == nullptr) return std::nullopt;
-  auto parts = std::make_unique<Parts>();
-  parts->implementation = implementation_of(description.get());
-
-  const std::array<const Tensor*, 3> tensors{&problem.a, &problem.b, &problem.result};
-  const std::array<int, 3> names = argument_names(problem.operation);
-  std::array<dnnl_memory_desc_t, 3> given;
-  std::array<dnnl_memory_t, 3> used;
-  for (size_t i = 0; i < 3; ++i) {
-    given[i] = strided(*tensors[i]);
-    parts->memories.push_back(make_memory(given[i]));
-    used[i] = parts->memories.back().get();
-  }
-  std::vector<Parts::Call> after;
-  for (size_t i = 0; i < 3; ++i) {
-    dnnl_memory_desc_t chosen = layout_of(description.get(), names[i]);
-    if (dnnl_memory_desc_equal(&chosen, &given[i])) continue;
-    dnnl_memory_t caller = used[i];
-    used[i] = parts->in_workspace(chosen);
-    if (i == 2)
-      after.push_back(parts->convert(used[i], chosen, caller, given[i]));
-    else
-      parts->calls.push_back(parts->convert(caller, given[i], used[i], chosen));
-  }
-  parts->calls.push_back(parts->call(
-      description.get(), {{names[0], used[0]}, {names[1], used[1]}, {names[2], used[2]}}));
-  for (Parts::Call& call : after) parts->calls.push_back(std::move(call));
-  parts->placed.resize(parts->memories.size());
-  return Primitive(std::move(parts));
+  const SingleThreaded single;
+  Builder builder(cut(problem, thread_count()));
+  if (!builder.build()) return std::nullopt;
+  return Primitive(
+      std::make_unique<Parts>(Parts{std::move(builder.implementation), builder.workspace,
+                                    std::move(builder.stages), std::move(builder.partials)}));
 }
 
 const std::string& Primitive::implementation() const { return parts_->implementation; }
 size_t Primitive::workspace() const { return parts_->workspace; }
 
 void Primitive::run(const void* a, const void* b, void* result, void* workspace) const {
-  if (omp_get_max_threads() != parts_->threads) omp_set_num_threads(parts_->threads);
-  auto place = [&](size_t memory, void* data) {
-    if (parts_->placed[memory] == data) return;
-    parts_->placed[memory] = data;
-    check(dnnl_memory_set_data_handle(parts_->memories[memory].get(), data),
-          "dnnl_memory_set_data_handle");
-  };
-  place(0, const_cast<void*>(a));
-  place(1, const_cast<void*>(b));
-  place(2, result);
-  for (size_t i = 3; i < parts_->memories.size(); ++i)
-    place(i, static_cast<std::byte*>(workspace) + parts_->offsets[i - 3]);
-  for (const Parts::Call& call : parts_->calls)
-    check(dnnl_primitive_execute(call.primitive.get(), host().stream.get(),
-                                 static_cast<int>(call.arguments.size()), call.arguments.data()),
-          "dnnl_primitive_execute");
+  auto bytes = [](const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); };
+  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace)};
+  for (const Stage& stage : parts_->stages) run_stage(stage, addresses);
+  const Partials& partials = parts_->partials;
+  if (partials.offsets.empty()) return;
+  cpu::with_float(partials.result, [&](auto element, auto) {
+    partials.add(bytes(workspace), static_cast<decltype(element)*>(result));
+  });
 }
 
 bool supports(DType dtype) {
@@ -355,7 +323,7 @@ bool supports(DType dtype) {
   if (dtype != DType::bf16) return false;
   Problem probe;
   probe.a = probe.b = probe.result = {DType::bf16, {16, 16}, {16, 1}};
-  static const bool supported = describe_matmul(probe) != nullptr;
+  static const bool supported = describe(probe) != nullptr;
   return supported;
 }
 

@@ -33,8 +33,9 @@ struct Problem {
   bool accumulate = false;                        // of matmul: adds to what the result holds
 };
 
-// One primitive with the conversions around it. Running allocates nothing of note: oneDNN itself
-// takes less than 1 KiB for its list of arguments and gives it back.
+// One primitive for each thread of the team (onednn_cut.h), with the conversions around it. Running
+// allocates nothing of note: oneDNN itself takes less than 1 KiB for each list of arguments and
+// gives it back.
 class Primitive {
  public:
   // nullopt where oneDNN has no implementation, or only ones that hide memory (its `ref` and

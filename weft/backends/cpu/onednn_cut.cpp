@@ -1,0 +1,165 @@
+#include "weft/backends/cpu/onednn_cut.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::onednn {
+namespace {
+// Products with fewer multiply-adds take less time than waking a thread.
+constexpr int64_t worth_cutting = 1 << 16;
+// Cuts keep whole vectors, cache lines and the blocks in which oneDNN works together.
+constexpr int64_t row_unit = 16, column_unit = 64;
+
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+std::vector<Range> ranges(int64_t extent, int64_t unit, int threads) {
+  const int64_t units = (extent + unit - 1) / unit, parts = std::clamp<int64_t>(units, 1, threads);
+  std::vector<Range> all;
+  for (int64_t part = 0; part < parts; ++part)
+    all.push_back({std::min(extent, units * part / parts * unit),
+                   std::min(extent, units * (part + 1) / parts * unit)});
+  return all;
+}
+
+// Keeps a range of an axis; returns where it begins. An operand that is broadcast along the axis
+// stays whole.
+int64_t keep(Tensor& tensor, int axis, const Range& range, int64_t whole) {
+  if (tensor.shape[axis] != whole) return 0;
+  tensor.shape[axis] = range.size();
+  return range.begin * tensor.strides[axis];
+}
+
+std::vector<Piece> cut_matmul(const Problem& problem, int threads) {
+  const Shape& shape = problem.result.shape;
+  const int rank = shape.size(), row = rank - 2, column = rank - 1;
+  const int64_t m = shape[row], n = shape[column];
+  int64_t products = problem.a.shape[column];
+  for (int64_t extent : shape) products *= extent;
+  if (products < worth_cutting) return {{problem}};
+
+  int axis = row;
+  for (int i = 0; i < row; ++i)
+    if (shape[i] >= threads && (axis == row || shape[i] > shape[axis])) axis = i;
+  // What is not cut is read, and perhaps packed, by every thread: the smaller one.
+  const bool packs = problem.b.free && n >= column_unit * threads;
+  if (axis == row && (n > m || packs)) axis = column;
+  const int64_t unit = axis == row ? row_unit : axis == column ? column_unit : 1;
+  std::vector<Piece> pieces;
+  for (const Range& range : ranges(shape[axis], unit, threads)) {
+    Piece piece{problem};
+    if (axis != column) piece.begin[0] = keep(piece.problem.a, axis, range, shape[axis]);
+    if (axis != row) piece.begin[1] = keep(piece.problem.b, axis, range, shape[axis]);
+    piece.begin[2] = keep(piece.problem.result, axis, range, shape[axis]);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+// The activations that a convolution reads from and those that it writes to, whichever it computes:
+// x is [images, channels, rows, columns] before it, y after it.
+struct Activations {
+  Tensor Problem::* x;
+  Tensor Problem::* y;
+};
+Activations activations(Operation operation) {
+  if (operation == Operation::conv_input_gradient) return {&Problem::result, &Problem::a};
+  if (operation == Operation::conv_weight_gradient) return {&Problem::a, &Problem::b};
+  return {&Problem::a, &Problem::result};
+}
+
+int64_t& begin_of(Piece& piece, Tensor Problem::* tensor) {
+  return piece.begin[tensor == &Problem::a ? 0 : tensor == &Problem::b ? 1 : 2];
+}
+
+int64_t& per_image_of(Piece& piece, Tensor Problem::* tensor) {
+  return piece.per_image[tensor == &Problem::a ? 0 : tensor == &Problem::b ? 1 : 2];
+}
+
+std::vector<Piece> cut_images(const Problem& problem, int threads) {
+  const auto [x, y] = activations(problem.operation);
+  const int64_t images = (problem.*x).shape[0];
+  std::vector<Piece> pieces;
+  for (const Range& range : ranges(images, 1, threads)) {
+    Piece piece{problem};
+    for (Tensor Problem::* tensor : {x, y})
+      begin_of(piece, tensor) = keep(piece.problem.*tensor, 0, range, images);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+constexpr int row_axis = 2;
+
+struct Rows {
+  Range x, y;
+};
+// The rows of x that make these rows of y; of an input's gradient, the rows of y that reach these
+// rows of x, where the stride is 1.
+Rows rows_of(const Problem& problem, const Range& made, int64_t reach) {
+  const auto [x, y] = activations(problem.operation);
+  const int64_t stride = problem.stride[0], padding = problem.padding[0];
+  auto within = [](int64_t begin, int64_t end, const Tensor& tensor) {
+    const int64_t rows = tensor.shape[row_axis];
+    return Range{std::clamp<int64_t>(begin, 0, rows), std::clamp<int64_t>(end, 0, rows)};
+  };
+  if (problem.operation == Operation::conv_input_gradient)
+    return {made, within(made.begin + padding - reach, made.end + padding, problem.*y)};
+  return {within(made.begin * stride - padding, (made.end - 1) * stride - padding + reach + 1,
+                 problem.*x),
+          made};
+}
+
+const Tensor& weight_of(const Problem& problem) {
+  return problem.operation == Operation::conv_weight_gradient ? problem.result : problem.b;
+}
+
+// Nothing where a range of rows reads nothing but padding.
+std::vector<Piece> cut_rows(const Problem& problem, int threads) {
+  const auto [x, y] = activations(problem.operation);
+  const Shape& weight = weight_of(problem).shape;
+  const int64_t reach = (weight[weight.size() - 2] - 1) * (problem.dilation[0] + 1);
+  const bool backward = problem.operation == Operation::conv_input_gradient;
+  std::vector<Piece> pieces;
+  for (const Range& made : ranges((problem.*(backward ? x : y)).shape[row_axis], 1, threads)) {
+    const Rows rows = rows_of(problem, made, reach);
+    if (rows.x.size() == 0 || rows.y.size() == 0) return {};
+    Piece piece{problem};
+    const int64_t first = rows.y.begin * problem.stride[0] - problem.padding[0];
+    const int64_t last = (rows.y.end - 1) * problem.stride[0] - problem.padding[0] + reach;
+    piece.problem.padding[0] = rows.x.begin - first;
+    piece.problem.padding_after[0] = last + 1 - rows.x.end;
+    for (const auto& [tensor, range] : {std::pair{x, rows.x}, std::pair{y, rows.y}}) {
+      Tensor& part = piece.problem.*tensor;
+      begin_of(piece, tensor) = keep(part, row_axis, range, part.shape[row_axis]);
+      piece.images = part.shape[0];
+      per_image_of(piece, tensor) = part.strides[0];
+      part.shape[0] = 1;
+      part.strides[0] = part.shape[1] * part.shape[2] * part.shape[3];
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+std::vector<Piece> cut_conv(const Problem& problem, int threads) {
+  const auto [x, y] = activations(problem.operation);
+  int64_t products = element_count((problem.*y).shape) * element_count(weight_of(problem).shape) /
+                     (problem.*y).shape[1];
+  if (products < worth_cutting) return {{problem}};
+  const int64_t images = (problem.*x).shape[0];
+  const bool even = images % threads == 0 || images >= 8 * threads;
+  const bool adds = problem.operation == Operation::conv_weight_gradient && images > 1;
+  const bool apart = problem.operation == Operation::conv_input_gradient && problem.stride[0] > 1;
+  if (!even && !adds && !apart)
+    if (std::vector<Piece> pieces = cut_rows(problem, threads); !pieces.empty()) return pieces;
+  return cut_images(problem, threads);
+}
+}  // namespace
+
+std::vector<Piece> cut(const Problem& problem, int threads) {
+  return problem.operation == Operation::matmul ? cut_matmul(problem, threads)
+                                                : cut_conv(problem, threads);
+}
+}  // namespace weft::onednn
