@@ -86,8 +86,8 @@ TEST_CASE("a suggestion is near, or none") {
 }
 
 TEST_CASE("a processor without instructions for bfloat16 is named, where that type is asked for") {
-  const cpu::Machine old{.model = "Old CPU", .features = {"avx2", "avx512f"}},
-      recent{.model = "New CPU", .features = {"avx512f", "avx512_bf16"}};
+  const cpu::Machine old{.model = "Old CPU", .isa = weft::Isa::avx512},
+      recent{.model = "New CPU", .isa = weft::Isa::avx512_bf16};
   CHECK(lacks_instructions(DType::bf16, old).starts_with("Old CPU has no instructions for"));
   CHECK(lacks_instructions(DType::bf16, recent).empty());
   CHECK(lacks_instructions(DType::f32, old).empty());

@@ -241,6 +241,9 @@ TEST_CASE("what is known of the machine prints as text and as JSON") {
 
 TEST_CASE("the instruction set that WEFT_ISA allows is what is used, planned with and kept apart") {
   Workplace place;
+  place.write("sums.yaml",
+              "model: {name: gpt, config: {hidden_size: 16, num_attention_heads: 2}}\n"
+              "data: {dataset: addition}\ntrain: {steps: 1}\n");
   const std::string kernels = place.path("cache/kernels");
   auto weft = [&](const std::vector<std::string>& arguments, const std::string& isa) {
     const Workplace::Environment held{{"WEFT_ISA", isa}, {"WEFT_CACHE_DIR", place.path("cache")}};
@@ -255,9 +258,9 @@ TEST_CASE("the instruction set that WEFT_ISA allows is what is used, planned wit
     CAPTURE(isa);
     CHECK(json::parse(weft({"devices", "--json"}, isa))["isa"] == isa);
     CHECK(weft({"doctor"}, isa).find(", " + isa) != std::string::npos);
-    const std::string plan = weft({"plan", "mlp", "--json"}, isa);
-    CHECK(json::parse(plan)["isa"] == isa);
-    used.insert(json::parse(plan)["machine"].get<std::string>());
+    const json plan = json::parse(weft({"plan", "sums.yaml", "--json"}, isa));
+    CHECK(plan["isa"] == isa);
+    used.insert(plan["machine"].get<std::string>());
     weft({"bench", "mlp", "--steps", "1"}, isa);
     const auto found = std::ranges::distance(std::filesystem::directory_iterator(kernels));
     CHECK(static_cast<size_t>(found) > objects);

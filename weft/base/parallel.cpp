@@ -12,6 +12,9 @@
 
 #include "weft/base/env.h"
 
+// Of OpenMP's runtime (OpenMP 4.5, section 3.2), whichever oneDNN was built with.
+extern "C" void omp_set_num_threads(int count);
+
 namespace weft {
 namespace {
 using Clock = std::chrono::steady_clock;
@@ -90,6 +93,7 @@ class Team {
   }
 
   [[noreturn]] void work(int index) {
+    omp_set_num_threads(1);  // oneDNN would open a region of OpenMP's; the first call allocates
     uint64_t seen = 0;
     while (true) {
       auto next = [&] { return current_.load(std::memory_order_acquire) != seen; };

@@ -1,10 +1,11 @@
 #include "weft/cli/command_line.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
+#include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
@@ -17,12 +18,16 @@ namespace {
   throw Error(ErrorKind::usage, "{}: {}. Hint: {} --help.", verb.path(), reason, verb.path());
 }
 
-[[noreturn]] void refuse_flag(const Verb& verb, const std::string& flag) {
+[[noreturn]] void refuse_extra(const Verb& verb, const std::string& word) {
+  if (!word.starts_with("-"))
+    throw Error(ErrorKind::usage, "{} does not take '{}'. Hint: {} --help.", verb.path(), word,
+                verb.path());
   std::vector<std::string> flags = {"--help"};
   for (const Option& option : verb.options)
     for (const std::string& known : option.flags()) flags.push_back(known);
   std::vector<std::string_view> names(flags.begin(), flags.end());
   for (std::string_view& name : names) name.remove_prefix(2);  // dashes are no letters in common
+  const std::string flag = word.substr(0, word.find('='));
   std::string_view similar =
       nearest(std::string_view(flag).substr(std::min<size_t>(2, flag.size())), names);
   throw Error(ErrorKind::usage, "{} has no flag {}. {}", verb.path(), flag,
@@ -30,207 +35,62 @@ namespace {
                               : fmt::format("Did you mean --{}?", similar));
 }
 
-const std::string& shown(const Option& option) {
-  return option.flag.empty() ? option.type : option.flag;
+// As CLI11 spells it: "-o,--output", "--resume,!--no-resume", "RECIPE".
+std::string spelling(const Option& option) {
+  if (option.flag.empty()) return option.type.substr(0, option.type.find('|'));
+  std::string text = option.letter == 0 ? "" : fmt::format("-{},", option.letter);
+  text += option.flag;
+  if (option.negatable) text += ",!--no-" + option.flag.substr(2);
+  return text;
 }
 
-// What the words give one option, before it is checked.
-struct Given {
-  std::vector<std::string> values;
-  bool negated = false;  // the last of them was "--no-..."
-};
+// Adds an option of the kind that its target wants.
+struct Add {
+  CLI::App& app;
+  const Option& option;
 
-// Sorts words by the options that they belong to.
-class Reader {
- public:
-  explicit Reader(const Verb& verb) : verb_(verb) {
-    for (const Option& option : verb.options)
-      if (option.flag.empty()) arguments_.push_back(&option);
-  }
-
-  void read(std::span<const std::string> words) {
-    bool flags_ended = false;
-    for (size_t at = 0; at < words.size(); ++at) {
-      const std::string& word = words[at];
-      if (flags_ended || word.size() < 2 || word[0] != '-')
-        take_argument(word);
-      else if (word == "--")
-        flags_ended = true;
-      else if (word[1] == '-')
-        at += take_flag(word, at + 1 < words.size() ? &words[at + 1] : nullptr);
-      else
-        at += take_letter(word, at + 1 < words.size() ? &words[at + 1] : nullptr);
-    }
-  }
-
-  bool wants_help() const { return wants_help_; }
-
-  // Throws for the first word that belongs to no option, and where the line ended before a value.
-  void check() const {
-    if (unknown_.starts_with("-")) refuse_flag(verb_, unknown_);
-    if (!unknown_.empty())
-      throw Error(ErrorKind::usage, "{} does not take '{}'. Hint: {} --help.", verb_.path(),
-                  unknown_, verb_.path());
-    if (!lacks_value_.empty()) refuse(verb_, lacks_value_ + " needs a value");
-  }
-
-  const Given* given(const Option& option) const {
-    auto found = given_.find(&option);
-    return found == given_.end() ? nullptr : &found->second;
-  }
-
- private:
-  void take_argument(const std::string& word) {
-    for (const Option* argument : arguments_) {
-      const bool list = std::holds_alternative<std::vector<std::string>*>(argument->target);
-      if (!list && given_.contains(argument)) continue;
-      given_[argument].values.push_back(word);
-      return;
-    }
-    remember_unknown(word);
-  }
-
-  // "--steps 3" or "--steps=3"; returns how many words past the flag it took.
-  size_t take_flag(const std::string& word, const std::string* next) {
-    const size_t equals = word.find('=');
-    const std::string flag = word.substr(0, equals);
-    if (flag == "--help") wants_help_ = true;
-    const Option* option = verb_.find_option(flag);
-    if (option == nullptr) {
-      if (flag != "--help") remember_unknown(flag);
-      return 0;
-    }
-    Given& given = given_[option];
-    given.negated = flag != option->flag;
-    if (equals != std::string::npos) {
-      given.values.push_back(word.substr(equals + 1));
-      return 0;
-    }
-    return take_value(*option, given, next);
-  }
-
-  // "-o FILE" or "-oFILE".
-  size_t take_letter(const std::string& word, const std::string* next) {
-    if (word == "-h") {
-      wants_help_ = true;
-      return 0;
-    }
-    auto option = std::ranges::find(verb_.options, word[1], &Option::letter);
-    if (option == verb_.options.end()) {
-      remember_unknown(word);
-      return 0;
-    }
-    Given& given = given_[&*option];
-    if (word.size() == 2) return take_value(*option, given, next);
-    given.values.push_back(word.substr(2));
-    return 0;
-  }
-
-  size_t take_value(const Option& option, Given& given, const std::string* next) {
-    if (option.is_switch()) {
-      given.values.emplace_back("true");
-      return 0;
-    }
-    if (next == nullptr) {
-      lacks_value_ = shown(option);
-      return 0;
-    }
-    given.values.push_back(*next);
-    return 1;
-  }
-
-  void remember_unknown(const std::string& word) {
-    if (unknown_.empty()) unknown_ = word;
-  }
-
-  const Verb& verb_;
-  std::vector<const Option*> arguments_;
-  std::map<const Option*, Given> given_;
-  bool wants_help_ = false;
-  std::string unknown_, lacks_value_;
-};
-
-template <class T>
-std::optional<T> number_of(std::string_view text) {
-  T value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<bool> truth_of(std::string_view text) {
-  for (std::string_view yes : {"true", "yes", "on", "1"})
-    if (text == yes) return true;
-  for (std::string_view no : {"false", "no", "off", "0"})
-    if (text == no) return false;
-  return std::nullopt;
-}
-
-// Puts a value into an option's target; false for text that is no such value.
-class Assign {
- public:
-  Assign(const Option& option, const Given& given) : option_(option), given_(given) {}
-
-  bool operator()(bool* target) const {
-    std::optional<bool> value = truth_of(given_.values.back());
-    if (value) *target = *value != given_.negated;
-    return value.has_value();
-  }
+  CLI::Option* operator()(bool* target) const { return app.add_flag(spelling(option), *target); }
   template <class T>
-    requires std::is_arithmetic_v<T>
-  bool operator()(T* target) const {
-    std::optional<T> value = number_of<T>(given_.values.back());
-    if (!value) return false;
-    if (option_.range) {
-      auto number = static_cast<double>(*value);
-      if (!(number >= option_.range->first && number <= option_.range->second)) return false;
-    }
-    *target = *value;
-    return true;
+  CLI::Option* operator()(T* target) const {
+    return app.add_option(spelling(option), *target);
   }
-  bool operator()(std::string* target) const {
-    *target = given_.values.back();
-    return true;
+  CLI::Option* operator()(std::vector<std::string>* target) const {
+    return app.add_option(spelling(option), *target)
+        ->expected(static_cast<int>(option.least), static_cast<int>(option.most));
   }
-  bool operator()(std::vector<std::string>* target) const {
-    *target = given_.values;
-    return true;
+  CLI::Option* operator()(const std::function<void(const std::string&)>& target) const {
+    return app.add_option_function<std::string>(spelling(option), target);
   }
-  bool operator()(const std::function<void(const std::string&)>& target) const {
-    target(given_.values.back());
-    return true;
-  }
-
- private:
-  const Option& option_;
-  const Given& given_;
 };
 
-void check_count(const Verb& verb, const Option& option, size_t count) {
-  if (std::holds_alternative<std::vector<std::string>*>(option.target)) {
-    if (count < option.least)
-      refuse(verb, fmt::format("{}: {} at least. Got {}", shown(option), option.least, count));
-    if (count > option.most)
-      refuse(verb, fmt::format("{}: {} at most. Got {}", shown(option), option.most, count));
-  } else if (count > 1 && !option.is_switch()) {
-    refuse(verb, fmt::format("{} is given {} times", shown(option), count));
+void add_options(CLI::App& app, const Verb& verb) {
+  std::map<std::string, CLI::Option*> added;
+  for (const Option& option : verb.options) {
+    CLI::Option* made = std::visit(Add{app, option}, option.target);
+    added[option.flag] = made;
+    made->required(option.required);
+    if (option.range) made->check(CLI::Range(option.range->first, option.range->second));
+    if (!option.choices.empty()) made->check(CLI::IsMember(option.choices));
   }
+  for (const Option& option : verb.options)
+    if (!option.excludes.empty()) added.at(option.flag)->excludes(added.at(option.excludes));
 }
 
-void set(const Verb& verb, const Option& option, const Given& given) {
-  check_count(verb, option, given.values.size());
-  const std::string& value = given.values.back();
-  if (!option.choices.empty() && std::ranges::find(option.choices, value) == option.choices.end()) {
-    std::string choices;
-    for (const std::string& choice : option.choices)
-      choices += (choices.empty() ? "" : ", ") + choice;
-    refuse(verb,
-           fmt::format("{} does not take '{}', but one of {}", shown(option), value, choices));
-  }
-  if (std::visit(Assign(option, given), option.target)) return;
-  if (!option.range) refuse(verb, fmt::format("{} does not take '{}'", shown(option), value));
-  refuse(verb, fmt::format("{}: Value {} not in range {} to {}", shown(option), value,
-                           option.range->first, option.range->second));
+// In our words where CLI11's name its own types.
+std::string reason(const CLI::ParseError& error) {
+  constexpr std::string_view conversion = "Could not convert: ";  // "--resume = maybe"
+  std::string text = error.what();
+  text = text.substr(0, text.find('\n'));
+  if (size_t equals = text.find(" = "); text.starts_with(conversion) && equals != text.npos)
+    return fmt::format("{} does not take '{}'",
+                       text.substr(conversion.size(), equals - conversion.size()),
+                       text.substr(equals + 3));
+  constexpr std::string_view zeros = ".000000";  // it prints limits with all six digits
+  for (size_t at = text.find(zeros); at != text.npos; at = text.find(zeros))
+    text.erase(at, zeros.size());
+  if (text.ends_with(" missing"))  // "--steps: 1 required VALUE missing"
+    return text.substr(0, text.find(':')) + " needs a value";
+  return text;
 }
 
 }  // namespace
@@ -288,21 +148,21 @@ std::pair<const Verb*, std::span<const std::string>> find_verb(const Verb& root,
 }
 
 bool read_options(const Verb& verb, std::span<const std::string> words) {
-  Reader reader(verb);
-  reader.read(words);
-  if (reader.wants_help()) return true;
-  reader.check();
-  for (const Option& option : verb.options) {
-    const Given* given = reader.given(option);
-    if (given == nullptr) {
-      if (option.required) refuse(verb, shown(option) + " is required");
-      continue;
-    }
-    if (const Option* other = verb.find_option(option.excludes);
-        other != nullptr && reader.given(*other) != nullptr)
-      refuse(verb, fmt::format("{} excludes {}", option.flag, option.excludes));
-    set(verb, option, *given);
+  CLI::App app;
+  app.set_help_flag("-h,--help");
+  app.allow_extras();
+  add_options(app, verb);
+  std::vector<std::string> last_first(words.rbegin(), words.rend());  // as CLI11 wants them
+  try {
+    app.parse(std::move(last_first));
+  } catch (const CLI::CallForHelp&) {
+    return true;
+  } catch (const CLI::ParseError& error) {
+    refuse(verb, reason(error));
   }
+  std::vector<std::string> extras = app.remaining();
+  std::erase(extras, "--");  // CLI11 keeps it, though what follows it was understood
+  if (!extras.empty()) refuse_extra(verb, extras.front());
   return false;
 }
 

@@ -1,5 +1,6 @@
-// The command line: a tree of verbs, each with its arguments and flags, and what reads words into
-// them.
+// The command line as data: a tree of verbs, each with its arguments and flags, which help and
+// completion read, too. CLI11 reads the words; command_line.cpp alone includes it, as each file
+// that does takes as long to compile as five others.
 #pragma once
 
 #include <cstddef>

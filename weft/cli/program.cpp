@@ -35,12 +35,14 @@ std::string version_text() {
 
 int run(std::vector<std::string> arguments) {
   bool wants_version = false;
+  // Not among the initialisers below: where one throws, GCC 12 destroys those before it twice.
+  RecipeFlags flags = take_recipe_flags(arguments);
   Program program{.root = {.name = "weft",
                            .doc = "weft plans, trains and runs neural networks.",
                            .options = {{.flag = "--version",
                                         .doc = "what this build is",
                                         .target = &wants_version}}},
-                  .flags = take_recipe_flags(arguments)};
+                  .flags = std::move(flags)};
   add_run_verbs(program);
   add_record_verbs(program);
   add_recipe_verbs(program);

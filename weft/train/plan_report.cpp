@@ -170,7 +170,7 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
     for (const Step& step : plan->steps)
       if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
   }
-  return 51 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
+  return 57 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
          kernels * 16 * kibibyte + generated.size() * 16 * kibibyte;
 }
 
