@@ -26,7 +26,7 @@ thread_local bool inside = false;  // a region; one within it runs on its thread
 // as long as a thread takes to fall asleep and wake. Returns whether it is done.
 template <class Done>
 bool spin(Done&& done) {
-  constexpr auto most = std::chrono::microseconds(30);
+  constexpr auto most = std::chrono::microseconds(300);
   constexpr int attentive = 50;  // rounds, of 40 to 140 cycles each
   for (int round = 0; round < attentive; ++round) {
     if (done()) return true;

@@ -31,27 +31,51 @@ int64_t keep(Tensor& tensor, int axis, const Range& range, int64_t whole) {
   return range.begin * tensor.strides[axis];
 }
 
+int64_t& begin_of(Piece& piece, Tensor Problem::* tensor) {
+  return piece.begin[tensor == &Problem::a ? 0 : tensor == &Problem::b ? 1 : 2];
+}
+
+// The axis that pieces of a product share: the first of the batch, else rows, or columns where
+// there are few rows. Sums that begin with what the result holds cannot be cut by columns.
+int shared_axis(const Problem& problem, int threads) {
+  const Shape& shape = problem.result.shape;
+  const int row = shape.size() - 2, column = shape.size() - 1;
+  for (int i = 0; i < row; ++i)
+    if (shape[i] > 1) return i;
+  const bool few_rows = shape[row] < row_unit * threads && shape[column] > shape[row];
+  return few_rows && !problem.accumulate ? column : row;
+}
+
+// oneDNN takes matrices that are dense, by rows or by columns: of a part that is not, it gets a
+// copy.
+void copy_unless_dense(Tensor& part) {
+  const int row = part.shape.size() - 2, column = part.shape.size() - 1;
+  const int64_t outer = std::max(part.strides[row], part.strides[column]);
+  const int64_t inner = part.strides[column] == 1 ? part.shape[column] : part.shape[row];
+  part.free |= part.shape[row] > 1 && part.shape[column] > 1 && outer != inner;
+}
+
 std::vector<Piece> cut_matmul(const Problem& problem, int threads) {
   const Shape& shape = problem.result.shape;
-  const int rank = shape.size(), row = rank - 2, column = rank - 1;
-  const int64_t m = shape[row], n = shape[column];
+  const int row = shape.size() - 2, column = shape.size() - 1;
   int64_t products = problem.a.shape[column];
   for (int64_t extent : shape) products *= extent;
-  if (products < worth_cutting) return {{problem}};
+  if (products < worth_cutting || threads == 1) return {{problem}};
 
-  int axis = row;
-  for (int i = 0; i < row; ++i)
-    if (shape[i] >= threads && (axis == row || shape[i] > shape[axis])) axis = i;
-  // What is not cut is read, and perhaps packed, by every thread: the smaller one.
-  const bool packs = problem.b.free && n >= column_unit * threads;
-  if (axis == row && (n > m || packs)) axis = column;
+  const int axis = shared_axis(problem, threads);
   const int64_t unit = axis == row ? row_unit : axis == column ? column_unit : 1;
   std::vector<Piece> pieces;
   for (const Range& range : ranges(shape[axis], unit, threads)) {
     Piece piece{problem};
-    if (axis != column) piece.begin[0] = keep(piece.problem.a, axis, range, shape[axis]);
-    if (axis != row) piece.begin[1] = keep(piece.problem.b, axis, range, shape[axis]);
-    piece.begin[2] = keep(piece.problem.result, axis, range, shape[axis]);
+    const std::pair<Tensor Problem::*, bool> operands[] = {
+        {&Problem::a, axis != column}, {&Problem::b, axis != row}, {&Problem::result, true}};
+    for (const auto& [operand, cut] : operands) {
+      if (!cut) continue;
+      Tensor& part = piece.problem.*operand;
+      begin_of(piece, operand) = keep(part, axis, range, shape[axis]);
+      if (axis >= row) copy_unless_dense(part);
+    }
+    if (problem.accumulate && piece.problem.result.free) return {{problem}};  // a copy has no sums
     pieces.push_back(std::move(piece));
   }
   return pieces;
@@ -67,10 +91,6 @@ Activations activations(Operation operation) {
   if (operation == Operation::conv_input_gradient) return {&Problem::result, &Problem::a};
   if (operation == Operation::conv_weight_gradient) return {&Problem::a, &Problem::b};
   return {&Problem::a, &Problem::result};
-}
-
-int64_t& begin_of(Piece& piece, Tensor Problem::* tensor) {
-  return piece.begin[tensor == &Problem::a ? 0 : tensor == &Problem::b ? 1 : 2];
 }
 
 int64_t& per_image_of(Piece& piece, Tensor Problem::* tensor) {
