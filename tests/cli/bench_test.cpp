@@ -14,7 +14,7 @@ using weft::test::Workplace;
 namespace {
 // But for a library's scratch at the end of the arena, of which it may use less.
 bool is_as_planned(size_t used, size_t planned) {
-  return used <= planned && planned - used <= testing::alignment_of_scratch;
+  return used <= planned && planned - used <= testing::slack_of_scratch;
 }
 }  // namespace
 

@@ -111,7 +111,7 @@ size_t unsure_bytes(const Plan& plan) {
     return slot.space == Space::arena && slot.category != Category::workspace &&
            slot.offset + slot.bytes == plan.arena_bytes;
   });
-  return value_at_end ? 0 : alignment_of_scratch;
+  return value_at_end ? 0 : slack_of_scratch;
 }
 
 }  // namespace weft::testing

@@ -24,8 +24,9 @@ class GuardedBuffers {
   int64_t strays() const;
 };
 
-// A library asks for scratch with room to align its parts, of which it then may use less.
-inline constexpr size_t alignment_of_scratch = 512;  // bytes
+// A library asks for scratch with room to align its parts, and a product for whole tiles of its
+// packed operands, of which each then may use less.
+inline constexpr size_t slack_of_scratch = 1024;  // bytes
 
 // So many bytes at the end of a plan's arena may stay as they were: none where a value ends there.
 size_t unsure_bytes(const Plan& plan);

@@ -76,7 +76,7 @@ train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& 
 bool arena_is_as_planned(const std::string& closing) {
   const auto line = nlohmann::json::parse(closing);
   const size_t planned = line["planned_arena"], used = line["used_arena"];
-  return used <= planned && planned - used <= testing::alignment_of_scratch;
+  return used <= planned && planned - used <= testing::slack_of_scratch;
 }
 
 std::vector<std::string> lines_of(const std::string& path) {

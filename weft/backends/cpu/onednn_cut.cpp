@@ -17,6 +17,7 @@ struct Range {
 std::vector<Range> ranges(int64_t extent, int64_t unit, int threads) {
   const int64_t units = (extent + unit - 1) / unit, parts = std::clamp<int64_t>(units, 1, threads);
   std::vector<Range> all;
+  all.reserve(static_cast<size_t>(parts));
   for (int64_t part = 0; part < parts; ++part)
     all.push_back({std::min(extent, units * part / parts * unit),
                    std::min(extent, units * (part + 1) / parts * unit)});
@@ -76,7 +77,7 @@ std::vector<Piece> cut_matmul(const Problem& problem, int threads) {
       if (axis >= row) copy_unless_dense(part);
     }
     if (problem.accumulate && piece.problem.result.free) return {{problem}};  // a copy has no sums
-    pieces.push_back(std::move(piece));
+    pieces.push_back(piece);
   }
   return pieces;
 }
@@ -105,7 +106,7 @@ std::vector<Piece> cut_images(const Problem& problem, int threads) {
     Piece piece{problem};
     for (Tensor Problem::* tensor : {x, y})
       begin_of(piece, tensor) = keep(piece.problem.*tensor, 0, range, images);
-    pieces.push_back(std::move(piece));
+    pieces.push_back(piece);
   }
   return pieces;
 }
@@ -158,7 +159,7 @@ std::vector<Piece> cut_rows(const Problem& problem, int threads) {
       part.shape[0] = 1;
       part.strides[0] = part.shape[1] * part.shape[2] * part.shape[3];
     }
-    pieces.push_back(std::move(piece));
+    pieces.push_back(piece);
   }
   return pieces;
 }
