@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/guarded.h"
+#include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "tests/support/reference_file.h"
 #include "weft/weft.h"
@@ -10,6 +11,7 @@
 using namespace weft;
 using weft::test::Outcome;
 using weft::test::Workplace;
+using weft::testing::near;
 
 namespace {
 // But for a library's scratch at the end of the arena, of which it may use less.
@@ -44,7 +46,7 @@ TEST_CASE("a bench's loss follows from its weights file and the documented batch
   double expected = 0;
   for (int i = 0; i < 3 + 2; ++i)  // three untimed steps
     expected = step(tensor(images, {8, 784}), tensor(labels, {8})).item();
-  CHECK(loss == doctest::Approx(expected).epsilon(1e-5));
+  CHECK(loss == near(expected, 1e-5));
   CHECK(loss < 2);  // it learned
 }
 
@@ -61,7 +63,7 @@ TEST_CASE("a bench says what its step needs at least, and takes weights from a f
   // Parameters and momentum are read and written, the batch is read.
   const double parameters = 784 * 256 + 256 + 256 * 10 + 10;
   const double bytes = 4 * 4 * parameters + 128 * (784 * 4 + 8);
-  CHECK(first["least_bytes"].get<double>() == doctest::Approx(bytes).epsilon(1e-4));
+  CHECK(first["least_bytes"].get<double>() == near(bytes, 1e-4));
   CHECK(first["products_ms"].get<double>() > 0);
   CHECK(is_as_planned(first["used_arena_bytes"], first["arena_bytes"]));
   CHECK(first["planned_process_bytes"].get<double>() > first["arena_bytes"].get<double>());

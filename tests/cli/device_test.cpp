@@ -13,10 +13,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/tiny_gpt.h"
+#include "tests/support/near.h"
 #include "tests/support/program.h"
 
 using namespace weft::test;
 using nlohmann::json;
+using weft::testing::near;
 
 namespace {
 constexpr int device = 7, stopped = 75;
@@ -107,8 +109,7 @@ TEST_SUITE("slow device program") {
         place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3", "--json"}));
     CHECK(asked["text"].is_string());
     const json elsewhere = json_of(place.weft({"eval", "runs/tiny", "--device", "cpu", "--json"}));
-    CHECK(elsewhere["loss"].get<double>() ==
-          doctest::Approx(evaluated["loss"].get<double>()).epsilon(1e-5));
+    CHECK(elsewhere["loss"].get<double>() == near(evaluated["loss"].get<double>(), 1e-5));
     const json likeliest =
         json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--temperature", "0",
                             "--device", "reference", "--json"}));

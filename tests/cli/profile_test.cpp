@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "weft/cli/explain.h"
 #include "weft/cli/svg.h"
@@ -20,6 +21,7 @@
 
 using namespace weft::test;
 using nlohmann::json;
+using weft::testing::near;
 
 namespace {
 const std::string tiny =
@@ -114,13 +116,13 @@ TEST_CASE(
     by_family[event["cat"]] += event["dur"].get<double>();
   }
   CHECK(inside == kernels.size());
-  CHECK(sum_of(kernels, "dur") / 3e3 == doctest::Approx(table["kernels_ms"].get<double>()));
+  CHECK(sum_of(kernels, "dur") / 3e3 == near(table["kernels_ms"].get<double>()));
   for (const json& row : table["operations"])
-    CHECK(by_family.at(row["operation"]) / 3e3 == doctest::Approx(row["ms"].get<double>()));
+    CHECK(by_family.at(row["operation"]) / 3e3 == near(row["ms"].get<double>()));
   for (const char* what : {"flops", "bytes"}) {
     double sum = 0;
     for (const json& event : kernels) sum += event["args"][what].get<double>();
-    CHECK(sum / 3 == doctest::Approx(plan[what].get<double>()));
+    CHECK(sum / 3 == near(plan[what].get<double>()));
   }
   // The products of the block stand on a line of the model's, within the block.
   auto is_product = [](const json& event) {
@@ -149,12 +151,12 @@ TEST_CASE("the three tables of a profile hold the same work, that of the plan") 
     for (const char* table : {"modules", "operations", "kernels"}) {
       CAPTURE(table);
       std::vector<json> rows = profile[table];
-      CHECK(sum_of(rows, "count") == doctest::Approx(kernels));
-      CHECK(sum_of(rows, "ms") == doctest::Approx(profile["kernels_ms"].get<double>()));
+      CHECK(sum_of(rows, "count") == near(kernels));
+      CHECK(sum_of(rows, "ms") == near(profile["kernels_ms"].get<double>()));
       double flops = 0;
       for (const json& row : rows)
         flops += 1e6 * row["gflops_per_s"].get<double>() * row["ms"].get<double>();
-      CHECK(flops == doctest::Approx(plan["flops"].get<double>()));
+      CHECK(flops == near(plan["flops"].get<double>()));
       for (size_t i = 1; i < rows.size(); ++i) CHECK(rows[i]["ms"] <= rows[i - 1]["ms"]);
     }
     std::set<std::string> operations;
@@ -220,7 +222,7 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   CHECK(svg.find("peak 1000 B") != std::string::npos);
   CHECK(svg.find("at step 1<") != std::string::npos);
   // 410 pixels for 1.05 times the arena, upwards from 460.
-  CHECK(highest(svg) == doctest::Approx(460 - 410 / 1.05).epsilon(0.001));
+  CHECK(highest(svg) == near(460 - 410 / 1.05, 0.001));
 }
 
 TEST_CASE("a plan explains what each pass saved, and why values are stored") {

@@ -6,10 +6,12 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
+#include "tests/support/near.h"
 
 using namespace weft;
 using namespace weft::test;
 using data::ImageDataset;
+using weft::testing::near;
 
 namespace {
 
@@ -153,7 +155,7 @@ TEST_CASE("slices and transforms share the images") {
   CHECK(part.label(0) == 1);
   CHECK(part.pixels(0).data() == all.pixels(4).data());
   for (auto [images, labels] : part.normalize({{0}, {1.0 / 255}}).batches(3)) {
-    CHECK(images.to_vector<float>()[0] == doctest::Approx(4));
+    CHECK(images.to_vector<float>()[0] == near(4));
     CHECK(labels.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 0});
   }
   CHECK(error_of([&] { all.slice(5, 10); }) ==

@@ -6,10 +6,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/tokens.h"
 
 using namespace weft;
+using weft::testing::near;
 
 namespace {
 struct Sample {
@@ -53,9 +55,9 @@ TEST_CASE("of 15 % of the tokens, 80 % are masked, 10 % are random and 10 % stay
     CHECK(chosen == 30);
   }
   double all = 30.0 * samples;
-  CHECK(masked / all == doctest::Approx(0.8).epsilon(0.02));
-  CHECK(changed / all == doctest::Approx(0.1).epsilon(0.1));
-  CHECK(kept / all == doctest::Approx(0.1).epsilon(0.1));
+  CHECK(masked / all == near(0.8, 0.02));
+  CHECK(changed / all == near(0.1, 0.1));
+  CHECK(kept / all == near(0.1, 0.1));
   CHECK(replacements.size() > 700);
   CHECK(*replacements.begin() < 10);  // from one end of the vocabulary to the other
   CHECK(*replacements.rbegin() < vocabulary);

@@ -7,10 +7,12 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
+#include "tests/support/near.h"
 
 using namespace weft;
 using namespace weft::test;
 using data::ImageTransform;
+using weft::testing::near;
 
 namespace {
 
@@ -44,10 +46,10 @@ TEST_CASE("bytes are scaled and normalised per channel") {
   std::vector<uint8_t> pixels{0, 255, 51, 102};
   std::vector<float> out(4);
   ImageTransform({2, 1, 2}, {}, {{0.5, 0.2}, {0.25, 0.1}}).apply({}, pixels.data(), out.data());
-  CHECK(out[0] == doctest::Approx(-2));
-  CHECK(out[1] == doctest::Approx(2));
-  CHECK(out[2] == doctest::Approx(0));
-  CHECK(out[3] == doctest::Approx(2));
+  CHECK(out[0] == near(-2));
+  CHECK(out[1] == near(2));
+  CHECK(out[2] == near(0));
+  CHECK(out[3] == near(2));
   ImageTransform({1, 2, 2}, {}, {}).apply({}, pixels.data(), out.data());
   CHECK(out == std::vector<float>{0, 1, 0.2f, 0.4f});
 }
@@ -92,7 +94,7 @@ TEST_CASE("flips follow their probability") {
       transform.apply({.index = index}, pixels.data(), out.data());
       flips += out[0] == 1;
     }
-    CHECK(flips / 10'000.0 == doctest::Approx(probability).epsilon(0.05));
+    CHECK(flips / 10'000.0 == near(probability, 0.05));
   }
 }
 

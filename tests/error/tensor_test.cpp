@@ -5,10 +5,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "weft/ir/op_def.h"
 #include "weft/weft.h"
 
 using namespace weft;
+using weft::testing::near;
 
 namespace {
 std::string message_of(const std::function<void()>& mistake) {
@@ -110,8 +112,8 @@ TEST_CASE("extents that cannot be are refused wherever a tensor is made") {
 
 TEST_CASE("what reduces integers does so in float32, and errors name the operation called") {
   Tensor counts = tensor(std::vector<int64_t>{1, 2, 3, 4}, {4});
-  CHECK(variance(counts).item() == doctest::Approx(5.0 / 3));
-  CHECK(logsumexp(counts).item() == doctest::Approx(4.4401897));
+  CHECK(variance(counts).item() == near(5.0 / 3));
+  CHECK(logsumexp(counts).item() == near(4.4401897));
   has(message_of([] { stack(std::vector{ones({2}), ones({3})}, 0); }),
       "[stack] parts differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }

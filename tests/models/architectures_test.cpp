@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
+#include "tests/support/near.h"
 #include "weft/models/model.h"
 #include "weft/tensor/compile.h"
 
@@ -116,7 +117,7 @@ void check_curve(const std::string& name) {
     CAPTURE(s);
     const Batch& batch = batches[s % batches.size()];
     double expected = losses[s], loss = step(batch.inputs, batch.labels).item();
-    REQUIRE(loss == doctest::Approx(expected).epsilon(1e-6));
+    REQUIRE(loss == near(expected, 1e-6));
   }
   auto evaluate = compile([&](Tensor inputs) { return (*model)(inputs); }, {.mode = Mode::eval});
   double largest = reference.at("largest_logit");

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
+#include "tests/support/near.h"
 #include "weft/models/model.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
@@ -77,7 +78,7 @@ void check_summary(const std::vector<double>& values, const Json& expected, doub
   double squares = 0;
   for (double value : values) squares += value * value;
   double norm = expected.at("norm");
-  CHECK(std::sqrt(squares) == doctest::Approx(norm).epsilon(tolerance));
+  CHECK(std::sqrt(squares) == near(norm, tolerance));
   const Json& first = expected.at("first");
   for (size_t i = 0; i < first.size(); ++i)
     CHECK(std::abs(values[i] - first[i].get<double>()) <= tolerance * std::max(norm, 1e-3));
@@ -87,8 +88,7 @@ void check_first_step_and_ten(const std::string& name) {
   Run run(name, DType::f64, true);
   auto named = run.model->named_parameters();
   std::vector<Tensor> first = run(0);
-  CHECK(first[0].item() ==
-        doctest::Approx(run.reference.at("loss_f64")[0].get<double>()).epsilon(1e-12));
+  CHECK(first[0].item() == near(run.reference.at("loss_f64")[0].get<double>(), 1e-12));
   for (size_t p = 0; p < named.size(); ++p) {
     CAPTURE(named[p].name);
     check_summary(first[p + 1].to_doubles(), run.reference.at("first_step").at(named[p].name),
@@ -96,7 +96,7 @@ void check_first_step_and_ten(const std::string& name) {
   }
   for (size_t s = 1; s < 10; ++s) {
     double expected = run.reference.at("loss_f64")[s];
-    CHECK(run(s)[0].item() == doctest::Approx(expected).epsilon(1e-9));
+    CHECK(run(s)[0].item() == near(expected, 1e-9));
   }
   for (const auto& [key, variable] : run.model->state()) {
     CAPTURE(key);
@@ -111,7 +111,7 @@ void check_curve(const std::string& name, size_t steps, double tolerance,
   for (size_t s = 0; s < steps; ++s) {
     CAPTURE(s);
     double expected = losses[s];
-    REQUIRE(run(s)[0].item() == doctest::Approx(expected).epsilon(tolerance));
+    REQUIRE(run(s)[0].item() == near(expected, tolerance));
   }
 }
 
@@ -201,7 +201,7 @@ TEST_SUITE("slow: at its full rate ResNet-20 follows exact arithmetic") {
     std::vector<double> losses = losses_of("resnet20", steps, DType::f64);
     for (size_t s = 0; s < steps; ++s) {
       CAPTURE(s);
-      CHECK(losses[s] == doctest::Approx(exact[s]).epsilon(7e-8));
+      CHECK(losses[s] == near(exact[s], 7e-8));
     }
     for (size_t from = 0; from < steps; from += window) {
       CAPTURE(from);

@@ -51,14 +51,17 @@ inline std::vector<double> read(const Variable& variable) {
   return values;
 }
 
-// Every element within `tolerance`, relative to the larger of 1 and its size.
+// Every element within `tolerance` of its own size and that of a typical one (the root mean
+// square): what rounding sums of such elements costs.
 inline void check_close(const std::vector<double>& got, const std::vector<double>& expected,
                         double tolerance, const std::string& what) {
   REQUIRE(got.size() == expected.size());
+  double squares = 0;
+  for (double x : expected) squares += x * x;
+  const double typical = std::sqrt(squares / static_cast<double>(expected.size()));
   for (size_t i = 0; i < got.size(); ++i) {
-    double scale = std::max(1.0, std::abs(expected[i]));
     INFO(what << "[" << i << "]: got " << got[i] << ", expected " << expected[i]);
-    REQUIRE(std::abs(got[i] - expected[i]) <= tolerance * scale);
+    REQUIRE(std::abs(got[i] - expected[i]) <= tolerance * (std::abs(expected[i]) + typical));
   }
 }
 

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
+#include "tests/support/near.h"
 #include "weft/models/gpt.h"
 #include "weft/models/mlp.h"
 #include "weft/models/model.h"
@@ -130,9 +131,9 @@ TEST_CASE("GPT starts as GPT-2 does: 0.02, residual projections over sqrt(2 laye
     else if (parameter.shape().size() == 1)
       CHECK(deviation(parameter) == 1);
     else if (name.ends_with("c_proj.weight"))
-      CHECK(deviation(parameter) == doctest::Approx(0.005).epsilon(0.05));
+      CHECK(deviation(parameter) == near(0.005, 0.05));
     else
-      CHECK(deviation(parameter) == doctest::Approx(0.02).epsilon(0.05));
+      CHECK(deviation(parameter) == near(0.02, 0.05));
   }
 }
 

@@ -6,10 +6,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "weft/base/parallel.h"
 #include "weft/nn/layers.h"
 
 using namespace weft;
+using weft::testing::near;
 
 namespace {
 std::vector<float> drawn(const nn::Init& init, int64_t count, int64_t seed = 1,
@@ -101,7 +103,7 @@ TEST_CASE("weights and biases of linear and convolution are uniform to 1 / sqrt(
     auto span = variable.floats();
     std::vector<float> values(span.begin(), span.end());
     for (float value : values) REQUIRE(std::abs(value) <= bound * 1.000001);
-    CHECK(std::sqrt(moment(values, 2)) == doctest::Approx(bound / std::sqrt(3.0)).epsilon(0.05));
+    CHECK(std::sqrt(moment(values, 2)) == near(bound / std::sqrt(3.0), 0.05));
   };
   check(linear.weight, 0.1);
   check(linear.bias, 0.1);
@@ -114,7 +116,7 @@ TEST_CASE("embeddings are standard normal, norms start as the identity") {
   nn::Embedding embedding(root, "embedding", 1000, 64);
   auto span = embedding.weight.floats();
   std::vector<float> values(span.begin(), span.end());
-  CHECK(std::sqrt(moment(values, 2)) == doctest::Approx(1).epsilon(0.02));
+  CHECK(std::sqrt(moment(values, 2)) == near(1, 0.02));
   nn::LayerNorm norm(root, "norm", 8);
   CHECK(norm.weight.floats()[7] == 1.0f);
   CHECK(norm.bias.floats()[7] == 0.0f);

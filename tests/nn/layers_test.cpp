@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
+#include "tests/support/near.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -100,10 +101,10 @@ TEST_CASE("dropout keeps the mean, draws anew each step, and is off in eval mode
   for (double value : first) {
     total += value;
     dropped += value == 0;
-    REQUIRE((value == 0 || value == doctest::Approx(1 / 0.75)));
+    REQUIRE((value == 0 || value == near(1 / 0.75)));
   }
-  CHECK(total / 1e5 == doctest::Approx(1).epsilon(0.02));
-  CHECK(static_cast<double>(dropped) / 1e5 == doctest::Approx(0.25).epsilon(0.03));
+  CHECK(total / 1e5 == near(1, 0.02));
+  CHECK(static_cast<double>(dropped) / 1e5 == near(0.25, 0.03));
   CHECK(first != second);
   auto eval = compile([&](Tensor v) { return dropout(v); }, {.mode = Mode::eval});
   for (double value : eval(x).to_doubles()) REQUIRE(value == 1);

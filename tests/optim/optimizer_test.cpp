@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
+#include "tests/support/near.h"
 #include "weft/optim/optim.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
@@ -67,12 +68,12 @@ TEST_CASE("the schedule moves the rate of a compiled step without compiling anew
   Tensor one = tensor(std::vector<float>{1}, {1});
   float expected = 0;
   for (int i = 0; i < 6; ++i) {
-    CHECK(sgd.learning_rate() == doctest::Approx(sgd.schedule().at(i)));
+    CHECK(sgd.learning_rate() == near(sgd.schedule().at(i)));
     expected -= static_cast<float>(sgd.schedule().at(i));
     step(one);
-    CHECK(w.floats()[0] == doctest::Approx(expected));
+    CHECK(w.floats()[0] == near(expected));
   }
-  CHECK(expected == doctest::Approx(-2.5));  // 1 + 3/4 + 1/2 + 1/4 + 0 + 0
+  CHECK(expected == near(-2.5));  // 1 + 3/4 + 1/2 + 1/4 + 0 + 0
 }
 
 TEST_CASE("groups scale the rate and set the decay of what they match") {
@@ -87,9 +88,9 @@ TEST_CASE("groups scale the rate and set the decay of what they match") {
       {.lr = 0.1, .weight_decay = 0.2, .groups = {optim::no_decay_below_rank_2(), named_slow}});
   sgd.step(
       std::vector{zeros({2, 2}, DType::f64), zeros({2}, DType::f64), zeros({1, 2}, DType::f64)});
-  CHECK(read(matrix)[3] == doctest::Approx(1 - 0.1 * 0.2));
+  CHECK(read(matrix)[3] == near(1 - 0.1 * 0.2));
   CHECK(read(bias)[1] == 1);
-  CHECK(read(slow)[0] == doctest::Approx(1 - 0.05 * 0.2));
+  CHECK(read(slow)[0] == near(1 - 0.05 * 0.2));
 }
 
 TEST_CASE("state is named after the parameters and counts as optimiser state") {
@@ -108,7 +109,7 @@ TEST_CASE("moments of bf16 parameters are f32") {
   optim::AdamW adamw({w}, {});
   CHECK(adamw.state()[1].type().dtype == DType::f32);
   adamw.step(std::vector{ones({3}, DType::bf16)});
-  CHECK(read(w)[0] == doctest::Approx(-1e-3).epsilon(0.01));
+  CHECK(read(w)[0] == near(-1e-3, 0.01));
 }
 
 TEST_CASE("an update is one kernel per parameter, with every moment written in place") {
@@ -146,8 +147,7 @@ TEST_CASE("clipping agrees with PyTorch, whether it bites or not") {
                                   reference_tensor(row.at("inputs").at("grad_b"))};
     auto clipped = optim::clip_grad_norm(gradients, row.at("attributes").at("max_norm"));
     const Json& outputs = row.at("outputs");
-    CHECK(clipped.norm.item() ==
-          doctest::Approx(elements_of(outputs.at("norm"))[0]).epsilon(1e-12));
+    CHECK(clipped.norm.item() == near(elements_of(outputs.at("norm"))[0], 1e-12));
     check_close(clipped.gradients[0].to_doubles(), elements_of(outputs.at("clipped_a")), 1e-12,
                 name);
     check_close(clipped.gradients[1].to_doubles(), elements_of(outputs.at("clipped_b")), 1e-12,

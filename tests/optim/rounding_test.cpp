@@ -3,12 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "tests/support/values.h"
 #include "weft/optim/optim.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
+using weft::testing::near;
 
 namespace {
 constexpr int64_t many = 4096;
@@ -111,8 +113,8 @@ TEST_CASE("equal parameters are rounded apart") {
     lower += x[i] < 1;
   }
   // Each goes down with probability p = 2^8 / 1000; independent ones differ in 2 p (1 - p).
-  CHECK(static_cast<double>(lower) / many == doctest::Approx(0.256).epsilon(0.1));
-  CHECK(static_cast<double>(different) / many == doctest::Approx(0.381).epsilon(0.1));
+  CHECK(static_cast<double>(lower) / many == near(0.256, 0.1));
+  CHECK(static_cast<double>(different) / many == near(0.381, 0.1));
 }
 
 TEST_CASE("rounded updates are one kernel per parameter, with all state written in place") {

@@ -1,11 +1,13 @@
 // What a kernel needs at best: its products in the type of their operands, all else in float32.
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
+using weft::testing::near;
 
 namespace {
 const MachineSpec machine{
@@ -18,13 +20,13 @@ Step step_of(const Value& value) { return {.body = {value}, .flops = 800, .bytes
 TEST_CASE("the peak of a kernel is that of the type of its products") {
   auto product = [](DType dtype) { return step_of(matmul(leaf(dtype), leaf(dtype))); };
   CHECK(computed_in(product(DType::bf16)) == DType::bf16);
-  CHECK(roofline(product(DType::f32), machine).compute == doctest::Approx(8));
-  CHECK(roofline(product(DType::f64), machine).compute == doctest::Approx(16));
-  CHECK(roofline(product(DType::bf16), machine).compute == doctest::Approx(0.5));
+  CHECK(roofline(product(DType::f32), machine).compute == near(8));
+  CHECK(roofline(product(DType::f64), machine).compute == near(16));
+  CHECK(roofline(product(DType::bf16), machine).compute == near(0.5));
   const Value sums = leaf(DType::f32), factor = leaf(DType::bf16);
   CHECK(computed_in(step_of(make_node(op("matmul_add"), {sums, factor, factor}))) == DType::bf16);
   Step wide = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
-  CHECK(roofline(wide, machine).memory == doctest::Approx(2));
+  CHECK(roofline(wide, machine).memory == near(2));
   CHECK(!roofline(wide, machine).compute_bound());
 }
 

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "tests/support/planned.h"
 #include "weft/base/buffer.h"
 #include "weft/ops/ops.h"
@@ -56,8 +57,8 @@ TEST_CASE("a kernel that reads a value whose slot was given up is caught") {
   const double right = std::tanh(1.0) + std::sin(1.0);
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
-    CHECK(run(*library, false, true) == doctest::Approx(right));
-    CHECK(run(*library, true, false) == doctest::Approx(right));  // nobody notices
+    CHECK(run(*library, false, true) == near(right));
+    CHECK(run(*library, true, false) == near(right));  // nobody notices
 #ifdef __SANITIZE_ADDRESS__
     if (library->name() == "reference") {  // the sanitizer does not see into generated code
       CHECK(dies([&] { run(*library, true, true); }));
@@ -77,6 +78,6 @@ TEST_CASE("a result that is kept, and inputs that are results, outlive poisoned 
   Value twice = executable.run(std::span(&once, 1))[0];
   executable.run(std::span(&twice, 1));
   double x = std::tanh(1.0) + std::sin(1.0);
-  CHECK(once.to_doubles()[0] == doctest::Approx(x));
-  CHECK(twice.to_doubles()[63] == doctest::Approx(std::tanh(x) + std::sin(x)));
+  CHECK(once.to_doubles()[0] == near(x));
+  CHECK(twice.to_doubles()[63] == near(std::tanh(x) + std::sin(x)));
 }

@@ -122,4 +122,10 @@ std::string disagreement(std::span<const Value> got, std::span<const Interpreted
   }
   return "";
 }
+
+bool is_verifiers(const InternalError& error) {
+  const std::string_view text = error.what();
+  return text.starts_with("internal error at graph.cpp:") ||
+         text.starts_with("internal error at plan.cpp:");
+}
 }  // namespace weft::testing

@@ -18,6 +18,10 @@ struct RandomGraph {
 // an index, which element is the greatest) hangs on the last bit of an inexact value.
 RandomGraph random_graph(uint64_t seed);
 
+// The same roots computed in float32 wherever `graph` has the narrow type: no rounding to it is
+// left.
+Graph without_narrow(const Graph& graph, DType narrow);
+
 // A subset of the optional passes to skip, drawn by seed.
 std::vector<std::string> random_skips(uint64_t seed);
 

@@ -6,11 +6,13 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/train/checkpoint.h"
 
 using namespace weft;
 using namespace weft::test;
+using weft::testing::near;
 
 namespace {
 train::Experiment small_model() {
@@ -31,8 +33,7 @@ TEST_CASE("logits after a text are those of its last position, whatever fills th
     std::vector<double> all =
         whole.run(std::array{tensor(ids, {1, static_cast<int64_t>(length)})})[0].to_doubles();
     std::vector<double> last(all.end() - static_cast<std::ptrdiff_t>(found.size()), all.end());
-    for (size_t i = 0; i < found.size(); ++i)
-      CHECK(found[i] == doctest::Approx(last[i]).epsilon(1e-5));
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == near(last[i], 1e-5));
   }
 }
 
@@ -53,14 +54,14 @@ TEST_CASE("tokens are drawn as the logits say") {
     return counts;
   };
   auto all = frequencies({});
-  CHECK(all[0] == doctest::Approx(0.5).epsilon(0.05));
-  CHECK(all[1] == doctest::Approx(0.3).epsilon(0.05));
-  CHECK(all[3] == doctest::Approx(0.05).epsilon(0.2));
+  CHECK(all[0] == near(0.5, 0.05));
+  CHECK(all[1] == near(0.3, 0.05));
+  CHECK(all[3] == near(0.05, 0.2));
   auto two = frequencies({.top_k = 2});
   CHECK(two.size() == 2);
-  CHECK(two[0] == doctest::Approx(0.5 / 0.8).epsilon(0.05));
+  CHECK(two[0] == near(0.5 / 0.8, 0.05));
   auto cold = frequencies({.temperature = 0.5});  // squares the odds
-  CHECK(cold[0] / cold[1] == doctest::Approx(25.0 / 9).epsilon(0.1));
+  CHECK(cold[0] / cold[1] == near(25.0 / 9, 0.1));
   auto likeliest = frequencies({.temperature = 0});
   CHECK(likeliest.size() == 1);
   CHECK(likeliest.count(0) == 1);

@@ -7,12 +7,14 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/support/near.h"
 #include "weft/base/error.h"
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/train/trainer.h"
 
 using namespace weft;
+using weft::testing::near;
 
 namespace {
 constexpr double gibibyte = 1 << 30;
@@ -50,13 +52,13 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
     CHECK(spec.name == gpu.name);
     CHECK(spec.known());
     CHECK(spec.flops_per_s_in(DType::f16) ==
-          doctest::Approx(1e12 * (gpu.measured_half > 0 ? gpu.measured_half : gpu.half)));
+          near(1e12 * (gpu.measured_half > 0 ? gpu.measured_half : gpu.half)));
     CHECK((spec.bf16_flops_per_s > 0) == (gpu.capability >= 80));
   }
   CHECK(find_gpu("h2000") == nullptr);
   CHECK(find_gpu("H200-NVL") == find_gpu("h200-nvl"));
   CHECK(find_gpu_of_driver("NVIDIA H200 NVL") == find_gpu("h200-nvl"));
-  CHECK(library("cuda:h200").spec()->bytes_per_s == doctest::Approx(4.3e12));
+  CHECK(library("cuda:h200").spec()->bytes_per_s == near(4.3e12));
 }
 
 TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 without one") {

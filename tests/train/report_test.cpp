@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/base/energy.h"
 #include "weft/ops/ops.h"
@@ -13,6 +14,7 @@
 
 using namespace weft;
 using namespace weft::test;
+using weft::testing::near;
 
 TEST_CASE("lines read as documented") {
   train::StepLine line{.step = 120,
@@ -133,7 +135,7 @@ TEST_CASE("energy is what all packages took, beyond where a counter begins anew"
   count("intel-rapl:1", 3000000);
   count("intel-rapl:0:0", 9000000);  // within package 0
   meter.read();
-  CHECK(*meter.joules() == doctest::Approx(3.5));
+  CHECK(*meter.joules() == near(3.5));
 }
 
 TEST_CASE("at its peak an update holds gradients, and an evaluation none") {
@@ -172,7 +174,7 @@ TEST_CASE("tables of memory and work add up to the plan") {
       kernels += module.kernels;
       live += module.memory;
     }
-    CHECK(flops == doctest::Approx(step.plan->flops()));
+    CHECK(flops == near(step.plan->flops()));
     CHECK(kernels == static_cast<int>(step.plan->steps.size()));
     CHECK(live == step.plan->live_peak_bytes);
   }
@@ -199,8 +201,7 @@ TEST_CASE("planned time is what the slower of work and traffic takes") {
   plan.steps[0].bytes = 10;
   plan.steps[1].flops = 10;
   plan.steps[1].bytes = 400;
-  CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) ==
-        doctest::Approx(10 + 20));
+  CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) == near(10 + 20));
   CHECK(train::planned_seconds(plan, {}) == 0);
 }
 
@@ -219,9 +220,9 @@ TEST_CASE("copies of both directions take their time at once where the link carr
   const Step store = plan.steps[0], fetch = plan.steps[1];
   for (const Step& transfer : {store, fetch}) plan.steps.push_back(make_await(plan, transfer));
   MachineSpec machine{.flops_per_s = 100, .bytes_per_s = 400, .file_bytes_per_s = 40};
-  CHECK(train::planned_seconds(plan, machine) == doctest::Approx(20));
+  CHECK(train::planned_seconds(plan, machine) == near(20));
   machine.both_ways = true;
-  CHECK(train::planned_seconds(plan, machine) == doctest::Approx(10));
+  CHECK(train::planned_seconds(plan, machine) == near(10));
   plan.steps[1] = make_transfer(plan, file, other_memory);  // once it is there
-  CHECK(train::planned_seconds(plan, machine) == doctest::Approx(20));
+  CHECK(train::planned_seconds(plan, machine) == near(20));
 }

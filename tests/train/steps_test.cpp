@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
 #include "weft/train/checkpoint.h"
@@ -11,6 +12,7 @@
 
 using namespace weft;
 using namespace weft::test;
+using weft::testing::near;
 
 namespace {
 constexpr const char* no_dropout =
@@ -117,11 +119,11 @@ TEST_CASE("evaluation counts every sample once, at any batch size, and no paddin
     CHECK(sums.rows == expected.rows);
     CHECK(sums.correct == expected.right);
     CHECK(sums.exact_rows == expected.whole);
-    CHECK(sums.loss == doctest::Approx(expected.loss).epsilon(1e-5));
+    CHECK(sums.loss == near(expected.loss, 1e-5));
 
     train::Evaluation evaluation = train::evaluate(experiment);
-    CHECK(evaluation.accuracy == doctest::Approx(expected.whole / expected.rows));
-    CHECK(evaluation.loss == doctest::Approx(expected.loss / expected.count).epsilon(1e-5));
+    CHECK(evaluation.accuracy == near(expected.whole / expected.rows));
+    CHECK(evaluation.loss == near(expected.loss / expected.count, 1e-5));
     CHECK(evaluation.count == static_cast<int64_t>(expected.rows));
   }
 }

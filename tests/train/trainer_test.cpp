@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/train/checkpoint.h"
 
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 using namespace weft;
 using namespace weft::test;
 using nlohmann::json;
+using weft::testing::near;
 
 namespace {
 std::vector<json> log_of(const train::TrainResult& result) {
@@ -235,15 +237,14 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
                               "plan: {usd_per_hour: 3600}\n");
   auto planned = train::plan_run(recipe, {.flops_per_s = 1e11, .bytes_per_s = 1e10});
   CHECK(planned->report.seconds > 0);
-  CHECK(json::parse(to_json(planned->report))["usd"] ==
-        doctest::Approx(3 * planned->report.seconds));
+  CHECK(json::parse(to_json(planned->report))["usd"] == near(3 * planned->report.seconds));
   CHECK(planned->report.accumulator_bytes == 4 * static_cast<size_t>(planned->report.parameters));
   train::TrainResult result = train_in(folder, recipe);
   json closing = log_of(result).back();
   CHECK(closing["planned_arena"] == planned->report.arena_bytes);
   CHECK(arena_is_as_planned(closing.dump()));
   CHECK(closing["state"] == planned->report.state_bytes());
-  CHECK(closing["usd"].get<double>() == doctest::Approx(closing["seconds"].get<double>()));
+  CHECK(closing["usd"].get<double>() == near(closing["seconds"].get<double>()));
 }
 
 TEST_CASE("a text of which nothing is kept for evaluation is trained on without one") {
