@@ -1,6 +1,7 @@
 #include "weft/data/synthetic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -69,6 +70,21 @@ TEST_CASE("random images are patterns of their classes under noise, in training 
     }
   }
   CHECK(differing > 3 * 768 / 4);
+}
+
+TEST_CASE("the noise of random images fills [-0.5, 0.5) evenly, and pixels of their own") {
+  auto source = data::random_images("train", {1, 16, 16}, {.classes = 1, .size = 100});
+  double squares = 0, products = 0, count = 0;
+  for (int64_t i = 0; i < source->size(); ++i) {
+    const std::vector<float> pixels = image(*source, {.index = i}).pixels;
+    auto noise = [&](size_t p) { return pixels[p] > 0 ? pixels[p] - 0.5 : pixels[p] + 0.5; };
+    for (size_t p = 1; p < pixels.size(); ++p, ++count) {
+      squares += noise(p) * noise(p);
+      products += noise(p) * noise(p - 1);
+    }
+  }
+  CHECK(std::abs(squares / count - 1.0 / 12) < 0.004);
+  CHECK(std::abs(products / count) < 0.004);
 }
 
 TEST_CASE("random tokens with one label walk as it says") {

@@ -46,6 +46,11 @@ TEST_CASE("records split into labels and pixels") {
   CHECK(pixels[2 * io::cifar_pixels + 5] == std::byte{7});
 }
 
+TEST_CASE("what lies behind the last record is not looked at") {
+  const std::string bytes = records({1, 2}) + "\xff";
+  CHECK(io::check_cifar(bytes_of(bytes).first(bytes.size() - 1), "f") == 2);
+}
+
 TEST_CASE("a truncated file is refused") {
   CHECK(error_for(records({1, 2}).substr(0, 4000)) ==
         "data: [cifar] f: 4000 bytes are not a whole number of records of 3073; the file is "

@@ -2,10 +2,12 @@
 
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
 #include "weft/base/hash.h"
@@ -160,4 +162,27 @@ TEST_CASE("a link moves from one target to another") {
 TEST_CASE("names from files are fit for a message") {
   CHECK(io::printable("block.0\n\x1b[31m") == "block.0\\x0a\\x1b[31m");
   CHECK(io::printable(std::string(1000, 'a')) == std::string(120, 'a') + "...");
+}
+
+TEST_CASE("a complaint of the JSON library is told without its number") {
+  CHECK(io::json_reason("[json.exception.type_error.302] type must be string, but is number") ==
+        "type must be string, but is number");
+  CHECK(io::json_reason("[json.exception.type_error.305] cannot use operator[] with a string") ==
+        "an object is expected where there is none");
+  CHECK(io::json_reason("an odd\nthing [here] or there") == "an odd\\x0athing [here] or there");
+  const auto object = nlohmann::json::parse(R"({"whole": 7, "part": 7.5})");
+  CHECK(io::integer_at(object, "whole") == 7);
+  CHECK_THROWS_WITH(io::integer_at(object, "part"),
+                    doctest::Contains("part must be a whole number, but is 7.5"));
+}
+
+TEST_CASE("a folder that is there leaves its successor alone") {
+  TemporaryFolder folder;
+  auto first = std::make_unique<io::AtomicFolder>(folder.file("step"));
+  first->commit();
+  io::AtomicFolder second(folder.file("step"));
+  io::write_file_atomically(second.path() + "/a", "1");
+  first.reset();
+  second.commit();
+  CHECK(contents_of(folder.file("step/a")) == "1");
 }

@@ -310,3 +310,40 @@ TEST_CASE("a model is saved under the names of its state") {
   io::load(model, folder.file("m"));
   CHECK(model.variables[0].variable.floats()[1] == 4);
 }
+
+TEST_CASE("a tensor of several chunks is written and read back whole") {
+  TemporaryFolder folder;
+  const int64_t count = (int64_t{37} << 18) + 5;  // 37 MiB: two chunks of 16 MiB, and a part
+  const Variable saved = variable("w", {DType::f32, {count}}, 0), read("w", {DType::f32, {count}});
+  const auto value = [](int64_t i) { return static_cast<float>(i % 16'777'213); };
+  std::span<float> from = saved.floats();
+  for (int64_t i = 0; i < count; ++i) from[static_cast<size_t>(i)] = value(i);
+  const std::string path = folder.file("large.safetensors");
+  io::save_safetensors(path, std::vector{saved});
+  io::load_into(path, std::vector{read});
+  const std::span<const float> now = read.floats();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) wrong += now[static_cast<size_t>(i)] != value(i);
+  CHECK(wrong == 0);
+}
+
+TEST_SUITE("slow safetensors") {
+  TEST_CASE("offsets beyond 2 and 4 GiB are written and read") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("huge.safetensors");
+    constexpr int64_t third = (int64_t{3} << 30) / 2 + 3;  // 1.5 GiB: three end at 4.5 GiB
+    const auto bytes = Buffer::allocate(third);
+    const Type type{DType::u8, {third}};
+    std::vector<NamedBytes> tensors;
+    for (const char* name : {"a", "b", "c"})
+      tensors.push_back({.name = name,
+                         .type = type,
+                         .bytes = std::span<const std::byte>(bytes->data, bytes->bytes)});
+    for (int64_t i : {int64_t{0}, third / 2, third - 1}) bytes->data[i] = std::byte{0x5a};
+    io::write_safetensors(path, tensors);
+    CHECK(std::filesystem::file_size(path) > size_t{9} << 29);
+    const Safetensors file = Safetensors::open(path);
+    for (const auto& entry : file.entries())
+      CHECK(std::memcmp(file.bytes(entry).data(), bytes->data, third) == 0);
+  }
+}
