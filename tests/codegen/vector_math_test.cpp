@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,21 @@ struct Evaluator {
   }
 };
 
+// Zeros, infinities, NaN, the least and the largest numbers, and every power of two with what lies
+// beside it, each of both signs.
+std::vector<float> special_inputs() {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> x = {0, infinity, NAN, std::numeric_limits<float>::max()};
+  for (int exponent = -149; exponent < 128; ++exponent) {
+    const float power = std::ldexp(1.0f, exponent);
+    x.insert(x.end(), {power, std::nextafter(power, 0.0f), std::nextafter(power, infinity)});
+  }
+  for (float a : {0.5f, 1.5f, 3.0f, 10.0f, 88.0f, 100.0f}) x.push_back(a);
+  const size_t count = x.size();
+  for (size_t i = 0; i < count; ++i) x.push_back(-x[i]);
+  return x;
+}
+
 // The worst error over the inputs first, first + step, ... below 2^32, as bit patterns.
 std::pair<double, float> worst(const Function& function, uint64_t first, uint64_t step) {
   Evaluator evaluate(function.make);
@@ -95,6 +111,23 @@ TEST_SUITE("codegen maths") {
       auto [error, at] = worst(function, 1234567 % 4096, 4096);
       INFO(std::string(function.name) << ": " << error << " ULP at " << at);
       CHECK(error <= function.ulps);
+    }
+  }
+  TEST_CASE("functions of f32 are within 2 ULP where their inputs or results are special") {
+    const std::vector<float> special = special_inputs();
+    std::vector<float> x(Evaluator::count), y(Evaluator::count);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = special[i % special.size()];
+    for (const Function& function : functions) {
+      Evaluator(function.make)(x.data(), y.data());
+      for (size_t i = 0; i < special.size(); ++i) {
+        const double want = function.exact(x[i]), error = ulps_apart(y[i], want);
+        INFO(std::string(function.name) << "(" << x[i] << ") = " << y[i]);
+        CHECK(error <= function.ulps);
+        // The other odd functions make 0 of -0.
+        const bool keeps_sign = !std::signbit(x[i]) || std::string(function.name) == "erf" ||
+                                std::string(function.name) == "sqrt";
+        if (want == 0 && keeps_sign) CHECK(std::signbit(y[i]) == std::signbit(want));
+      }
     }
   }
   TEST_CASE("pow of f32 is within 2 ULP, special cases included") {
