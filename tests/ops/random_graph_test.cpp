@@ -59,6 +59,7 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
         Fault{"offload-forgets-stores", 8, DType::f32, 0, all_in_files()},
         Fault{"overlap-awaits-late", 20, DType::f32, 0, all_in_files()}}) {
     int caught = 0;
+    std::string crash;
     for (uint64_t seed = 0; seed < graphs; ++seed) try {
         PlanSettings settings{.skip = {}, .fault = name, .narrow = narrow};
         settings.chunks = chunks;
@@ -66,8 +67,9 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
         caught += !check_random_graph(seed, *backends().back(), settings).empty();
       } catch (const InternalError& error) {
         caught += is_verifiers(error);
+        if (!is_verifiers(error)) crash = error.what();
       }
-    INFO(std::string(name) << ": " << caught << " of " << graphs);
+    INFO(std::string(name) << ": " << caught << " of " << graphs << " " << crash);
     CHECK(caught >= least);
   }
 }

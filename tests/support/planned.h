@@ -44,8 +44,8 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
 std::string disagreement(std::span<const Value> got, std::span<const Interpreted> want,
                          const KernelLibrary& library, bool exact = true);
 
-// Whether the verifier of graphs or of plans threw it. Any other exception is a crash, which proves
-// nothing of who looks for a seeded bug.
+// Whether the verifier of graphs or of plans threw it, or the check that a fused graph is one. Any
+// other exception is a crash, which proves nothing of who looks for a seeded bug.
 bool is_verifiers(const InternalError& error);
 
 }  // namespace weft::testing

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "tests/support/rounding.h"
 #include "weft/base/buffer.h"
 #include "weft/ops/ops.h"
 
@@ -64,17 +66,24 @@ std::vector<double> elements(const Value& data) {
   return result;
 }
 
-std::string difference(const Value& got, const Value& want, double tolerance) {
+namespace {
+// The root mean square of what is finite.
+double typical_size(const std::vector<double>& numbers) {
   double squares = 0, count = 0;
-  std::vector<double> numbers = elements(want);
   for (double x : numbers)
     if (std::isfinite(x)) squares += x * x, ++count;
-  double typical = count > 0 ? std::sqrt(squares / count) : 0;
-  if (!is_float(want.dtype())) tolerance = 0;
+  return count > 0 ? std::sqrt(squares / count) : 0;
+}
+}  // namespace
+
+std::string difference(const Value& got, const Value& want, double tolerance) {
+  if (tolerance == 0 || !is_float(want.dtype())) return bit_difference(got, want);
+  std::vector<double> numbers = elements(want);
+  const double typical = typical_size(numbers);
   std::vector<double> allowed;
   allowed.reserve(numbers.size());
   for (double x : numbers)
-    allowed.push_back(tolerance == 0 ? 0 : tolerance * (std::fabs(x) + typical));
+    allowed.push_back(std::isfinite(x) ? tolerance * (std::fabs(x) + typical) : 0);
   return difference(got, want, allowed);
 }
 
@@ -82,18 +91,37 @@ std::string difference(const Value& got, const Value& want, std::span<const doub
   if (got.type() != want.type())
     return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
   std::vector<double> a = elements(got), b = elements(want);
+  const double a_third_of_digits = std::cbrt(unit_roundoff(want.dtype()));
   double worst = 0;  // beyond what is allowed
   size_t at = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
-    if (same || std::isnan(allowed[i])) continue;
-    double excess = std::fabs(a[i] - b[i]) - allowed[i];
-    if (std::isnan(excess) && !std::isinf(allowed[i])) excess = INFINITY;
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double bound = std::isfinite(allowed[i])
+                             ? allowed[i]
+                             : a_third_of_digits * (std::fabs(b[i]) + typical_size(b));
+    double excess = std::fabs(a[i] - b[i]) - bound;
+    if (!std::isfinite(excess)) excess = INFINITY;
     if (excess > worst) worst = excess, at = i;
   }
   if (worst <= 0) return "";
   return fmt::format("{}: element {} is {:.17g} instead of {:.17g} (off by {:.3g}, allowed {:.3g})",
                      to_string(want.type()), at, a[at], b[at], std::fabs(a[at] - b[at]),
                      allowed[at]);
+}
+
+std::string bit_difference(const Value& got, const Value& want) {
+  if (got.type() != want.type())
+    return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
+  const std::byte *a = got->data->data, *b = want->data->data;
+  const size_t size = size_of(want.dtype());
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    const size_t at = static_cast<size_t>(i) * size;
+    if (std::memcmp(a + at, b + at, size) == 0) continue;
+    const double x = load(a, want.dtype(), i), y = load(b, want.dtype(), i);
+    if (std::isnan(x) && std::isnan(y)) continue;  // IEEE 754 leaves sign and payload open
+    return fmt::format("{}: element {} is {:.17g} instead of {:.17g}, to the bit",
+                       to_string(want.type()), i, x, y);
+  }
+  return "";
 }
 }  // namespace weft::testing

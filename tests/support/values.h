@@ -36,8 +36,11 @@ std::vector<double> elements(const Value& data);
 
 // "" where two data leaves agree (NaN equals NaN), else what differs most. Integers must be equal.
 // Each float may be off by `tolerance` times its own magnitude and that of a typical element (the
-// root mean square), which is what rounding a sum costs; or by `allowed` of its own.
+// root mean square), which is what rounding a sum costs (0: to the bit); or by `allowed` of its
+// own, where a bound that is infinite or NaN allows nothing.
 std::string difference(const Value& got, const Value& want, double tolerance);
 std::string difference(const Value& got, const Value& want, std::span<const double> allowed);
+// To the bit: 0 is not -0. Only the bits of a NaN are left open.
+std::string bit_difference(const Value& got, const Value& want);
 
 }  // namespace weft::testing
