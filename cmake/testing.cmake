@@ -1,6 +1,18 @@
 # The environment of every test (weft_test_environment).
 
+# Kernels are compiled anew for every new library: what a former one left would hide that this one
+# compiles them wrongly. NVIDIA's libraries stay where they are without that folder.
+set(weft_test_cache "${PROJECT_BINARY_DIR}/cache")
+add_custom_command(TARGET weft POST_BUILD
+  COMMAND ${CMAKE_COMMAND} -E rm -rf "${weft_test_cache}/kernels")
+set(cuda_path "$ENV{HOME}/.cache/weft/cuda")
+if(DEFINED ENV{WEFT_CUDA_PATH})
+  set(cuda_path "$ENV{WEFT_CUDA_PATH}")
+elseif(DEFINED ENV{XDG_CACHE_HOME})
+  set(cuda_path "$ENV{XDG_CACHE_HOME}/weft/cuda")
+endif()
 set(weft_test_environment
+  "WEFT_CACHE_DIR=${weft_test_cache}" "WEFT_CUDA_PATH=${cuda_path}"
   "WEFT=$<$<TARGET_EXISTS:weft_program>:$<TARGET_FILE:weft_program>>"
   "SRC=${PROJECT_SOURCE_DIR}" "BUILD=${PROJECT_BINARY_DIR}")
 set(suppressions "${PROJECT_SOURCE_DIR}/tools/sanitizers")

@@ -12,6 +12,10 @@
 
 using namespace weft;
 
+namespace weft::loop {
+std::string compiler_text();  // llvm_jit.h, which needs LLVM's headers
+}
+
 namespace {
 // A cache folder of its own while it lives.
 class CacheFolder {
@@ -54,6 +58,15 @@ TEST_SUITE("codegen cache") {
     REQUIRE(folder.files().size() == 1);
     CHECK(loop::read_object("text") == "machine code");
     CHECK_FALSE(loop::read_object("other text").has_value());
+  }
+  TEST_CASE("the key of an object holds the source that compiled it") {
+    const std::string key = loop::compiler_text();
+    std::string hash(64, ' ');
+    FILE* pipe = popen("sha256sum weft/codegen/llvm_jit.cpp", "r");
+    REQUIRE(pipe != nullptr);
+    REQUIRE(fread(hash.data(), 1, hash.size(), pipe) == hash.size());
+    pclose(pipe);
+    CHECK(key.find(hash) != std::string::npos);
   }
   TEST_CASE("a cache of too many objects keeps the newest") {
     CacheFolder folder("many");

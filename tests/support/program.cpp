@@ -56,8 +56,8 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
   pid_t child = fork();
   if (child == 0) {
     if (chdir(folder_.c_str()) != 0) _exit(126);
-    // Peaks of the machine go to a cache that all tests share.
-    setenv("WEFT_CACHE_DIR", (fs::temp_directory_path() / "weft-test-cache").c_str(), 1);
+    // Run by hand, tests share a cache that is not the user's (cmake/testing.cmake).
+    setenv("WEFT_CACHE_DIR", (fs::temp_directory_path() / "weft-test-cache").c_str(), 0);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     redirect(1, folder_ + "/.out");
     redirect(2, folder_ + "/.err");

@@ -26,8 +26,6 @@
 namespace weft::loop {
 namespace {
 
-constexpr const char* pipeline = "sroa,early-cse,instcombine,simplifycfg;O2";
-
 template <class T>
 T take(llvm::Expected<T> value, const char* what) {
   if (value) return static_cast<T&&>(*value);
@@ -184,8 +182,8 @@ const HostTarget& host_target() {
 }
 
 std::string compiler_text() {
-  return host_target().cpu + "\n" + host_target().features + "\n" LLVM_VERSION_STRING "\n" +
-         pipeline;
+  return host_target().cpu + "\n" + host_target().features +
+         "\n" LLVM_VERSION_STRING "\n" WEFT_COMPILER_SOURCE;
 }
 
 std::string compile_object(llvm::Module& module) {

@@ -16,8 +16,8 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
-// The processor, the version of LLVM and the passes: what the code of a module depends on besides
-// it.
+// The processor, the version of LLVM and a hash of the source that sets LLVM's passes and options:
+// what the machine code of a module depends on besides the module.
 std::string compiler_text();
 
 // Optimises the module and compiles it to an object file in memory.
