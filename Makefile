@@ -6,6 +6,7 @@ export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup build demo test test-isa test-all asan tsan fuzz bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-all asan tsan fuzz mutate bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,6 +41,13 @@ tsan: setup ## the quick tests under the thread sanitizer
 fuzz: setup ## every fuzzer for ten seconds
 	@$(call build_preset,fuzz)
 	@tools/fuzz.sh 10
+
+# What is mutated, how many mutants of each, and which.
+MUTATE ?= weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train
+COUNT ?= 15
+SEED ?= 1
+mutate: setup ## seeds faults, and lists those that the quick tests miss (MUTATE=weft/io SEED=2)
+	@tools/mutate.py $(MUTATE) --count $(COUNT) --seed $(SEED) --report build/mutants.md
 
 bench: build ## every workload against the roofline; planning by depth
 	@tools/bench.sh
