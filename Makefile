@@ -5,8 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-all asan tsan fuzz bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
-.PHONY: help setup build demo test test-all asan tsan fuzz mutate bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-all asan tsan fuzz mutate bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
