@@ -10,7 +10,7 @@ own=$("build/$preset/weft" devices --json | sed -n 's/.*"isa": "\(.*\)".*/\1/p')
 
 for isa in baseline avx2 avx512 avx512_bf16 amx; do
   [ "$isa" != "$own" ] || continue
-  if ! WEFT_ISA=$isa "build/$preset/weft" --version >/dev/null 2>&1; then
+  if ! WEFT_ISA=$isa "build/$preset/weft" list >/dev/null 2>&1; then
     skipped+=("$isa")
     continue
   fi
