@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/cli/terminal.h"
+#include "weft/io/json.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
 #include "weft/passes/steps.h"
@@ -355,7 +356,7 @@ std::string to_json(const std::vector<Explanation>& explanations) {
                     {"stored", stored},
                     {"unfused", unfused}});
   }
-  return list.dump();
+  return io::json_text(list);
 }
 
 }  // namespace weft::cli

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/train/recipe.h"
 
 namespace fs = std::filesystem;
@@ -56,7 +57,7 @@ void read_plan(const json& plan, RunLog& run) {
 // What is no object of JSON, as a line that was cut by a kill, is passed over.
 template <class Read>
 void read_object(const std::string& text, const std::string& path, RunLog& run, Read read) {
-  const json entry = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json entry = io::parse_json_or_discard(text);
   if (!entry.is_object()) return;
   try {
     read(entry, run);

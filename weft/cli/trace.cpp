@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/cli/profile.h"
+#include "weft/io/json.h"
 
 namespace weft::cli {
 namespace {
@@ -52,7 +53,7 @@ std::string to_trace(const Profile& profile) {
          ++next)
       events.push_back(kernel_event(profile, profile.events[next]));
   }
-  return json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n";
+  return io::json_text(json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}) + "\n";
 }
 
 }  // namespace weft::cli

@@ -22,6 +22,7 @@
 #include "weft/cli/workloads.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/precision.h"
@@ -214,7 +215,7 @@ int draw_memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
                     {"same_losses", point.same_losses}});
   }
   if (arguments.as_json)
-    line(list.dump());
+    line(io::json_text(list));
   else
     out(to_table(curve));
   return good ? 0 : 1;
@@ -245,7 +246,7 @@ int bench(const BenchArguments& arguments) {
     print_table(kind, *workload, arguments, m);
     return 0;
   }
-  line(to_json(arguments, options, *workload, m).dump());
+  line(io::json_text(to_json(arguments, options, *workload, m)));
   return 0;
 }
 }  // namespace

@@ -15,6 +15,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/device/registry.h"
+#include "weft/io/json.h"
 #include "weft/train/report.h"
 
 namespace fs = std::filesystem;
@@ -48,7 +49,7 @@ int devices(bool measure, bool as_json) {
                 {"peak_gflops", {{"f32", peaks.f32}, {"f64", peaks.f64}, {"bf16", peaks.bf16}}},
                 {"bandwidth_gb_per_s", peaks.bandwidth}};
     result.update(gpus_json());
-    line(result.dump(2));
+    line(io::json_text(result, 2));
     return 0;
   }
   auto size = [](size_t bytes) {
@@ -181,7 +182,7 @@ int environment(bool as_json) {
     table.row({name, value.empty() ? "-" : value, std::string(variable.help)});
   }
   if (as_json)
-    line(result.dump(2));
+    line(io::json_text(result, 2));
   else
     out(table.text() + "Recipe keys: WEFT__SECTION__KEY, as in WEFT__OPTIMIZER__LR=0.01\n");
   return 0;
@@ -197,7 +198,7 @@ int doctor(bool as_json) {
     for (const Finding& f : findings)
       list.push_back(
           {{"what", f.what}, {"health", names[static_cast<size_t>(f.health)]}, {"text", f.text}});
-    line(list.dump(2));
+    line(io::json_text(list, 2));
     return bad ? 1 : 0;
   }
   Table table;

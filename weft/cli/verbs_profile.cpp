@@ -17,6 +17,7 @@
 #include "weft/cli/workloads.h"
 #include "weft/data/loader.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
 #include "weft/train/steps.h"
@@ -255,7 +256,7 @@ int run_profile(const Program& program, const ProfileArguments& arguments) {
   memory.write([&] { return memory_svg(largest_plan(profile), subject->text()); });
   roof.write([&] { return roofline_svg(profile, machine, subject->text()); });
   if (arguments.as_json)
-    line(to_json(profile, machine, *subject, arguments.depth).dump());
+    line(io::json_text(to_json(profile, machine, *subject, arguments.depth)));
   else
     out(to_text(profile, machine, *subject, arguments.depth));
   if (busy && !arguments.as_json)

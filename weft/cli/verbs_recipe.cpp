@@ -12,6 +12,7 @@
 #include "weft/cli/workloads.h"
 #include "weft/device/catalogue.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
 #include "weft/optim/registry.h"
@@ -44,7 +45,7 @@ int init(const InitArguments& arguments) {
       throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
     io::write_file_atomically(path, starter.recipe);
     line(arguments.as_json
-             ? json{{"recipe", path}}.dump()
+             ? io::json_text(json{{"recipe", path}})
              : fmt::format("wrote {0}\n  weft plan {0}    what it needs\n  weft train {0}   run it",
                            path));
     return 0;
@@ -186,7 +187,7 @@ int list(const std::string& wanted, bool as_json) {
     }
     if (result.contains("layers"))
       for (std::string_view name : nn::activation_names()) result["layers"].push_back(name);
-    line(result.dump(2));
+    line(io::json_text(result, 2));
     return 0;
   }
   bool first = true;

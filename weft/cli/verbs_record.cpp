@@ -14,6 +14,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/report.h"
@@ -124,7 +125,7 @@ int runs_ls(const RunsArguments& arguments) {
   if (arguments.as_json) {
     json list = json::array();
     for (const RunLog& run : all) list.push_back(to_json(run));
-    line(list.dump(2));
+    line(io::json_text(list, 2));
     return 0;
   }
   if (all.empty()) {
@@ -147,7 +148,7 @@ int runs_ls(const RunsArguments& arguments) {
 int runs_show(const RunsArguments& arguments) {
   RunLog run = find_run(arguments, arguments.names.front());
   if (arguments.as_json) {
-    line(to_json(run).dump(2));
+    line(io::json_text(to_json(run), 2));
     return 0;
   }
   Table table;
@@ -189,7 +190,7 @@ int runs_compare(const RunsArguments& arguments) {
   if (arguments.as_json) {
     json list = json::array();
     for (const RunLog& run : all) list.push_back(to_json(run));
-    line(list.dump(2));
+    line(io::json_text(list, 2));
     return 0;
   }
   std::vector<std::string> titles = {""}, curves = {"loss curve"};
@@ -273,7 +274,7 @@ int ckpt_ls(const std::string& run, bool as_json) {
                       {"bytes", info.bytes},
                       {"latest", info.latest},
                       {"best", info.best}});
-    line(list.dump(2));
+    line(io::json_text(list, 2));
     return 0;
   }
   if (all.empty()) line(fmt::format("no checkpoints in {}", folder));
@@ -308,7 +309,8 @@ int ckpt_inspect(const std::string& name, bool as_json) {
                bytes_text(static_cast<double>(entry.type.bytes()))});
   }
   if (as_json) {
-    line(json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}.dump(2));
+    line(io::json_text(
+        json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}, 2));
     return 0;
   }
   line(fmt::format("{}: {} tensors, {} elements, {}", file, tensors.entries().size(),
@@ -321,7 +323,7 @@ int ckpt_inspect(const std::string& name, bool as_json) {
 int ckpt_verify(const std::string& name, bool as_json) {
   std::string folder = train::find_checkpoint(train::locate_run(name));
   train::verify_checkpoint(folder);
-  line(as_json ? json{{"checkpoint", folder}, {"whole", true}}.dump()
+  line(as_json ? io::json_text(json{{"checkpoint", folder}, {"whole", true}})
                : fmt::format("{}: every file is as its manifest says", folder));
   return 0;
 }

@@ -14,6 +14,7 @@
 #include "weft/cli/verbs.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/ir/plan.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/generate.h"
@@ -86,10 +87,10 @@ int plan(const Recipe& recipe, const PlanArguments& arguments) {
         memory_svg(*largest.plan, fmt::format("{}, {}", planned->report.model, largest.name)));
   }
   if (arguments.as_json) {
-    json report = json::parse(to_json(planned->report));
+    json report = io::parse_json(to_json(planned->report));
     if (arguments.explain)
-      report["explain"] = json::parse(to_json(explain(planned->experiment, machine)));
-    line(report.dump(2));
+      report["explain"] = io::parse_json(to_json(explain(planned->experiment, machine)));
+    line(io::json_text(report, 2));
     return 0;
   }
   out(to_table(planned->report));
@@ -166,7 +167,7 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
                         {"run", result.run_folder},
                         {"checkpoint", result.checkpoint},
                         {"exit_code", result.exit_code}});
-    line(result_line.dump());
+    line(io::json_text(result_line));
   }
   return result.exit_code;
 }
@@ -245,7 +246,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   if (arguments.as_json) {
     json result = to_json(evaluation);
     result["checkpoint"] = folder;
-    line(result.dump());
+    line(io::json_text(result));
     return 0;
   }
   bool images = experiment.shape.kind == InputKind::images;
@@ -306,7 +307,7 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
   if (arguments.as_json) {
     std::string text = generator.generate(arguments.prompt, arguments.options);
     explain(experiment, arguments.prompt);
-    line(json{{"prompt", arguments.prompt}, {"text", text}}.dump());
+    line(io::json_text(json{{"prompt", arguments.prompt}, {"text", text}}));
     return 0;
   }
   bool begun = false;  // a prompt that is refused is not printed

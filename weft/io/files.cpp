@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <xxhash.h>
 
+#include "weft/io/json.h"
+
 namespace weft::io {
 namespace {
 
@@ -258,7 +260,7 @@ int64_t integer_at(const nlohmann::json& object, const char* key) {
   const nlohmann::json& value = object.at(key);
   if (value.is_number_float())  // which may be larger than any integer
     throw nlohmann::json::type_error::create(
-        302, fmt::format("{} must be a whole number, but is {}", key, value.dump()), &value);
+        302, fmt::format("{} must be a whole number, but is {}", key, json_text(value)), &value);
   return value.get<int64_t>();
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/parallel.h"
+#include "weft/io/json.h"
 #include "weft/io/safetensors_header.h"
 
 namespace weft::io {
@@ -69,7 +70,7 @@ void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
 
 std::string quoted_json(const std::string& text) {
   try {
-    return nlohmann::json(text).dump();
+    return json_text(nlohmann::json(text));
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::checkpoint, "[safetensors] name '{}' is not valid UTF-8.",
                 printable(text));

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 
 namespace weft::io {
 namespace {
@@ -128,11 +129,11 @@ std::string Vocabulary::to_json() const {
     append_utf8(character, code);
     json["characters"].push_back(character);
   }
-  return json.dump() + "\n";
+  return json_text(json) + "\n";
 }
 
 Vocabulary Vocabulary::from_json(std::string_view text, std::string_view name) {
-  auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto json = parse_json_or_discard(text);
   if (!json.is_object()) bad_vocabulary(name, "not a JSON object");
   auto type = json.find("type");
   if (type == json.end() || (*type != "bytes" && *type != "characters"))

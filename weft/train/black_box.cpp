@@ -12,6 +12,7 @@
 #include "weft/data/random.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/non_finite.h"
 #include "weft/train/checkpoint.h"
@@ -222,7 +223,7 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
     box.update(found);
     box["norms"] = norms_of(failure);
     try {
-      io::write_file_atomically(path, box.dump(2) + "\n");
+      io::write_file_atomically(path, io::json_text(box, 2) + "\n");
       more = path + " has more.";
     } catch (const Error& error) {  // a full disk does not hide why the run ended
       more = fmt::format("There is no black box: {}", error.what());

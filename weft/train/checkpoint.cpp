@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/hash.h"
+#include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 
 namespace weft::train {
@@ -29,7 +30,7 @@ std::string join(const std::string& folder, std::string_view name) {
 json read_json(const std::string& path) {
   std::string text = io::read_file(path, small_file, ErrorKind::checkpoint);
   try {
-    return json::parse(text);
+    return io::parse_json(text);
   } catch (const json::exception& error) {
     throw Error(ErrorKind::checkpoint, "{}: not JSON: {}.", path, io::json_reason(error.what()));
   }
@@ -93,7 +94,7 @@ class Writer {
   }
   void manifest(int64_t step) {
     json manifest = {{"format", manifest_format}, {"step", step}, {"files", files_}};
-    io::write_file_atomically(join(folder_, "MANIFEST.json"), manifest.dump(2) + "\n");
+    io::write_file_atomically(join(folder_, "MANIFEST.json"), io::json_text(manifest, 2) + "\n");
   }
 
  private:
@@ -108,13 +109,13 @@ void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   Writer writer(folder);
   writer.tensors("model.safetensors", io::state_of(*experiment.model));
-  writer.text("config.json", to_json(experiment.model->config()).dump(2) + "\n");
+  writer.text("config.json", io::json_text(to_json(experiment.model->config()), 2) + "\n");
   if (experiment.vocabulary) writer.text("vocabulary.json", experiment.vocabulary->to_json());
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
-  writer.text("data.json", to_json(progress).dump(2) + "\n");
+  writer.text("data.json", io::json_text(to_json(progress), 2) + "\n");
   json random = {{"seed", experiment.recipe.integer("seed")},
                  {"step", static_cast<int64_t>(random_step().value().item())}};
-  writer.text("rng.json", random.dump(2) + "\n");
+  writer.text("rng.json", io::json_text(random, 2) + "\n");
   writer.text("recipe.yaml", experiment.recipe.to_yaml());
   writer.manifest(progress.step);
 }
@@ -210,7 +211,7 @@ void check_same_model(const std::string& folder, const Experiment& experiment) {
     if (there != value)
       throw Error(ErrorKind::checkpoint,
                   "{} holds another model: {} is {} there and {} in the recipe.", folder, key,
-                  io::printable(there.dump()), value.dump());
+                  io::printable(io::json_text(there)), io::json_text(value));
   }
 }
 // Going on with other data, another order of them or another optimiser would be another run.

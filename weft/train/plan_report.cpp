@@ -10,6 +10,7 @@
 #include "weft/base/parallel.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
+#include "weft/io/json.h"
 #include "weft/ir/graph.h"
 #include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
@@ -341,7 +342,7 @@ std::string to_json(const RunReport& report) {
   if (!report.device_name.empty()) all["device_name"] = report.device_name;
   if (report.device_bytes > 0) all["device_bytes"] = report.device_bytes;
   if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
-  return all.dump(2) + "\n";
+  return io::json_text(all, 2) + "\n";
 }
 
 }  // namespace weft::train

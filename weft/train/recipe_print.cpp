@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
+#include "weft/io/json.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -85,7 +86,7 @@ std::string Recipe::to_json() const {
     std::replace(pointer.begin(), pointer.end(), '.', '/');
     all[json::json_pointer(pointer)] = std::visit(JsonWriter(), get(key.path));
   }
-  return all.dump(2) + "\n";
+  return io::json_text(all, 2) + "\n";
 }
 
 std::string Recipe::to_yaml(std::string_view path) const {

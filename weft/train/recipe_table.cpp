@@ -7,6 +7,7 @@
 
 #include "weft/base/lower.h"
 #include "weft/device/catalogue.h"
+#include "weft/io/json.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -234,7 +235,7 @@ std::string recipe_schema() {
     }
     (*at)[std::string(path)] = std::move(entry);
   }
-  return schema.dump(2) + "\n";
+  return io::json_text(schema, 2) + "\n";
 }
 
 std::string recipe_reference() {

@@ -15,6 +15,7 @@
 
 #include "weft/base/env.h"
 #include "weft/base/quantity.h"
+#include "weft/io/json.h"
 
 namespace weft::train {
 namespace {
@@ -217,7 +218,7 @@ void Reporter::step(const StepLine& line) {
   if (line.device.watts) entry["watts"] = *line.device.watts;
   if (line.device.celsius) entry["celsius"] = *line.device.celsius;
   if (!line.device.slowed_by.empty()) entry["slowed_by"] = line.device.slowed_by;
-  log(entry.dump());
+  log(io::json_text(entry));
 }
 
 void Reporter::live(int64_t step, int64_t steps) {
@@ -236,16 +237,15 @@ void Reporter::live(int64_t step, int64_t steps) {
 
 void Reporter::epoch(int64_t step, int64_t epoch, double seconds) {
   text(fmt::format("epoch {}  {:.{}f} s\n", epoch, seconds, seconds < 9.95 ? 2 : 1));
-  log(json{{"epoch", epoch}, {"epoch_step", step}, {"seconds", seconds}}.dump());
+  log(io::json_text(json{{"epoch", epoch}, {"epoch_step", step}, {"seconds", seconds}}));
 }
 
 void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
   text(to_line(step, evaluation) + "\n");
-  log(json{{"eval_step", step},
-           {"loss", evaluation.loss},
-           {"accuracy", evaluation.accuracy},
-           {"count", evaluation.count}}
-          .dump());
+  log(io::json_text(json{{"eval_step", step},
+                         {"loss", evaluation.loss},
+                         {"accuracy", evaluation.accuracy},
+                         {"count", evaluation.count}}));
 }
 
 void Reporter::closing(const ClosingReport& report) {
@@ -262,7 +262,7 @@ void Reporter::closing(const ClosingReport& report) {
              {"measured_step_seconds", report.measured_step_seconds}};
   if (report.joules) entry["joules"] = *report.joules;
   if (report.usd_per_hour) entry["usd"] = cost(report.seconds, *report.usd_per_hour);
-  log(entry.dump());
+  log(io::json_text(entry));
 }
 
 }  // namespace weft::train

@@ -12,6 +12,7 @@
 
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft::train {
@@ -66,8 +67,7 @@ std::map<std::string, std::string> RunFolder::kernels() const {
   const std::string path = (fs::path(path_) / "plan.json").string();
   std::map<std::string, std::string> kernels;
   if (!resume_ || !fs::exists(path)) return kernels;
-  const auto plan = nlohmann::json::parse(io::read_file(path, log_limit, ErrorKind::failed),
-                                          nullptr, /*allow_exceptions=*/false);
+  const auto plan = io::parse_json_or_discard(io::read_file(path, log_limit, ErrorKind::failed));
   if (!plan.is_object() || !plan.contains("kernels")) return kernels;
   for (const auto& [what, kernel] : plan["kernels"].items())
     if (kernel.is_string()) kernels[what] = kernel;
@@ -101,7 +101,7 @@ void RunFolder::cut_log(int64_t step) const {
   std::istringstream lines(io::read_file(log_path(), log_limit, ErrorKind::failed));
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
-    auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    auto entry = io::parse_json_or_discard(line);
     if (!entry.is_object()) continue;  // cut by a kill
     auto is_later = [&](const char* key) {
       return entry.contains(key) && entry[key].is_number() && entry[key] > step;
