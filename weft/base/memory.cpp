@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "weft/base/error.h"
 
+namespace fs = std::filesystem;
+
 namespace weft {
 namespace {
-constexpr const char* control_group = "/sys/fs/cgroup/memory.";
-
 constexpr size_t unknown = SIZE_MAX / 2;  // no limit, and room to add to
 
 // Of a file of lines "Key:  123 kB".
@@ -23,39 +25,89 @@ size_t kernel_number(const char* path, const std::string& key) {
 }
 size_t meminfo(const std::string& key) { return kernel_number("/proc/meminfo", key); }
 
-// The first number of a file of the control group; `otherwise` where there is none.
-size_t group_number(const std::string& name, size_t otherwise) {
-  std::ifstream file(control_group + name);
+// The files of a memory control group, of either version (Linux: admin-guide/cgroup-v1/memory.rst,
+// admin-guide/cgroup-v2.rst).
+struct GroupFiles {
+  const char *root, *limit, *used, *inactive_cache;
+};
+constexpr GroupFiles first_version = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                      "memory.usage_in_bytes", "total_inactive_file"},
+                     second_version = {"/sys/fs/cgroup", "memory.max", "memory.current",
+                                       "inactive_file"};
+
+// The first number of a file; `otherwise` where there is none ("max", or no such file).
+size_t number_in(const fs::path& path, size_t otherwise) {
+  std::ifstream file(path);
   size_t number = 0;
   return file >> number ? number : otherwise;
 }
 
-// Cached files that the control group gives up when it needs memory.
-size_t group_cache() {
-  std::ifstream file(std::string(control_group) + "stat");
+// Cached files that a control group gives up when it needs memory.
+size_t inactive_cache(const fs::path& group, const GroupFiles& files) {
+  std::ifstream file(group / "memory.stat");
   std::string name;
   for (size_t bytes = 0; file >> name >> bytes;)
-    if (name == "inactive_file") return bytes;
+    if (name == files.inactive_cache) return bytes;
   return 0;
+}
+
+// Calls f(folder, files) for each control group that holds this process, and each that holds those.
+template <class F>
+void for_each_group(F&& f) {
+  std::ifstream file("/proc/self/cgroup");  // lines "4:memory:/a/b"; "0::/a/b" of version 2
+  for (std::string line; std::getline(file, line);) {
+    const bool second = line.starts_with("0::");
+    if (!second && line.find(":memory:") == std::string::npos) continue;
+    const GroupFiles& files = second ? second_version : first_version;
+    fs::path path = line.substr(line.find('/'));
+    for (; path != path.parent_path(); path = path.parent_path())
+      f(files.root / path.relative_path(), files);
+    f(fs::path(files.root), files);
+  }
+}
+
+struct Pages {
+  size_t mapped = 0, resident = 0;  // bytes
+};
+Pages own_pages() {
+  std::ifstream file("/proc/self/statm");
+  Pages own;
+  file >> own.mapped >> own.resident;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return {own.mapped * page, own.resident * page};
+}
+
+// What the process may map in all (ulimit -v).
+size_t address_limit() {
+  rlimit limit{};
+  const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return limited ? limit.rlim_cur : unknown;
 }
 
 double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 }  // namespace
 
-size_t machine_memory() { return std::min(meminfo("MemTotal"), group_number("max", SIZE_MAX)); }
+size_t machine_memory() {
+  size_t least = std::min(meminfo("MemTotal"), address_limit());
+  for_each_group([&](const fs::path& group, const GroupFiles& files) {
+    least = std::min(least, number_in(group / files.limit, unknown));
+  });
+  return least;
+}
 
 size_t available_memory() {
-  size_t limit = group_number("max", SIZE_MAX), used = group_number("current", 0);
-  used -= std::min(used, group_cache());
-  return std::min(meminfo("MemAvailable"), limit - std::min(limit, used));
+  const size_t limit = address_limit(), mapped = own_pages().mapped;
+  size_t least = std::min(meminfo("MemAvailable"), limit - std::min(limit, mapped));
+  for_each_group([&](const fs::path& group, const GroupFiles& files) {
+    const size_t limit = number_in(group / files.limit, unknown);
+    size_t used = number_in(group / files.used, 0);
+    used -= std::min(used, inactive_cache(group, files));
+    least = std::min(least, limit - std::min(limit, used));
+  });
+  return least;
 }
 
-size_t resident_memory() {
-  std::ifstream file("/proc/self/statm");
-  size_t whole = 0, resident = 0;
-  file >> whole >> resident;
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
+size_t resident_memory() { return own_pages().resident; }
 
 // What getrusage tells of a program may be of the one that started it.
 size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }
