@@ -109,7 +109,7 @@ class Rule {
     for (size_t i = 0; i < all.size(); ++i) {
       double x[3] = {0, 0, 0};
       for (size_t k = 0; k < in.size(); ++k) x[k] = in[k][i];
-      all[i] *= own;
+      all[i] = std::isfinite(all[i]) ? all[i] * own : 0;  // infinity is not rounded
       for (size_t k = 0; k < in.size(); ++k) all[i] += carried(x, k, errors_[k][i]);
       if (all[i] > 0) all[i] += least_number(node_.type.dtype);
     }

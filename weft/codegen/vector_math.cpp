@@ -32,10 +32,10 @@ Expr choose(Function function, Own own, Expr x) {
   return own(x);
 }
 
-// |result| with the sign of x, f32.
-Expr with_sign_of(Expr x, Expr magnitude) {
+// An odd function's result of x, f32: positive, or with the sign of x but perhaps where it is zero.
+Expr with_sign_of(Expr x, Expr result) {
   Expr sign = bitcast(x, DType::i32) & sign_bit;
-  return bitcast(bitcast(magnitude, DType::i32) | sign, DType::f32);
+  return bitcast(bitcast(result, DType::i32) | sign, DType::f32);
 }
 
 // x = whole * ln 2 + rest; `shifted` holds `whole` in its low bits.
@@ -85,7 +85,7 @@ Expr expm1_f32(Expr x) {
   Expr less_one = fma(r * r, p, r);
   Expr power = scale(constant_like(x, 1), reduced.whole);
   Expr near = fma(power, less_one, power - 1);
-  return select(reduced.whole > 24.0, scale(less_one + 1, reduced.whole), near);
+  return with_sign_of(x, select(reduced.whole > 24.0, scale(less_one + 1, reduced.whole), near));
 }
 
 // log of a positive normal number that is not infinite.
@@ -117,7 +117,7 @@ Expr log1p_f32(Expr x) {
   Expr one_more = x + 1;
   Expr lost = x - (one_more - 1);
   Expr regular = (one_more > 0.0) & (x < infinity);
-  return log_f32(one_more) + select(regular, lost / one_more, 0.0);
+  return with_sign_of(x, log_f32(one_more) + select(regular, lost / one_more, 0.0));
 }
 
 Expr tanh_f32(Expr x) {
@@ -126,7 +126,7 @@ Expr tanh_f32(Expr x) {
   Expr near = fma(p, z * x, x);
   Expr magnitude = minimum(abs(x), constant_like(x, 10));
   Expr far = 1 - 2 / (exp_in_range(magnitude * 2) + 1);
-  return select(magnitude >= 0.625, with_sign_of(x, far), near);  // nan: near
+  return with_sign_of(x, select(magnitude >= 0.625, far, near));  // nan: near
 }
 
 Expr erf_f32(Expr x) {
@@ -243,7 +243,8 @@ Expr log10(Expr x) {
 Expr log1p(Expr x) { return choose(Function::log1p, log1p_f32, x); }
 Expr rsqrt(Expr x) { return 1 / sqrt(x); }
 Expr sin(Expr x) {
-  return x.type() == DType::f32 ? sin_of(quarter_turns(x)) : through_libm(Function::sin, x);
+  if (x.type() != DType::f32) return through_libm(Function::sin, x);
+  return select(x == 0.0, x, sin_of(quarter_turns(x)));
 }
 Expr cos(Expr x) {
   if (x.type() != DType::f32) return through_libm(Function::cos, x);

@@ -2,13 +2,15 @@
 // Query heads that share a key head are folded into rows of one product, so that nothing is
 // repeated.
 #include <cmath>
+#include <limits>
 
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
-constexpr double hidden_score = -1e30;  // finite, so that a row that sees nothing is not NaN
+// Of what a query may not look at: finite under a mask, so that a row that sees nothing is not NaN.
+constexpr double masked_score = -1e30, future_score = -std::numeric_limits<double>::infinity();
 
 // Shapes: B batch, H query heads, G key heads, T queries, S keys.
 struct Parts {
@@ -47,8 +49,8 @@ struct Parts {
     if (mask && !boolean_mask()) scores = scores + widen(mask);
     Value seen = visible();
     if (!seen) return softmax(scores);
-    Value p = softmax(select(seen, scores, hidden_score));
-    return boolean_mask() ? select(seen, p, 0.0) : p;  // a causal row sees at least itself
+    if (!boolean_mask()) return softmax(select(seen, scores, future_score));  // it sees itself
+    return select(seen, softmax(select(seen, scores, masked_score)), 0.0);
   }
 };
 
