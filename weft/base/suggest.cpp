@@ -28,12 +28,14 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
                          size_t most) {
   std::string_view found;
   size_t best = most + 1;
-  if (word.size() > 256) return found;
-  for (std::string_view candidate : known)
+  for (std::string_view candidate : known) {
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
+    if (longer - shorter >= best) continue;  // no distance is less than that
     if (size_t d = distance(word, candidate); d < best && 2 * d <= word.size() + 1) {
       best = d;
       found = candidate;
     }
+  }
   return found;
 }
 }  // namespace weft

@@ -38,10 +38,14 @@ bool is_section(const std::string& name) {
 }  // namespace
 
 Recipe::Recipe() {
-  for (const RecipeKey& key : recipe_keys()) {
-    RecipeOrigin origin{"default"};
-    values_[std::string(key.path)] = read_value(origin, key, YAML::Load(std::string(key.initial)));
-  }
+  static const std::map<std::string, Value, std::less<>> defaults = [] {
+    std::map<std::string, Value, std::less<>> values;
+    for (const RecipeKey& key : recipe_keys())
+      values[std::string(key.path)] =
+          read_value({"default"}, key, YAML::Load(std::string(key.initial)));
+    return values;
+  }();
+  values_ = defaults;
 }
 
 Recipe Recipe::parse(std::string_view yaml, const std::string& name) {

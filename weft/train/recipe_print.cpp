@@ -12,13 +12,14 @@ namespace weft::train {
 namespace {
 using nlohmann::json;
 
-// Writes values as YAML that reads back as the same.
+// Writes values as YAML that reads back as the same. Numbers go in as text: those that yaml-cpp
+// prints have the thousands separators of the program's locale.
 struct Writer {
   YAML::Emitter& out;
 
   void operator()(std::monostate) const { out << YAML::Null; }
   void operator()(bool value) const { out << value; }
-  void operator()(int64_t value) const { out << value; }
+  void operator()(int64_t value) const { out << fmt::format("{}", value); }
   void operator()(double value) const { out << fmt::format("{}", value); }
   void operator()(const std::string& value) const { out << value; }
   template <class T>

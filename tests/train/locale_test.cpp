@@ -1,0 +1,54 @@
+// A program that links weft may have a locale whose numbers look otherwise: 1.234,5.
+#include <locale>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/train/runs.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+class Commas : public std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+// The locale of the process, for as long as this lives.
+class WithCommas {
+ public:
+  WithCommas() = default;
+  ~WithCommas() { std::locale::global(before_); }
+  WithCommas(const WithCommas&) = delete;
+  WithCommas& operator=(const WithCommas&) = delete;
+
+ private:
+  std::locale before_ = std::locale::global(std::locale(std::locale(), new Commas));
+};
+
+// Recipe, losses, and what a resumed run says of its last step.
+std::vector<std::string> said() {
+  const TemporaryFolder folder;
+  train::Recipe recipe = sums_recipe("train: {steps: 2, global_batch_size: 2048}\n");
+  for (auto [key, value] :
+       {std::pair("optimizer.lr", "0.0125"), {"log.every", "1"}, {"checkpoint.every", "2"}})
+    recipe.set(key, value, "test");
+  std::vector<std::string> all = {recipe.to_yaml(), recipe.to_json()};
+  train_in(folder, recipe);
+  recipe.set("train.steps", "3", "test");
+  const std::string run = train_in(folder, recipe, /*resume=*/true).run_folder;
+  all.push_back(contents_of(run + "/recipe.yaml"));
+  for (const std::string& line : lines_of(run + "/log.jsonl"))
+    if (const auto fields = nlohmann::json::parse(line); fields.contains("loss"))
+      all.push_back(fields["loss"].dump());
+  return all;
+}
+}  // namespace
+
+TEST_CASE("what a run reads and writes does not depend on the locale of its program") {
+  const std::vector<std::string> plain = said();
+  CHECK(plain.size() >= 6);
+  const WithCommas commas;
+  CHECK(said() == plain);
+}
