@@ -13,10 +13,13 @@ void matmul_as(const Operands& in, const View& out) {
       if (a.shape()[k] == 1) left[k] = 0;
       if (b.shape()[k] == 1) right[k] = 0;
     }
+    left[rank - 1] = right[rank - 2] = 0;
+    int64_t from_a = a.position(left), from_b = b.position(right);
     T total = 0;
     for (int64_t k = 0; k < a.shape()[rank - 1]; ++k) {
-      left[rank - 1] = right[rank - 2] = k;
-      total = plus(total, times(a.get<T>(left), b.get<T>(right)));
+      total = plus(total, times(a.at<T>(from_a), b.at<T>(from_b)));
+      from_a += a.layout->strides[rank - 1];
+      from_b += b.layout->strides[rank - 2];
     }
     out.set(i, total);
   });
@@ -33,20 +36,18 @@ struct Convolution {
         in_each(x[1] / node.attrs.integer("groups")),
         out_each(y[1] / node.attrs.integer("groups")) {}
 
-  // The index into x that output (n, o, p, q) reads at tap (c, u, v); may lie in the padding.
-  Dims input_index(const Dims& y, const Dims& tap) const {
-    Dims index{y[0], y[1] / out_each * in_each + tap[0], 0, 0};
+  // Sets `from` to the index into x that output y reads at tap (c, u, v); may lie in the padding.
+  void read_index(const Dims& y, const Dims& tap, Dims& from) const {
+    from[0] = y[0];
+    from[1] = y[1] / out_each * in_each + tap[0];
     for (int s = 0; s < 2; ++s)
-      index[2 + s] = y[2 + s] * stride[s] + tap[1 + s] * dilation[s] - padding[s];
-    return index;
+      from[2 + s] = y[2 + s] * stride[s] + tap[1 + s] * dilation[s] - padding[s];
   }
 };
 
 bool inside(const Dims& index, const Shape& shape) {
   return index[2] >= 0 && index[2] < shape[2] && index[3] >= 0 && index[3] < shape[3];
 }
-Dims weight_index(int64_t o, const Dims& tap) { return {o, tap[0], tap[1], tap[2]}; }
-Dims taps(const Shape& weight) { return {weight[1], weight[2], weight[3]}; }
 }  // namespace
 
 void matmul(const Node&, const Operands& in, const View& out) {
@@ -56,15 +57,21 @@ void matmul(const Node&, const Operands& in, const View& out) {
     matmul_as<int64_t>(in, out);
 }
 
+// Indices are made once and then written, element by element: making one costs as much as a
+// product.
 void conv(const Node& node, const Operands& in, const View& out) {
   View x = in[0], weight = in[1];
-  Convolution convolution(node, x.shape(), out.shape());
+  const Shape &from_shape = x.shape(), &w = weight.shape();
+  Convolution convolution(node, from_shape, out.shape());
+  Dims from = Dims::filled(4, 0), at = from;  // the indices of the element and the weight
   for_each_index(out.shape(), [&](const Dims& y) {
     double total = 0;
-    for_each_index(taps(weight.shape()), [&](const Dims& tap) {
-      Dims from = convolution.input_index(y, tap);
-      if (inside(from, x.shape()))
-        total += x.get<double>(from) * weight.get<double>(weight_index(y[1], tap));
+    at[0] = y[1];
+    for_each_index({w[1], w[2], w[3]}, [&](const Dims& tap) {
+      convolution.read_index(y, tap, from);
+      if (!inside(from, from_shape)) return;
+      for (int i = 0; i < 3; ++i) at[1 + i] = tap[i];
+      total += x.get<double>(from) * weight.get<double>(at);
     });
     out.set(y, total);
   });
@@ -74,17 +81,22 @@ void conv_input_gradient(const Node& node, const Operands& in, const View& out) 
   View dy = in[0], weight = in[1];
   Convolution convolution(node, out.shape(), dy.shape());
   Shape outputs{convolution.out_each, weight.shape()[2], weight.shape()[3]};
+  Dims y = Dims::filled(4, 0), at = y;
   for_each_index(out.shape(), [&](const Dims& x) {
     double total = 0;
-    int64_t group = x[1] / convolution.in_each;
+    const int64_t group = x[1] / convolution.in_each;
+    y[0] = x[0];
+    at[1] = x[1] - group * convolution.in_each;
     for_each_index(outputs, [&](const Dims& o) {  // channel within the group, and tap
-      Dims y{x[0], group * convolution.out_each + o[0], 0, 0};
-      Dims tap{x[1] - group * convolution.in_each, o[1], o[2]};
-      for (int s = 0; s < 2; ++s)  // the output that would read x at this tap
-        y[2 + s] = (x[2 + s] + convolution.padding[s] - tap[1 + s] * convolution.dilation[s]) /
-                   convolution.stride[s];
-      if (inside(y, dy.shape()) && convolution.input_index(y, tap) == x)
-        total += dy.get<double>(y) * weight.get<double>(weight_index(y[1], tap));
+      y[1] = at[0] = group * convolution.out_each + o[0];
+      for (int s = 0; s < 2; ++s) {  // the output that would read x at this tap
+        const int64_t first =
+            x[2 + s] + convolution.padding[s] - o[1 + s] * convolution.dilation[s];
+        if (first % convolution.stride[s] != 0) return;
+        y[2 + s] = first / convolution.stride[s];
+        at[2 + s] = o[1 + s];
+      }
+      if (inside(y, dy.shape())) total += dy.get<double>(y) * weight.get<double>(at);
     });
     out.set(x, total);
   });
@@ -93,13 +105,15 @@ void conv_input_gradient(const Node& node, const Operands& in, const View& out) 
 void conv_weight_gradient(const Node& node, const Operands& in, const View& out) {
   View x = in[0], dy = in[1];
   Convolution convolution(node, x.shape(), dy.shape());
+  const Shape outputs{dy.shape()[0], dy.shape()[2], dy.shape()[3]};
+  Dims from = Dims::filled(4, 0), y = from, tap = Dims::filled(3, 0);
   for_each_index(out.shape(), [&](const Dims& w) {
     double total = 0;
-    Dims tap{w[1], w[2], w[3]};
-    Shape outputs{dy.shape()[0], dy.shape()[2], dy.shape()[3]};
+    y[1] = w[0];
+    for (int i = 0; i < 3; ++i) tap[i] = w[1 + i];
     for_each_index(outputs, [&](const Dims& o) {
-      Dims y{o[0], w[0], o[1], o[2]};
-      Dims from = convolution.input_index(y, tap);
+      y[0] = o[0], y[2] = o[1], y[3] = o[2];
+      convolution.read_index(y, tap, from);
       if (inside(from, x.shape())) total += x.get<double>(from) * dy.get<double>(y);
     });
     out.set(w, total);

@@ -46,11 +46,15 @@ struct View {
   }
   // One element as T, which is double or int64_t.
   template <class T>
-  T get(const Dims& index) const {
+  T at(int64_t position) const {
     if constexpr (std::is_same_v<T, double>)
-      return load(data, dtype(), position(index));
+      return load(data, dtype(), position);
     else
-      return load_int(data, dtype(), position(index));
+      return load_int(data, dtype(), position);
+  }
+  template <class T>
+  T get(const Dims& index) const {
+    return at<T>(position(index));
   }
   template <class T>
   void set(const Dims& index, T value) const {
