@@ -1,0 +1,127 @@
+// Every op on the CPU against live PyTorch, of random shapes, views and broadcasts, of special
+// values, and of large shapes: tests/pytorch/differential.py reads what is written here. Runs where
+// PEERS_PYTHON names a Python that has PyTorch (bench/peers/README.md says how to make one).
+#include <cstdlib>
+#include <limits>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/planned.h"
+#include "tests/support/skip.h"
+#include "tests/support/temporary_folder.h"
+#include "weft/base/buffer.h"
+#include "weft/base/hash.h"
+#include "weft/io/safetensors.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// A third of the elements beneath a view become zeros, infinities, NaN, denormals and the like.
+void strew_special_values(const Value& view, Random& random) {
+  const Value* data = &view;
+  while (!(*data)->inputs.empty()) data = &(*data)->inputs[0];
+  const DType dtype = data->dtype();
+  if (!is_float(dtype) || !(*data)->is("data")) return;
+  const double largest = dtype == DType::f16    ? 65504
+                         : dtype == DType::bf16 ? 0x1.FEp127
+                         : dtype == DType::f32  ? 0x1.FFFFFEp127
+                                                : std::numeric_limits<double>::max();
+  const double normal = dtype == DType::f16 ? 0x1p-14 : dtype == DType::f64 ? 0x1p-1022 : 0x1p-126;
+  const std::vector<double> special = {
+      0,    -0.0,       INFINITY,    -INFINITY, NAN,    1,       -1,  2,
+      0.5,  3,          largest,     -largest,  normal, -normal, 2.5, -2.5,
+      -0.5, normal / 4, -normal / 4, 88,        -88,    -1000.0, 1000};
+  for (int64_t i = 0; i < data->elements(); ++i)
+    if (random.chance(1.0 / 3)) store((*data)->data->data, dtype, i, random.pick(special));
+}
+
+struct Cases {
+  nlohmann::json list = nlohmann::json::array();
+  std::vector<Value> kept;
+  std::vector<io::NamedBytes> tensors;
+
+  void add(const Value& y, const std::string& kind, bool simplify) {
+    const KernelLibrary& cpu = *backends().back();
+    PlanSettings settings;
+    if (!simplify) settings.skip = {"simplify"};  // which computes what is constant and small
+    const Value result = run_planned({.outputs = {y}}, {}, cpu, settings).front();
+    nlohmann::json attributes = nlohmann::json::object();
+    for (const auto& [key, attribute] : y->attrs.entries())
+      std::visit(
+          [&, key = key](const auto& it) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(it)>, Dims>)
+              attributes[std::string(key)] = std::vector<int64_t>(it.begin(), it.end());
+            else
+              attributes[std::string(key)] = it;
+          },
+          attribute);
+    const std::string name = std::to_string(list.size());
+    keep(name + ".out", result);
+    for (size_t i = 0; i < y->inputs.size(); ++i)
+      keep(name + "." + std::to_string(i), interpret(y->inputs[i]));
+    list.push_back({{"op", y->op->name},
+                    {"attributes", attributes},
+                    {"inputs", y->inputs.size()},
+                    {"kind", kind}});
+  }
+
+ private:
+  void keep(const std::string& name, const Value& data) {
+    kept.push_back(data);
+    tensors.push_back({.name = name,
+                       .type = data.type(),
+                       .bytes = std::span<const std::byte>(data->data->data, data.type().bytes())});
+  }
+};
+
+void add_cases_of(const OpDef& def, DType dtype, Cases& cases) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const bool special = seed == 2, large = seed == 3;
+    if (special && def.kind != OpKind::elementwise) continue;
+    const bool resizes = def.kind == OpKind::elementwise || def.kind == OpKind::reduce ||
+                         def.kind == OpKind::movement;  // whose results are as large as operands
+    if (large && (dtype != DType::f32 || !resizes)) continue;
+    Random random(hash_combine(hash_text(def.name), 100 * static_cast<uint64_t>(dtype) + seed));
+    CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
+                        Value view = random_view(type, low, high, random);
+                        if (special) strew_special_values(view, random);
+                        return view;
+                      }};
+    if (large) source.extents = {2, 61, 1024}, source.most_elements = 1 << 20;
+    cases.add(draw_case(def, dtype, source),
+              special ? "special"
+              : large ? "large"
+                      : "random",
+              seed % 2 == 0);
+  }
+}
+}  // namespace
+
+TEST_SUITE("slow pytorch") {
+  TEST_CASE("every op is PyTorch's") {
+    const char* python = std::getenv("PEERS_PYTHON");
+    if (python == nullptr || *python == '\0') {
+      skipped("PEERS_PYTHON names no Python that has PyTorch");
+      return;
+    }
+    Cases cases;
+    for (const OpDef* def : registered_ops()) {
+      if (!has_cases(*def) || def->kind == OpKind::leaf || !is_in_part(def->name)) continue;
+      for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+        if (def->test.floats) add_cases_of(*def, dtype, cases);
+    }
+    REQUIRE(!cases.list.empty());
+    test::TemporaryFolder folder;
+    io::write_safetensors(folder.file("cases"), cases.tensors, {{"cases", cases.list.dump()}});
+    const std::string command = fmt::format("'{}' tests/pytorch/differential.py '{}' >'{}' 2>&1",
+                                            python, folder.file("cases"), folder.file("said"));
+    const int status = std::system(command.c_str());
+    CHECK_MESSAGE(status == 0, test::contents_of(folder.file("said")));
+    MESSAGE(test::contents_of(folder.file("said")));
+  }
+}

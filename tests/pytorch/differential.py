@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Holds what weft computed against PyTorch: differential.py FILE, which test_ops writes.
+
+The file is in safetensors' format. Its metadata lists the cases; case 7 has the operands 7.0, 7.1,
+... and the result 7.out. PyTorch computes the same in float64 from the same operands. A result may
+be off by roundings of its own and of what is summed: `u` is half the distance from 1 to the next
+number of a type, results that are sums of n terms may be off by u (4 + n) times the sum of their
+magnitudes, in the type of the sum (float32 for narrower ones).
+"""
+import collections
+import json
+import math
+import struct
+import sys
+
+import torch
+import torch.nn.functional as F
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
+          "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
+          "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11,
+            torch.bfloat16: 2.0**-8}
+LEAST = {torch.float64: 2.0**-1074, torch.float32: 2.0**-149, torch.float16: 2.0**-24,
+         torch.bfloat16: 2.0**-133}
+
+
+def read(path):
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(size)), bytearray(file.read())
+    metadata, tensors = header.pop("__metadata__"), {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
+        tensors[name] = torch.empty(shape, dtype=dtype) if begin == end else \
+            torch.frombuffer(data[begin:end], dtype=dtype).reshape(shape)
+    return json.loads(metadata["cases"]), tensors
+
+
+# ---- what PyTorch calls the ops ------------------------------------------------------------------
+
+# Elementwise: correctly rounded by IEEE 754 (or exact), and functions, up to four units in the last
+# place of the type that computes them.
+EXACT = {
+    "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "floor": torch.floor,
+    "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc, "sqrt": torch.sqrt,
+    "reciprocal": torch.reciprocal, "relu": torch.relu, "identity": lambda x: x,
+    "stop_gradient": lambda x: x, "add": torch.add, "sub": torch.sub, "mul": torch.mul,
+    "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum, "select": torch.where,
+    "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt, "less_equal": torch.le,
+    "greater": torch.gt, "greater_equal": torch.ge, "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
+    "logical_not": torch.logical_not, "is_nan": torch.isnan, "is_finite": torch.isfinite,
+    "remainder": torch.remainder, "floor_divide": torch.floor_divide,
+}
+FUNCTIONS = {
+    name: getattr(torch, name)
+    for name in ("exp exp2 expm1 log log2 log10 log1p rsqrt sin cos tan asin acos atan sinh cosh "
+                 "tanh asinh acosh atanh erf erfc pow atan2 sigmoid").split()
+} | {
+    "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+}
+# In the operands' own type, where that decides: a quotient that rounds up to a whole number.
+NATIVE = {"floor_divide"}
+# What PyTorch has no op for.
+WITHOUT = {"round_stochastic", "first_position", "random_uniform"}
+
+
+def windows(a):
+    return {"kernel_size": a["kernel"], "stride": a["stride"], "padding": a["padding"]}
+
+
+def convolution(a):
+    return {key: a[key] for key in ("stride", "padding", "dilation", "groups")}
+
+
+def gradient(function, x, dy):
+    x = x.detach().requires_grad_(True)
+    return torch.autograd.grad(function(x), x, dy)[0]
+
+
+def gather(a, x, index):
+    axis, flat = a["axis"], index.long().flatten()
+    inside = (flat >= 0) & (flat < x.shape[axis])
+    if x.shape[axis] == 0:
+        return x.new_zeros(x.shape[:axis] + index.shape + x.shape[axis + 1:])
+    taken = x.index_select(axis, flat.clamp(0, x.shape[axis] - 1))
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    taken = torch.where(inside.reshape(shape), taken, 0.0)
+    return taken.reshape(x.shape[:axis] + index.shape + x.shape[axis + 1:])
+
+
+def scatter_add(a, into, index, updates):
+    flat = index.long().flatten()
+    inside = (flat >= 0) & (flat < into.shape[0])
+    rows = updates.reshape([flat.numel(), *into.shape[1:]])
+    return into.index_add(0, flat[inside], rows[inside])
+
+
+def normalize(a, x):
+    mean = x.mean(a["axes"], keepdim=True)
+    return (x - mean) / (x.var(a["axes"], correction=0, keepdim=True) + a["eps"]).sqrt()
+
+
+def attention(a, q, k, v, mask=None):
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    open_ = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    open_ = open_.tril() if a["causal"] else open_
+    bias = torch.zeros([q.shape[0], 1, *open_.shape], dtype=q.dtype)
+    if mask is not None:
+        bias = torch.zeros_like(bias).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool \
+            else mask + bias
+    bias = bias.masked_fill(~open_, -math.inf)
+    y = F.scaled_dot_product_attention(q, k, v, bias, scale=a["scale"])
+    return torch.where((bias == -math.inf).all(-1, keepdim=True), 0.0, y)  # nothing to look at
+
+
+def attention_gradient(a, q, k, v, dy):
+    q, k, v = (x.detach().requires_grad_(True) for x in (q, k, v))
+    return torch.stack(torch.autograd.grad(attention(a, q, k, v), (q, k, v), dy))
+
+
+def cross_entropy(a, logits, labels):
+    classes = logits.shape[-1]
+    rows = F.cross_entropy(logits.reshape(-1, classes), labels.long().flatten(), reduction="none",
+                           label_smoothing=a["label_smoothing"])
+    return rows.reshape(labels.shape)
+
+
+def recurrent(cell):
+    """The states after each step: the last slot of what weft packs (LSTM: the last two)."""
+    def lstm(a, gates, weight, h, c):
+        states = []
+        for step in gates:
+            i, f, g, o = (step + h @ weight.T).chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            states.append(torch.stack([c, h]))
+        return torch.stack(states, 1)
+
+    def gru(a, gates, weight, bias, h):
+        states = []
+        for step in gates:
+            r, z, n = step.chunk(3, 1)
+            hr, hz, hn = (h @ weight.T + bias).chunk(3, 1)
+            r, z = (r + hr).sigmoid(), (z + hz).sigmoid()
+            h = (1 - z) * (n + r * hn).tanh() + z * h
+            states.append(h)
+        return torch.stack(states).unsqueeze(0)
+    return lstm if cell == "lstm" else gru
+
+
+def pad(a, x):
+    y = torch.full([l + e + h for l, e, h in zip(a["low"], x.shape, a["high"])], a["value"],
+                   dtype=x.dtype)
+    inside = y
+    for axis, (low, extent) in enumerate(zip(a["low"], x.shape)):
+        inside = inside.narrow(axis, low, extent)
+    inside.copy_(x)
+    return y
+
+
+MOVEMENT = {
+    "reshape": lambda a, x: x.reshape(a["shape"]),
+    "permute": lambda a, x: x.permute(a["order"]),
+    "broadcast": lambda a, x: x.expand(a["shape"]),
+    "flip": lambda a, x: x.flip(a["axes"]),
+    "slice": lambda a, x: x[(slice(None),) * a["axis"]
+                            + (slice(a["start"], a["stop"], a.get("step", 1)),)],
+    "concat": lambda a, *x: torch.cat(x, a["axis"]),
+    "pad": pad, "gather": gather,
+    "max": lambda a, x: x.amax(a["axes"]), "min": lambda a, x: x.amin(a["axes"]),
+    "max_pool": lambda a, x: F.max_pool2d(x, **windows(a)),
+    "argmax": lambda a, x: x.argmax(a["axes"][0]), "argmin": lambda a, x: x.argmin(a["axes"][0]),
+}
+# Linear in the operands together or in each: what is summed are the same op's magnitudes.
+SUMS = {
+    "sum": lambda a, x: x.sum(a["axes"]),
+    "scatter_add": scatter_add,
+    "matmul": lambda a, x, y: x @ y,
+    "matmul_add": lambda a, sums, x, y: sums + x @ y,
+    "conv": lambda a, x, w: F.conv2d(x, w, **convolution(a)),
+    "conv_input_gradient": lambda a, dy, w: torch.nn.grad.conv2d_input(
+        a["input_shape"], w, dy, **convolution(a)),
+    "conv_weight_gradient": lambda a, x, dy: torch.nn.grad.conv2d_weight(
+        x, a["weight_shape"], dy, **convolution(a)),
+    "avg_pool": lambda a, x: F.avg_pool2d(
+        x, **windows(a), count_include_pad=bool(a["count_include_pad"])),
+    "avg_pool_gradient": lambda a, dy: gradient(
+        lambda x: F.avg_pool2d(x, **windows(a), count_include_pad=bool(a["count_include_pad"])),
+        torch.zeros(a["input_shape"], dtype=dy.dtype), dy),
+}
+COMPOSITES = {
+    "prod": lambda a, x: x.permute([*(i for i in range(x.dim()) if i not in a["axes"]),
+                                    *a["axes"]]).flatten(x.dim() - len(a["axes"])).prod(-1),
+    "softmax": lambda a, x: F.softmax(x, a["axis"]),
+    "log_softmax": lambda a, x: F.log_softmax(x, a["axis"]),
+    "normalize": normalize,
+    "rms_normalize": lambda a, x: x / ((x * x).mean(a["axes"], keepdim=True) + a["eps"]).sqrt(),
+    "batch_normalize": lambda a, x, weight, bias: normalize(a, x) * weight + bias,
+    "max_pool_gradient": lambda a, x, dy: gradient(
+        lambda t: F.max_pool2d(t, **windows(a)), x, dy),
+    "cross_entropy_rows": cross_entropy, "attention": attention,
+    "attention_gradient": attention_gradient,
+    "lstm": recurrent("lstm"), "gru": recurrent("gru"),
+}
+
+
+# ---- comparison ----------------------------------------------------------------------------------
+
+def wide(x):
+    return x.double() if x.is_floating_point() else x
+
+
+def expected(case, inputs, out):
+    """(want, allowed) in float64."""
+    op, a = case["op"], case["attributes"]
+    unit = ROUNDOFF.get(out.dtype, 0.0)
+    inner = ROUNDOFF[torch.float64 if out.dtype == torch.float64 else torch.float32]
+    exact = [wide(x) for x in inputs]
+    least = LEAST.get(out.dtype, 0.0)
+    if op == "cast":
+        x = exact[0]
+        if not out.is_floating_point() and out.dtype != torch.bool and x.is_floating_point():
+            limits = torch.iinfo(out.dtype)
+            x = x.nan_to_num(0.0).clamp(limits.min, limits.max).trunc()
+            top = x >= float(limits.max)
+            return torch.where(top, limits.max, x.long() if out.dtype != torch.int64
+                               else torch.where(top, 0.0, x).long()), None
+        return x.to(out.dtype), None
+    if op in NATIVE:
+        return EXACT[op](*inputs), None
+    if op in EXACT:
+        want = EXACT[op](*exact)
+        return want, None if not want.is_floating_point() else unit * want.abs() + least
+    if op in FUNCTIONS:
+        want = FUNCTIONS[op](*exact)
+        return want, (unit + 8 * inner) * want.abs() + least
+    if op in MOVEMENT:
+        return MOVEMENT[op](a, *exact), None
+    if op in SUMS:
+        want = SUMS[op](a, *exact)
+        sizes = SUMS[op](a, *(x.abs() if x.is_floating_point() else x for x in exact))
+        terms = max((x.numel() for x in exact), default=1) / max(1, min(want.numel(), 2**20))
+        return want, unit * want.abs() + inner * (4 + terms) * sizes + least
+    want = COMPOSITES[op](a, *exact)
+    largest = max([1.0, *(x.abs().nan_to_num(0, 0, 0).max().item()
+                          for x in exact if x.is_floating_point() and x.numel())])
+    terms = max(x.numel() for x in exact)
+    allowed = 2 * unit * want.abs() + inner * (64 + math.sqrt(terms)) * (want.abs() + largest)
+    if op in ("lstm", "gru"):  # whose states are stored in the type of the result at each step
+        allowed = allowed + 4 * unit * largest * out.shape[1]
+    return want, allowed + least
+
+
+def problem(case, inputs, out):
+    """None, or what differs most."""
+    want, allowed = expected(case, inputs, out)
+    if case["op"] in ("lstm", "gru"):
+        out = out[-want.shape[0]:]
+    want = want.reshape(out.shape)
+    if not out.is_floating_point() or allowed is None:
+        same = (out == want.to(out.dtype)) | (out != out) & (want != want)
+        wrong = ~same
+    else:
+        got, rounded = out.double(), want.to(out.dtype).double()
+        same = (got == rounded) | got.isnan() & want.isnan()
+        near = (got - want).abs() <= allowed.reshape(out.shape)
+        # Beyond the largest number by less than is allowed, either is right.
+        largest = torch.finfo(out.dtype).max
+        edge = (want.abs() >= largest * (1 - 16 * ROUNDOFF[out.dtype])) & \
+            (want.abs() <= largest * (1 + 16 * ROUNDOFF[out.dtype]))
+        edge &= (got.abs() >= largest * (1 - 16 * ROUNDOFF[out.dtype])) & (got.sign() == want.sign())
+        wrong = ~(same | near & got.isfinite() | edge)
+        zero = (rounded == 0) & (got == 0)
+        if case["op"] in ("neg", "identity", "mul", "div", "sqrt", "floor", "ceil", "trunc", "round"):
+            wrong |= zero & (torch.signbit(got) != torch.signbit(rounded))
+    if not wrong.any():
+        return None
+    at = wrong.flatten().nonzero()[0].item()
+    operands = [x.flatten()[at].item() for x in inputs if x.numel() == out.numel()]
+    return (f"{int(wrong.sum())} of {out.numel()} elements of {list(out.shape)} {out.dtype}; element "
+            f"{at} is {out.flatten()[at].item()!r} instead of {want.flatten()[at].item()!r}"
+            f"{f', operands {operands}' if operands else ''} {case['attributes']}")
+
+
+def main():
+    cases, tensors = read(sys.argv[1])
+    tried, failures, without = collections.Counter(), [], set()
+    for number, case in enumerate(cases):
+        inputs = [tensors[f"{number}.{i}"] for i in range(case["inputs"])]
+        out = tensors[f"{number}.out"]
+        if case["op"] in WITHOUT:
+            without.add(case["op"])
+            continue
+        tried[case["op"]] += 1
+        if text := problem(case, inputs, out):
+            failures.append(f"{case['op']} ({case['kind']}): {text}")
+    print("\n".join(failures))
+    print(f"PyTorch {torch.__version__}: {sum(tried.values())} cases of {len(tried)} ops, "
+          f"{len(failures)} differ; PyTorch has no {', '.join(sorted(without))}")
+    sys.exit(1 if failures or not tried else 0)
+
+
+if __name__ == "__main__":
+    main()
