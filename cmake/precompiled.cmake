@@ -1,13 +1,14 @@
 # Precompiled headers: what nearly every file includes (the standard library and fmt; nothing of
-# ours, which changes) is parsed once for the library and once for the tests. Files include what
-# they use all the same: builds with WEFT_PCH=OFF compile, and clang-tidy reads files without it.
+# ours, which changes), and JSON, which some do and which takes 2 s, is parsed once for the library
+# and once for the tests. Files include what they use all the same: builds with WEFT_PCH=OFF compile,
+# and clang-tidy reads files without it.
 # A file with machine flags of its own (-mavx2) needs the property SKIP_PRECOMPILE_HEADERS.
 
 set(weft_common_headers
   <algorithm> <array> <chrono> <cmath> <concepts> <cstddef> <cstdint> <cstring> <functional>
   <initializer_list> <iterator> <limits> <map> <memory> <mutex> <numeric> <optional> <set>
   <source_location> <span> <stdexcept> <string> <string_view> <type_traits> <unordered_map>
-  <unordered_set> <utility> <variant> <vector> <fmt/format.h>)
+  <unordered_set> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
 # weft_precompile(TARGET [HEADER...]): the common headers and those named.
 function(weft_precompile target)

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/skip.h"
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/cuda/cudnn_attention.h"
 #include "weft/backends/cuda/cudnn_conv.h"
@@ -37,7 +38,7 @@ Descriptor h200_properties() {
   } catch (const Error& none) {
     const std::string reason = none.what();
     REQUIRE_MESSAGE(reason.find("BAD_PARAM") == std::string::npos, reason);
-    MESSAGE("skipped: " << reason);
+    skipped(reason);
     return nullptr;
   }
 }
@@ -48,7 +49,7 @@ bool compiles() {
     cuda::SharedLibrary driver({"libcuda.so.1"}, "cuDNN compiles attention through it.");
     return true;
   } catch (const Error& none) {
-    MESSAGE("skipped: " << std::string(none.what()));
+    skipped(none.what());
     return false;
   }
 }

@@ -10,6 +10,7 @@
 #include "tests/support/cubin.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
+#include "tests/support/skip.h"
 #include "tests/support/values.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/conversion.h"
@@ -33,16 +34,13 @@ Graph graph_of(const Value& value) {
 const KernelLibrary* opencl() {
   static const auto library =
       gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
-  static const bool there = [] {
-    try {
-      library->memory();
-      return true;
-    } catch (const Error& none) {
-      MESSAGE("skipped on OpenCL: " << std::string(none.what()));
-      return false;
-    }
-  }();
-  return there ? library.get() : nullptr;
+  try {
+    library->memory();
+    return library.get();
+  } catch (const Error& none) {
+    skipped(none.what());
+    return nullptr;
+  }
 }
 
 std::vector<Step> written_steps(const Value& value) {

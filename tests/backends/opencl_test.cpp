@@ -15,6 +15,7 @@
 
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
+#include "tests/support/skip.h"
 #include "tests/support/values.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/opencl/cl_error.h"
@@ -85,16 +86,13 @@ namespace {
 // Null, once said, where there is no device.
 const KernelLibrary* opencl() {
   static const auto library = opencl_library();
-  static const bool there = [] {
-    try {
-      library->memory();
-      return true;
-    } catch (const Error& none) {
-      MESSAGE("skipped: " << std::string(none.what()));
-      return false;
-    }
-  }();
-  return there ? library.get() : nullptr;
+  try {
+    library->memory();
+    return library.get();
+  } catch (const Error& none) {
+    skipped(none.what());
+    return nullptr;
+  }
 }
 
 Graph graph_of(const Value& value) {
@@ -120,7 +118,7 @@ void check_product(const Value& value) {
   const KernelLibrary* library = opencl();
   if (library == nullptr) return;
   if (products(plan_of(value)) == 0) {
-    MESSAGE("this build has no CLBlast");
+    skipped("this build has no CLBlast");
     return;
   }
   const std::vector<Value> once = run_planned(graph_of(value), {}, *library),

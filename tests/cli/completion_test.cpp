@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/program.h"
+#include "tests/support/skip.h"
 
 using namespace weft::test;
 
@@ -34,8 +35,11 @@ Words after(const Workplace& place, const Words& line) {
   return lines_of(outcome.out);
 }
 
+// False, once said, where it is not installed.
 bool has_shell(const std::string& shell) {
-  return std::system(fmt::format("command -v {} >/dev/null", shell).c_str()) == 0;
+  const bool there = std::system(fmt::format("command -v {} >/dev/null", shell).c_str()) == 0;
+  if (!there) weft::testing::skipped("there is no " + shell);
+  return there;
 }
 
 // Runs `script` in a shell whose PATH begins with a folder that holds "weft".

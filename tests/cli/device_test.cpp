@@ -15,6 +15,7 @@
 #include "tests/cli/tiny_gpt.h"
 #include "tests/support/near.h"
 #include "tests/support/program.h"
+#include "tests/support/skip.h"
 
 using namespace weft::test;
 using nlohmann::json;
@@ -49,7 +50,7 @@ struct Place : Workplace {
 bool can_train(const Place& place) {
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--json"});
   if (outcome.code == device && std::getenv("BACKEND") == nullptr) {
-    MESSAGE("skipped: " << outcome.err);
+    weft::testing::skipped(outcome.err);
     return false;
   }
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);

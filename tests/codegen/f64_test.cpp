@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/no_float64.h"
+#include "tests/support/skip.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 
@@ -163,7 +164,7 @@ std::unique_ptr<gpu::Device> open_device() {
   try {
     return opencl::open_device();
   } catch (const Error& error) {
-    MESSAGE("skipped: " << std::string(error.what()));
+    testing::skipped(error.what());
     return nullptr;
   }
 }

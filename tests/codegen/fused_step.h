@@ -40,7 +40,8 @@ struct Run {
 };
 Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& target = {});
 
-// Checks every element of every result: |a - b| <= tolerance * max(1, |b|), nan equal to nan.
+// Checks every element of every result: |a - b| <= tolerance * max(|b|, the root mean square of b,
+// 1 at most), nan equal to nan.
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
 
 // The same of many kernels, printed into one program for an OpenCL device; CUDA C of them compiles

@@ -8,6 +8,7 @@
 
 #include "tests/codegen/fused_step.h"
 #include "tests/support/cubin.h"
+#include "tests/support/skip.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
@@ -312,7 +313,7 @@ TEST_SUITE("codegen gpu products") {
     try {
       compiler = std::make_unique<cuda::Nvrtc>();
     } catch (const Error& none) {
-      MESSAGE("skipped: " << std::string(none.what()));
+      testing::skipped(none.what());
       return;
     }
     std::vector<Value> products;
@@ -396,7 +397,7 @@ TEST_SUITE("codegen gpu products") {
       CHECK(said.find("line ") != std::string::npos);
       CHECK(said.find("v0") != std::string::npos);
     } catch (const Error& none) {
-      MESSAGE("skipped on OpenCL: " << std::string(none.what()));
+      testing::skipped(none.what());
     }
     try {
       const std::string said = complaint([&] {

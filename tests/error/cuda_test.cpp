@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "tests/support/skip.h"
 
 using namespace weft::test;
 namespace fs = std::filesystem;
@@ -97,7 +98,7 @@ TEST_CASE("what cuDNN refuses is computed by loops, or by a kernel of weft's own
 
 TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do") {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) {
-    MESSAGE("skipped: there is one among the system's libraries");
+    weft::testing::skipped("there is one among the system's libraries");
     return;
   }
   FakeGpu place;

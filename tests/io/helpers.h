@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/base/buffer.h"
 #include "weft/base/env.h"
@@ -29,7 +30,8 @@ inline std::shared_ptr<Buffer> buffer_of(std::string_view bytes) {
 inline bool has_data(const std::string& path) {
   const bool there = std::filesystem::exists(std::filesystem::path(data_directory()) / path);
   if (!there)
-    MESSAGE("skipped: no ", path, " in ", data_directory(), "; set WEFT_DATA_DIR to test it");
+    testing::skipped(
+        fmt::format("no {} in {}; set WEFT_DATA_DIR to test it", path, data_directory()));
   return there;
 }
 

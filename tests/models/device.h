@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/skip.h"
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/base/error.h"
@@ -27,7 +28,7 @@ inline bool has_device() {
     return true;
   } catch (const Error& error) {
     if (std::getenv("BACKEND") != nullptr) throw;
-    MESSAGE("skipped: " << std::string(error.what()));
+    skipped(error.what());
     return false;
   }
 }

@@ -9,6 +9,7 @@
 #include "tests/models/device.h"
 #include "tests/models/training.h"
 #include "tests/support/offloaded.h"
+#include "tests/support/skip.h"
 #include "weft/base/error.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
@@ -33,7 +34,7 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
 DeviceMemory* device_memory() {
   if (!has_device()) return nullptr;
   DeviceMemory* memory = library(device()).memory();
-  if (memory == nullptr) MESSAGE("skipped: the memory of " << device() << " is the host's");
+  if (memory == nullptr) skipped("the memory of " + device() + " is the host's");
   return memory;
 }
 // Nobody waits for a step before the last.

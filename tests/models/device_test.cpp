@@ -11,6 +11,7 @@
 
 #include "tests/models/training.h"
 #include "tests/support/no_float64.h"
+#include "tests/support/skip.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
@@ -225,7 +226,7 @@ TEST_SUITE("slow device memory") {
     if (!has_device()) return;
     DeviceMemory* memory = library(device()).memory();
     if (memory == nullptr || memory->use().available == memory->use().total) {
-      MESSAGE("skipped: " << device() << " does not say how much memory is in use");
+      skipped(device() + " does not say how much memory is in use");
       return;
     }
     constexpr size_t grain = 2 << 20, code = 64 << 20;  // of an allocation; libraries and kernels

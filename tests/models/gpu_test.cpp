@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/cubin.h"
+#include "tests/support/skip.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/library.h"
 #include "weft/backends/gpu/written.h"
@@ -194,7 +195,7 @@ std::unique_ptr<cuda::Nvrtc> nvrtc() {
   try {
     return std::make_unique<cuda::Nvrtc>();
   } catch (const Error& none) {
-    MESSAGE("skipped: " << std::string(none.what()));
+    skipped(none.what());
     return nullptr;
   }
 }
@@ -324,7 +325,7 @@ TEST_SUITE("slow gpu kernels of models") {
     try {
       device = opencl::open_device();
     } catch (const Error& none) {
-      MESSAGE("skipped: " << std::string(none.what()));
+      skipped(none.what());
       return;
     }
     Kernels kernels(loop::GpuLanguage::opencl);

@@ -53,6 +53,20 @@ TEST_SUITE("memory") {
     for (const Step& step : plan.steps) CHECK(step.in_place.size() == 1);
   }
 
+  TEST_CASE("memory that a result takes over is of the kind that it is at the peak") {
+    auto kind_of = [](const Plan& plan, size_t step) {
+      REQUIRE(plan.steps[step].in_place.size() == 1);
+      return plan.slots[static_cast<size_t>(plan.steps[step].results[0].at.slot)].category;
+    };
+    Value x = input(f32({32, 32}), 0), wide = input(f32({32, 64}), 1);
+    Plan before = plan_of({.inputs = {x, wide}, .outputs = {matmul(tanh(x), wide)}}, {"fuse"});
+    CHECK(kind_of(before, 0) == Category::activation);  // the input's before it
+    Value left = input(f32({32, 64}), 0), right = input(f32({64, 32}), 1);
+    Plan after =
+        plan_of({.inputs = {left, right}, .outputs = {exp(matmul(left, right))}}, {"fuse"});
+    CHECK(kind_of(after, 1) == Category::activation);  // the output's after it
+  }
+
   TEST_CASE("an operand that is read later, or twice in the step, is not overwritten") {
     Value x = input(f32({16}), 0), y = tanh(x);
     Plan later = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});

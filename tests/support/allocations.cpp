@@ -11,6 +11,8 @@
 #include <link.h>
 #include <malloc.h>
 
+#include "tests/support/skip.h"
+
 namespace weft::testing {
 namespace {
 std::atomic<bool> watching{false};
@@ -64,7 +66,10 @@ Allocations stop_watching() {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-bool can_watch_allocations() { return false; }
+bool can_watch_allocations() {
+  skipped("sanitizers allocate beside the program");
+  return false;
+}
 }  // namespace weft::testing
 #else
 bool can_watch_allocations() { return true; }

@@ -15,7 +15,8 @@ struct Allocations {
   int64_t own = 0;       // how many were not asked for by oneDNN's code
 };
 
-bool can_watch_allocations();  // not under the sanitizers, which interpose themselves
+// Not under the sanitizers, which interpose themselves; said once for each test that asks.
+bool can_watch_allocations();
 
 // Allocations of all threads while f() runs.
 void start_watching();

@@ -1,0 +1,19 @@
+#include "tests/support/skip.h"
+
+#include <set>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+namespace weft::testing {
+
+void skipped(std::string_view why) {
+  static std::set<std::string> said;
+  const std::string line =
+      fmt::format("skipped: {}: {}\n", doctest::getContextOptions()->currentTest->m_name,
+                  why.substr(0, why.find('\n')));
+  if (said.insert(line).second) fmt::print("{}", line);
+  std::fflush(stdout);
+}
+
+}  // namespace weft::testing
