@@ -11,8 +11,6 @@
 using namespace weft::test;
 
 namespace {
-constexpr int does_not_fit = 3;
-
 const std::vector<std::string> train{"train", "tiny.yaml", "--json", "--overwrite"};
 
 struct Place : Workplace {
@@ -73,6 +71,7 @@ TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does 
   const Place place;
   const AddressLimit limit(rlim_t{512} << 20);
   CHECK(place.weft(train).code == 0);
-  CHECK(fails_with(place.weft({"bench", "gpt2"}), does_not_fit, "This process can have 0.") == "");
+  CHECK(fails_with(place.weft({"bench", "gpt2"}), /*does not fit=*/3, "This process can have 0.") ==
+        "");
 }
 #endif

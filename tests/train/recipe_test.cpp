@@ -114,6 +114,9 @@ TEST_CASE("rules between keys are checked") {
 TEST_CASE("hostile recipes are refused, not followed") {
   CHECK(message_of(std::string(2000000, ' ')).find("at most 1048576 bytes") != std::string::npos);
   CHECK(message_of(std::string(100, '[')).find("nests at most 32 deep") != std::string::npos);
+  for (const char* documents :
+       {"seed: 1\n--- \nseed: 2\n", ", seed: 1\n"})  // yaml-cpp: no end of them
+    CHECK(message_of(documents).find("a recipe is one YAML document") != std::string::npos);
   CHECK(message_of("a: &x [1]\nb: [*x, *x]\n").find("no anchors and aliases") != std::string::npos);
 }
 

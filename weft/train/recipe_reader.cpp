@@ -4,8 +4,11 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include <fmt/format.h>
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
 
 #include "weft/base/error.h"
 #include "weft/base/quantity.h"
@@ -205,6 +208,23 @@ void check_text(std::string_view yaml, const std::string& name) {
       throw Error(ErrorKind::usage, "{}: recipes have no anchors and aliases (& and *).", name);
   }
 }
+
+// Documents that are counted and not built: yaml-cpp finds endlessly many in a text that begins
+// with a comma.
+class Unbuilt : public YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
 }  // namespace
 
 [[noreturn]] void fail(const RecipeOrigin& origin, const YAML::Node& node, std::string_view path,
@@ -228,11 +248,13 @@ void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
 YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
   check_text(yaml, name);
   try {
-    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-    if (documents.size() > 1)
-      throw Error(ErrorKind::usage, "{}: a recipe is one YAML document. Got {}.", name,
-                  documents.size());
-    return documents.empty() ? YAML::Node() : documents.front();
+    const std::string text(yaml);
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    Unbuilt events;
+    if (parser.HandleNextDocument(events) && parser.HandleNextDocument(events))
+      throw Error(ErrorKind::usage, "{}: a recipe is one YAML document. Got several.", name);
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     throw Error(ErrorKind::usage, "{}:{}: not YAML: {}.", name, error.mark.line + 1,
                 io::printable(error.msg));
