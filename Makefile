@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-all asan tsan fuzz mutate bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-packages test-all check tsan fuzz fuzz-long mutate bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -26,20 +26,31 @@ test: build ## the quick tests: under two minutes
 test-isa: build ## ops, kernels, passes and training under every instruction set that the host has
 	@tools/test_isa.sh release
 
-test-all: build test-isa asan tsan fuzz ## quick and slow tests, under the sanitizers too, and short fuzzing
+test-packages: build ## installs the packages in bare roots, and runs what they hold
+	@tools/test.sh release -R '^package/'
+
+test-all: build test-isa check tsan ## quick and slow tests, under the sanitizers too, and short fuzzing
 	@tools/test.sh release
 
-asan: setup ## the quick tests under the address and undefined behaviour sanitizers
-	@$(call build_preset,asan)
-	@tools/test.sh asan -L quick
+check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
+	@$(call build_preset,check)
+	@tools/test.sh check -L quick
+	@tools/fuzz.sh 15
 
-tsan: setup ## the quick tests under the thread sanitizer
-	@$(call build_preset,tsan)
-	@tools/test.sh tsan -L quick
+# What has threads.
+THREADED = backends data runtime train
+space := $(subst ,, )
+tsan: setup ## the tests of what has threads, under the thread sanitizer
+	@$(call build_preset,tsan,--target $(addprefix test_,$(THREADED)))
+	@tools/test.sh tsan -R '^($(subst $(space),|,$(THREADED)))$$'
 
-fuzz: setup ## every fuzzer for ten seconds
-	@$(call build_preset,fuzz)
-	@tools/fuzz.sh 10
+fuzz: setup ## every fuzzer for fifteen seconds
+	@$(call build_preset,check,--target fuzzers)
+	@tools/fuzz.sh 15
+
+fuzz-long: setup ## every fuzzer for an hour
+	@$(call build_preset,check,--target fuzzers)
+	@tools/fuzz.sh 3600
 
 # What is mutated, how many mutants of each, and which.
 MUTATE ?= weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train

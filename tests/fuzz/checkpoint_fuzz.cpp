@@ -25,6 +25,7 @@ struct Saved {
     std::filesystem::create_directory(folder.path() + "/checkpoints");
     path = train::save_checkpoint(folder.path(), experiment, {}, false);
     for (std::string_view name : names) contents[name] = io::read_file(file(name), 1 << 20);
+    manifest = nlohmann::json::parse(contents[names[0]]);
   }
   std::string file(std::string_view name) const { return path + "/" + std::string(name); }
   void write(std::string_view name, std::string_view text) const {
@@ -35,6 +36,7 @@ struct Saved {
   train::Experiment experiment;
   std::string path;
   std::map<std::string_view, std::string> contents;
+  nlohmann::json manifest;
 };
 
 // The first byte says which file the rest is to be.
@@ -57,13 +59,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   saved.write(name, text);
   if (name != names[0]) {
-    auto manifest = nlohmann::json::parse(saved.contents[names[0]]);
+    auto manifest = saved.manifest;
     manifest["files"][name] = {{"bytes", text.size()},
                                {"xxh3", to_hex(io::checksum_file(saved.file(name)))}};
     saved.write(names[0], manifest.dump());
   }
   fuzz::expect_value_or_error(ErrorKind::checkpoint,
                               [&] { train::load_checkpoint(saved.path, saved.experiment); });
-  for (const auto& [name, contents] : saved.contents) saved.write(name, contents);
+  saved.write(name, saved.contents[name]);
   return 0;
 }

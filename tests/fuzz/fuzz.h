@@ -1,7 +1,7 @@
 // What every fuzz target shares. A parser may refuse its input in one way only: an Error of the
 // kind it promises, with a message of one line. Anything else ends the run as a finding.
 //
-// Run: build/fuzz/fuzz/NAME -max_total_time=60; with a file as argument it tries that input again.
+// Run: build/check/fuzz/NAME -max_total_time=60; with a file as argument it tries that input again.
 #pragma once
 
 #include <algorithm>
