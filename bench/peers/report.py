@@ -135,7 +135,8 @@ def plan_rows(results):
     if not seen:
         return
     # The last byte that is touched; a kernel may leave the end of its scratch alone.
-    unused = {name: 1 - l["used_arena_bytes"] / l["arena_bytes"] for name, l in seen.items()}
+    unused = {name: (l["arena_bytes"] - l["used_arena_bytes"]) / max(1, l["arena_bytes"])
+              for name, l in seen.items()}
     most = max(unused, key=unused.get)
     over = [name for name in unused if unused[name] < 0]
     yield ["arena used against planned", f"equal to the byte in {list(unused.values()).count(0)} of "
