@@ -232,12 +232,13 @@ namespace {
 bool other_targets = false;
 
 // The root of the mean square of what is finite, one at most: numbers that are much smaller than
-// others beside them may have been their difference.
+// others beside them may have been their difference. So may results that are all zero: of numbers
+// near one.
 double usual_size(const std::vector<double>& values) {
   double sum = 0, count = 0;
   for (double value : values)
     if (std::isfinite(value)) sum += value * value, count += 1;
-  return count == 0 ? 1.0 : std::min(1.0, std::sqrt(sum / count));
+  return sum == 0 ? 1.0 : std::min(1.0, std::sqrt(sum / count));
 }
 
 // `text`: of the kernel.

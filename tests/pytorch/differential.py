@@ -64,6 +64,8 @@ FUNCTIONS = {
 }
 # In the operands' own type, where that decides: a quotient that rounds up to a whole number.
 NATIVE = {"floor_divide"}
+QUOTIENTS = {"floor_divide", "remainder"}
+CENTERED = {"normalize", "batch_normalize", "rms_normalize"}
 # What PyTorch has no op for.
 WITHOUT = {"round_stochastic", "first_position", "random_uniform"}
 
@@ -231,14 +233,22 @@ def expected(case, inputs, out):
             return torch.where(top, limits.max, x.long() if out.dtype != torch.int64
                                else torch.where(top, 0.0, x).long()), None
         return x.to(out.dtype), None
-    if op in NATIVE:
-        return EXACT[op](*inputs), None
+    if op in QUOTIENTS:
+        # Defined by the rounded quotient, where PyTorch's is exact however large it is.
+        quotient = exact[0] / exact[1]
+        known = quotient.isfinite() & (quotient.abs() < 1 / unit)
+        want = (EXACT[op](*inputs) if op in NATIVE else EXACT[op](*exact)).double()
+        want = torch.where(known, want, out.double())
+        return want, None if op in NATIVE else \
+            unit * want.abs() + unit * torch.where(known, exact[0], 0.0).abs() + least
     if op in EXACT:
         want = EXACT[op](*exact)
         return want, None if not want.is_floating_point() else unit * want.abs() + least
     if op in FUNCTIONS:
         want = FUNCTIONS[op](*exact)
-        return want, (unit + 8 * inner) * want.abs() + least
+        allowed = (unit + 8 * inner) * want.abs() + least
+        # 1 + erf and 1 + tanh cancel where x is negative: the error is of the size of x's.
+        return want, allowed + 2 * inner * exact[0].abs() if op in ("gelu", "gelu_tanh") else allowed
     if op in MOVEMENT:
         return MOVEMENT[op](a, *exact), None
     if op in SUMS:
@@ -251,6 +261,9 @@ def expected(case, inputs, out):
                           for x in exact if x.is_floating_point() and x.numel())])
     terms = max(x.numel() for x in exact)
     allowed = 2 * unit * want.abs() + inner * (64 + math.sqrt(terms)) * (want.abs() + largest)
+    if op in CENTERED:  # x less its mean is rounded to the operands' type, then scaled
+        spread = exact[0].var(a["axes"], correction=0, keepdim=True)
+        allowed = allowed + 4 * unit * largest / (spread + a["eps"]).sqrt()
     if op in ("lstm", "gru"):  # whose states are stored in the type of the result at each step
         allowed = allowed + 4 * unit * largest * out.shape[1]
     return want, allowed + least
