@@ -134,10 +134,13 @@ Expr erf_f32(Expr x) {
   Expr p =
       polynomial(z, {0.12837915, -0.376125, 0.1128187, -0.026768073, 0.004994754, -0.0005996585});
   Expr near = fma(p, x, x);
+  // The fourth root of 1 - erf is nearly a straight line.
   Expr magnitude = minimum(abs(x), constant_like(x, 4));
-  Expr log_rest = polynomial(magnitude, {-0.00017748725, -1.1277496, -0.6370598, -0.10403726,
-                                         0.022277016, -0.0030555837, 0.00019717866});
-  Expr far = 1 - exp_in_range(log_rest);
+  Expr root = polynomial(magnitude, {1.00111616, -0.28842169, -0.104058497, -0.00504523143,
+                                     0.0350042954, -0.00885399245, -0.000275115541, 0.000336011028,
+                                     -3.24136818e-05});
+  Expr square = root * root;
+  Expr far = fma(-square, square, constant_like(x, 1));
   return select(magnitude >= 0.92, with_sign_of(x, far), near);
 }
 
