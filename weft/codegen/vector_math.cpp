@@ -65,17 +65,18 @@ Expr clamp(Expr x, double low, double high) {
   return minimum(maximum(x, constant_like(x, low)), constant_like(x, high));
 }
 
-// A processor takes 200 cycles for a vector with a result below the least normal number, such as
-// e^x of a masked score: the bits of those are a whole number of least steps (but near the border,
-// where that number is not small).
+// e^x of a number of one's size times 2^whole, by the bits of both; so are results below the least
+// normal number, whose bits are a whole number of least steps of 2^-149: a processor takes 200 cycles
+// for a vector in which arithmetic makes one, such as e^x of a masked score.
 Expr exp_f32(Expr x) {
-  Reduced reduced = reduce_by_ln2(clamp(x, -104, 89));
-  Expr tiny = reduced.whole < -127.0;
-  Expr scaled =
-      scale(exp_of_rest(reduced.rest) + 1, select(tiny, reduced.whole + 149, reduced.whole));
-  Expr magic = constant_like(x, round_magic);
-  Expr steps = bitcast(scaled + magic, DType::i32) - bitcast(magic, DType::i32);
-  return select(tiny, bitcast(steps, DType::f32), scaled);
+  constexpr double least_normal = -87.33654, most = 88.72283;  // x of such results
+  Reduced reduced = reduce_by_ln2(maximum(x, constant_like(x, -104)));
+  Expr bits = bitcast(exp_of_rest(reduced.rest) + 1, DType::i32) +
+              (bitcast(reduced.shifted, DType::i32) << 23);
+  Expr steps = bitcast(bits + constant_like(bits, 149 << 23), DType::f32) + 0x1p23;
+  Expr tiny = bitcast(steps, DType::i32) - bitcast(constant_like(x, 0x1p23), DType::i32);
+  Expr result = bitcast(select(x < least_normal, tiny, bits), DType::f32);
+  return select(x <= most, result, x * infinity);  // nan: nan
 }
 
 Expr expm1_f32(Expr x) {
