@@ -131,18 +131,20 @@ Expr tanh_f32(Expr x) {
 }
 
 Expr erf_f32(Expr x) {
-  Expr z = x * x;
-  Expr p =
-      polynomial(z, {0.12837915, -0.376125, 0.1128187, -0.026768073, 0.004994754, -0.0005996585});
-  Expr near = fma(p, x, x);
-  // The fourth root of 1 - erf is nearly a straight line.
   Expr magnitude = minimum(abs(x), constant_like(x, 4));
-  Expr root = polynomial(magnitude, {1.00111616, -0.28842169, -0.104058497, -0.00504523143,
-                                     0.0350042954, -0.00885399245, -0.000275115541, 0.000336011028,
-                                     -3.24136818e-05});
+  Expr z = magnitude * magnitude;
+  Expr p = polynomial(z, {0.128379126, -0.376123438, 0.112803167, -0.0267150542, 0.00492176203,
+                          -0.000564805987});
+  Expr near = fma(p, x, x);
+  // The fourth root of 1 - erf is nearly a straight line; the odd and the even powers of its
+  // polynomial are two short chains.
+  Expr odd = polynomial(z, {-0.291934073, -0.0136600202, -0.011586234, 0.000224230884});
+  Expr even =
+      polynomial(z, {1.00183177, -0.0966924652, 0.0411461405, 0.00046537898, -2.52202426e-05});
+  Expr root = fma(odd, magnitude, even);
   Expr square = root * root;
   Expr far = fma(-square, square, constant_like(x, 1));
-  return select(magnitude >= 0.92, with_sign_of(x, far), near);
+  return select(magnitude >= 1.0, with_sign_of(x, far), near);
 }
 
 // x in quarter turns, less the nearest whole number of them (Payne and Hanek 1983): products with
