@@ -66,8 +66,8 @@ TEST_SUITE("codegen reduce") {
     for (int64_t n : {1, 3, 10, 17, 50, 1000}) check({softmax(f32({6, n}))}, 2e-6);
     check({softmax(f32({6, 50}), 0)}, 2e-6);
     check({softmax(f32({5, 20, 7}), 1)}, 2e-6);
-    // One running sum of n numbers is off by about sqrt(n) / 2 roundings of 6e-8; here, by four times
-    // that at most.
+    // One running sum of n numbers is off by about sqrt(n) / 2 roundings of 6e-8; here, by four
+    // times that at most.
     check({softmax(f32({30000, 3}), 0)}, 2e-5);
     check({log_softmax(f32({7, 129}))}, 4e-6);
   }

@@ -66,8 +66,8 @@ Expr clamp(Expr x, double low, double high) {
 }
 
 // e^x of a number of one's size times 2^whole, by the bits of both; so are results below the least
-// normal number, whose bits are a whole number of least steps of 2^-149: a processor takes 200 cycles
-// for a vector in which arithmetic makes one, such as e^x of a masked score.
+// normal number, whose bits are a whole number of least steps of 2^-149: a processor takes 200
+// cycles for a vector in which arithmetic makes one, such as e^x of a masked score.
 Expr exp_f32(Expr x) {
   constexpr double least_normal = -87.33654, most = 88.72283;  // x of such results
   Reduced reduced = reduce_by_ln2(maximum(x, constant_like(x, -104)));
@@ -133,8 +133,8 @@ Expr tanh_f32(Expr x) {
 Expr erf_f32(Expr x) {
   Expr magnitude = minimum(abs(x), constant_like(x, 4));
   Expr z = magnitude * magnitude;
-  Expr p = polynomial(z, {0.128379126, -0.376123438, 0.112803167, -0.0267150542, 0.00492176203,
-                          -0.000564805987});
+  Expr p = polynomial(
+      z, {0.128379126, -0.376123438, 0.112803167, -0.0267150542, 0.00492176203, -0.000564805987});
   Expr near = fma(p, x, x);
   // The fourth root of 1 - erf is nearly a straight line; the odd and the even powers of its
   // polynomial are two short chains.
