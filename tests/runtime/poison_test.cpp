@@ -1,8 +1,10 @@
 #include "weft/runtime/poison.h"
 
+#include <algorithm>
 #include <cmath>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -81,3 +83,26 @@ TEST_CASE("a result that is kept, and inputs that are results, outlive poisoned 
   CHECK(once.to_doubles()[0] == near(x));
   CHECK(twice.to_doubles()[63] == near(std::tanh(x) + std::sin(x)));
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which forbids to look
+TEST_CASE("poison fills every byte of the arena before a run, and a dead value's after its step") {
+  const Plan plan = make(*backends()[1], false);
+  Poison poison(plan);
+  std::vector<std::byte> arena(plan.arena_bytes);
+  poison.begin_run(arena.data());
+  CHECK(std::ranges::count(arena, std::byte{0xFF}) == std::ssize(arena));
+
+  const int last = static_cast<int>(plan.steps.size()) - 1;
+  for (int step = 0; step <= last; ++step) {
+    std::vector<std::byte> expected(plan.arena_bytes);
+    for (const Slot& slot : plan.slots)
+      if (slot.space == Space::arena && slot.last == step)
+        std::fill_n(expected.begin() + static_cast<int64_t>(slot.offset), slot.bytes,
+                    std::byte{0xFF});
+    std::ranges::fill(arena, std::byte{});
+    poison.begin_step(static_cast<size_t>(step));
+    poison.end_step(static_cast<size_t>(step));
+    CHECK(arena == expected);
+  }
+}
+#endif
