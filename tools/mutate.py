@@ -32,7 +32,7 @@ BUILD = TREE / "build" / "release"
 TESTS = {
     "passes": ["passes", "ops"],
     "codegen": ["codegen", "ops"],
-    "runtime": ["runtime", "ops"],
+    "runtime": ["runtime", "train", "models"],
     "ops": ["ops"],
     "optim": ["optim"],
     "train": ["train"],
