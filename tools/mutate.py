@@ -11,6 +11,7 @@ lists what survived. Everything happens in a copy of the tree, in build/mutants.
 """
 import argparse
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -222,10 +223,18 @@ def limit_resources():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+@functools.cache
+def environment_of(program):
+    """What the program's quick tests run with in ctest."""
+    shown = demand(["ctest", "--show-only=json-v1", "-R", f"^{program}$"], cwd=BUILD)
+    [test] = json.loads(shown)["tests"]
+    [variables] = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
+    return dict(variable.split("=", 1) for variable in variables)
+
+
 def run_tests(program, cache, timeout, files=None):
     """None where all pass, else how the run ended. `files`: only tests of source files like that."""
-    environment = dict(os.environ, WEFT=str(BUILD / "weft"), SRC=str(TREE), BUILD=str(BUILD),
-                       WEFT_CACHE_DIR=str(cache), POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+    environment = os.environ | environment_of(program) | {"WEFT_CACHE_DIR": str(cache)}
     command = [str(BUILD / "tests" / program), "--test-suite-exclude=slow*", "--abort-after=1",
                "--minimal", *([f"--source-file={files}"] if files else [])]
     process = subprocess.Popen(command, cwd=TREE, env=environment, stdout=subprocess.PIPE,

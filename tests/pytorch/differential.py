@@ -62,8 +62,6 @@ FUNCTIONS = {
     "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
 }
-# In the operands' own type, where that decides: a quotient that rounds up to a whole number.
-NATIVE = {"floor_divide"}
 QUOTIENTS = {"floor_divide", "remainder"}
 CENTERED = {"normalize", "batch_normalize", "rms_normalize"}
 # What PyTorch has no op for.
@@ -237,10 +235,10 @@ def expected(case, inputs, out):
         # Defined by the rounded quotient, where PyTorch's is exact however large it is.
         quotient = exact[0] / exact[1]
         known = quotient.isfinite() & (quotient.abs() < 1 / unit)
-        want = (EXACT[op](*inputs) if op in NATIVE else EXACT[op](*exact)).double()
-        want = torch.where(known, want, out.double())
-        return want, None if op in NATIVE else \
-            unit * want.abs() + unit * torch.where(known, exact[0], 0.0).abs() + least
+        if op == "floor_divide":  # in the operands' own type, in which a quotient may round up
+            return torch.where(known, EXACT[op](*inputs).double(), out.double()), None
+        want = torch.where(known, EXACT[op](*exact).double(), out.double())
+        return want, unit * (want.abs() + torch.where(known, exact[0], 0.0).abs()) + least
     if op in EXACT:
         want = EXACT[op](*exact)
         return want, None if not want.is_floating_point() else unit * want.abs() + least

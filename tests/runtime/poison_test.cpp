@@ -92,16 +92,15 @@ TEST_CASE("poison fills every byte of the arena before a run, and a dead value's
   poison.begin_run(arena.data());
   CHECK(std::ranges::count(arena, std::byte{0xFF}) == std::ssize(arena));
 
-  const int last = static_cast<int>(plan.steps.size()) - 1;
-  for (int step = 0; step <= last; ++step) {
+  for (size_t step = 0; step < plan.steps.size(); ++step) {
     std::vector<std::byte> expected(plan.arena_bytes);
     for (const Slot& slot : plan.slots)
-      if (slot.space == Space::arena && slot.last == step)
+      if (slot.space == Space::arena && slot.last == static_cast<int>(step))
         std::fill_n(expected.begin() + static_cast<int64_t>(slot.offset), slot.bytes,
                     std::byte{0xFF});
     std::ranges::fill(arena, std::byte{});
-    poison.begin_step(static_cast<size_t>(step));
-    poison.end_step(static_cast<size_t>(step));
+    poison.begin_step(step);
+    poison.end_step(step);
     CHECK(arena == expected);
   }
 }

@@ -53,26 +53,24 @@ Expr exp_of_rest(Expr r) {  // e^r - 1, |r| <= ln 2 / 2
   return fma(r * r, p, r);
 }
 
-// e^x where that is a normal number, to be sure: |x| < 87.
-Expr exp_in_range(Expr x) {
+// The bits of e^x where that is a normal number, to be sure: |x| < 87.
+Expr exp_bits(Expr x) {
   Reduced reduced = reduce_by_ln2(x);
   Expr p = exp_of_rest(reduced.rest) + 1;
-  Expr exponent = bitcast(reduced.shifted, DType::i32) << 23;
-  return bitcast(bitcast(p, DType::i32) + exponent, DType::f32);
+  return bitcast(p, DType::i32) + (bitcast(reduced.shifted, DType::i32) << 23);
 }
+Expr exp_in_range(Expr x) { return bitcast(exp_bits(x), DType::f32); }
 
 Expr clamp(Expr x, double low, double high) {
   return minimum(maximum(x, constant_like(x, low)), constant_like(x, high));
 }
 
-// e^x of a number of one's size times 2^whole, by the bits of both; so are results below the least
-// normal number, whose bits are a whole number of least steps of 2^-149: a processor takes 200
-// cycles for a vector in which arithmetic makes one, such as e^x of a masked score.
+// A processor takes 200 cycles for a vector in which arithmetic makes a result below the least
+// normal number, such as e^x of a masked score: the bits of those are a whole number of least steps
+// of 2^-149, which is counted in place of that.
 Expr exp_f32(Expr x) {
-  constexpr double least_normal = -87.33654, most = 88.72283;  // x of such results
-  Reduced reduced = reduce_by_ln2(maximum(x, constant_like(x, -104)));
-  Expr bits = bitcast(exp_of_rest(reduced.rest) + 1, DType::i32) +
-              (bitcast(reduced.shifted, DType::i32) << 23);
+  constexpr double least_normal = -87.33654, most = 88.72283;  // e^x is a normal number between
+  Expr bits = exp_bits(maximum(x, constant_like(x, -104)));
   Expr steps = bitcast(bits + constant_like(bits, 149 << 23), DType::f32) + 0x1p23;
   Expr tiny = bitcast(steps, DType::i32) - bitcast(constant_like(x, 0x1p23), DType::i32);
   Expr result = bitcast(select(x < least_normal, tiny, bits), DType::f32);
