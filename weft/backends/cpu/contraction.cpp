@@ -103,7 +103,10 @@ struct Lines {
     if (!deep && stride != 1) return;
     at = row = reinterpret_cast<const std::byte*>(source);
     along = (deep ? stride : depth_stride) * size;
-    per_row = ceil_div((deep ? depth : width) * size, line_bytes);
+    // A row that begins within a line ends in one more.
+    const bool aligned =
+        (reinterpret_cast<uintptr_t>(at) | static_cast<uintptr_t>(along)) % line_bytes == 0;
+    per_row = ceil_div((deep ? depth : width) * size, line_bytes) + (aligned ? 0 : 1);
     left = per_row * (deep ? width : depth);
   }
   template <bool to_write = false>
@@ -308,7 +311,8 @@ struct Machine {
       ahead.panel =
           j + columns < block.columns ? panel_of(job, block, j + columns) : panel_of(job, next, 0);
       const int64_t tiles = ceil_div(block.rows, tile_rows);
-      const int64_t asks = std::max<int64_t>(1, ceil_div(ahead.panel.left, tiles));
+      const Lines tile(c + j, c_row, 1, tile_rows, tile_columns);
+      const int64_t asks = std::max(tile.left, ceil_div(ahead.panel.left, tiles));
       ahead.every = std::max<int64_t>(4, block.depth / asks);
       for (int64_t i = 0; i < block.rows; i += tile_rows) {
         const Lane* a = rows + i * block.depth;
