@@ -35,7 +35,7 @@ void check_range(uint64_t first, uint64_t count) {
 }  // namespace
 
 TEST_CASE("random graphs give the interpreter's results, whatever passes are skipped") {
-  check_range(0, 100);
+  check_range(0, 50);
 }
 
 // How often a bug in each pass shows, of `graphs` random graphs on the CPU backend; what is less
@@ -76,6 +76,6 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
 
 TEST_SUITE("slow random graphs") {
   TEST_CASE("many random graphs give the interpreter's results, whatever passes are skipped") {
-    check_range(1000, 2000);
+    check_range(50, 1050);
   }
 }

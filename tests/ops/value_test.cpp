@@ -1,5 +1,6 @@
 // The value of every op of the table: on every backend, through passes, plan and executable,
 // against the interpreter; and the interpreter's against what does not depend on it.
+#include <algorithm>
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -122,12 +123,15 @@ TEST_SUITE("slow ops") {
   TEST_CASE("every op takes axes of extent 0, 1, 3 and 17 in every type") { test_sizes(true, 4); }
 }
 
-// An op on a type that it does not take is the user's mistake, found before any backend is asked.
+// An op on a type that it does not take is the user's mistake, found before any backend is asked;
+// those that it takes are above.
 TEST_CASE("what the reference runs of any type, every backend runs, and refuses alike") {
   for (const OpDef* def : registered_ops()) {
     if (!has_cases(*def)) continue;
+    const std::vector<DType> taken = dtypes_of(*def);
     for (int d = 0; d < dtype_count; ++d) {
       auto dtype = static_cast<DType>(d);
+      if (std::ranges::find(taken, dtype) != taken.end()) continue;
       // Their functions refuse bool or cast it, so that no such node is made.
       bool cast_before = def->name == "sum" || def->name == "reciprocal" || def->name == "relu";
       if (dtype == DType::boolean && cast_before) continue;
