@@ -20,7 +20,7 @@ demo: setup ## builds the program alone, plans a small run, then trains it
 	@$(call build_preset,release,--target weft_program)
 	@tools/demo.sh
 
-test: build ## the quick tests: under two minutes
+test: build ## the quick tests
 	@tools/test.sh release -L quick
 
 test-isa: build ## ops, kernels, passes and training under every instruction set that the host has

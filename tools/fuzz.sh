@@ -29,4 +29,5 @@ for program in build/check/fuzz/*; do
     { tail -60 "$log"; echo "fuzz: $name failed; its input is in build/fuzz/crashes"; exit 1; }
   echo "fuzz: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s"
 done
+[ "$count" -gt 0 ] || { echo "fuzz: no program in build/check/fuzz: make check builds them"; exit 1; }
 [ "$seconds" = --keep ] || echo "fuzz: $count programs, nothing found"

@@ -6,6 +6,7 @@
 
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
+#include "tests/support/threads.h"
 #include "tests/support/values.h"
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
@@ -71,6 +72,22 @@ TEST_CASE("the gradient of attention agrees with its expression") {
               "weft:attention_gradient");
       }
     }
+}
+
+TEST_CASE("attention and its gradient are right however many threads share their heads and rows") {
+  Random random(3);
+  for (const Shape& shape : {Shape{1, 1, 150, 16}, Shape{3, 3, 40, 24}, Shape{1, 1, 3, 8}}) {
+    std::vector<Value> inputs;
+    inputs.reserve(4);
+    for (int i = 0; i < 4; ++i) inputs.push_back(random_values({DType::f32, shape}, -2, 2, random));
+    for (int threads : thread_counts) {
+      CAPTURE(threads);
+      const Threads with(threads);
+      check(attention(inputs[0], inputs[1], inputs[2], {.causal = true}), "weft:attention");
+      check(make_node(op("attention_gradient"), inputs, {{"causal", int64_t{1}}, {"scale", 0.25}}),
+            "weft:attention_gradient");
+    }
+  }
 }
 
 TEST_CASE("attention to scores of infinity and NaN is what the expression gives") {

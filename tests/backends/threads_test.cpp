@@ -11,10 +11,11 @@
 namespace weft::testing {
 namespace {
 
-void check_every_kernel(const Value& node, const std::vector<Lie>& lies = {}) {
+void check_kernels(const Value& node, const std::vector<std::string>& kernels,
+                   const std::vector<Lie>& lies = {}) {
   for (int threads : thread_counts) {
     const Threads with(threads);
-    for (const std::string& kernel : kernels_of(node)) {
+    for (const std::string& kernel : kernels) {
       KernelCase one(node, lies, false, 1, kernel);
       one.run();
       const std::string wrong = one.disagreement();
@@ -22,6 +23,10 @@ void check_every_kernel(const Value& node, const std::vector<Lie>& lies = {}) {
     }
   }
 }
+void check_every_kernel(const Value& node, const std::vector<Lie>& lies = {}) {
+  check_kernels(node, kernels_of(node), lies);
+}
+void check_only_kernel(const Value& node) { check_kernels(node, {""}); }
 
 TEST_CASE("convolutions are right however many threads share their images or their rows") {
   struct Geometry {
@@ -65,6 +70,19 @@ TEST_CASE("products are right however many threads share their matrices, rows or
       check_every_kernel(node);
       if (a.size() == 2) check_every_kernel(node, {{{1, 0}}, {{1, 0}}});
     }
+}
+
+TEST_CASE("pools are right however many threads share their images and channels") {
+  for (const Shape& shape : {Shape{1, 3, 17, 9}, Shape{5, 16, 8, 8}, Shape{1, 1, 2, 2}}) {
+    CAPTURE(to_string(shape));
+    const Value x = input({DType::f32, shape}, 0);
+    const Value wanted[] = {x};
+    for (const Value& y : {max_pool(x, {.kernel = {2, 2}, .stride = {2, 2}}),
+                           avg_pool(x, {.kernel = {2, 2}, .stride = {1, 1}})}) {
+      check_only_kernel(y);
+      check_only_kernel(gradients(y, wanted, input(y.type(), 1))[0]);
+    }
+  }
 }
 }  // namespace
 }  // namespace weft::testing

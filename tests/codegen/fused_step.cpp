@@ -249,7 +249,8 @@ void compare(const Run& run, double tolerance, const std::string& text) {
     for (size_t i = 0; i < run.results[r].size(); ++i) {
       double got = run.results[r][i], want = run.expected[r][i];
       bool equal = got == want || (std::isnan(got) && std::isnan(want));
-      if (equal || std::fabs(got - want) <= tolerance * std::max(usual, std::fabs(want))) continue;
+      const double most = tolerance * std::max(usual, std::fabs(want));
+      if (equal || (std::isfinite(want) && std::fabs(got - want) <= most)) continue;
       if (wrong++ < 3)
         MESSAGE("result " << r << " element " << i << ": " << got << " not " << want);
     }

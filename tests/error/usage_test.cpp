@@ -105,6 +105,9 @@ TEST_CASE("an environment variable that is no number is named") {
     for (const char* verb : {"doctor", "list"})
       CHECK(fails_with(place.weft({verb}, {{"WEFT_THREADS", count}}), 2,
                        "WEFT_THREADS is 1 to 1024. Got " + count + ".") == "");
+  // OpenMP's has a number for each level of nested teams.
+  CHECK(place.weft({"doctor"}, {{"OMP_NUM_THREADS", "999,4"}, {"WEFT_THREADS", ""}})
+            .out.find("999 threads on ") != std::string::npos);
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "xx"}}), 2,
                    "WEFT_DEBUG='xx' is not a whole number.") == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "7"}}), 2,

@@ -5,12 +5,14 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/models/device.h"
 #include "tests/models/training.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/skip.h"
 #include "weft/base/error.h"
+#include "weft/base/memory.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -85,6 +87,22 @@ TEST_CASE("variables with the host are read and written between steps") {
   CHECK(step().item() == 3000 + 99);
   step();
   CHECK(x.floats()[7] == 103);
+}
+
+TEST_CASE("more than the host can hold is refused before the first step") {
+  if (device_memory() == nullptr) return;
+  constexpr size_t each = size_t{1} << 30;
+  std::vector<Variable> variables;
+  for (size_t bytes = 0; bytes <= machine_memory(); bytes += each)
+    variables.emplace_back(fmt::format("x{}", variables.size()),
+                           Type{DType::f32, {each / sizeof(float)}}, Category::parameter);
+  auto step = compile(
+      [&] {
+        for (const Variable& x : variables) x.assign(x.value() + 1.0);
+        return max(variables.front().value());
+      },
+      {.device = device(), .offload = in_files({Category::parameter})});
+  CHECK_THROWS_WITH(step(), doctest::Contains("the plan does not fit: what is kept with the host"));
 }
 
 TEST_CASE("steps that nobody waits for have each its own inputs") {

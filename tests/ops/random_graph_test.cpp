@@ -76,6 +76,6 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
 
 TEST_SUITE("slow random graphs") {
   TEST_CASE("many random graphs give the interpreter's results, whatever passes are skipped") {
-    check_range(50, 1050);
+    check_range(1000, 2000);
   }
 }

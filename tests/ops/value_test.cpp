@@ -125,7 +125,8 @@ TEST_SUITE("slow ops") {
 
 // An op on a type that it does not take is the user's mistake, found before any backend is asked;
 // those that it takes are above.
-TEST_CASE("what the reference runs of any type, every backend runs, and refuses alike") {
+TEST_CASE(
+    "a type that an op does not take every backend computes or refuses as the reference does") {
   for (const OpDef* def : registered_ops()) {
     if (!has_cases(*def)) continue;
     const std::vector<DType> taken = dtypes_of(*def);

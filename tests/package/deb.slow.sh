@@ -40,5 +40,8 @@ chroot "$root" sh -c 'cd /tmp && weft train /usr/share/weft/recipes/addition.yam
 [ -s "$root/tmp/runs/addition/log.jsonl" ]
 umount "$root/proc"
 chroot "$root" dpkg -s weft | grep '^Depends:'
+installed=$(chroot "$root" dpkg-query -W -f '${Installed-Size}' weft)
+echo "installed: $installed KiB"
+[ "$installed" -le $((45 * 1024)) ]
 chroot "$root" apt-get purge -y -q weft </dev/null >"$work/purge.log" 2>&1
 [ ! -e "$root/usr/bin/weft" ]

@@ -279,7 +279,7 @@ def problem(case, inputs, out):
     else:
         got, rounded = out.double(), want.to(out.dtype).double()
         same = (got == rounded) | got.isnan() & want.isnan()
-        near = (got - want).abs() <= allowed.reshape(out.shape)
+        near = want.isfinite() & ((got - want).abs() <= allowed.reshape(out.shape))
         # Beyond the largest number by less than is allowed, either is right.
         largest = torch.finfo(out.dtype).max
         edge = (want.abs() >= largest * (1 - 16 * ROUNDOFF[out.dtype])) & \

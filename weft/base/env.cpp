@@ -47,9 +47,11 @@ std::optional<std::string> env(std::string_view name) {
 }
 
 namespace {
-int env_int(std::string_view name, int otherwise, int low, int high) {
+// The number before the first `end_mark`, if there is one.
+int env_int(std::string_view name, int otherwise, int low, int high, char end_mark = '\0') {
   auto text = env(name);
   if (!text) return otherwise;
+  text = text->substr(0, text->find(end_mark));
   int value = 0;
   auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size())
@@ -61,8 +63,10 @@ int env_int(std::string_view name, int otherwise, int low, int high) {
 }  // namespace
 
 int env_threads(int cores) {
+  cores = std::min(cores, most_threads);
   if (env("WEFT_THREADS")) return env_int("WEFT_THREADS", cores, 1, most_threads);
-  return env_int("OMP_NUM_THREADS", std::min(cores, most_threads), 1, most_threads);
+  // OpenMP lists a number for each level of nested teams; weft has one level.
+  return env_int("OMP_NUM_THREADS", cores, 1, most_threads, ',');
 }
 
 bool env_flag(std::string_view name) { return env_int(name, 0, 0, 1) != 0; }

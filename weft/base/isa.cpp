@@ -72,4 +72,6 @@ Isa isa() {
   static const Isa chosen = find_isa();
   return chosen;
 }
+
+bool isa_is_capped() { return env("WEFT_ISA").value_or("auto") != "auto"; }
 }  // namespace weft

@@ -19,5 +19,7 @@ Isa host_isa();  // the largest set that processor and operating system have
 // What own kernels, generated code and oneDNN use: host_isa(), or less where WEFT_ISA says so; the
 // same all through a process. Throws Error(usage) for a set that is unknown or that the host lacks.
 Isa isa();
+// Whether WEFT_ISA names a set: then nothing runs that the set lacks, even where it is the host's.
+bool isa_is_capped();
 
 }  // namespace weft

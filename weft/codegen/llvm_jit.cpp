@@ -73,9 +73,9 @@ HostTarget capped(Isa isa) {
 }
 
 HostTarget find_host() {
-  HostTarget host = isa() < host_isa() ? capped(isa())
-                                       : HostTarget{.cpu = llvm::sys::getHostCPUName().str(),
-                                                    .features = host_features()};
+  HostTarget host = isa_is_capped() ? capped(isa())
+                                    : HostTarget{.cpu = llvm::sys::getHostCPUName().str(),
+                                                 .features = host_features()};
   host.vector_bytes = isa() >= Isa::avx512 ? 64 : isa() >= Isa::avx2 ? 32 : 16;
   // What the last cache may hold until it is read stays in it; others have their share of it. Below
   // 16 MiB, by measurement, the second-level caches keep enough to be worth it.

@@ -19,7 +19,7 @@ void cap_instructions() {
   constexpr dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
                                      dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_bf16,
                                      dnnl_cpu_isa_avx512_core_amx};
-  if (isa() == host_isa()) return;
+  if (!isa_is_capped()) return;
   check(dnnl_set_max_cpu_isa(caps[static_cast<size_t>(isa())]), "dnnl_set_max_cpu_isa");
 }
 
