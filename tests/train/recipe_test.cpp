@@ -5,6 +5,7 @@
 #include <set>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
@@ -117,6 +118,10 @@ TEST_CASE("hostile recipes are refused, not followed") {
   for (const char* documents :
        {"seed: 1\n--- \nseed: 2\n", ", seed: 1\n"})  // yaml-cpp: no end of them
     CHECK(message_of(documents).find("a recipe is one YAML document") != std::string::npos);
+  // A name is one line, whatever it holds.
+  for (const char* layer : {R"("a\nb": 1)", R"("a\nb")", R"(linear: {"a\nb": {}})"})
+    CHECK(message_of(fmt::format("model:\n  layers:\n    - {}\n", layer)).find('\n') ==
+          std::string::npos);
   CHECK(message_of("a: &x [1]\nb: [*x, *x]\n").find("no anchors and aliases") != std::string::npos);
 }
 

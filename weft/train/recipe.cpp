@@ -26,7 +26,7 @@ constexpr size_t longest_name = 200;  // bytes; folders take 255, partial ones a
     known.push_back(path.find('.') != std::string::npos ? key.path
                                                         : key.path.substr(0, key.path.find('.')));
   std::string_view similar = nearest(path, known);
-  fail(origin, node, io::printable(path),
+  fail(origin, node, path,
        similar.empty() ? "is no recipe key. Hint: weft config reference lists them."
                        : fmt::format("is no recipe key. Did you mean {}?", similar));
 }

@@ -229,7 +229,7 @@ class Unbuilt : public YAML::EventHandler {
 
 [[noreturn]] void fail(const RecipeOrigin& origin, const YAML::Node& node, std::string_view path,
                        const std::string& rule) {
-  throw Error(ErrorKind::usage, "{}: {} {}", origin.at(node), path, rule);
+  throw Error(ErrorKind::usage, "{}: {} {}", origin.at(node), io::printable(path), rule);
 }
 
 std::string shown(const YAML::Node& node) {
@@ -242,7 +242,7 @@ void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
   std::set<std::string> seen;
   for (const auto& entry : map)
     if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second)
-      fail(origin, entry.first, io::printable(prefix + entry.first.Scalar()), "is given twice.");
+      fail(origin, entry.first, prefix + entry.first.Scalar(), "is given twice.");
 }
 
 YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
