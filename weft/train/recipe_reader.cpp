@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/base/quantity.h"
 #include "weft/io/files.h"
+#include "weft/io/text.h"
 
 namespace weft::train {
 namespace {
@@ -174,10 +175,33 @@ class Reader {
   const RecipeKey& key_;
 };
 // Before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its memory.
+// YAML 1.2.2, 5.1: of the control characters it has tabs and line breaks alone. yaml-cpp would read
+// on, and put other characters in place of what is none.
+void check_characters(std::string_view yaml, const std::string& name) {
+  auto is_printable = [](char32_t c) {
+    return c == U'\t' || c == U'\n' || c == U'\r' || (c >= 0x20 && c < 0x7f) || c == 0x85 ||
+           c >= 0xa0;
+  };
+  size_t line = 1;
+  for (size_t at = 0; at < yaml.size();) {
+    const size_t begin = at;
+    bool fine = false;
+    try {
+      fine = is_printable(io::next_code_point(yaml, at));
+    } catch (const Error&) {
+    }
+    if (!fine)
+      throw Error(ErrorKind::usage, "{}:{}: a recipe is text in UTF-8. Got the byte 0x{:02x}.",
+                  name, line, static_cast<unsigned char>(yaml[begin]));
+    if (yaml[begin] == '\n') ++line;
+  }
+}
+
 void check_text(std::string_view yaml, const std::string& name) {
   if (yaml.size() > max_recipe_bytes)
     throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name,
                 max_recipe_bytes, yaml.size());
+  check_characters(yaml, name);
   int depth = 0;
   bool line_start = true;
   size_t indent = 0, deepest = 0;
