@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/images.h"
@@ -39,10 +40,11 @@ void check_process(const Workplace& place, const std::string& name, const std::s
     Outcome planned = place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"},
                                  {{"WEFT_THREADS", threads}});
     REQUIRE_MESSAGE(planned.code == 0, planned.err);
-    Outcome outcome = place.weft(
-        {"train", name + ".yaml", "--train.steps", steps,
-         steps == "3" ? "--overwrite" : "--resume"},
-        {{"WEFT_CACHE_DIR", place.path("cache." + name + threads)}, {"WEFT_THREADS", threads}});
+    Outcome outcome =
+        place.weft({"train", name + ".yaml", "--train.steps", steps,
+                    steps == "3" ? "--overwrite" : "--resume"},
+                   {{"WEFT_CACHE_DIR", place.path(fmt::format("cache.{}{}", name, threads))},
+                    {"WEFT_THREADS", threads}});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     json closing = last_line(place.read("runs/" + name + "/log.jsonl"));
     double plan = closing["planned_process"], used = closing["process_peak"];

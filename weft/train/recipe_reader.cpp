@@ -185,10 +185,11 @@ void check_characters(std::string_view yaml, const std::string& name) {
   size_t line = 1;
   for (size_t at = 0; at < yaml.size();) {
     const size_t begin = at;
-    bool fine = false;
+    bool fine = true;
     try {
       fine = is_printable(io::next_code_point(yaml, at));
     } catch (const Error&) {
+      fine = false;
     }
     if (!fine)
       throw Error(ErrorKind::usage, "{}:{}: a recipe is text in UTF-8. Got the byte 0x{:02x}.",
