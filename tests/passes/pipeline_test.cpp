@@ -1,4 +1,3 @@
-
 #include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"

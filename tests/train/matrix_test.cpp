@@ -90,11 +90,15 @@ void check_matrix(const train::Recipe& recipe, const std::vector<std::string>& p
   }
 }
 
+train::Recipe gpt_recipe() { return sums_recipe("train: {steps: 3, global_batch_size: 8}\n"); }
 train::Recipe lstm_recipe() {
-  train::Recipe recipe = sums_recipe("train: {steps: 3, global_batch_size: 8}\n");
+  train::Recipe recipe = gpt_recipe();
   recipe.set("model.name", "lstm", "test");
   recipe.set("model.config", "{hidden_size: 16, num_hidden_layers: 2, dropout: 0.1}", "test");
   return recipe;
+}
+train::Recipe convolutions_recipe(const TemporaryFolder& folder) {
+  return images_recipe(folder, "train: {steps: 3}\n");
 }
 train::Recipe mlp_recipe(const TemporaryFolder& folder) {
   train::Recipe recipe = images_recipe(folder, "train: {steps: 3, global_batch_size: 16}\n");
@@ -102,14 +106,12 @@ train::Recipe mlp_recipe(const TemporaryFolder& folder) {
              "[flatten, {linear: {out_features: 32}}, relu, {linear: {out_features: 4}}]", "test");
   return recipe;
 }
-const std::string gpt = "train: {steps: 3, global_batch_size: 8}\n";
-const std::string convolutions = "train: {steps: 3}\n";
 }  // namespace
 
 TEST_CASE("a loss curve is one under every recomputation, fusion and thread count") {
   TemporaryFolder folder;
-  check_matrix(sums_recipe(gpt), {"fp32", "bf16-mixed"});
-  check_matrix(images_recipe(folder, convolutions), {"fp16-mixed"});
+  check_matrix(gpt_recipe(), {"fp32", "bf16-mixed"});
+  check_matrix(convolutions_recipe(folder), {"fp16-mixed"});
 }
 
 TEST_SUITE("slow matrix") {
@@ -117,8 +119,8 @@ TEST_SUITE("slow matrix") {
     const std::vector<std::string> all{"fp32", "fp64", "bf16-mixed", "fp16-mixed", "bf16"};
     TemporaryFolder folder;
     SUBCASE("MLP") { check_matrix(mlp_recipe(folder), all); }
-    SUBCASE("convolutions") { check_matrix(images_recipe(folder, convolutions), all); }
-    SUBCASE("GPT") { check_matrix(sums_recipe(gpt), all); }
+    SUBCASE("convolutions") { check_matrix(convolutions_recipe(folder), all); }
+    SUBCASE("GPT") { check_matrix(gpt_recipe(), all); }
     SUBCASE("LSTM") { check_matrix(lstm_recipe(), all); }
   }
 }

@@ -36,13 +36,13 @@ Isa find_host() {
 }
 
 Isa find_isa() {
-  const std::optional<std::string> wanted = env("WEFT_ISA");
-  if (!wanted || *wanted == "auto") return host_isa();
-  const std::optional<Isa> isa = isa_named(*wanted);
+  if (!isa_is_capped()) return host_isa();
+  const std::string wanted = *env("WEFT_ISA");
+  const std::optional<Isa> isa = isa_named(wanted);
   if (!isa)
-    throw Error(ErrorKind::usage, "WEFT_ISA is auto, {}. Got '{}'.", isa_names(Isa::amx), *wanted);
+    throw Error(ErrorKind::usage, "WEFT_ISA is auto, {}. Got '{}'.", isa_names(Isa::amx), wanted);
   if (*isa > host_isa())
-    throw Error(ErrorKind::usage, "WEFT_ISA={}: this processor has no more than {}.", *wanted,
+    throw Error(ErrorKind::usage, "WEFT_ISA={}: this processor has no more than {}.", wanted,
                 isa_names(host_isa()));
   return *isa;
 }

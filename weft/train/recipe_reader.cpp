@@ -174,7 +174,7 @@ class Reader {
   const RecipeOrigin& origin_;
   const RecipeKey& key_;
 };
-// Before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its memory.
+
 // YAML 1.2.2, 5.1: of the control characters it has tabs and line breaks alone. yaml-cpp would read
 // on, and put other characters in place of what is none.
 void check_characters(std::string_view yaml, const std::string& name) {
@@ -198,6 +198,7 @@ void check_characters(std::string_view yaml, const std::string& name) {
   }
 }
 
+// Before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its memory.
 void check_text(std::string_view yaml, const std::string& name) {
   if (yaml.size() > max_recipe_bytes)
     throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name,
