@@ -38,7 +38,7 @@ check: setup ## quick tests and short fuzzing with verifier, poison, address and
 	@tools/fuzz.sh 15
 
 # What has threads.
-THREADED = backends data runtime train
+THREADED = backends codegen data runtime train
 space := $(subst ,, )
 tsan: setup ## the tests of what has threads, under the thread sanitizer
 	@$(call build_preset,tsan,--target $(addprefix test_,$(THREADED)))

@@ -8,6 +8,8 @@ add_custom_command(TARGET weft POST_BUILD
 set(cuda_path "$ENV{HOME}/.cache/weft/cuda")
 if(DEFINED ENV{WEFT_CUDA_PATH})
   set(cuda_path "$ENV{WEFT_CUDA_PATH}")
+elseif(DEFINED ENV{WEFT_CACHE_DIR})
+  set(cuda_path "$ENV{WEFT_CACHE_DIR}/cuda")
 elseif(DEFINED ENV{XDG_CACHE_HOME})
   set(cuda_path "$ENV{XDG_CACHE_HOME}/weft/cuda")
 endif()

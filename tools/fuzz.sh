@@ -5,6 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-15}
+# CI mutates the corpus alike in every run, so that a change is judged by what it changes; by hand
+# each run has a seed of its own.
+seed=${CI:+-seed=1}
 # Frames on the heap and long stacks of allocations cost a third; the tests run with them.
 export ASAN_OPTIONS=detect_stack_use_after_return=0:malloc_context_size=5
 export LSAN_OPTIONS=suppressions=tools/sanitizers/lsan.supp:print_suppressions=0
@@ -24,7 +27,7 @@ for program in build/check/fuzz/*; do
     echo "fuzz: $name: $(find "$kept" -type f | wc -l) inputs are kept"
     continue
   fi
-  "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 \
+  "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 $seed \
     -artifact_prefix="build/fuzz/crashes/$name-" "$found" "$kept" >"$log" 2>&1 ||
     { tail -60 "$log"; echo "fuzz: $name failed; its input is in build/fuzz/crashes"; exit 1; }
   echo "fuzz: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s"

@@ -4,13 +4,14 @@
     tools/mutate.py weft/optim weft/io/text.cpp --count 15 --seed 1
 
 Each mutant is one changed token or one dropped statement of a .cpp file, drawn at random. It is
-compiled, linked into the library, and run against the quick tests of its folder, which stop at
-their first failure. A crash, a failed test and five times the usual duration kill it. What does not
-compile is not counted; what compiles to the same object code is equivalent. The report, in Markdown,
-lists what survived. Everything happens in a copy of the tree, in build/mutants.
+compiled, linked into a library of its own, and run against the quick tests of its folder, which stop
+at their first failure. A crash, a failed test and ten times the usual duration kill it. What does
+not compile is not counted; what compiles to the same object code is equivalent. The report, in
+Markdown, lists what survived. Everything happens in a copy of the tree, in build/mutants.
 """
 import argparse
 import collections
+import concurrent.futures
 import functools
 import json
 import os
@@ -29,14 +30,14 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TREE = SOURCE / "build" / "mutants"  # its own build is TREE/build/release, as in any checkout
 BUILD = TREE / "build" / "release"
 
-# Which test programs belong to a folder of weft/, the quickest first.
+# Which tests, by their names in ctest, belong to a folder of weft/, the quickest first.
 TESTS = {
     "passes": ["passes", "ops"],
-    "codegen": ["codegen", "ops"],
-    "runtime": ["runtime", "train", "models"],
+    "codegen": ["codegen", "ops", "ops.cuda"],
+    "runtime": ["runtime", "train", "models", "models.cuda"],
     "ops": ["ops"],
     "optim": ["optim"],
-    "train": ["train"],
+    "train": ["train", "error", "cli"],
     "io": ["io", "data"],
     "data": ["data"],
 }
@@ -101,6 +102,10 @@ STATEMENT = re.compile(  # a call, an assignment, a jump: nothing that declares
 WHOLE = re.compile(r"[;{}:]\s*$|^\s*$")  # how the line before a whole statement ends
 
 Mutant = collections.namedtuple("Mutant", "line column old new")
+
+
+def mutated(line, mutant):
+    return line[:mutant.column] + mutant.new + line[mutant.column + len(mutant.old):]
 
 
 def replacements(code, before):
@@ -185,58 +190,73 @@ def copy_tree():
 def build(programs, jobs):
     demand(["cmake", "--preset", "release"], cwd=TREE)
     demand(["cmake", "--build", "--preset", "release", "-j", str(jobs), "--target",
-            "weft", "weft_program", *(f"test_{name}" for name in sorted(programs))], cwd=TREE)
+            "weft", "weft_program", *sorted({f"test_{name.split('.')[0]}" for name in programs}),
+            *(["fake_cuda"] if any(".cuda" in name for name in programs) else [])], cwd=TREE)
 
 
 class Compiler:
-    """The commands of the build, for a changed source at a time."""
+    """The commands of the build, for one changed source at a time."""
 
     def __init__(self):
         entries = json.loads((BUILD / "compile_commands.json").read_text())
-        self.objects = {}
+        self.objects, self.commands = {}, {}
         for entry in entries:
             path, words = pathlib.Path(entry["file"]), shlex.split(entry["command"])
             output = words[words.index("-o") + 1]
             if path.is_relative_to(TREE / "weft") and "CMakeFiles/weft.dir/" in output:
-                self.objects[str(path.relative_to(TREE))] = output
-        self.library = self.command((BUILD / "libweft.so").resolve().name)
+                name = str(path.relative_to(TREE))
+                self.objects[name], self.commands[name] = output, words
+        library = (BUILD / "libweft.so").resolve().name
+        made = demand(["ninja", "-t", "commands", "-s", library], cwd=BUILD).strip().split("\n")[-1]
+        [link] = [part for part in made.split(" && ") if f" -o {library} " in part]
+        self.link_words = shlex.split(link)
+        [self.soname] = re.findall(r"-soname,(\S+)", link)
 
-    @staticmethod
-    def command(output):
-        return demand(["ninja", "-t", "commands", "-s", output], cwd=BUILD).strip().split("\n")[-1]
+    def compile(self, name, text, folder):
+        """The object file in `folder`, or None where that failed."""
+        source, output = folder / pathlib.Path(name).name, folder / "changed.o"
+        source.write_text(f'#line 1 "{TREE / name}"\n{text}')
+        other = {self.objects[name]: output, str(TREE / name): source}
+        words = [other.get(word, word) for word in self.commands[name]] + ["-w"]
+        return output if run(words, cwd=BUILD).returncode == 0 else None
 
-    def compile(self, name, output):
-        """Into `output`, with the flags of the build; whether that worked."""
-        command = self.command(self.objects[name])
-        command = re.sub(r" -MD -MT \S+ -MF \S+", "", command)
-        command = command.replace(f"-o {self.objects[name]} ", f"-o {shlex.quote(str(output))} -w ")
-        return run(["bash", "-c", command], cwd=BUILD).returncode == 0
+    def link(self, name, changed, folder):
+        """Whether a library with `changed` in place of one object could be made in `folder`.
 
-    def link(self):
-        return run(["bash", "-c", self.library], cwd=BUILD).returncode == 0
+        The program that is beside it there finds no other."""
+        os.link(BUILD / "weft", folder / "weft")
+        other = {self.objects[name]: changed, self.link_words[self.link_words.index("-o") + 1]:
+                 folder / self.soname}
+        return run([other.get(word, word) for word in self.link_words], cwd=BUILD).returncode == 0
 
 
 # ---- running tests -------------------------------------------------------------------------------
 
 def limit_resources():
-    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+    # Of what is written: fewer threads compute where less may be mapped.
+    resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @functools.cache
-def environment_of(program):
-    """What the program's quick tests run with in ctest."""
-    shown = demand(["ctest", "--show-only=json-v1", "-R", f"^{program}$"], cwd=BUILD)
+def test_named(name):
+    """The command of a test in ctest, and what it has in its environment."""
+    shown = demand(["ctest", "--show-only=json-v1", "-R", f"^{re.escape(name)}$"], cwd=BUILD)
     [test] = json.loads(shown)["tests"]
     [variables] = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
-    return dict(variable.split("=", 1) for variable in variables)
+    return test["command"], dict(variable.split("=", 1) for variable in variables)
 
 
-def run_tests(program, cache, timeout, files=None):
-    """None where all pass, else how the run ended. `files`: only tests of source files like that."""
-    environment = os.environ | environment_of(program) | {"WEFT_CACHE_DIR": str(cache)}
-    command = [str(BUILD / "tests" / program), "--test-suite-exclude=slow*", "--abort-after=1",
-               "--minimal", *([f"--source-file={files}"] if files else [])]
+def run_tests(name, libraries, cache, timeout, files=None):
+    """None where all pass, else how the run ended.
+
+    `libraries`: the folder of the library to test; `files`: only tests of source files like that."""
+    command, variables = test_named(name)
+    environment = os.environ | variables | {
+        "WEFT": str(libraries / "weft"), "WEFT_CACHE_DIR": str(cache),
+        "LD_LIBRARY_PATH": str(libraries)}
+    command = command + ["--abort-after=1", "--minimal",
+                         *([f"--source-file={files}"] if files else [])]
     process = subprocess.Popen(command, cwd=TREE, env=environment, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
                                start_new_session=True, preexec_fn=limit_resources)
@@ -245,70 +265,71 @@ def run_tests(program, cache, timeout, files=None):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.communicate()
-        return f"{program}: too slow"
+        return f"{name}: too slow"
     if process.returncode == 0:
         return None
     if process.returncode < 0:
-        return f"{program}: signal {-process.returncode}"
+        return f"{name}: signal {-process.returncode}"
     case = re.search(r"TEST CASE: *(.*)", output)
-    return f"{program}: {case[1].strip() if case else output.strip()[-200:]}"
+    return f"{name}: {case[1].strip() if case else output.strip()[-200:]}"
 
 
 class Hunt:
     def __init__(self, arguments):
         self.arguments = arguments
         self.compiler = Compiler()
-        self.clean = {}
+        self.clean, self.unchanged = {}, {}
         self.rows, self.survivors = [], []
 
     def time_tests(self, programs):
         for program in programs:
             if program in self.clean:
                 continue
-            run_tests(program, TREE / "cache", None)  # fills the kernel cache
+            run_tests(program, BUILD, TREE / "cache", None)  # fills the kernel cache
             start = time.monotonic()
-            failure = run_tests(program, TREE / "cache", None)
+            failure = run_tests(program, BUILD, TREE / "cache", None)
             if failure:
                 sys.exit(f"the unchanged tree fails its tests: {failure}")
             self.clean[program] = time.monotonic() - start
+
+    def passes_unchanged(self, program, files):
+        """Whether the same tests pass with the library as it is: else they say nothing."""
+        key = (program, files)
+        if key not in self.unchanged:
+            self.unchanged[key] = run_tests(program, BUILD, TREE / "cache", None, files) is None
+        return self.unchanged[key]
 
     def programs(self, folder):
         if folder not in TESTS:
             sys.exit(f"no tests are known for weft/{folder}; known: {', '.join(TESTS)}")
         return TESTS[folder]
 
-    def try_mutant(self, name, mutant, original):
+    def try_mutant(self, name, mutant):
         """(verdict, detail): killed, survived, equivalent or invalid."""
-        source, folder = TREE / name, pathlib.Path(name).parts[1]
-        target = BUILD / self.compiler.objects[name]
-        lines = original.split("\n")
-        line = lines[mutant.line]
-        lines[mutant.line] = line[:mutant.column] + mutant.new + line[mutant.column + len(mutant.old):]
+        folder, stem = pathlib.Path(name).parts[1], pathlib.Path(name).stem
+        lines = (TREE / name).read_text().split("\n")
+        lines[mutant.line] = mutated(lines[mutant.line], mutant)
         with tempfile.TemporaryDirectory(dir=TREE / "build") as scratch:
             scratch = pathlib.Path(scratch)
-            shutil.copy(target, scratch / "kept.o")
-            source.write_text("\n".join(lines))
-            try:
-                if not self.compiler.compile(name, scratch / "mutant.o"):
-                    return "invalid", ""
-                if (scratch / "mutant.o").read_bytes() == target.read_bytes():
-                    return "equivalent", "the object code is the same"
-                shutil.copy(scratch / "mutant.o", target)
-                if not self.compiler.link():
-                    return "invalid", ""
-                cache = TREE / "cache"
-                if folder == "codegen":  # kernels made by an unchanged generator must not be found
-                    cache = scratch / "cache"
-                nearest = f"*{source.stem}*"  # its own tests, if any, most likely notice
-                for program in self.programs(folder):
-                    for files in (nearest, None):
-                        limit = max(20, 5 * self.clean[program])
-                        if failure := run_tests(program, cache, limit, files):
-                            return "killed", failure
-                return "survived", ""
-            finally:
-                source.write_text(original)
-                shutil.copy(scratch / "kept.o", target)
+            changed = self.compiler.compile(name, "\n".join(lines), scratch)
+            if not changed:
+                return "invalid", ""
+            if changed.read_bytes() == (BUILD / self.compiler.objects[name]).read_bytes():
+                return "equivalent", "the object code is the same"
+            if not self.compiler.link(name, changed, scratch):
+                return "invalid", ""
+            cache = TREE / "cache"
+            if folder == "codegen":  # kernels made by an unchanged generator must not be found
+                cache = scratch / "cache"
+            nearest = f"*{stem}*"  # its own tests, if any, most likely notice
+            for program in self.programs(folder):
+                selects = any("--source-file=" in word for word in test_named(program)[0])
+                for files in (None,) if selects else (nearest, None):
+                    limit = max(30, 10 * self.clean[program])
+                    failure = run_tests(program, scratch, cache, limit, files)
+                    if failure and self.passes_unchanged(program, files):
+                        return "killed", failure
+            return "survived", ""
 
     def hunt(self, where):
         """`count` mutants of a file or folder that compile to something else."""
@@ -320,26 +341,26 @@ class Hunt:
         self.time_tests(self.programs(pathlib.Path(files[0]).parts[1]))
         lines = []
         for name in files:
-            for number, here in mutants_of(SOURCE / name).items():
-                lines.append((name, here))
+            lines += [(name, here) for here in mutants_of(TREE / name).values()]
         draw = random.Random(f"{where} {self.arguments.seed}")
         draw.shuffle(lines)
+        drawn = [(name, draw.choice(here)) for name, here in lines]
         counts = collections.Counter()
-        for name, here in lines:
-            if counts["killed"] + counts["survived"] >= self.arguments.count:
-                break
-            mutant = draw.choice(here)
-            original = (SOURCE / name).read_text()
-            verdict, detail = self.try_mutant(name, mutant, original)
-            counts[verdict] += 1
-            line = original.split("\n")[mutant.line]
-            shown = line[:mutant.column] + mutant.new + line[mutant.column + len(mutant.old):]
-            print(f"{verdict:10} {name}:{mutant.line + 1}: `{line.strip()}` -> `{shown.strip()}` "
-                  f"{detail}", file=sys.stderr, flush=True)
-            if verdict == "survived":
-                self.survivors.append((f"{name}:{mutant.line + 1}", line.strip(), shown.strip()))
+        with concurrent.futures.ThreadPoolExecutor(self.arguments.jobs) as pool:
+            tried = [pool.submit(self.try_mutant, *one) for one in drawn]
+            for (name, mutant), one in zip(drawn, tried):
+                verdict, detail = one.result()
+                counts[verdict] += 1
+                line = (TREE / name).read_text().split("\n")[mutant.line]
+                shown = mutated(line, mutant)
+                print(f"{verdict:10} {name}:{mutant.line + 1}: `{line.strip()}` -> "
+                      f"`{shown.strip()}` {detail}", file=sys.stderr, flush=True)
+                if verdict == "survived":
+                    self.survivors.append((f"{name}:{mutant.line + 1}", line.strip(), shown.strip()))
+                if counts["killed"] + counts["survived"] >= self.arguments.count:
+                    break
+            pool.shutdown(cancel_futures=True)
         self.rows.append((where, counts))
-        self.compiler.link()  # of the unchanged objects again
 
     def report(self):
         text = ["| where | seed | killed | survived | equivalent | do not compile | score |",
@@ -363,7 +384,7 @@ def main():
     parser.add_argument("where", nargs="+", help="weft/FOLDER or weft/FOLDER/FILE.cpp")
     parser.add_argument("--count", type=int, default=15, help="mutants of each (default 15)")
     parser.add_argument("--seed", type=int, default=1, help="decides which (default 1)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="for the first build")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compiling, and mutants tried at once")
     parser.add_argument("--report", help="writes the report here, too")
     arguments = parser.parse_args()
     where = [str(pathlib.Path(w).resolve().relative_to(SOURCE)) for w in arguments.where]

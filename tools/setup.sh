@@ -13,7 +13,7 @@ packages=(
   llvm-19-dev libdnnl-dev libfmt-dev libyaml-cpp-dev libxxhash-dev zlib1g-dev libzstd-dev
   nlohmann-json3-dev libcli11-dev opencl-headers ocl-icd-opencl-dev
   # to test, check and fuzz
-  doctest-dev clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev tmux zsh fish
+  doctest-dev clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev tmux zsh fish locales
   pocl-opencl-icd libclblast1
   # to package
   dpkg-dev file zstd debootstrap

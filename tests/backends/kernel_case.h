@@ -1,5 +1,5 @@
-// One library kernel on its own: operands laid out as a test asks, the CPU's kernel and the
-// reference's run on the same memory, results compared element by element.
+// One library kernel on its own: operands laid out as a test asks, its results compared element by
+// element with those of the reference on the same numbers.
 #pragma once
 
 #include <memory>
@@ -23,15 +23,15 @@ struct Lie {
 };
 
 // Every kernel that could do the node on dense operands, by name.
-std::vector<std::string> kernels_of(const Value& node);
+std::vector<std::string> kernels_of(const Value& node, const std::vector<Lie>& lies = {});
 
 class KernelCase {
  public:
   // `node` is one operation on inputs of any kind; only their types matter. Elements are whole
   // numbers from -3 to 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows].
   // `kernel`: one of the alternatives; empty: the one that a rule of thumb chooses.
-  KernelCase(const Value& node, std::vector<Lie> lies = {}, bool whole = false, uint64_t seed = 1,
-             const std::string& kernel = "");
+  KernelCase(const Value& node, const std::vector<Lie>& lies = {}, bool whole = false,
+             uint64_t seed = 1, const std::string& kernel = "");
   ~KernelCase();
 
   const KernelChoice& choice() const { return choice_; }
@@ -45,7 +45,6 @@ class KernelCase {
 
  private:
   struct Memory;
-  Plan plan_;
   Step step_;
   KernelChoice choice_;
   std::unique_ptr<Memory> memory_;

@@ -63,7 +63,7 @@ double distance(const std::map<int64_t, double>& a, const std::map<int64_t, doub
   double most = 0;
   for (const auto& [step, loss] : a) {
     REQUIRE(std::isfinite(loss));
-    most = std::max(most, std::abs(loss - b.at(step)));
+    most = weft::testing::larger(most, std::abs(loss - b.at(step)));
   }
   return most;
 }

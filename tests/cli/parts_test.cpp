@@ -53,6 +53,11 @@ TEST_CASE("a flag for one of two exclusive keys unsets the other") {
   CHECK_NOTHROW(recipe.check());
   apply_flags(recipe, {{"--steps", "train.steps", "7"}, {"--epochs", "train.epochs", "7"}});
   CHECK_THROWS_AS(recipe.check(), Error);
+  apply_flags(recipe, {{"--epochs", "train.epochs", "3"}, {"", "scheduler.warmup_ratio", "0.5"}});
+  apply_flags(recipe, {{"", "scheduler.warmup_steps", "7"}});
+  CHECK(recipe.number("scheduler.warmup_ratio") == 0);
+  CHECK(recipe.integer("scheduler.warmup_steps") == 7);
+  CHECK_NOTHROW(recipe.check());
 }
 
 TEST_CASE("words are taken as they are, whatever YAML would make of them") {

@@ -1,8 +1,11 @@
 // The disk cache of compiled kernels, and kernels compiled by several threads at once.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 
@@ -48,6 +51,15 @@ class CacheFolder {
   std::filesystem::path path_;
   std::string saved_;
 };
+
+std::string first_word(const std::string& command) {
+  std::string word(100, ' ');
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  word.resize(fread(word.data(), 1, word.size(), pipe));
+  CHECK(pclose(pipe) == 0);
+  return word.substr(0, word.find_first_of(" \n"));
+}
 }  // namespace
 
 TEST_SUITE("codegen cache") {
@@ -59,14 +71,17 @@ TEST_SUITE("codegen cache") {
     CHECK(loop::read_object("text") == "machine code");
     CHECK_FALSE(loop::read_object("other text").has_value());
   }
-  TEST_CASE("the key of an object holds the source that compiled it") {
+  TEST_CASE("the key of an object holds the source, the compiler and the processor it is for") {
     const std::string key = loop::compiler_text();
-    std::string hash(64, ' ');
-    FILE* pipe = popen("sha256sum weft/codegen/llvm_jit.cpp", "r");
-    REQUIRE(pipe != nullptr);
-    REQUIRE(fread(hash.data(), 1, hash.size(), pipe) == hash.size());
-    pclose(pipe);
-    CHECK(key.find(hash) != std::string::npos);
+    CHECK(key.find(first_word("sha256sum weft/codegen/llvm_jit.cpp")) != std::string::npos);
+    CHECK(key.find("\n" + first_word("llvm-config-19 --version") + "\n") != std::string::npos);
+    const char* set = std::getenv("WEFT_ISA");
+    const std::map<std::string, std::string> processors{
+        {"baseline", "x86-64-v2\n\n"}, {"avx2", "x86-64-v3\n\n"}, {"avx512", "x86-64-v4\n\n"}};
+    if (set != nullptr && processors.contains(set))
+      CHECK(key.starts_with(processors.at(set)));
+    else
+      CHECK(key.find('\n') > 2);  // the name of the host's
   }
   TEST_CASE("a cache of too many objects keeps the newest") {
     CacheFolder folder("many");
@@ -98,6 +113,42 @@ TEST_SUITE("codegen cache") {
     CHECK_FALSE(loop::read_object("text").has_value());
     std::ofstream(file, std::ios::trunc) << "";
     CHECK_FALSE(loop::read_object("text").has_value());
+  }
+  TEST_CASE("objects are read from a folder and files of this user alone") {
+    CacheFolder folder("private");
+    const std::filesystem::path kernels = folder.path() / "kernels";
+    using std::filesystem::perms;
+    auto stays = [&] {
+      loop::write_object("text", "machine code");
+      return loop::read_object("text").has_value();
+    };
+    REQUIRE(stays());
+    for (const auto& made : {folder.path(), kernels})
+      CHECK(std::filesystem::status(made).permissions() == perms::owner_all);
+    for (const auto& shared : {folder.path(), kernels}) {
+      for (perms others : {perms::group_write, perms::others_write}) {
+        std::filesystem::permissions(shared, perms::owner_all | others);
+        CHECK_FALSE(stays());
+      }
+      std::filesystem::permissions(shared, perms::owner_all);
+      if (geteuid() == 0) {
+        REQUIRE(chown(shared.c_str(), 65534, 65534) == 0);
+        CHECK_FALSE(stays());
+        REQUIRE(chown(shared.c_str(), 0, 0) == 0);
+      }
+    }
+    CHECK(stays());
+    const std::filesystem::path object = folder.files().at(0), elsewhere = folder.path() / "else";
+    std::filesystem::rename(object, elsewhere);
+    std::filesystem::create_symlink(elsewhere, object);
+    CHECK_FALSE(loop::read_object("text").has_value());
+    std::filesystem::remove(object);
+    std::filesystem::create_directory(object);
+    CHECK_FALSE(loop::read_object("text").has_value());
+    std::filesystem::remove(object);
+    REQUIRE(mkfifo(object.c_str(), 0600) == 0);
+    CHECK_FALSE(loop::read_object("text").has_value());
+    CHECK(stays());
   }
   TEST_CASE("kernels are written to the folder, and work without one") {
     CacheFolder folder("kernels");

@@ -343,6 +343,13 @@ TEST_SUITE("codegen gpu products") {
     cases.push_back({{sum(a * b, over({2})), max(a * b, over({2}))}, 1e-5});
     check_on_gpu(cases);
   }
+  TEST_CASE("a convolution whose window is no square, and its gradients") {
+    std::vector<Case> cases;
+    for (const Value& y : with_gradients(f32({2, 4, 9, 8}), f32({6, 2, 3, 2}, 1),
+                                         {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}))
+      cases.push_back({{y}, 1e-5});
+    check_on_gpu(cases);
+  }
   TEST_CASE("long sums of few positions are cut into chunks") {
     const Value few = matmul(f32({40, 20000}), f32({20000, 36}, 1));
     CHECK(schedule_of(few).chunks > 16);
@@ -414,7 +421,7 @@ TEST_SUITE("codegen gpu products") {
       CHECK(said.find("line ") != std::string::npos);
       CHECK(said.find("v0") != std::string::npos);
     } catch (const Error& none) {
-      MESSAGE("CUDA C is not compiled: " << std::string(none.what()));
+      testing::skipped(none.what());
     }
   }
 }

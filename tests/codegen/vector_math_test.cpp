@@ -41,7 +41,8 @@ constexpr Function functions[] = {
 
 // Distance of `got` from `want` in units of the last place of the float nearest to `want`.
 double ulps_apart(float got, double want) {
-  if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
+  if (std::isnan(want) || std::isnan(got))
+    return std::isnan(want) && std::isnan(got) ? 0 : INFINITY;
   auto nearest = static_cast<float>(want);
   if (got == nearest) return 0;
   if (std::isinf(nearest) || std::isinf(got))

@@ -26,9 +26,9 @@ namespace {
 // Sample i is {i, epoch, random word}, labelled i.
 class Numbers : public data::Source {
  public:
-  explicit Numbers(int64_t size) : size_(size) {}
+  explicit Numbers(int64_t size, const Shape& shape = {3}) : size_(size), shape_(shape) {}
   int64_t size() const override { return size_; }
-  Type input_type() const override { return {DType::f32, {3}}; }
+  Type input_type() const override { return {DType::f32, shape_}; }
   Shape label_shape() const override { return {}; }
   void write(const data::SampleKey& key, std::byte* input, int64_t* labels) const override {
     auto* out = reinterpret_cast<float*>(input);
@@ -38,13 +38,16 @@ class Numbers : public data::Source {
     out[2] = static_cast<float>(words[0] >> 8);
     *labels = key.index;
     ++written;
+    if (std::this_thread::get_id() != maker) ++written_elsewhere;
     if (key.index == failing) throw Error(ErrorKind::data, "sample {} is damaged.", key.index);
   }
-  mutable std::atomic<int64_t> written{0};
+  mutable std::atomic<int64_t> written{0}, written_elsewhere{0};
+  const std::thread::id maker = std::this_thread::get_id();
   int64_t failing = -1;
 
  private:
   int64_t size_;
+  Shape shape_;
 };
 
 std::shared_ptr<Numbers> numbers(int64_t size) { return std::make_shared<Numbers>(size); }
@@ -119,6 +122,17 @@ TEST_CASE("numbers below a bound reach both its ends and stay inside") {
   CHECK(data::below(3, 0xffffffff, 0xffffffff) == 2);
   CHECK(data::below(3, 0x55555555, 0x55555555) == 0);  // just below a third
   CHECK(data::below(3, 0x55555555, 0x55555556) == 1);  // just above
+}
+
+TEST_CASE(
+    "samples are written ahead by another thread, or without prefetching by the one that asks") {
+  for (int prefetch : {0, 2}) {
+    const auto source = numbers(40);
+    Loader loader(source, {.batch_size = 8, .prefetch = prefetch});
+    for (Batch batch; loader.next(batch);) CHECK(batch.valid == 8);
+    CHECK(source->written_elsewhere == (prefetch == 0 ? 0 : source->written.load()));
+    CHECK(source->written >= 40);
+  }
 }
 
 TEST_CASE("prefetching changes no bit") {
@@ -258,6 +272,10 @@ TEST_CASE("options that cannot be are refused") {
         "data: [loader] 0 samples make no batch of 6.");
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 5}).restore({0, 2}); }) ==
         "checkpoint: [loader] cannot go on from batch 2 of epoch 0: an epoch has 1.");
+  const auto samples_of = [](const Shape& shape) { return std::make_shared<Numbers>(5, shape); };
+  CHECK(error_of([&] { Loader(samples_of({1, 1, 1, 1, 1, 1, 1, 3}), {.batch_size = 1}); }) ==
+        "usage: [loader] samples have at most 7 axes. Got f32[1, 1, 1, 1, 1, 1, 1, 3].");
+  CHECK(error_of([&] { Loader(samples_of({1, 1, 1, 1, 1, 1, 3}), {.batch_size = 1}); }) == "none");
 }
 
 TEST_CASE("a loop over batches is one pass, with a ragged end") {

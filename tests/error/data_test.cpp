@@ -19,6 +19,14 @@ TEST_CASE("data sets that are not there say where they were looked for") {
   place.write("r.yaml", "data: {dataset: mnist}\ntrain: {steps: 2}\nmodel: {name: mlp}\n");
   CHECK(fails_with(place.weft({"plan", "r.yaml"}, {{"WEFT_DATA_DIR", "/nowhere"}}), data_code,
                    "/nowhere/mnist") == "");
+  CHECK(
+      fails_with(place.weft({"plan", "r.yaml"}, {{"WEFT_DATA_DIR", ""}, {"XDG_DATA_HOME", "/no"}}),
+                 data_code, "/no/weft/mnist") == "");
+  for (const char* ignored : {"", "relative"})
+    CHECK(fails_with(
+              place.weft({"plan", "r.yaml"},
+                         {{"WEFT_DATA_DIR", ""}, {"XDG_DATA_HOME", ignored}, {"HOME", "/nobody"}}),
+              data_code, "/nobody/.local/share/weft/mnist") == "");
   CHECK(fails_with(place.weft({"plan", "r.yaml", "--data.path", "elsewhere"}), data_code,
                    "elsewhere") == "");
   place.write("t.yaml", text);

@@ -200,13 +200,34 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
     return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
   };
-  REQUIRE(plan().code == 0);
-  const std::string whole = place.read(file), rest = whole.substr(whole.find(' '));
-  for (const std::string& text : {std::string(10000, '\xff'), "-1" + rest}) {
+  std::string text(10000, '\xff');
+  fs::create_directory(place.path("cache"));
+  for (int i = 0; i < 2; ++i) {
     place.write(file, text);
     CHECK(plan().code == 0);
-    CHECK(place.read(file).ends_with(" threads\n"));
-    CHECK(place.read(file).front() > '0');
+    const std::string whole = place.read(file);
+    CHECK(whole.ends_with(" threads\n"));
+    CHECK(whole.front() > '0');
+    text = "-1" + whole.substr(whole.find(' '));
+  }
+}
+
+TEST_CASE(
+    "kernels in the cache that are damaged, or another version's, are named once and made anew") {
+  Workplace place;
+  const Workplace::Environment cache{{"WEFT_CACHE_DIR", place.path("cache")}};
+  const std::vector<std::string> bench{"bench", "mlp", "--steps", "1"};
+  CHECK(place.weft(bench, cache).err.empty());
+  for (const std::string& text : {std::string("weftobj0 of another layout"), std::string()}) {
+    for (const auto& kernel : fs::directory_iterator(place.path("cache/kernels")))
+      place.write("cache/kernels/" + kernel.path().filename().string(), text);
+    const Outcome outcome = place.weft(bench, cache);
+    CHECK(outcome.code == 0);
+    CHECK(std::ranges::count(outcome.err, '\n') == 1);
+    CHECK(
+        outcome.err.find(" is damaged, or of another version of weft; such kernels are compiled") !=
+        std::string::npos);
+    CHECK(place.weft(bench, cache).err.empty());
   }
 }
 
@@ -248,8 +269,7 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
                    "model.safetensors has") == "");
   CHECK(fails_with(place.weft({"ckpt", "inspect", "tiny"}), checkpoint, "model.safetensors") == "");
   fs::remove(place.path(folder + "model.safetensors"));
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}), checkpoint,
-                   "is missing") == "");
+  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "is missing") == "");
   place.write(folder + "model.safetensors", model);
   std::string recipe = place.read(folder + "recipe.yaml");
   for (const char* text : {"model: {nam: gpt}\n", "model: {name: gp"}) {
@@ -268,6 +288,19 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
     CHECK(outcome.err.find("exception") == std::string::npos);
     CHECK(outcome.err.find("()") == std::string::npos);
   }
+}
+
+TEST_CASE("a run that goes on from an older checkpoint says what is wrong with the last") {
+  TinyRun place;
+  CHECK(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}).code == 0);
+  fs::remove(place.path("runs/tiny/checkpoints/step-00000004/rng.json"));
+  const Outcome outcome = place.weft({"train", "tiny.yaml", "--resume", "--steps", "6"});
+  CHECK(outcome.code == 0);
+  CHECK(
+      outcome.err.find("weft: warning: runs/tiny/checkpoints/step-00000004/rng.json is missing: No "
+                       "such file or directory. The run goes on from "
+                       "runs/tiny/checkpoints/step-00000003.\n") != std::string::npos);
+  CHECK(outcome.out.find("resumed from runs/tiny/checkpoints/step-00000003") != std::string::npos);
 }
 
 TEST_CASE("a checkpoint whose vocabulary is gone or damaged writes no text") {
@@ -338,7 +371,7 @@ TEST_CASE("generate says what the text does not: a prompt that is cut, digits in
 
 TEST_CASE("a run that is larger than the machine is refused before it takes memory") {
   Workplace place;
-  const std::string sums = "data: {dataset: addition, digits: 4}\noptimizer: {name: sgd}\n";
+  const std::string sums = "data: {dataset: addition, digits: 3}\noptimizer: {name: sgd}\n";
   place.write("wide.yaml", sums +
                                "train: {steps: 1}\nmodel: {name: gpt, config: {hidden_size: 64Ki, "
                                "num_attention_heads: 16}}\n");

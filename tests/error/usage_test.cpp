@@ -126,6 +126,37 @@ TEST_CASE("an environment variable that is no number is named") {
         "");
 }
 
+TEST_CASE("an output that is an input is refused, and nothing is changed") {
+  Workplace place;
+  const std::string recipe =
+      "model: {name: gpt, config: {hidden_size: 16, num_attention_heads: 2}}\n"
+      "data: {format: text, path: texts/all.txt, seq_len: 8}\ntrain: {steps: 1}\n";
+  const std::string text(1000, 'x');
+  place.write("recipes/letters.yaml", recipe);
+  place.write("texts/all.txt", text);
+  std::filesystem::create_symlink("recipes/letters.yaml", place.path("link"));
+  for (const auto& [arguments, message] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"plan", "recipes/letters.yaml", "--dot", "recipes/letters.yaml"},
+            "--dot recipes/letters.yaml would replace what RECIPE reads."},
+           {{"plan", "letters", "--memory-svg", "link"},
+            "--memory-svg link would replace what the recipe reads."},
+           {{"profile", "letters", "--trace", "texts/all.txt"},
+            "--trace texts/all.txt would replace what data.path reads."},
+           {{"plan", "letters", "--data.path", "texts", "--dot", "./texts/all.txt"},
+            "--dot ./texts/all.txt would replace what --data.path reads."},
+           {{"bench", "mlp", "--weights", "texts/all.txt", "--write-weights", "texts/all.txt"},
+            "--write-weights texts/all.txt would replace what --weights reads."},
+           {{"plan", "letters", "--dot", "new", "--memory-svg", "./new"},
+            "--dot and --memory-svg name one file: ./new."}})
+    CHECK(fails_with(place.weft(arguments), 2, message) == "");
+  CHECK(place.read("recipes/letters.yaml") == recipe);
+  CHECK(place.read("texts/all.txt") == text);
+  CHECK(!std::filesystem::exists(place.path("new")));
+  CHECK(place.weft({"plan", "letters", "--dot", "texts/new"}).code == 0);
+  CHECK(place.read("texts/new").starts_with("digraph"));
+}
+
 TEST_CASE("an environment variable that means nothing is one line of warning") {
   Workplace place;
   Outcome outcome = place.weft({"list"}, {{"WEFT_THREDS", "3"}, {"WEFT__SEED", "1"}});

@@ -1,44 +1,22 @@
 #include "weft/io/files.h"
 
-#include <csignal>
 #include <cstring>
 #include <memory>
-#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
+#include "tests/support/full_disk.h"
 #include "weft/base/hash.h"
 
 using namespace weft;
 using namespace weft::test;
 namespace fs = std::filesystem;
-
-namespace {
-
-// While it lives, no file of this process can grow beyond `bytes`: a full disk.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &saved_);
-    rlimit small = saved_;
-    small.rlim_cur = bytes;
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &saved_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit saved_{};
-  void (*handler_)(int) = nullptr;
-};
-
-}  // namespace
 
 TEST_CASE("a file is written whole and read back") {
   TemporaryFolder folder;
@@ -91,8 +69,7 @@ TEST_CASE("places that cannot be written are named") {
   CHECK(error_of([&] { io::write_file_atomically(folder.file("plain/f"), "x"); }) ==
         "failed: cannot write " + folder.file("plain/f") + ": Not a directory.");
   CHECK(error_of([&] { io::write_file_atomically(folder.file("folder"), "x"); }) ==
-        "failed: cannot write " + folder.file("folder") +
-            ": Is a directory after 1 bytes. Nothing was changed.");
+        "failed: cannot write " + folder.file("folder") + ": Is a directory.");
   CHECK(error_of([&] { io::AtomicFolder(folder.file("plain/f")); }) ==
         "failed: cannot create folder " + folder.file("plain/f") + ": Not a directory.");
   CHECK(folder.entries() == 2);
@@ -107,6 +84,82 @@ TEST_CASE("reading says what is wrong, in the kind of the reader") {
         "checkpoint: cannot open " + folder.file("none") + ": No such file or directory.");
   CHECK(error_of([&] { io::checksum_file(folder.path()); }) ==
         "data: cannot read " + folder.path() + ": not a regular file.");
+}
+
+TEST_CASE("a FIFO or device is refused at once where a file is read") {
+  TemporaryFolder folder;
+  REQUIRE(mkfifo(folder.file("fifo").c_str(), 0600) == 0);
+  for (const std::string& path : {folder.file("fifo"), std::string("/dev/zero")}) {
+    const std::string refused = "data: cannot read " + path + ": not a regular file.";
+    CHECK(error_of([&] { io::read_file(path, 4); }) == refused);
+    CHECK(error_of([&] { io::map_file(path); }) == refused);
+    CHECK(error_of([&] { io::checksum_file(path); }) == refused);
+  }
+}
+
+TEST_CASE("a symbolic link stays, and what it leads to is written") {
+  TemporaryFolder folder;
+  fs::create_directory(folder.file("there"));
+  folder.file("there/f", "old");
+  fs::permissions(folder.file("there/f"), fs::perms(0640));
+  fs::create_symlink("there/f", folder.file("near"));
+  fs::create_symlink(folder.file("near"), folder.file("far"));
+  io::write_file_atomically(folder.file("far"), "new");
+  CHECK(contents_of(folder.file("there/f")) == "new");
+  CHECK(fs::status(folder.file("there/f")).permissions() == fs::perms(0640));
+  CHECK(fs::read_symlink(folder.file("far")) == folder.file("near"));
+  CHECK(fs::read_symlink(folder.file("near")) == "there/f");
+  fs::create_symlink("there/none", folder.file("to-nothing"));
+  io::write_file_atomically(folder.file("to-nothing"), "made");
+  CHECK(contents_of(folder.file("there/none")) == "made");
+  fs::create_symlink("circle", folder.file("circle"));
+  CHECK(error_of([&] { io::write_file_atomically(folder.file("circle"), "x"); }) ==
+        "failed: cannot write " + folder.file("circle") + ": Too many levels of symbolic links.");
+  CHECK(fs::is_symlink(folder.file("circle")));
+}
+
+TEST_CASE("a device or FIFO is written as it is, and stays") {
+  TemporaryFolder folder;
+  CHECK(error_of([&] { io::write_file_atomically("/dev/full", "x"); }) ==
+        "failed: cannot write /dev/full: No space left on device after 0 bytes.");
+  CHECK(fs::is_character_file("/dev/full"));
+  const std::string fifo = folder.file("fifo");
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  std::string read;
+  std::thread reader([&] { read = contents_of(fifo); });
+  const io::FileSummary summary = io::write_file_atomically(fifo, "through");
+  reader.join();
+  CHECK(read == "through");
+  CHECK(summary.bytes == 7);
+  CHECK(fs::is_fifo(fifo));
+  CHECK(folder.entries() == 1);
+}
+
+TEST_CASE("a file that may not be written is not replaced") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("f", "old");
+  fs::permissions(path, fs::perms(0444));
+  fs::permissions(folder.path(), fs::perms::all);
+  const pid_t child = fork();  // of another user, as the superuser may write everything
+  if (child == 0) {
+    const bool other = getuid() != 0 || setuid(65534) == 0;
+    const bool refused = error_of([&] { io::write_file_atomically(path, "new"); }) ==
+                         "failed: cannot write " + path + ": Permission denied.";
+    _exit(other && refused ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(contents_of(path) == "old");
+}
+
+TEST_CASE("what is not yet whole has a name that tells its process, and nobody can guess") {
+  const std::string name = io::partial_name("a/step-1");
+  CHECK(name.starts_with(fmt::format("a/step-1.partial-{}-", getpid())));
+  CHECK(name != io::partial_name("a/step-1"));
+  CHECK(io::partial_owner(name) == getpid());
+  for (const char* other : {"step-1", "x.partial-", "x.partial-12", "x.partial-a-b", ".partial--"})
+    CHECK(!io::partial_owner(other).has_value());
 }
 
 TEST_CASE("a map outlives the name of its file, and an empty file maps to nothing") {
@@ -127,7 +180,7 @@ TEST_CASE("a folder appears complete, or not at all") {
   }
   CHECK(folder.entries() == 0);
   io::AtomicFolder made(path + "/");
-  fs::create_directory(made.path() + "/inner");
+  io::create_folders(made.path() + "/inner");
   io::write_file_atomically(made.path() + "/inner/a", "1");
   CHECK(!fs::exists(path));
   made.commit();

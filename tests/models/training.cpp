@@ -14,6 +14,7 @@ TaskShape task_of(const std::string& model) {
   return {InputKind::images, {1, 28, 28}, 10};
 }
 nn::Options config_of(const std::string& model) {
+  if (model == "mlp") return {{"hidden_sizes", std::vector<int64_t>{80}}};
   if (model == "lstm" || model == "gru") return {{"hidden_size", int64_t{64}}};
   if (model == "bert")
     return {{"hidden_size", int64_t{64}},

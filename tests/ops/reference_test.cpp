@@ -2,12 +2,14 @@
 #include "weft/backends/reference/reference.h"
 
 #include <numeric>
+#include <set>
 
 #include <doctest/doctest.h>
 
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
 #include "weft/base/buffer.h"
+#include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -119,7 +121,6 @@ TEST_CASE("the reference runs every primitive and overrides no composite") {
 TEST_CASE("results known by hand") {
   Value x = numbers({1, 2, 3, 4, 5, 6}, {2, 3});
   CHECK(values(matmul(x, transpose(x))) == std::vector<double>{14, 32, 32, 77});
-  CHECK(flops(*matmul(x, transpose(x)).node()) == 24);  // 2 x 2 sums of 3 products
   CHECK(values(sum(x, {.axes = {0}})) == std::vector<double>{5, 7, 9});
   CHECK(values(argmax(numbers({3, 7, 7, 1}, {4}))) == std::vector<double>{1});
   CHECK(values(slice(x, 1, 0, 3, 2)) == std::vector<double>{1, 3, 4, 6});
@@ -136,6 +137,57 @@ TEST_CASE("results known by hand") {
   CHECK(values(max_pool(image, {.kernel = {2, 2}, .stride = {1, 1}})) ==
         std::vector<double>{5, 6, 8, 9});
   CHECK(values(avg_pool(image, {.kernel = {3, 3}})) == std::vector<double>{5});
+  CHECK(values(global_avg_pool(numbers({1, 3, 5, 7, 2, 4, 10, 20}, {2, 2, 1, 2}))) ==
+        std::vector<double>{2, 6, 3, 15});
+  // The gradient of a product by a factor is that of the others, of which some are zero.
+  auto factors = [](const std::vector<double>& list) {
+    const Value y = numbers(list, {3});
+    return values(gradients(prod(y), std::vector{y})[0]);
+  };
+  CHECK(factors({2, 4, 5}) == std::vector<double>{20, 10, 8});
+  CHECK(factors({2, 0, 5}) == std::vector<double>{0, 10, 0});
+  CHECK(factors({0, 0, 5}) == std::vector<double>{0, 0, 0});
+}
+
+// Additions, multiplications and functions of one element; what moves elements has none.
+TEST_CASE("the operations of a node are those of its definition") {
+  auto count = [](const Value& value) { return flops(*value.node()); };
+  Value x = zeros({2, 3}), image = zeros({1, 4, 6, 6}),
+        rows = constant(std::vector{0.0, 1.0}, {2}, DType::i32);
+  CHECK(count(x + 1.0) == 6);
+  CHECK(count(transpose(x)) == 0);
+  CHECK(count(gather(x, rows)) == 0);
+  CHECK(count(sum(x, {.axes = {0}, .keepdim = true})) == 6);
+  CHECK(count(scatter_add(x, rows, zeros({2, 3}))) == 6);
+  CHECK(count(first_position(rows, 5)) == 0);
+  CHECK(count(matmul(x, transpose(x))) == 24);  // 2 x 2 sums of 3 products
+  // 1 x 6 x 4 x 4 sums over 4 / 2 channels of 3 x 3; the gradients have as many products.
+  Value weight = zeros({6, 2, 3, 3});
+  Value y = conv(image, weight, {}, {.groups = 2});
+  CHECK(count(y) == 2 * 96 * 18);
+  for (const Value& gradient : gradients(sum(y), std::vector{image, weight}))
+    CHECK(count(gradient) == 2 * 96 * 18);
+  for (const Value& pooled :
+       {max_pool(image, {.kernel = {2, 3}}), avg_pool(image, {.kernel = {2, 3}})}) {
+    CHECK(count(pooled) == 144);  // 24 windows of 6
+    CHECK(count(gradients(sum(pooled), std::vector{image})[0]) == 144);
+  }
+  CHECK(count(gelu(x)) == 5 * 6);
+  CHECK(count(softmax(x)) ==
+        5 * 6 + 2);  // maximum, difference, exp, sum, product; a division a row
+  // A fused multiplication and the softmax of 2 x 3 x 3 scores between two products of depth 4.
+  Value q = zeros({1, 2, 3, 4});
+  CHECK(count(attention(q, q, q)) == 2 * (2 * 18 * 4) + 18 + 5 * 18 + 6);
+}
+
+TEST_CASE("products, windows and attention take the narrow type under mixed precision, no others") {
+  std::set<std::string_view> narrow;
+  for (const OpDef* def : registered_ops())
+    if (def->narrows) narrow.insert(def->name);
+  CHECK(narrow == std::set<std::string_view>{"attention", "attention_gradient", "avg_pool",
+                                             "avg_pool_gradient", "conv", "conv_input_gradient",
+                                             "conv_weight_gradient", "matmul", "max_pool",
+                                             "max_pool_gradient"});
 }
 
 TEST_CASE("lists in braces join and split") {

@@ -109,7 +109,7 @@ void test_sizes(bool all_dtypes, uint64_t draws) {
 }
 }  // namespace
 
-TEST_CASE("every op on every backend computes what the interpreter computes") { test_all(0, 2); }
+TEST_CASE("every op on every backend computes what the interpreter computes") { test_all(0, 1); }
 
 TEST_CASE("every op takes axes of extent 0, 1, 3 and 17") { test_sizes(false, 1); }
 TEST_CASE("gradients of every op on every backend are what the interpreter computes") {
@@ -193,6 +193,24 @@ TEST_CASE("plain expressions of activations are what their papers say") {
     double (*exact)(double);
   };
   const std::vector<Activation> activations = {
+      {"relu6", [](const Value& x) { return relu6(x); },
+       [](double x) { return std::fmin(std::fmax(x, 0), 6); }},
+      {"leaky_relu", [](const Value& x) { return leaky_relu(x, 0.2); },
+       [](double x) { return x > 0 ? x : 0.2 * x; }},
+      {"elu", [](const Value& x) { return elu(x, 0.7); },
+       [](double x) { return x > 0 ? x : 0.7 * std::expm1(x); }},
+      {"selu", [](const Value& x) { return selu(x); },
+       [](double x) {
+         return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x));
+       }},
+      {"log_sigmoid", [](const Value& x) { return log_sigmoid(x); },
+       [](double x) { return -std::log1p(std::exp(-x)); }},
+      {"mish", [](const Value& x) { return mish(x); },
+       [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }},
+      {"hardsigmoid", [](const Value& x) { return hardsigmoid(x); },
+       [](double x) { return std::fmin(std::fmax(x / 6 + 0.5, 0), 1); }},
+      {"hardswish", [](const Value& x) { return hardswish(x); },
+       [](double x) { return x * std::fmin(std::fmax(x / 6 + 0.5, 0), 1); }},
       {"celu", [](const Value& x) { return celu(x, 0.7); },
        [](double x) { return std::fmax(0, x) + std::fmin(0, 0.7 * (std::exp(x / 0.7) - 1)); }},
       {"celu of a negative alpha", [](const Value& x) { return celu(x, -1.5); },
@@ -210,7 +228,7 @@ TEST_CASE("plain expressions of activations are what their papers say") {
         INFO(library->name() << " " << activation.name << " " << name(dtype));
         double allowed = dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 0.005;
         Random random(6);
-        Value x = random_values({dtype, {100}}, -6, 6, random);
+        Value x = random_values({dtype, {100}}, -8, 8, random);
         Graph graph;
         graph.outputs = {activation.make(x)};
         std::vector<double> got = elements(run_planned(graph, {}, *library).front());
@@ -269,6 +287,15 @@ TEST_CASE("logarithms of powers and powers of whole numbers are exact") {
     CHECK(elements(got[0])[3] == -INFINITY);
     CHECK(elements(got[1])[1] == 10);
   }
+}
+
+TEST_CASE("a constant of floats is float32, and one of doubles what it is asked to be") {
+  const std::vector<float> narrow{0.1F, -2, 3};
+  const Value value = constant(narrow, {3});
+  CHECK(value.type() == Type{DType::f32, {3}});
+  CHECK(elements(value) == std::vector<double>(narrow.begin(), narrow.end()));
+  const std::vector<double> wide{0.1, -2};
+  CHECK(elements(constant(wide, {2, 1}, DType::f64)) == wide);
 }
 
 TEST_CASE("integers keep all their bits") {

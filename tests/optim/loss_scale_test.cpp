@@ -68,5 +68,7 @@ TEST_CASE("a step that is left out changes neither parameters nor moments") {
 
 TEST_CASE("a loss scale of impossible options is refused") {
   CHECK_THROWS_AS(optim::LossScale({.initial = 1, .floor = 2}), Error);
+  CHECK_THROWS_AS(optim::LossScale({.initial = 1, .floor = 0}), Error);
+  CHECK_NOTHROW(optim::LossScale({.initial = 1, .floor = 1}));
   CHECK_THROWS_AS(optim::LossScale({.interval = 0}), Error);
 }

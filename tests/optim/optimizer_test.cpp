@@ -189,6 +189,17 @@ TEST_CASE("misuse is refused with names and limits") {
       optim::make_optimizer("sgd", {w}, {.eps = 1e-8}),
       "[optimizer] sgd has no eps. It has: lr, momentum, dampening, nesterov, weight_decay.",
       Error);
+  CHECK_THROWS_WITH_AS(optim::make_optimizer("sgd", {w}, {.betas = {{0.9, 0.99}}}),
+                       doctest::Contains("[optimizer] sgd has no betas."), Error);
+  for (const auto& [setting, settings] :
+       {std::pair<const char*, optim::OptimizerSettings>{"momentum", {.momentum = 0.9}},
+        {"dampening", {.dampening = 0.1}},
+        {"nesterov", {.nesterov = true}}})
+    for (const char* name : {"adam", "adamw"})
+      CHECK_THROWS_WITH_AS(
+          optim::make_optimizer(name, {w}, settings),
+          doctest::Contains(fmt::format("[optimizer] {} has no {}.", name, setting).c_str()),
+          Error);
   CHECK_THROWS_WITH_AS(optim::make_optimizer("adamax", {w}, {}),
                        "[optimizer] unknown optimizer \"adamax\". Known: sgd, adam, adamw.", Error);
   optim::SGD sgd({w}, {});

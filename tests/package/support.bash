@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
 # Arguments of a training of a few steps that ends within seconds, without a download.
-few_steps=(--train.steps 3 --scheduler.warmup_steps 1 --train.global_batch_size 8 --eval.every 3 --log.every 1)
+few_steps=(--train.steps 3 --train.global_batch_size 8 --eval.every 3 --log.every 1)
 
 # Mounts /proc in $root, from which a run reads how much memory there is.
 mount_proc() {

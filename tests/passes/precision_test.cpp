@@ -78,11 +78,16 @@ TEST_CASE("a value that goes into a product is rounded for all its readers, a pa
 TEST_CASE("transposes and slices of what is rounded move the narrow elements") {
   Value x = input({DType::f32, {4, 4}}, 0), y = input({DType::f32, {4, 4}}, 1);
   Value h = matmul(x, y);
-  Graph graph{.inputs = {x, y}, .outputs = {matmul(transpose(h), y)}, .assignments = {}};
+  Graph graph{
+      .inputs = {x, y}, .outputs = {matmul(transpose(h), y), flip(h, {0})}, .assignments = {}};
   Graph mixed = narrowed(graph, DType::bf16);
   const Value& moved = mixed.outputs[0]->inputs[0];
   CHECK(moved->is("permute"));
   CHECK(moved->inputs[0]->is("matmul"));
+  // What no product reads, too, is moved before it is widened.
+  REQUIRE(mixed.outputs[1]->is("cast"));
+  CHECK(mixed.outputs[1]->inputs[0]->is("flip"));
+  CHECK(mixed.outputs[1]->inputs[0]->inputs[0].node() == moved->inputs[0].node());
 }
 
 TEST_CASE("no precision, or one of other types, leaves a graph as it is") {

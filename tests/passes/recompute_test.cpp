@@ -6,6 +6,7 @@
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
 #include "tests/support/planned.h"
+#include "tests/support/values.h"
 #include "weft/base/quantity.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -77,8 +78,8 @@ TEST_CASE("a larger limit never takes more time, and the least that is named is 
       const size_t most = total(make_plan(step, on_cpu()));
       const size_t least = least_by_refusal(step, options);
       double time = std::numeric_limits<double>::infinity();
-      for (size_t part = 0; part <= 16; ++part) {
-        options.memory = least + (most - least) * part / 16;
+      for (size_t part = 0; part <= 8; ++part) {
+        options.memory = least + (most - least) * part / 8;
         CAPTURE(options.memory);
         const Plan plan = make_plan(step, options);
         CHECK(total(plan) <= options.memory);
@@ -111,7 +112,11 @@ TEST_CASE("selective recompute runs no product again") {
     options.recompute = Recompute::selective;
     const Plan plan = make_plan(step, options);
     count += again(plan);
-    for (const Step& each : plan.steps) CHECK(!(each.again && each.kind == Step::Kind::library));
+    for (const Step& each : plan.steps) {
+      CHECK(!(each.again && each.kind == Step::Kind::library));
+      // Cut down to one result, a kernel needs the workspace of that alone.
+      if (each.again) CHECK(each.workspace == options.library->workspace(each));
+    }
   }
   CHECK(count > 0);
 }
@@ -127,7 +132,7 @@ TEST_CASE("what reads state that was assigned meanwhile is not computed again") 
   PlanSettings settings{.skip = {"order"}, .fault = "", .recompute = Recompute::full};
   CHECK(difference(run_planned(graph, {}, *backends().back(), settings)[0], kept[0], 0) == "");
   settings.fault = "recompute-ignores-writers";
-  CHECK_THROWS_AS(run_planned(graph, {}, *backends().back(), settings), InternalError);
+  CHECK(verifier_refuses([&] { run_planned(graph, {}, *backends().back(), settings); }));
 }
 
 TEST_CASE("a compiled step keeps to its limit, or says that it cannot") {
@@ -141,7 +146,7 @@ TEST_CASE("a compiled step keeps to its limit, or says that it cannot") {
   const std::vector<Tensor> wanted = free(x);
   const Plan& plan = free.prepare(std::vector{x.type()}).plan();
   auto limited = compile(deep, {.memory = total(plan) * 4 / 5});
-  CHECK(limited(x)[1].to_doubles() == wanted[1].to_doubles());
+  CHECK(same_bits(limited(x)[1].to_doubles(), wanted[1].to_doubles()));
   CHECK(total(limited.prepare(std::vector{x.type()}).plan()) <= total(plan) * 4 / 5);
   auto hopeless = compile(deep, {.memory = 64_KiB});
   CHECK_THROWS_WITH_AS(hopeless(x), doctest::Contains("The limit is 64.0 KiB."), Error);

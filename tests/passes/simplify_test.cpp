@@ -95,6 +95,29 @@ TEST_SUITE("simplify") {
     CHECK(y->inputs[0].node() == y->inputs[1].node());
   }
 
+  TEST_CASE("a cast there and back vanishes exactly where the other type holds every number") {
+    struct Range {
+      DType dtype;
+      bool fractions, negative;
+      int digits, exponent;  // bits of the significand; the greatest number is below 2^exponent
+    };
+    const std::vector<Range> ranges{
+        {DType::boolean, false, false, 1, 1}, {DType::u8, false, false, 8, 8},
+        {DType::i8, false, true, 7, 7},       {DType::i16, false, true, 15, 15},
+        {DType::i32, false, true, 31, 31},    {DType::i64, false, true, 63, 63},
+        {DType::f16, true, true, 11, 16},     {DType::bf16, true, true, 8, 128},
+        {DType::f32, true, true, 24, 128},    {DType::f64, true, true, 53, 1024}};
+    CHECK(ranges.size() == dtype_count);
+    for (const Range& from : ranges)
+      for (const Range& other : ranges) {
+        const bool holds = other.digits >= from.digits && other.exponent >= from.exponent &&
+                           other.negative >= from.negative && other.fractions >= from.fractions;
+        CAPTURE(name(from.dtype));
+        CAPTURE(name(other.dtype));
+        const Value x = input({from.dtype, {4}}, 0);
+        CHECK((simplified(cast(cast(x, other.dtype), from.dtype)).node() == x.node()) == holds);
+      }
+  }
   TEST_CASE("casts vanish only where no value can change") {
     Value x = leaf({3}, DType::f32), h = leaf({3}, DType::f16), k = leaf({3}, DType::i32);
     Value byte = leaf({3}, DType::u8), flag = leaf({3}, DType::boolean);

@@ -232,7 +232,8 @@ def expected(case, inputs, out):
                                else torch.where(top, 0.0, x).long()), None
         return x.to(out.dtype), None
     if op in QUOTIENTS:
-        # Defined by the rounded quotient, where PyTorch's is exact however large it is.
+        # Defined by the rounded quotient, where PyTorch's is exact however large it is. What is not
+        # defined alike is not compared: `want` is then what weft gave.
         quotient = exact[0] / exact[1]
         known = quotient.isfinite() & (quotient.abs() < 1 / unit)
         if op == "floor_divide":  # in the operands' own type, in which a quotient may round up

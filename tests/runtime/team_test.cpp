@@ -1,9 +1,11 @@
 // The team of threads, with more of them than this machine has cores.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,16 +71,18 @@ TEST_CASE("regions within regions, and of several threads at once, are complete"
   CHECK(positions == 4 * 200 * 5 * 4);
 }
 
-int threads_of_process() {
-  const std::filesystem::directory_iterator tasks("/proc/self/task"), end;
-  return static_cast<int>(std::distance(tasks, end));
+std::set<std::string> threads_of_process() {
+  std::set<std::string> threads;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+    threads.insert(task.path().filename());
+  return threads;
 }
 
 // More threads than any test before asked for, so that all that are new are this test's.
 TEST_CASE("what runs products and convolutions is the team and nobody else") {
   const Threads with(11);
   start_team();
-  const int before = threads_of_process();
+  const std::set<std::string> before = threads_of_process();
   auto step = compile(
       [](const Tensor& x, const Tensor& weight) {
         const Tensor y = conv(x, weight);
@@ -92,7 +96,11 @@ TEST_CASE("what runs products and convolutions is the team and nobody else") {
   };
   const Tensor loss = step(ramp({4, 16, 20, 20}), ramp({24, 16, 5, 5}));
   CHECK(std::isfinite(loss.item()));
-  CHECK(threads_of_process() == before);
+  // Threads that ended, those that compiled among them, stay in the list for a moment.
+  auto nobody_else = [&] { return std::ranges::includes(before, threads_of_process()); };
+  for (int i = 0; i < 1000 && !nobody_else(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(nobody_else());
 }
 }  // namespace
 }  // namespace weft::testing

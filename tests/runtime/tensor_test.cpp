@@ -1,7 +1,11 @@
 // Tensors from elements of the program.
 #include "weft/tensor/tensor.h"
 
+#include <array>
+
 #include <doctest/doctest.h>
+
+#include "weft/tensor/compile.h"
 
 using namespace weft;
 
@@ -14,6 +18,13 @@ TEST_CASE("lists in braces make the tensors that they make in PyTorch") {
   CHECK(fractions.to_doubles() == std::vector<double>{1.5, static_cast<double>(0.1f)});
   CHECK(tensor({1.0f}, {}).dtype() == DType::f32);
   CHECK(tensor({int64_t{1} << 60, int64_t{1}}, {2}).dtype() == DType::i64);
+}
+
+TEST_CASE("the memory of a step's result is as large as its type") {
+  CompiledStep doubled([](std::span<const Tensor> in) { return std::vector{in[0] * 2.0}; }, {});
+  const Tensor result = doubled.run(std::array{tensor({1.0f, 2.0f, 3.0f}, {3})})[0];
+  CHECK(result.to_doubles() == std::vector<double>{2, 4, 6});
+  CHECK(result->data->bytes == 3 * sizeof(float));
 }
 
 TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dtype asked for") {

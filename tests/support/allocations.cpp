@@ -65,7 +65,7 @@ Allocations stop_watching() {
           static_cast<size_t>(largest), own};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they have a malloc themselves
 bool can_watch_allocations() {
   skipped("sanitizers allocate beside the program");
   return false;

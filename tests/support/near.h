@@ -1,4 +1,4 @@
-// Equality of numbers up to a relative error: `CHECK(got == near(want, 1e-9))`.
+// Comparisons of numbers: `CHECK(got == near(want, 1e-9))`, up to a relative error.
 #pragma once
 
 #include <cmath>
@@ -19,6 +19,9 @@ inline bool operator==(double got, const Near& want) {
   return std::isfinite(want.value) &&
          std::fabs(got - want.value) <= want.tolerance * std::fabs(want.value);
 }
+// The larger of two distances; NaN where either is, which std::max may drop.
+inline double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
 inline std::ostream& operator<<(std::ostream& out, const Near& want) {
   return out << want.value << " (within " << want.tolerance << " of it)";
 }

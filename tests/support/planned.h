@@ -47,5 +47,14 @@ std::string disagreement(std::span<const Value> got, std::span<const Interpreted
 // Whether the verifier of graphs or of plans threw it, or the check that a fused graph is one. Any
 // other exception is a crash, which proves nothing of who looks for a seeded bug.
 bool is_verifiers(const InternalError& error);
+template <class F>
+bool verifier_refuses(F&& f) {
+  try {
+    f();
+  } catch (const InternalError& error) {
+    return is_verifiers(error);
+  }
+  return false;
+}
 
 }  // namespace weft::testing

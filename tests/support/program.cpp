@@ -59,6 +59,7 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
     // Run by hand, tests share a cache that is not the user's (cmake/testing.cmake).
     setenv("WEFT_CACHE_DIR", (fs::temp_directory_path() / "weft-test-cache").c_str(), 0);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    if (const int input = open((folder_ + "/.in").c_str(), O_RDONLY); input >= 0) dup2(input, 0);
     redirect(1, folder_ + "/.out");
     redirect(2, folder_ + "/.err");
     execv(program, argv.data());

@@ -28,6 +28,7 @@ class Workplace {
   void write(const std::string& name, const std::string& contents) const;  // makes its folders
   std::string read(const std::string& name) const;
 
+  // It reads its standard input from the file ".in" there, if there is one.
   using Environment = std::map<std::string, std::string>;
   Outcome weft(const std::vector<std::string>& arguments,
                const Environment& environment = {}) const;

@@ -9,9 +9,8 @@ namespace weft::testing {
 
 void skipped(std::string_view why) {
   static std::set<std::string> said;
-  const std::string line =
-      fmt::format("skipped: {}: {}\n", doctest::getContextOptions()->currentTest->m_name,
-                  why.substr(0, why.find('\n')));
+  const std::string line = fmt::format("skipped: {} (in \"{}\")\n", why.substr(0, why.find('\n')),
+                                       doctest::getContextOptions()->currentTest->m_name);
   if (said.insert(line).second) fmt::print("{}", line);
   std::fflush(stdout);
 }

@@ -1,6 +1,7 @@
 // Random values for tests, and comparison of results.
 #pragma once
 
+#include <cstring>
 #include <random>
 #include <span>
 #include <string>
@@ -37,10 +38,15 @@ std::vector<double> elements(const Value& data);
 // "" where two data leaves agree (NaN equals NaN), else what differs most. Integers must be equal.
 // Each float may be off by `tolerance` times its own magnitude and that of a typical element (the
 // root mean square), which is what rounding a sum costs (0: to the bit); or by `allowed` of its
-// own, where a bound that is infinite or NaN allows nothing.
+// own; where such a bound is infinite or NaN, by the cube root of the type's roundoff.
 std::string difference(const Value& got, const Value& want, double tolerance);
 std::string difference(const Value& got, const Value& want, std::span<const double> allowed);
 // To the bit: 0 is not -0. Only the bits of a NaN are left open.
 std::string bit_difference(const Value& got, const Value& want);
+// The same of numbers, and of NaN's bits.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
 
 }  // namespace weft::testing

@@ -4,11 +4,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sys/resource.h>
+#include <optional>
+#include <set>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/captured.h"
+#include "tests/support/full_disk.h"
 #include "tests/train/runs.h"
 #include "weft/device/registry.h"
 
@@ -18,16 +21,6 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-constexpr const char* state_files[] = {"model.safetensors", "state-optimizer.safetensors",
-                                       "data.json", "rng.json"};
-
-void check_equal(const std::string& a, const std::string& b) {
-  for (const char* file : state_files) {
-    INFO(std::string(file));
-    CHECK(contents_of(a + "/" + file) == contents_of(b + "/" + file));
-  }
-}
-
 // Trains once through, and once stopped by signals and resumed; all state must have equal bytes.
 void check_resume(const train::Recipe& recipe, const std::vector<int>& stops) {
   TemporaryFolder whole, stopped;
@@ -85,6 +78,34 @@ TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 w
     images.set("train.rounding", rounding, "test");
     check_resume(images, {5});
   }
+}
+
+TEST_CASE("a run whose last checkpoints are damaged goes on from the newest whole one, aloud") {
+  TemporaryFolder folder, whole;
+  const auto recipe = [](int steps) {
+    train::Recipe all =
+        sums_recipe(fmt::format("train: {{steps: {}, global_batch_size: 4}}\n", steps));
+    all.set("checkpoint.every", "1", "test");
+    all.set("checkpoint.keep_last", "4", "test");
+    return all;
+  };
+  const train::TrainResult trained = train_in(folder, recipe(4));
+  const std::string run = trained.run_folder, step = run + "/checkpoints/step-0000000";
+  const std::string expected = train_in(whole, recipe(6)).checkpoint;
+  CHECK(train::newest_whole_checkpoint(run) == step + "4");
+  fs::remove(step + "4/rng.json");
+  fs::resize_file(step + "3/model.safetensors", 100);
+  CHECK(train::newest_whole_checkpoint(run) == step + "2");
+  const train::TrainResult resumed = train_in(folder, recipe(6), /*resume=*/true);
+  CHECK(lines_of(run + "/log.jsonl").size() >= 6);
+  check_equal(resumed.checkpoint, expected);
+  train::verify_checkpoint(step + "4");  // made anew
+
+  fs::remove(step + "6/MANIFEST.json");  // where `latest` leads
+  CHECK(train::newest_whole_checkpoint(run) == step + "5");
+  for (const char* left : {"3", "4", "5"}) fs::remove(step + left + "/data.json");
+  CHECK(error_of([&] { train::newest_whole_checkpoint(run); }) ==
+        "checkpoint: " + run + "/checkpoints/latest has no MANIFEST.json.");
 }
 
 TEST_CASE("a resumed run goes on with the kernels that it began with") {
@@ -215,6 +236,48 @@ TEST_CASE("only the newest checkpoints stay, and the best") {
   CHECK(std::count_if(all.begin(), all.end(), [](auto& info) { return info.best; }) == 1);
 }
 
+TEST_CASE("a save that fails is said, and tried again while the run goes on") {
+  TemporaryFolder folder;
+  train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "2", "test");
+  std::optional<FullDisk> full;
+  const auto steps_without_room = [&](const std::set<int64_t>& steps, bool resume) {
+    return train::train(
+        recipe,
+        {.runs = folder.path(), .resume = resume, .quiet = true, .after_step = [&](int64_t step) {
+           full.reset();
+           if (steps.contains(step)) full.emplace(1024);
+         }});
+  };
+  const Captured said(2);
+  const train::TrainResult result = steps_without_room({4}, false);
+  CHECK(result.step == 6);
+  CHECK(said.text().find("checkpoint of step 4: cannot write ") != std::string::npos);
+  CHECK(
+      said.text().find(" Checkpoints saved before are whole. The run goes on, and saves again when "
+                       "the next one is due, or in a minute.\n") != std::string::npos);
+  std::vector<int64_t> saved;
+  for (const auto& checkpoint : train::list_checkpoints(result.run_folder))
+    saved.push_back(checkpoint.step);
+  CHECK(saved == std::vector<int64_t>{2, 6});
+
+  recipe.set("train.steps", "7", "test");  // the last one must be saved
+  CHECK(
+      error_of([&] { steps_without_room({7}, true); }).starts_with("failed: checkpoint of step 7"));
+}
+
+TEST_CASE("a first save that fails speaks of no earlier ones") {
+  TemporaryFolder folder;
+  train::Experiment experiment = train::make_experiment(two_steps());
+  std::string message;
+  {
+    const FullDisk full(1024);
+    message = error_of([&] { train::save_checkpoint(folder.path(), experiment, {}, false); });
+  }
+  CHECK(message.starts_with("failed: checkpoint of step 0: cannot write"));
+  CHECK(message.ends_with(" There is none yet."));
+}
+
 TEST_CASE("where a checkpoint cannot be written, one line says so and the old one stays") {
   TemporaryFolder folder;
   train::TrainResult result = train_in(folder, two_steps());
@@ -222,17 +285,14 @@ TEST_CASE("where a checkpoint cannot be written, one line says so and the old on
   auto save = [&] { train::save_checkpoint(result.run_folder, experiment, {.step = 9}, false); };
 
   SUBCASE("a full disk") {
-    rlimit before{}, small{};
-    getrlimit(RLIMIT_FSIZE, &before);
-    small = before;
-    small.rlim_cur = 1024;  // as a full disk: writes fail in the middle of a file
-    auto old_action = std::signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    std::string message = error_of(save);
-    setrlimit(RLIMIT_FSIZE, &before);
-    std::signal(SIGXFSZ, old_action);
+    std::string message;
+    {
+      const FullDisk full(1024);  // in the middle of a file
+      message = error_of(save);
+    }
     CHECK(message.starts_with("failed: checkpoint of step 9: cannot write"));
     CHECK(message.find("File too large") != std::string::npos);
+    CHECK(message.ends_with(" Checkpoints saved before are whole."));
   }
   SUBCASE("a folder that is none") {
     fs::rename(result.run_folder + "/checkpoints", result.run_folder + "/aside");

@@ -9,6 +9,7 @@
 
 #include "tests/support/near.h"
 #include "weft/base/error.h"
+#include "weft/base/quantity.h"
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/train/trainer.h"
@@ -107,6 +108,7 @@ TEST_CASE("a plan that is larger than the GPU it is for is refused, and its hint
   const size_t begin = message.find(hint), end = message.find(" fits", begin);
   REQUIRE(end != std::string::npos);
   const std::string memory = message.substr(begin + hint.size(), end - begin - hint.size());
+  CHECK(static_cast<double>(*parse_bytes(memory)) / gibibyte < 14.7);
   const train::RunReport report = planned(gpt2(64), "cuda:t4", memory);
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.7);
 }

@@ -1,4 +1,5 @@
-// Checkpoints under kill -9: whatever the moment, what is there is whole and the run goes on.
+// Checkpoints under kill -9: whatever the moment, what is there is whole, and the run goes on as if
+// nobody had killed it.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -20,10 +21,11 @@ namespace {
 constexpr const char* folder_variable = "WEFT_TEST_KILLED_RUN";
 constexpr int rounds = 20;
 
-train::Recipe killed_recipe() {
+train::Recipe killed_recipe(int64_t steps) {
   return sums_recipe(
-      "name: killed\ntrain: {steps: 1000000, global_batch_size: 2}\n"
-      "eval: {every: 1000000}\n");
+      fmt::format("name: killed\ntrain: {{steps: {}, global_batch_size: 2}}\n"
+                  "eval: {{every: 1000000}}\n",
+                  steps));
 }
 
 pid_t start_child(const std::string& runs) {
@@ -39,7 +41,7 @@ TEST_SUITE("slow kill") {
   TEST_CASE("trains until it is killed" * doctest::skip()) {
     const char* runs = std::getenv(folder_variable);
     if (runs == nullptr) return;
-    train::Recipe recipe = killed_recipe();
+    train::Recipe recipe = killed_recipe(1000000);
     recipe.set("checkpoint.every", "1", "test");
     recipe.set("checkpoint.keep_last", "2", "test");
     bool resume = std::filesystem::exists(std::filesystem::path(runs) / "killed");
@@ -78,5 +80,10 @@ TEST_SUITE("slow kill") {
     train::remove_partial_checkpoints(folder.file("killed"));
     for (const auto& entry : std::filesystem::directory_iterator(folder.file("killed/checkpoints")))
       CHECK(entry.path().string().find(".partial-") == std::string::npos);
+
+    const TemporaryFolder whole;
+    const train::Recipe recipe = killed_recipe(last + 3);
+    check_equal(train_in(folder, recipe, /*resume=*/true).checkpoint,
+                train_in(whole, recipe).checkpoint);
   }
 }

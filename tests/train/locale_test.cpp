@@ -1,4 +1,6 @@
 // A program that links weft may have a locale whose numbers look otherwise: 1.234,5.
+#include <clocale>
+#include <cstdlib>
 #include <locale>
 
 #include <doctest/doctest.h>
@@ -15,15 +17,26 @@ class Commas : public std::numpunct<char> {
   char do_thousands_sep() const override { return '.'; }
   std::string do_grouping() const override { return "\3"; }
 };
-// The locale of the process, for as long as this lives.
+// The locale of the process, of C and of C++, for as long as this lives.
 class WithCommas {
  public:
-  WithCommas() = default;
-  ~WithCommas() { std::locale::global(before_); }
+  WithCommas() {
+    const std::string german = folder_.file("de_DE.UTF-8");
+    REQUIRE(std::system(("localedef -i de_DE -f UTF-8 " + german).c_str()) == 0);
+    setenv("LOCPATH", folder_.path().c_str(), 1);
+    REQUIRE(std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr);
+    REQUIRE(std::strtod("1,5", nullptr) == 1.5);
+  }
+  ~WithCommas() {
+    std::setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+    std::locale::global(before_);
+  }
   WithCommas(const WithCommas&) = delete;
   WithCommas& operator=(const WithCommas&) = delete;
 
  private:
+  TemporaryFolder folder_;
   std::locale before_ = std::locale::global(std::locale(std::locale(), new Commas));
 };
 

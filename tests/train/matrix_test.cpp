@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/near.h"
 #include "tests/support/threads.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
@@ -48,7 +49,7 @@ std::vector<double> curve(train::Recipe recipe, const Setting& setting) {
 double farthest(const std::vector<double>& a, const std::vector<double>& b) {
   double most = 0;
   for (size_t i = 0; i < a.size(); ++i)
-    most = std::max(most, std::abs(a[i] - b[i]) / std::abs(a[i]));
+    most = testing::larger(most, std::abs(a[i] - b[i]) / std::abs(a[i]));
   return most;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/allocations.h"
 #include "tests/support/guarded.h"
 #include "tests/support/images.h"
 #include "tests/support/threads.h"
@@ -87,12 +88,37 @@ void check_run(const std::string& model, int threads) {
   CHECK(closing["used_state"] == closing["state"]);
 }
 
+// What the process allocates from after step 6 until after step 10, with the loader's threads.
+int64_t allocations_of_four_steps(const train::Recipe& recipe, const TemporaryFolder& folder) {
+  testing::Allocations used;
+  train::train(recipe, {.runs = folder.file("runs"),
+                        .overwrite = true,
+                        .quiet = true,
+                        .after_step = [&](int64_t step) {
+                          if (step == 6) testing::start_watching();
+                          if (step == 10) used = testing::stop_watching();
+                        }});
+  return used.own;
+}
 }  // namespace
 
 TEST_CASE("a run of a model of each kind touches all memory that is planned, and none beyond") {
   size_t next = 0;
   for (const std::string& model : first_of_a_kind)
     check_run(model, testing::thread_counts[next++ % std::size(testing::thread_counts)]);
+}
+
+TEST_CASE("a run allocates nothing from step to step, but for lines of the log") {
+  if (!testing::can_watch_allocations()) return;
+  const std::string text = "train: {steps: 11, global_batch_size: 8}\n";
+  TemporaryFolder folder;
+  for (train::Recipe recipe : {images_recipe(folder, text), sums_recipe(text)}) {
+    recipe.set("log.every", "100", "test");
+    recipe.set("eval.every", "100", "test");
+    CHECK(allocations_of_four_steps(recipe, folder) == 0);
+    recipe.set("log.every", "1", "test");
+    CHECK(allocations_of_four_steps(recipe, folder) > 0);
+  }
 }
 
 TEST_SUITE("slow") {

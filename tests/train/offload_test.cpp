@@ -117,7 +117,9 @@ TEST_CASE("what lies in files counts for no memory, and the process keeps to its
   // Nearly all of the state: all but what is smaller than 64 KiB.
   CHECK(static_cast<double>(offloaded) >
         0.9 * static_cast<double>(plan["model_bytes"].get<size_t>() * 4));
-  CHECK(arena_is_as_planned(lines_of(result.run_folder + "/log.jsonl").back()));
+  const std::string closing = lines_of(result.run_folder + "/log.jsonl").back();
+  CHECK(arena_is_as_planned(closing));
+  CHECK(json::parse(closing)["used_state"] == json::parse(closing)["state"]);
 }
 
 TEST_CASE("the planned time has the transfers that kernels wait for") {

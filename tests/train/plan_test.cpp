@@ -34,6 +34,39 @@ TEST_CASE("a plan of a model far beyond this machine allocates none of it") {
   CHECK(report.flops < 1.2 * products);
 }
 
+TEST_CASE("the limit of memory holds for an evaluation, beside the gradients that are summed") {
+  auto report = [](const std::string& memory, int global_batch_size) {
+    return train::PlannedRun(
+               train::Recipe::parse(
+                   fmt::format("model: {{name: mlp, config: {{hidden_sizes: [256]}}}}\n"
+                               "data: {{dataset: random-images, image_size: 8, classes: 4}}\n"
+                               "eval: {{batch_size: 4096}}\n"
+                               "train: {{steps: 2, global_batch_size: {}, micro_batch_size: 8, "
+                               "recompute: none, memory: {}}}\n",
+                               global_batch_size, memory),
+                   "test"),
+               {})
+        .report;
+  };
+  const train::RunReport whole = report("1GiB", 16);
+  REQUIRE(whole.accumulator_bytes > size_t{1} << 16);
+  CHECK(report(std::to_string(whole.total_bytes()), 16).total_bytes() == whole.total_bytes());
+  // An evaluation asks for the same arena in both runs, as little as this processor's kernels
+  // allow.
+  auto least = [&](int global_batch_size) {
+    try {
+      report("1KiB", global_batch_size);
+    } catch (const StepTooLarge& error) {
+      CHECK_MESSAGE(std::string(error.what()).starts_with("evaluate: [compile]"), error.what());
+      return error.least_bytes;
+    }
+    FAIL("a run of a kibibyte");
+    return size_t{0};
+  };
+  const size_t alone = least(8);
+  CHECK(least(16) == alone + whole.accumulator_bytes);
+}
+
 TEST_SUITE("slow: the largest model") {
   TEST_CASE("405 billion parameters are planned") {
     train::RunReport report = planned("llama-405b", 2048);

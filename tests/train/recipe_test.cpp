@@ -50,6 +50,7 @@ TEST_CASE("a recipe in full reads back as itself") {
       "r.yaml");
   Recipe again = Recipe::parse(recipe.to_yaml(), "again.yaml");
   CHECK(again.to_yaml() == recipe.to_yaml());
+  CHECK(Recipe::parse(recipe.to_json(), "again.json").to_yaml() == recipe.to_yaml());
   CHECK(again.text("name") == "12");
   CHECK(again.text("data.path") == "a b: c");
   REQUIRE(again.layers().size() == 3);
@@ -200,6 +201,24 @@ TEST_CASE("schema and reference list every key of the table once") {
                ? properties.contains(path)
                : properties[path.substr(0, dot)]["properties"].contains(path.substr(dot + 1))));
   }
+  // What each kind of key may be, as the table says it.
+  using nlohmann::json;
+  auto entry = [&](const std::string& section, const std::string& key) {
+    json found = schema["properties"][section]["properties"][key];
+    found.erase("description");
+    found.erase("default");
+    return found;
+  };
+  CHECK(entry("train", "offload") == json::parse(R"({"type": "array",
+        "items": {"enum": ["parameters", "optimizer", "gradients", "activations"]}})"));
+  CHECK(entry("optimizer", "name") ==
+        json::parse(R"({"type": "string", "enum": ["adamw", "adam", "sgd"]})"));
+  CHECK(entry("data", "format") ==
+        json::parse(R"({"type": ["string", "null"], "enum": ["idx", "cifar", "text", null]})"));
+  CHECK(entry("optimizer", "lr") ==
+        json::parse(R"({"type": "number", "minimum": 0.0, "maximum": 100.0})"));
+  CHECK(entry("data", "digits") == json::parse(R"({"type": ["integer", "string"],
+        "pattern": "^[0-9]+([KMGT]i?)?$", "minimum": 1.0, "maximum": 4.0})"));
 }
 
 TEST_CASE("every recipe that comes with weft is right, and has its file's name") {

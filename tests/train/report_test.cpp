@@ -4,7 +4,9 @@
 #include <numeric>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
+#include "tests/support/captured.h"
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/base/energy.h"
@@ -37,6 +39,8 @@ TEST_CASE("lines read as documented") {
   CHECK(train::to_line(line).find("mfu") == std::string::npos);
   CHECK(train::to_line(1000, train::Evaluation{.loss = 1.71214, .accuracy = 0.92312}) ==
         "eval step 1000  loss 1.7121  accuracy 0.9231");
+  CHECK(train::to_line(7, {.loss = 2, .accuracy = 0.5, .count = 1, .perplexity = 7.389056}) ==
+        "eval step 7  loss 2.0000  accuracy 0.5000  perplexity 7.389");
 }
 
 TEST_CASE("a narrow line drops what matters least, and no more than it must") {
@@ -54,11 +58,23 @@ TEST_CASE("a narrow line drops what matters least, and no more than it must") {
                        .eta_seconds = 131};
   CHECK(to_line(line, 200) == to_line(line));
   CHECK(to_line(line, to_line(line).size()) == to_line(line));
+  CHECK(to_line(line, to_line(line).size() - 1) ==
+        "step 1200/20000  loss 1.8342  grad_norm 0.72  lr 3.0e-4  21.4k tok/s  mfu 61.2%  "
+        "mem 812/812 MiB  eta 02:11");
   CHECK(to_line(line, 80) ==
         "step 1200/20000  loss 1.8342  grad_norm 0.72  lr 3.0e-4  21.4k tok/s  eta 02:11");
   CHECK(to_line(line, 78) ==
         "step 1200/20000  loss 1.8342  grad_norm 0.72  21.4k tok/s  eta 02:11");
   CHECK(to_line(line, 5) == "step 1200/20000  loss 1.8342");
+}
+
+TEST_CASE("a log that cannot be written is said once, and the run goes on") {
+  const Captured said(2);
+  train::Reporter reporter(nullptr, "/dev/full");
+  for (int64_t step : {1, 2}) reporter.epoch(step, step, 1.0);
+  CHECK(said.text() ==
+        "weft: warning: cannot write /dev/full: No space left on device. Lines of the log are "
+        "lost.\n");
 }
 
 TEST_CASE("numbers are short and right at the edges") {
@@ -177,6 +193,12 @@ TEST_CASE("tables of memory and work add up to the plan") {
     CHECK(flops == near(step.plan->flops()));
     CHECK(kernels == static_cast<int>(step.plan->steps.size()));
     CHECK(live == step.plan->live_peak_bytes);
+  }
+  const auto written = nlohmann::json::parse(to_json(planned->report));
+  for (size_t i = 0; i < planned->report.step_reports.size(); ++i) {
+    double bytes = 0;
+    for (const auto& step : planned->report.step_reports[i].plan->steps) bytes += step.bytes;
+    CHECK(written["plans"][i]["bytes"] == bytes);
   }
 }
 

@@ -79,6 +79,14 @@ bool arena_is_as_planned(const std::string& closing) {
   return used <= planned && planned - used <= testing::slack_of_scratch;
 }
 
+void check_equal(const std::string& a, const std::string& b) {
+  for (const char* file :
+       {"model.safetensors", "state-optimizer.safetensors", "data.json", "rng.json"}) {
+    INFO(std::string(file));
+    CHECK(contents_of(a + "/" + file) == contents_of(b + "/" + file));
+  }
+}
+
 std::vector<std::string> lines_of(const std::string& path) {
   std::istringstream text(contents_of(path));
   std::vector<std::string> lines;

@@ -26,6 +26,9 @@ struct SignalAt {
 train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
                             bool resume = false, const SignalAt& signal = {});
 
+// Two checkpoints have the same model, optimiser, place in the data and random state, to the byte.
+void check_equal(const std::string& a, const std::string& b);
+
 std::vector<std::string> lines_of(const std::string& path);
 
 // Of a run's closing line: the arena was written up to its planned end, but for a library's scratch

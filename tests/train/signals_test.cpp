@@ -1,12 +1,30 @@
 #include "weft/train/signals.h"
 
 #include <csignal>
+#include <initializer_list>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <doctest/doctest.h>
 
 using namespace weft;
+
+TEST_CASE("SIGHUP asks to stop, unless who started the run has it ignored") {
+  auto* const inherited = std::signal(SIGHUP, SIG_DFL);
+  {
+    train::Signals signals;
+    std::raise(SIGHUP);
+    CHECK(signals.stop_requested());
+  }
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    train::Signals signals;
+    std::raise(SIGHUP);
+    CHECK(!signals.stop_requested());
+  }
+  const bool still_ignored = std::signal(SIGHUP, inherited) == SIG_IGN;
+  CHECK(still_ignored);
+}
 
 TEST_CASE("the first SIGINT and SIGTERM ask to stop, SIGUSR1 asks once to save") {
   train::Signals signals;
@@ -26,6 +44,22 @@ TEST_CASE("a new run begins with no request") {
   }
   train::Signals second;
   CHECK(!second.stop_requested());
+}
+
+TEST_CASE("after a run its signals do what they did before") {
+  static int heard = 0;
+  struct sigaction counted{}, before{};
+  counted.sa_handler = [](int) { ++heard; };
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    sigaction(signal, &counted, &before);
+    {
+      train::Signals run;
+    }
+    heard = 0;
+    std::raise(signal);
+    CHECK(heard == 1);
+    sigaction(signal, &before, nullptr);
+  }
 }
 
 TEST_CASE("raises SIGINT twice" * doctest::skip()) {  // in a process of its own, see below

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/near.h"
+#include "tests/support/values.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
 #include "weft/train/checkpoint.h"
@@ -12,6 +13,7 @@
 
 using namespace weft;
 using namespace weft::test;
+using weft::testing::larger;
 using weft::testing::near;
 
 namespace {
@@ -87,10 +89,25 @@ TEST_CASE("an update in several passes equals one in a single pass, whatever cou
     REQUIRE(whole.size() == split.size());
     double difference = 0;
     for (size_t i = 0; i < whole.size(); ++i)
-      difference = std::max(difference, std::abs(whole[i] - split[i]));
+      difference = larger(difference, std::abs(whole[i] - split[i]));
     INFO(optimizer);
     CHECK(difference < (std::string(optimizer) == "sgd" ? 1e-12 : 1e-7));
   }
+}
+
+TEST_CASE("images are turned as the recipe says") {
+  TemporaryFolder folder;
+  auto first_images = [&](const std::string& transforms) {
+    auto recipe = images_recipe(folder, "train: {steps: 1, global_batch_size: 8}\n");
+    recipe.set("data.transforms", transforms, "test");
+    data::Batch batch;
+    data::Loader(train::make_experiment(recipe).train, {.batch_size = 8}).next(batch);
+    return batch.inputs;
+  };
+  const Tensor plain = first_images("[]");
+  const Tensor turned = first_images("[{random_horizontal_flip: {p: 1}}]");
+  CHECK(testing::same_bits(turned.to_doubles(), flip(plain, {3}).to_doubles()));
+  CHECK(turned.to_doubles() != plain.to_doubles());
 }
 
 TEST_CASE("a limit of 0 for the gradients is none") {

@@ -53,6 +53,10 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
   CHECK(evaluations == 12);
   for (const char* name : {"loss", "grad_norm", "lr", "img/s", "mem", "data", "eta"})
     CHECK(log[0].contains(name));
+  double seconds = 0;  // of all lines: each counts its own window alone
+  for (const json& entry : log)
+    if (entry.contains("img/s")) seconds += 12 / entry["img/s"].get<double>();
+  CHECK(seconds < log.back()["seconds"].get<double>());
   CHECK(arena_is_as_planned(log.back().dump()));
   CHECK(log.back()["planned_arena"] == plan["arena_bytes"]);
 }
@@ -126,6 +130,18 @@ TEST_CASE("a finished run that is resumed does nothing more, and one made longer
   CHECK(train::list_checkpoints(longer.run_folder).back().step == 5);
 }
 
+TEST_CASE("the time of an epoch is told where one process saw all of it") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {epochs: 3, global_batch_size: 12}\n");  // of 8 steps
+  const auto run = train_in(folder, recipe, false, {.signal = SIGTERM, .step = 11}).run_folder;
+  train_in(folder, recipe, true);
+  std::vector<int> epochs;
+  for (const std::string& line : lines_of(run + "/log.jsonl"))
+    if (const json fields = json::parse(line); fields.contains("epoch_step"))
+      epochs.push_back(fields["epoch"]);
+  CHECK(epochs == std::vector<int>{1, 3});
+}
+
 TEST_CASE("a loss that is not finite ends the run with the step, and no such state is saved") {
   TemporaryFolder folder;
   auto recipe = images_recipe(
@@ -144,21 +160,29 @@ TEST_CASE("a loss that is not finite ends the run with the step, and no such sta
   CHECK(all.back().step == step - 1);
 }
 
-TEST_CASE("the step of a non-finite loss is right even where no line was due") {
+TEST_CASE("the step of a non-finite loss is right whatever is due: a line, a checkpoint, or none") {
   TemporaryFolder folder;
   auto recipe = images_recipe(
-      folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
+      folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {keep_last: 40}\n");
   recipe.set("optimizer.lr", "100", "test");
   recipe.set("optimizer.momentum", "0.9", "test");
   recipe.set("optimizer.weight_decay", "10", "test");
-  std::string each = error_of([&] { train_in(folder, recipe); });
-  recipe.set("name", "rarely", "test");
-  recipe.set("log.every", "40", "test");
-  recipe.set("checkpoint.every", "40", "test");
-  recipe.set("eval.every", "40", "test");
-  std::string rarely = error_of([&] { train_in(folder, recipe); });
-  REQUIRE(rarely.find("/rarely/") != std::string::npos);
-  CHECK(rarely.replace(rarely.find("/rarely/"), 8, "/run/") == each);
+  // What a run ends with where only this is due before its end.
+  auto message = [&](const std::string& due, const std::string& every) {
+    for (const char* key : {"log.every", "checkpoint.every", "eval.every"})
+      recipe.set(key, key == due ? every : "40", "test");
+    recipe.set("name", due.substr(0, due.find('.')), "test");
+    std::string text = error_of([&] { train_in(folder, recipe); });
+    const std::string name = "/" + recipe.text("name") + "/";
+    REQUIRE(text.find(name) != std::string::npos);
+    return text.replace(text.find(name), name.size(), "/run/");
+  };
+  const std::string each = message("log.every", "1");
+  CHECK(message("none", "1") == each);
+  CHECK(message("checkpoint.every", "10") == each);
+  CHECK(message("eval.every", "10") == each);
+  CHECK(std::stoll(each.substr(std::string("failed: step ").size())) < 10);
+  CHECK(train::list_checkpoints(folder.file("runs") + "/checkpoint").empty());
 }
 
 TEST_CASE(
@@ -244,6 +268,7 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
   CHECK(closing["planned_arena"] == planned->report.arena_bytes);
   CHECK(arena_is_as_planned(closing.dump()));
   CHECK(closing["state"] == planned->report.state_bytes());
+  CHECK(closing["used_state"] == planned->report.state_bytes());
   CHECK(closing["usd"].get<double>() == near(closing["seconds"].get<double>()));
 }
 
@@ -286,4 +311,14 @@ TEST_CASE("the tokenizer of a text is by characters unless the recipe names anot
   CHECK(vocabulary("") == 17);
   CHECK(vocabulary(", tokenizer: auto") == vocabulary(", tokenizer: characters"));
   CHECK(vocabulary(", tokenizer: bytes") == 256);
+}
+
+TEST_CASE("a masked language model has a token more, which stands for those that it guesses") {
+  auto planned = train::plan_run(train::Recipe::parse(
+      "model: {name: bert, config: {hidden_size: 8, num_hidden_layers: 1, num_attention_heads: "
+      "1}}\n"
+      "task: masked_lm\ntrain: {steps: 1, global_batch_size: 2}\n"
+      "data: {dataset: random-tokens, classes: 30, seq_len: 4}\n",
+      "test"));
+  CHECK(planned->experiment.shape.classes == 31);
 }

@@ -8,7 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/isa.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/suggest.h"
 
 namespace weft {
@@ -21,7 +21,7 @@ constexpr EnvVariable registry[] = {
     {"WEFT_PATIENCE", "seconds in which a refused plan looks for changes that would fit (1)"},
     {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
-    {"WEFT_DATA_DIR", "folder of data sets (default: ../shared/data)"},
+    {"WEFT_DATA_DIR", "folder of data sets (default: $XDG_DATA_HOME/weft)"},
     {"WEFT_ISA",
      "most that is used of the processor: auto, baseline, avx2, avx512, avx512_bf16 or amx"},
     {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
@@ -29,9 +29,10 @@ constexpr EnvVariable registry[] = {
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
     {"COLUMNS", "most columns of a step's line (default: the terminal's)"},
     {"XDG_CACHE_HOME", "parent of the cache folder"},
+    {"XDG_DATA_HOME", "parent of the folder of data sets"},
     {"NVTX_INJECTION64_PATH", "set by NVIDIA's profilers: kernels are shown by module"},
     {"PATH", "beside its programs, CUDA's libraries are looked for among Python's packages"},
-    {"HOME", "parent of .cache where XDG_CACHE_HOME is unset"},
+    {"HOME", "parent of .cache and .local/share where those are unset"},
 };
 }  // namespace
 
@@ -91,18 +92,28 @@ void check_environment() {
     if (!name.starts_with("WEFT_") || name.starts_with("WEFT__")) continue;  // those set keys
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string_view similar = nearest(name, known);
-    log::warn("{} means nothing to weft. {}", name,
-              similar.empty() ? "Hint: weft doctor --env lists what does."
-                              : fmt::format("Did you mean {}?", similar));
+    logging::warn("{} means nothing to weft. {}", name,
+                  similar.empty() ? "Hint: weft doctor --env lists what does."
+                                  : fmt::format("Did you mean {}?", similar));
   }
 }
 
-std::string cache_directory() {
-  if (auto directory = env("WEFT_CACHE_DIR")) return *directory;
-  if (auto directory = env("XDG_CACHE_HOME")) return *directory + "/weft";
-  if (auto home = env("HOME")) return *home + "/.cache/weft";
+namespace {
+// The user's directory for weft by the XDG Base Directory Specification: $`variable`/weft, else
+// $HOME/`otherwise`/weft, else "". The specification says to ignore a variable with a relative
+// path.
+std::string user_directory(std::string_view variable, std::string_view otherwise) {
+  if (auto parent = env(variable); parent && parent->starts_with('/')) return *parent + "/weft";
+  if (auto home = env("HOME")) return fmt::format("{}/{}/weft", *home, otherwise);
   return "";
 }
+}  // namespace
 
-std::string data_directory() { return env("WEFT_DATA_DIR").value_or("../shared/data"); }
+std::string cache_directory() {
+  return env("WEFT_CACHE_DIR").value_or(user_directory("XDG_CACHE_HOME", ".cache"));
+}
+
+std::string data_directory() {
+  return env("WEFT_DATA_DIR").value_or(user_directory("XDG_DATA_HOME", ".local/share"));
+}
 }  // namespace weft

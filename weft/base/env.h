@@ -31,6 +31,6 @@ void check_environment();
 
 int debug_level();              // WEFT_DEBUG, 0 to 6
 std::string cache_directory();  // WEFT_CACHE_DIR, else $XDG_CACHE_HOME/weft, else ~/.cache/weft
-std::string data_directory();   // WEFT_DATA_DIR, else ../shared/data
+std::string data_directory();   // WEFT_DATA_DIR, else $XDG_DATA_HOME/weft, else ~/.local/share/weft
 
 }  // namespace weft

@@ -95,9 +95,13 @@ size_t machine_memory() {
   return least;
 }
 
+size_t mappable_memory() {
+  const size_t limit = address_limit();
+  return limit - std::min(limit, own_pages().mapped);
+}
+
 size_t available_memory() {
-  const size_t limit = address_limit(), mapped = own_pages().mapped;
-  size_t least = std::min(meminfo("MemAvailable"), limit - std::min(limit, mapped));
+  size_t least = std::min(meminfo("MemAvailable"), mappable_memory());
   for_each_group([&](const fs::path& group, const GroupFiles& files) {
     const size_t limit = number_in(group / files.limit, unknown);
     size_t used = number_in(group / files.used, 0);
@@ -113,7 +117,9 @@ size_t resident_memory() { return own_pages().resident; }
 size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }
 
 void check_fits(std::string_view what, size_t bytes) {
-  size_t available = available_memory() + resident_memory();
+  const size_t resident = resident_memory();
+  if (bytes <= resident) return;  // whatever else is available, which a dozen files tell
+  const size_t available = available_memory() + resident;
   if (bytes > available)
     throw Error(ErrorKind::does_not_fit,
                 "{} take {:.1f} GiB of memory. This process can have {:.1f} GiB.", what,

@@ -8,6 +8,7 @@ namespace weft {
 
 size_t machine_memory();    // bytes; limits of control groups and of the process count
 size_t available_memory();  // of it, what is free or can be freed
+size_t mappable_memory();   // what this process may still map (ulimit -v), touched or not
 size_t resident_memory();   // of it, what this process holds
 size_t peak_memory();       // and the most that it ever held
 

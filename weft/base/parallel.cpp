@@ -8,9 +8,12 @@
 #include <immintrin.h>
 #include <mutex>
 #include <sched.h>
+#include <system_error>
 #include <thread>
 
 #include "weft/base/env.h"
+#include "weft/base/logging.h"
+#include "weft/base/memory.h"
 
 // Of OpenMP's runtime (OpenMP 4.5, section 3.2), whichever oneDNN was built with.
 extern "C" void omp_set_num_threads(int count);
@@ -50,7 +53,12 @@ class Team {
     sigset_t all, before;  // signals are for the threads that wait for them
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (; size_ < count; ++size_) std::thread([this, index = size_] { work(index); }).detach();
+    try {
+      for (; size_ < count; ++size_) std::thread([this, index = size_] { work(index); }).detach();
+    } catch (const std::system_error&) {
+      threads = size_;
+      logging::warn("the system gives this process no more than {} threads", size_);
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
@@ -122,14 +130,32 @@ int usable_cores() {
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
 }
+// A thread maps a stack of 8 MiB, and 64 MiB for a heap of its own when it first allocates; beside
+// each of the team stands one that compiles. Half of what the process may map is for the step.
+int threads_that_fit() {
+  constexpr size_t each = size_t{144} << 20;
+  return 1 + static_cast<int>(std::min<size_t>(mappable_memory() / 2 / each, most_threads));
+}
 }  // namespace
 
 int thread_count() {
-  if (threads == 0) set_thread_count(env_threads(usable_cores()));
+  if (threads != 0) return threads;
+  constexpr int most_on_a_core = 4;
+  const int cores = usable_cores(), count = env_threads(cores);
+  set_thread_count(count);
+  if (threads > most_on_a_core * cores)
+    logging::warn("{} threads share {} of this process's cores, which takes longer than {} would",
+                  threads.load(), cores, cores);
   return threads;
 }
 
-void set_thread_count(int count) { threads = std::clamp(count, 1, most_threads); }
+void set_thread_count(int count) {
+  const int fit = threads_that_fit();
+  if (count > fit)
+    logging::warn("{} threads do not fit in what this process may map (ulimit -v); {} compute",
+                  count, fit);
+  threads = std::clamp(count, 1, std::min(fit, most_threads));
+}
 
 void start_team() {
   const std::lock_guard lock(opening);

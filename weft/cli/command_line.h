@@ -30,6 +30,7 @@ struct Option {
   std::string doc = {};
   Target target = {};
   bool required = false;
+  bool written = false;                                 // a file that the verb writes (outputs.h)
   std::optional<std::pair<double, double>> range = {};  // of numbers, both ends included
   std::vector<std::string> choices = {};                // empty: any
   std::string excludes = {};                            // the flag that may not stand beside it

@@ -14,7 +14,7 @@
 
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/env.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/parallel.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
@@ -68,7 +68,7 @@ cpu::Peaks keep(cpu::Peaks peaks) {
         fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth,
                     machine_is_busy() ? "busy" : "quiet", machine_text()));
   } catch (const Error& error) {
-    log::debug(1, "the peaks of this machine are not kept: {}", error.what());
+    logging::debug(1, "the peaks of this machine are not kept: {}", error.what());
   }
   return peaks;
 }

@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/version.h"
 #include "weft/cli/help.h"
+#include "weft/cli/outputs.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/weft.h"
@@ -66,6 +67,7 @@ int run(std::vector<std::string> arguments) {
     throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb->path(),
                 program.flags.front().flag, verb->path());
   check_environment();
+  find_outputs(program, *verb);
   return verb->run();
 }
 

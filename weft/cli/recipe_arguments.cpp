@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
+#include "weft/cli/outputs.h"
 
 namespace weft::cli {
 
@@ -31,6 +32,10 @@ train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments
                 "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
   train::Recipe recipe = load_recipe(arguments.recipe, flags);
   recipe.check();  // before the machine is measured
+  if (!arguments.recipe.empty())
+    check_not_written(program, "the recipe", find_recipe(arguments.recipe));
+  for (const char* key : {"data.path", "data.val_path"})
+    if (recipe.has(key)) check_not_written(program, key, recipe.text(key));
   return recipe;
 }
 

@@ -29,7 +29,8 @@ constexpr ShortFlag shorts[] = {
 // A recipe has one of the two.
 constexpr std::string_view rivals[][2] = {{"train.steps", "train.epochs"},
                                           {"model.name", "model.layers"},
-                                          {"data.dataset", "data.format"}};
+                                          {"data.dataset", "data.format"},
+                                          {"scheduler.warmup_steps", "scheduler.warmup_ratio"}};
 
 bool is_truth(const std::string& text) {
   constexpr std::string_view words[] = {"true", "false", "yes", "no", "on", "off"};
@@ -119,7 +120,7 @@ std::vector<std::string> known_recipes() {
 }
 
 std::string find_recipe(const std::string& name) {
-  if (fs::exists(name)) return name;
+  if (name == "-" || fs::exists(name)) return name;
   std::vector<std::string> names;
   for (const std::string& path : known_recipes()) {
     names.push_back(fs::path(path).stem().string());
@@ -136,7 +137,7 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
   for (const auto& pair : rivals)
     for (int i : {0, 1})
       if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
-        recipe.set(pair[1 - i], "null", "flag");
+        recipe.set(pair[1 - i], std::string(train::find_key(pair[1 - i])->initial), "flag");
   RecipeFlags ordered = flags;  // a model goes before its config, wherever it stands
   std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
   for (const RecipeFlag& flag : ordered) {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/env.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 
 namespace weft::cli {
 namespace {
@@ -70,7 +70,7 @@ std::string shortened(const std::string& text, size_t most) {
 }
 
 void out(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-void remark(std::string_view level, std::string_view text) { log::write(level, text); }
+void remark(std::string_view level, std::string_view text) { logging::write(level, text); }
 void line(std::string_view text) {
   out(text);
   out("\n");

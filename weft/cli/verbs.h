@@ -10,6 +10,7 @@ namespace weft::cli {
 struct Program {
   Verb root;
   RecipeFlags flags;  // "--section.key value" of the command line
+  std::vector<std::pair<std::string, std::string>> outputs = {};  // flags, and what they write
 };
 
 void add_run_verbs(Program& program);        // plan, train, eval, generate   (verbs_run.cpp)

@@ -297,15 +297,18 @@ void add_profile_verb(Program& program) {
                   {.flag = "--trace",
                    .type = "FILE",
                    .doc = "write each kernel's time, for Perfetto and Chrome",
-                   .target = &arguments->trace},
+                   .target = &arguments->trace,
+                   .written = true},
                   {.flag = "--memory-svg",
                    .type = "FILE",
                    .doc = "draw the live bytes of the plan",
-                   .target = &arguments->memory_svg},
+                   .target = &arguments->memory_svg,
+                   .written = true},
                   {.flag = "--roofline-svg",
                    .type = "FILE",
                    .doc = "draw each kernel under the roofline",
-                   .target = &arguments->roofline_svg},
+                   .target = &arguments->roofline_svg,
+                   .written = true},
                   {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
   constexpr std::string_view other[] = {"--name", "--steps", "--epochs"};
   add_short_flags(verb, *arguments, other);

@@ -66,7 +66,8 @@ void add_init(Program& program) {
        .letter = 'o',
        .type = "FILE",
        .doc = "where to (KIND.yaml)",
-       .target = &arguments->output},
+       .target = &arguments->output,
+       .written = true},
       {.flag = "--overwrite",
        .doc = "replace a file that is there",
        .target = &arguments->overwrite},
@@ -236,7 +237,7 @@ void add_config(Program& program) {
                                 },
                             .recipe_keys = true});
   print.options = {{.type = "RECIPE",
-                    .doc = "YAML file, or the name of a recipe (weft list)",
+                    .doc = "YAML file, - for standard input, or the name of a recipe",
                     .target = recipe.get()},
                    {.flag = "--json", .doc = "one JSON object", .target = as_json.get()}};
   Verb& schema = config.add({.name = "schema",

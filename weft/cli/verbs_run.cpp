@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -116,7 +117,7 @@ void add_plan(Program& program) {
                arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },
        .recipe_keys = true});
   verb.options = {{.type = "RECIPE",
-                   .doc = "YAML file, or the name of a recipe (weft list)",
+                   .doc = "YAML file, - for standard input, or the name of a recipe",
                    .target = &arguments->recipe},
                   {.flag = "--depth",
                    .type = "N",
@@ -126,14 +127,16 @@ void add_plan(Program& program) {
                   {.flag = "--dot",
                    .type = "FILE",
                    .doc = "write the graphs of its steps, for Graphviz",
-                   .target = &arguments->dot},
+                   .target = &arguments->dot,
+                   .written = true},
                   {.flag = "--explain",
                    .doc = "what each pass saved, what is stored between kernels, and why",
                    .target = &arguments->explain},
                   {.flag = "--memory-svg",
                    .type = "FILE",
                    .doc = "draw the live bytes of its largest step",
-                   .target = &arguments->memory_svg},
+                   .target = &arguments->memory_svg,
+                   .written = true},
                   {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }
@@ -148,8 +151,10 @@ struct TrainArguments : PlanArguments {
 // Nulls where there was no evaluation (a run that was stopped, or had ended before).
 json to_json(const train::Evaluation& evaluation) {
   if (evaluation.count == 0) return {{"loss", nullptr}, {"accuracy", nullptr}, {"count", 0}};
-  return {
+  json result = {
       {"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
+  if (evaluation.perplexity > 0) result["perplexity"] = evaluation.perplexity;
+  return result;
 }
 
 int run_train(const Recipe& recipe, const TrainArguments& arguments) {
@@ -172,6 +177,26 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   return result.exit_code;
 }
 
+// A run that is resumed is named by its folder, or by its name where no recipe has it: its own
+// recipe goes on.
+void name_recipe_of_run(TrainArguments& arguments) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  auto is_run = [&](const fs::path& folder) { return fs::exists(folder / "recipe.yaml", none); };
+  fs::path run = arguments.recipe;
+  if (!arguments.options.resume || arguments.recipe.empty() || fs::is_regular_file(run, none))
+    return;
+  if (!is_run(run)) {
+    run = fs::path(arguments.options.runs) / arguments.recipe;
+    auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == arguments.recipe; };
+    if (!is_run(run) || std::ranges::any_of(known_recipes(), has_its_name)) return;
+  }
+  run = fs::canonical(run, none);
+  arguments.recipe = (run / "recipe.yaml").string();
+  arguments.options.runs = run.parent_path().string();
+  arguments.flags.push_back({"--name", "name", run.filename().string()});
+}
+
 void add_train(Program& program) {
   auto arguments = std::make_shared<TrainArguments>();
   Verb& verb = program.root.add(
@@ -181,16 +206,17 @@ void add_train(Program& program) {
        .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
        .examples = "weft train recipes/mnist.yaml\n"
                    "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
-                   "weft train recipes/mnist.yaml --resume",
+                   "weft train --resume quick",
        .run =
            [&program, arguments] {
+             name_recipe_of_run(*arguments);
              return run_train(recipe_of(program, *arguments, "train"), *arguments);
            },
        .recipe_keys = true});
   train::TrainOptions& options = arguments->options;
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, or the name of a recipe (weft list)",
+       .doc = "YAML file, - for standard input, or the name of a recipe; to resume, a run",
        .target = &arguments->recipe},
       {.flag = "--resume",
        .negatable = true,
@@ -254,8 +280,10 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
                           : experiment.shape.labels_tokens() ? "tokens"
                           : images                           ? "images"
                                                              : "samples";
-  line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}  {} {}", folder, evaluation.loss,
-                   evaluation.accuracy, evaluation.count, unit));
+  const std::string perplexity =
+      evaluation.perplexity > 0 ? fmt::format("  perplexity {:.4g}", evaluation.perplexity) : "";
+  line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}{}  {} {}", folder, evaluation.loss,
+                   evaluation.accuracy, perplexity, evaluation.count, unit));
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <llvm/IR/PassManager.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
@@ -38,11 +39,21 @@ void check(llvm::Error error, const char* what) {
   WEFT_ASSERT(false, "{}: {}", what, reason);
 }
 
+// Loop strength reduction takes a quarter of the compilation of a short kernel and three quarters
+// of a long one, and makes most steps no faster (docs/roadmap.md has those that it does). Only an
+// option of LLVM's command line leaves it out.
+void skip_strength_reduction() {
+  llvm::cl::Option* option = llvm::cl::getRegisteredOptions().lookup("disable-lsr");
+  WEFT_ASSERT(option != nullptr, "LLVM has no option disable-lsr");
+  static_cast<llvm::cl::opt<bool>*>(option)->setValue(true);
+}
+
 void initialize_llvm() {
   static std::once_flag once;
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    skip_strength_reduction();
   });
 }
 

@@ -4,16 +4,19 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "weft/base/env.h"
+#include <fmt/format.h>
+
 #include "weft/base/hash.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
+#include "weft/base/private_folder.h"
 
 namespace weft::loop {
 namespace {
@@ -34,9 +37,33 @@ Header header_of(std::string_view text, std::string_view object) {
   return header;
 }
 
-std::filesystem::path folder() { return std::filesystem::path(cache_directory()) / "kernels"; }
-std::filesystem::path path_of(std::string_view text) {
-  return folder() / (to_hex(hash_text(text)) + ".o");
+std::optional<std::string> folder() { return private_cache("kernels"); }
+std::filesystem::path path_of(const std::string& folder, std::string_view text) {
+  return std::filesystem::path(folder) / (to_hex(hash_text(text)) + ".o");
+}
+
+// The whole of a regular file of this user; nullopt for anything else.
+std::optional<std::string> content_of(const std::filesystem::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  struct stat status{};
+  std::optional<std::string> content;
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid()) {
+    content.emplace(static_cast<size_t>(status.st_size), '\0');
+    const ssize_t count = read(descriptor, content->data(), content->size());
+    content->resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  }
+  close(descriptor);
+  return content;
+}
+
+// Made anew, never through a link; false where it cannot be.
+bool write_new(const std::string& path, std::string_view content) {
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (descriptor < 0) return false;
+  const bool whole = write(descriptor, content.data(), content.size()) == std::ssize(content);
+  return close(descriptor) == 0 && whole;
 }
 constexpr size_t most_objects = 20000;  // about 100 MB
 }  // namespace
@@ -45,7 +72,7 @@ void trim_objects(size_t most) {
   namespace fs = std::filesystem;
   std::error_code gone;  // another process may trim as well
   std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder(), gone))
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder().value_or(""), gone))
     paths.push_back(entry.path());
   if (paths.size() <= most) return;
   std::vector<std::pair<fs::file_time_type, fs::path>> by_age;
@@ -55,51 +82,56 @@ void trim_objects(size_t most) {
   const auto newest = by_age.begin() + static_cast<std::ptrdiff_t>(by_age.size() - most / 2);
   std::ranges::nth_element(by_age, newest);
   for (auto old = by_age.begin(); old != newest; ++old) fs::remove(old->second, gone);
-  log::debug(1, "kernel cache: {} of {} objects removed", newest - by_age.begin(), by_age.size());
+  logging::debug(1, "kernel cache: {} of {} objects removed", newest - by_age.begin(),
+                 by_age.size());
 }
 
 std::optional<std::string> read_object(std::string_view text) {
-  if (cache_directory().empty()) return std::nullopt;
-  std::ifstream file(path_of(text), std::ios::binary);
-  std::string content(std::istreambuf_iterator<char>(file), {});
-  if (content.size() < sizeof(Header)) return std::nullopt;
-  std::string object = content.substr(sizeof(Header));
-  Header expected = header_of(text, object);
-  if (std::memcmp(content.data(), &expected, sizeof expected) != 0) return std::nullopt;
-  return object;
+  const auto kernels = folder();
+  if (!kernels) return std::nullopt;
+  const std::filesystem::path path = path_of(*kernels, text);
+  const auto content = content_of(path);
+  if (!content) return std::nullopt;
+  if (content->size() >= sizeof(Header)) {
+    std::string object = content->substr(sizeof(Header));
+    Header expected = header_of(text, object);
+    if (std::memcmp(content->data(), &expected, sizeof expected) == 0) return object;
+  }
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    logging::warn("{} is damaged, or of another version of weft; such kernels are compiled anew",
+                  path.string());
+  });
+  return std::nullopt;
 }
 
 void write_object(std::string_view text, std::string_view object) {
-  static std::atomic<int> count{0};
-  if (cache_directory().empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(folder(), error);
+  const auto kernels = folder();
+  if (!kernels) return;
   static std::once_flag first;
   std::call_once(first, trim_objects, most_objects);
-  std::filesystem::path path = path_of(text), partial = path;
-  partial += "." + std::to_string(getpid()) + "." + std::to_string(count++);
-  std::ofstream file(partial, std::ios::binary);
-  Header header = header_of(text, object);
-  file.write(reinterpret_cast<const char*>(&header), sizeof header);
-  file.write(object.data(), static_cast<std::streamsize>(object.size()));
-  file.close();
-  if (file) std::filesystem::rename(partial, path, error);
-  if (!file || error) {
-    log::debug(1, "kernel cache: cannot write {}", path.string());
+  const std::filesystem::path path = path_of(*kernels, text);
+  static std::atomic<int> count{0};
+  const std::string partial = fmt::format("{}.{}.{}", path.string(), getpid(), count++);
+  const Header header = header_of(text, object);
+  std::string content(reinterpret_cast<const char*>(&header), sizeof header);
+  content += object;
+  std::error_code error;
+  const bool written = write_new(partial, content);
+  if (written) std::filesystem::rename(partial, path, error);
+  if (!written || error) {
+    logging::debug(1, "kernel cache: cannot write {}", path.string());
     std::filesystem::remove(partial, error);
   }
 }
 
 std::string keep_refused(std::string_view source, std::string_view extension) {
-  const std::filesystem::path to = std::filesystem::path(cache_directory()) / "refused";
+  const auto folder = private_cache("refused");
+  if (!folder) return "nowhere";
+  const std::string path = fmt::format("{}/{}.{}", *folder, to_hex(hash_text(source)), extension);
   std::error_code error;
-  std::filesystem::create_directories(to, error);
-  const std::filesystem::path path =
-      to / (to_hex(hash_text(source)) + "." + std::string(extension));
-  std::ofstream file(path, std::ios::binary);
-  file << source;
-  file.close();
-  return file ? path.string() : "nowhere";
+  std::filesystem::remove(path, error);
+  return write_new(path, source) ? path : "nowhere";
 }
 
 }  // namespace weft::loop

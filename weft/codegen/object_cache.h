@@ -1,6 +1,7 @@
 // Compiled kernels on disk, in cache_directory()/kernels: one file per kernel, named by the hash of
-// everything that determines its machine code. A cache that is missing, unwritable or damaged costs
-// time, never an error.
+// everything that determines its machine code, the version of weft and the instruction set among
+// it. They are run: only regular files of this user in a private folder count (private_folder.h). A
+// cache that is missing, unwritable or damaged costs time, never an error.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 namespace weft::loop {
 
 // `text` is all that the object depends on. Files that are not whole and of this very text are
-// ignored.
+// ignored; the first is named in a warning.
 std::optional<std::string> read_object(std::string_view text);
 // Appears under its final name at once, or not at all.
 void write_object(std::string_view text, std::string_view object);

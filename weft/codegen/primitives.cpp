@@ -233,13 +233,7 @@ void Primitive::max_pool() {
   const Position h = windows(0).input(y[2], tap[0]), w = windows(1).input(y[3], tap[1]);
   const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
   const Expr x = load(0, {y[0], y[1], h, w}, there);
-  const double least = is_float(x.type()) ? -std::numeric_limits<double>::infinity() : 0;
-  Expr none = constant_like(x, least);
-  if (!is_float(x.type()))
-    none = code_.integer(x.type(),
-                         x.type() == DType::u8
-                             ? 0
-                             : static_cast<int64_t>(~uint64_t{0} << (8 * size_of(x.type()) - 1)));
+  const Expr none = constant_like(x, -std::numeric_limits<double>::infinity());
   store(reduce(Reduction::max, select(there, x, none)), y);
 }
 

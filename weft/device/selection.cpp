@@ -5,7 +5,7 @@
 
 #include "weft/base/env.h"
 #include "weft/base/hash.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 
 namespace weft {
 
@@ -34,7 +34,7 @@ void Selection::keep(const std::string& signature, const std::string& kernel) {
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   std::ofstream file(path_, std::ios::app);
   file << kernel + '\t' + signature + '\n' << std::flush;  // one write, whole among others'
-  if (!file) log::debug(1, "kernel selection: cannot write {}", path_);
+  if (!file) logging::debug(1, "kernel selection: cannot write {}", path_);
 }
 
 void Selection::prefer(const std::map<std::string, std::string>& kernels) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <random>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string reason() { return std::generic_category().message(errno); }
+
+// What a signal interrupts is called again.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 // Closes when it goes out of scope.
 class Descriptor {
@@ -41,7 +51,9 @@ class Descriptor {
 // A regular file, open for reading.
 struct OpenFile {
   OpenFile(const std::string& path, ErrorKind kind)
-      : descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : descriptor(uninterrupted([&] {
+          return open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        })) {
     if (descriptor.get() < 0) throw Error(kind, "cannot open {}: {}.", path, reason());
     struct stat status{};
     if (fstat(descriptor.get(), &status) != 0)
@@ -54,12 +66,12 @@ struct OpenFile {
 };
 
 // Reads until `bytes` are there or the file ends; the number read.
-size_t read_some(const OpenFile& file, char* into, size_t bytes, const std::string& path,
+size_t read_some(const Descriptor& file, char* into, size_t bytes, const std::string& path,
                  ErrorKind kind) {
   size_t done = 0;
   while (done < bytes) {
-    ssize_t count = read(file.descriptor.get(), into + done, bytes - done);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count =
+        uninterrupted([&] { return read(file.get(), into + done, bytes - done); });
     if (count < 0) throw Error(kind, "cannot read {}: {}.", path, reason());
     if (count == 0) break;
     done += static_cast<size_t>(count);
@@ -67,35 +79,70 @@ size_t read_some(const OpenFile& file, char* into, size_t bytes, const std::stri
   return done;
 }
 
-void sync_path(const std::string& path, int flags) {
-  Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
-  if (descriptor.get() < 0 || fsync(descriptor.get()) != 0)
-    throw Error(ErrorKind::failed, "cannot sync {}: {}.", path, reason());
+// What the folder of `path` lists is on the disk afterwards.
+void sync_folder_of(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  const Descriptor descriptor(uninterrupted(
+      [&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (descriptor.get() < 0 || uninterrupted([&] { return fsync(descriptor.get()); }) != 0)
+    throw Error(ErrorKind::failed, "cannot sync {}: {}.", folder, reason());
 }
 
-std::string folder_of(const std::string& path) {
-  auto parent = fs::path(path).parent_path();
-  return parent.empty() ? "." : parent.string();
-}
-
-std::string partial_name(const std::string& path) {
-  return fmt::format("{}.partial-{}", path, getpid());
+// The path behind symbolic links, where there need not be anything. Those of /proc lead to files
+// that are open, whatever their names.
+std::string behind_links(const std::string& path) {
+  constexpr int most = 40;  // as the system follows
+  fs::path at = path;
+  std::error_code error;
+  for (int i = 0; i < most && fs::is_symlink(at, error) && !at.string().starts_with("/proc/"); ++i)
+    at = at.parent_path() / fs::read_symlink(at, error);
+  return at.string();
 }
 
 void rename_path(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0)
     throw Error(ErrorKind::failed, "cannot rename {} to {}: {}.", from, to, reason());
-  sync_path(folder_of(to), O_DIRECTORY);
+  sync_folder_of(to);
 }
 
+constexpr std::string_view partial_mark = ".partial-";
 }  // namespace
+
+std::string partial_name(const std::string& name) {
+  std::random_device random;
+  return fmt::format("{}{}{}-{:08x}{:08x}", name, partial_mark, getpid(), random(), random());
+}
+
+std::optional<int> partial_owner(std::string_view name) {
+  const size_t mark = name.rfind(partial_mark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  name.remove_prefix(mark + partial_mark.size());
+  int pid = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '-') return std::nullopt;
+  return pid;
+}
 
 std::string read_file(const std::string& path, size_t limit, ErrorKind kind) {
   OpenFile file(path, kind);
   if (file.bytes > limit)
     throw Error(kind, "cannot read {}: {} bytes, over the limit of {}.", path, file.bytes, limit);
   std::string contents(file.bytes, '\0');
-  contents.resize(read_some(file, contents.data(), contents.size(), path, kind));
+  contents.resize(read_some(file.descriptor, contents.data(), contents.size(), path, kind));
+  return contents;
+}
+
+std::string read_stream(const std::string& path, size_t limit, ErrorKind kind) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
+    return read_file(path, limit, kind);
+  const Descriptor stream(open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  if (stream.get() < 0) throw Error(kind, "cannot open {}: {}.", path, reason());
+  std::string contents(limit + 1, '\0');
+  contents.resize(read_some(stream, contents.data(), contents.size(), path, kind));
+  if (contents.size() > limit)
+    throw Error(kind, "cannot read {}: over the limit of {} bytes.", path, limit);
   return contents;
 }
 
@@ -130,36 +177,50 @@ uint64_t checksum_file(const std::string& path, ErrorKind kind) {
   OpenFile file(path, kind);
   RunningChecksum hash;
   std::vector<char> chunk(size_t{64} << 10);  // small enough that no pages are mapped for it
-  while (size_t count = read_some(file, chunk.data(), chunk.size(), path, kind))
+  while (size_t count = read_some(file.descriptor, chunk.data(), chunk.size(), path, kind))
     hash.update(chunk.data(), count);
   return hash.digest();
 }
 
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)),
-      partial_(partial_name(path_)),
+      place_(behind_links(path_)),
       checksum_(std::make_unique<RunningChecksum>()) {
-  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  struct stat there{};
+  const bool exists = stat(place_.c_str(), &there) == 0;
+  const mode_t mode = exists ? there.st_mode & 0777 : 0666;
+  // What may not be written may not be replaced either.
+  const bool may_write = exists ? access(place_.c_str(), W_OK) == 0 : errno == ENOENT;
+  if (exists && S_ISDIR(there.st_mode)) {
+    errno = EISDIR;
+  } else if (may_write && exists && (!S_ISREG(there.st_mode) || place_.starts_with("/proc/"))) {
+    descriptor_ = uninterrupted(
+        [&] { return open(place_.c_str(), O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC); });
+  } else if (may_write) {
+    partial_ = partial_name(place_);
+    constexpr int made_anew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    descriptor_ = uninterrupted([&] { return open(partial_.c_str(), made_anew, mode); });
+    if (exists && descriptor_ >= 0) fchmod(descriptor_, mode);
+  }
   if (descriptor_ < 0) throw Error(ErrorKind::failed, "cannot write {}: {}.", path_, reason());
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  close(descriptor_);
-  unlink(partial_.c_str());
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!partial_.empty()) unlink(partial_.c_str());
 }
 
 void AtomicFile::fail(const char* action) const {
-  throw Error(ErrorKind::failed, "cannot {} {}: {} after {} bytes. Nothing was changed.", action,
-              path_, reason(), bytes_);
+  throw Error(ErrorKind::failed, "cannot {} {}: {} after {} bytes.{}", action, path_, reason(),
+              bytes_, partial_.empty() ? "" : " Nothing was changed.");
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   checksum_->update(from, bytes);
   while (bytes > 0) {
-    ssize_t count = ::write(descriptor_, from, std::min(bytes, size_t{1} << 30));
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = uninterrupted(
+        [&] { return ::write(descriptor_, from, std::min(bytes, size_t{1} << 30)); });
     if (count < 0) fail("write");
     from += count;
     bytes -= static_cast<size_t>(count);
@@ -169,16 +230,15 @@ void AtomicFile::write(const void* data, size_t bytes) {
 
 FileSummary AtomicFile::commit() {
   WEFT_ASSERT(descriptor_ >= 0, "{} was committed already", path_);
-  if (fsync(descriptor_) != 0) fail("sync");
-  if (fs::is_directory(path_)) {
-    errno = EISDIR;
-    fail("write");
+  const bool replaces = !partial_.empty();
+  if (replaces && uninterrupted([&] { return fsync(descriptor_); }) != 0) fail("sync");
+  // Interrupted, the descriptor is closed all the same.
+  if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close");
+  if (replaces) {
+    if (rename(partial_.c_str(), place_.c_str()) != 0) fail("rename");
+    partial_.clear();
+    sync_folder_of(place_);
   }
-  if (rename(partial_.c_str(), path_.c_str()) != 0) fail("rename");
-  int descriptor = std::exchange(descriptor_, -1);
-  if (close(descriptor) != 0)
-    throw Error(ErrorKind::failed, "cannot close {}: {}.", path_, reason());
-  sync_path(folder_of(path_), O_DIRECTORY);
   return {bytes_, checksum_->digest()};
 }
 
@@ -188,14 +248,24 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
   return file.commit();
 }
 
-AtomicFolder::AtomicFolder(std::string path)
-    : path_(std::move(path)), partial_(partial_name(path_)) {
+void create_folders(const std::string& path) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path())
+    missing.push_back(at);
+  for (auto folder = missing.rbegin(); folder != missing.rend(); ++folder) {
+    if (mkdir(folder->c_str(), 0777) != 0 && !fs::is_directory(*folder, error))
+      throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path, reason());
+    sync_folder_of(*folder);
+  }
+}
+
+AtomicFolder::AtomicFolder(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   partial_ = partial_name(path_);
-  std::error_code error;
-  fs::remove_all(partial_, error);
-  if (!error) fs::create_directories(partial_, error);
-  if (error) throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path_, error.message());
+  create_folders(fs::path(partial_).parent_path());
+  if (mkdir(partial_.c_str(), 0777) != 0)
+    throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path_, reason());
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -204,16 +274,11 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  for (const auto& entry : fs::recursive_directory_iterator(partial_)) {
-    if (entry.is_symlink()) continue;
-    sync_path(entry.path().string(), entry.is_directory() ? O_DIRECTORY : 0);
-  }
-  sync_path(partial_, O_DIRECTORY);
   if (fs::exists(fs::symlink_status(path_))) {
     // Swapped, so that at every moment one of the two has the name; then the old one goes.
     if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0)
       throw Error(ErrorKind::failed, "cannot replace {}: {}.", path_, reason());
-    sync_path(folder_of(path_), O_DIRECTORY);
+    sync_folder_of(path_);
     std::error_code ignored;
     fs::remove_all(partial_, ignored);
   } else {
@@ -223,8 +288,7 @@ void AtomicFolder::commit() {
 }
 
 void replace_link(const std::string& path, const std::string& target) {
-  std::string partial = partial_name(path);
-  unlink(partial.c_str());
+  const std::string partial = partial_name(path);
   if (symlink(target.c_str(), partial.c_str()) != 0)
     throw Error(ErrorKind::failed, "cannot link {}: {}.", path, reason());
   try {

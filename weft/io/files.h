@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +19,13 @@
 
 namespace weft::io {
 
+// Only regular files are read, but by read_stream: a FIFO or device is refused at once, and blocks
+// nobody.
+//
 // The whole file. Throws if it is larger than `limit` bytes.
 std::string read_file(const std::string& path, size_t limit, ErrorKind kind = ErrorKind::data);
+// The same of a FIFO or device, too, until it ends.
+std::string read_stream(const std::string& path, size_t limit, ErrorKind kind = ErrorKind::data);
 
 // The file's bytes, read-only, without a copy; they stay valid when the file is replaced or
 // removed.
@@ -39,8 +45,15 @@ struct FileSummary {
 
 struct RunningChecksum;
 
-// A file that appears under its name only when it is complete and on the disk. It grows as
-// "NAME.partial-PID" beside it, which is removed unless commit() succeeds.
+// What is not yet whole grows beside its name under this one, which nobody can guess:
+// "NAME.partial-PID-RANDOM".
+std::string partial_name(const std::string& name);
+// The PID in such a name; nullopt for any other.
+std::optional<int> partial_owner(std::string_view name);
+
+// A file that appears under its name only when it is complete and on the disk; its partial file is
+// removed unless commit() succeeds. A symbolic link stays, and the file that it leads to is
+// written. What cannot be replaced (a device, a FIFO, /dev/stdout) is written as it is.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -50,13 +63,14 @@ class AtomicFile {
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // Syncs the file, renames it, syncs the folder.
+  // Syncs the file, renames it, and syncs its folder.
   FileSummary commit();
 
  private:
   [[noreturn]] void fail(const char* action) const;
 
-  std::string path_, partial_;
+  std::string path_;             // as it was given
+  std::string place_, partial_;  // behind links, and beside that; `partial_` empty: as it is
   std::unique_ptr<RunningChecksum> checksum_;
   uint64_t bytes_ = 0;
   int descriptor_ = -1;
@@ -64,8 +78,11 @@ class AtomicFile {
 
 FileSummary write_file_atomically(const std::string& path, std::string_view contents);
 
-// The same for a folder: fill path(), then commit() syncs everything in it and gives it its name.
-// A folder that already has the name is replaced in one step.
+// A folder, and those above it that are missing; each is on the disk under its name afterwards.
+void create_folders(const std::string& path);
+
+// The same for a folder: fill path() with files that are committed each, then commit() gives it its
+// name. A folder that already has the name is replaced in one step.
 class AtomicFolder {
  public:
   explicit AtomicFolder(std::string path);

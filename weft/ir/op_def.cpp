@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <set>
 #include <unordered_map>
 
 namespace weft {
@@ -73,8 +74,27 @@ std::vector<const OpDef*> registered_ops() {
   return all;
 }
 
+std::vector<Value> decomposition(const Node& composite) {
+  std::set<const Node*> seen;
+  for (const Value& input : composite.inputs) seen.insert(input.node());
+  std::vector<Value> open{composite.op->decompose(composite)}, found;
+  while (!open.empty()) {
+    const Value value = std::move(open.back());
+    open.pop_back();
+    if (!seen.insert(value.node()).second) continue;
+    open.insert(open.end(), value->inputs.begin(), value->inputs.end());
+    found.push_back(value);
+  }
+  return found;
+}
+
 double flops(const Node& node) {
   if (node.op->flops != nullptr) return node.op->flops(node);
+  if (node.op->decompose != nullptr) {
+    double total = 0;
+    for (const Value& part : decomposition(node)) total += flops(*part.node());
+    return total;
+  }
   switch (node.op->kind) {
     case OpKind::leaf:
     case OpKind::movement:

@@ -129,7 +129,8 @@ struct OpDef {
   // The oracle of an elementwise op in double; never derived from `scalar`.
   double (*oracle)(double a, double b, double c) = nullptr;
 
-  double (*flops)(const Node& node) = nullptr;  // null: one per element of the output (movement: 0)
+  // Null: of what it decomposes to, else one per element of the output (movement: 0).
+  double (*flops)(const Node& node) = nullptr;
   AxisRule axes = AxisRule::none;
   // Under mixed precision operands and result are of the narrow type; sums stay float32. A
   // contraction with attr "wide" yields those sums.
@@ -143,7 +144,9 @@ const OpDef& op(std::string_view name);  // asserts that it exists
 const OpDef* find_op(std::string_view name);
 std::vector<const OpDef*> registered_ops();  // sorted by name
 
-double flops(const Node& node);
+// The nodes that decompose() makes of a composite, without its inputs.
+std::vector<Value> decomposition(const Node& composite);
+double flops(const Node& node);  // of a composite: the sum over its decomposition
 
 // The one way to make a node: checks arity, infers the type, records the origin. `apply` with Args
 // takes the user's line from the first of them.

@@ -15,12 +15,6 @@ constexpr double gelu_cubic = 0.044715;
 
 Type same_type(std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); }
 
-// Elements times the operations of one.
-template <int each>
-double per_element(const Node& node) {
-  return each * static_cast<double>(node.type.elements());
-}
-
 void check_float(const Value& x, std::string_view op) {
   WEFT_CHECK(is_float(x.dtype()),
              "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
@@ -81,7 +75,6 @@ const OpDef& sigmoid_def = define({
           return narrow_to(sigmoid_of(widen(node.inputs[0])), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return sigmoid_oracle(x); },
-    .flops = per_element<4>,
     .axes = AxisRule::elementwise,
     .test = {.low = -20, .high = 20},
 });
@@ -101,7 +94,6 @@ const OpDef& softplus_def = define({
         },
     .oracle = [](double x, double,
                  double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); },
-    .flops = per_element<5>,
     .axes = AxisRule::elementwise,
     .test = {.low = -20, .high = 20},
 });
@@ -121,7 +113,6 @@ const OpDef& silu_def = define({
           return narrow_to(x * sigmoid_of(x), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return x * sigmoid_oracle(x); },
-    .flops = per_element<5>,
     .axes = AxisRule::elementwise,
     .test = {.low = -20, .high = 20},
 });
@@ -140,7 +131,6 @@ const OpDef& gelu_def = define({
           return narrow_to(x * normal_cdf(x), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); },
-    .flops = per_element<5>,
     .axes = AxisRule::elementwise,
     .test = {.low = -4, .high = 4},
 });
@@ -165,7 +155,6 @@ const OpDef& gelu_tanh_def = define({
         [](double x, double, double) {
           return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
         },
-    .flops = per_element<9>,
     .axes = AxisRule::elementwise,
     .test = {.low = -4, .high = 4},
 });

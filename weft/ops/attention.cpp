@@ -79,13 +79,6 @@ Gradients gradients_of(const Parts& parts, const Value& dy) {
   return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
 }
 
-double product_flops(const Node& node, double of_depth, double of_width) {
-  const Shape &q = node.inputs[0].shape(), &v = node.inputs[2].shape();
-  double scores = static_cast<double>(q[0] * q[1] * q[2] * v[2]);
-  return scores *
-         (2 * of_depth * static_cast<double>(q[3]) + 2 * of_width * static_cast<double>(v[3]) + 5);
-}
-
 // One value that a backend may compute at once, where q, k and v have one shape and no mask.
 const OpDef& attention_gradient_def = define({
     .name = "attention_gradient",
@@ -99,7 +92,6 @@ const OpDef& attention_gradient_def = define({
     .decompose = [](const Node& node) -> Value {
       return stack(gradients_of(Parts(node), node.inputs[3]), 0);
     },
-    .flops = [](const Node& node) { return product_flops(node, 3, 2); },
     .axes = AxisRule::none,
     .narrows = true,
 });
@@ -128,7 +120,6 @@ const OpDef& attention_def = define({
     },
     .gradient = attention_gradient,
     .decompose = attend,
-    .flops = [](const Node& node) { return product_flops(node, 1, 1); },  // and a softmax
     .axes = AxisRule::none,
     .narrows = true,
 });

@@ -265,7 +265,8 @@ const OpDef& select_def = define({
       WEFT_CHECK(inputs[0].dtype() == DType::boolean,
                  "[select] the condition must be bool. Got {}.", name(inputs[0].dtype()));
       WEFT_CHECK(inputs[1].type() == inputs[2].type() && inputs[0].shape() == inputs[1].shape(),
-                 "[select] operands differ in type. Got {} and {}.", to_string(inputs[1].type()),
+                 "[select] operands differ in type. Got {}, {} and {}.",
+                 to_string(inputs[0].type()), to_string(inputs[1].type()),
                  to_string(inputs[2].type()));
       return inputs[1].type();
     },

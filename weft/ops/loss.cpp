@@ -59,18 +59,18 @@ const OpDef& cross_entropy_rows_def = define({
         "NaN for a label that is no class",
     .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
       const Value& logits = inputs[0];
-      WEFT_CHECK(is_float(logits.dtype()), "[cross_entropy] logits must be floating point. Got {}.",
+      WEFT_CHECK(is_float(logits.dtype()) && logits.rank() > 0,
+                 "[cross_entropy] logits must be floating point, with an axis of classes. Got {}.",
                  to_string(logits.type()));
       Shape rows = logits.shape();
       rows[rows.size() - 1] = 1;
-      WEFT_CHECK(inputs[1].type() == (Type{DType::i32, rows}),
-                 "[cross_entropy] labels must have shape {}. Got {}.", to_string(rows),
-                 to_string(inputs[1].shape()));
+      const Type labels{DType::i32, rows};
+      WEFT_CHECK(inputs[1].type() == labels, "[cross_entropy] labels must be {}. Got {}.",
+                 to_string(labels), to_string(inputs[1].type()));
       return {accumulator(logits.dtype()), rows};
     },
     .gradient = row_loss_gradient,
     .decompose = row_loss,
-    .flops = [](const Node& node) { return 6.0 * static_cast<double>(node.inputs[0].elements()); },
     .axes = AxisRule::none,
     .test = {.low = -3, .high = 3},
 });

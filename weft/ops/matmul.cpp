@@ -73,11 +73,6 @@ const OpDef& matmul_add_def = define({
     .decompose = [](const Node& node) -> Value {
       return node.inputs[0] + wide_matmul(node.inputs[1], node.inputs[2]);
     },
-    .flops =
-        [](const Node& node) {
-          return 2.0 * static_cast<double>(node.type.elements()) *
-                 static_cast<double>(node.inputs[1].dim(-1));
-        },
     .axes = AxisRule::contraction,
     .test = {.integers = true},
 });
@@ -127,8 +122,8 @@ Value linear(Arg x, Arg weight, const Value& bias) {
   CallSite here(x.where);
   WEFT_CHECK(
       weight.value.rank() == 2 && x.value.rank() > 0 && x.value.dim(-1) == weight.value.dim(1),
-      "[linear] x[.., {}] and weight{} do not match. Hint: weight is [out, in].",
-      x.value.rank() > 0 ? x.value.dim(-1) : 0, to_string(weight.value.shape()));
+      "[linear] x{} and weight{} do not match. Hint: x is [.., in], weight [out, in].",
+      to_string(x.value.shape()), to_string(weight.value.shape()));
   Value y = matmul(x, transpose(weight));
   return bias ? y + bias : y;
 }

@@ -7,11 +7,6 @@ namespace weft {
 namespace {
 Type same_type(std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); }
 
-template <int each>
-double per_element(const Node& node) {
-  return each * static_cast<double>(node.type.elements());
-}
-
 ReduceOptions over(const Dims& axes) { return {.axes = axes, .keepdim = true}; }
 ReduceOptions over_axis(const Node& node) { return over({node.attrs.integer("axis")}); }
 
@@ -41,7 +36,6 @@ const OpDef& softmax_def = define({
           Value e = exp(x - max(x, row));
           return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // a division a row
         },
-    .flops = per_element<5>,
     .axes = AxisRule::none,
     .test = {.low = -4, .high = 4},
 });
@@ -63,7 +57,6 @@ const OpDef& log_softmax_def = define({
           Value shifted = x - max(x, row);
           return narrow_to(shifted - log(sum(exp(shifted), row)), node.type.dtype);
         },
-    .flops = per_element<5>,
     .axes = AxisRule::none,
     .test = {.low = -4, .high = 4},
 });
@@ -94,7 +87,6 @@ const OpDef& normalize_def = define({
           Value centred = x - mean(x, row);
           return centred * rsqrt(mean(square(centred), row) + node.attrs.number("eps"));
         },
-    .flops = per_element<6>,
     .axes = AxisRule::none,
 });
 
@@ -114,7 +106,6 @@ const OpDef& rms_normalize_def = define({
           ReduceOptions row = over(node.attrs.dims("axes"));
           return x * rsqrt(mean(square(x), row) + node.attrs.number("eps"));
         },
-    .flops = per_element<4>,
     .axes = AxisRule::none,
 });
 
@@ -151,7 +142,6 @@ const OpDef& batch_normalize_def = define({
           BatchStatistics at(node);
           return at.centred * (at.inverse_deviation * node.inputs[1]) + node.inputs[2];
         },
-    .flops = per_element<6>,
     .axes = AxisRule::none,
 });
 

@@ -120,8 +120,8 @@ Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
 
 Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
   CallSite here(x.where, def.name);
-  return reduce(def, x,
-                {.axes = {normalize_axis(axis, x.value.rank(), "argmax")}, .keepdim = keepdim});
+  const int at = normalize_axis(axis, x.value.rank(), std::string(def.name).c_str());
+  return reduce(def, x, {.axes = {at}, .keepdim = keepdim});
 }
 
 // Whole numbers are summed and multiplied in i64: narrow ones would soon wrap.

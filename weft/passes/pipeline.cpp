@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
@@ -32,8 +32,8 @@ class Runner {
   auto always(std::string_view name, Function pass, Subject&& subject) const {
     Stopwatch watch;
     auto result = pass(std::forward<Subject>(subject), options_);
-    log::debug(1, "pass {:<10} {:8.2f} ms", name, watch.milliseconds());
-    if (debug_level() >= 3) log::debug(3, "after {}:\n{}", name, to_text(result));
+    logging::debug(1, "pass {:<10} {:8.2f} ms", name, watch.milliseconds());
+    if (debug_level() >= 3) logging::debug(3, "after {}:\n{}", name, to_text(result));
     if (debug_build || options_.verify) verify(result);
     return result;
   }
@@ -117,7 +117,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   step = run.unless_skipped("simplify", simplify, std::move(step));
   Plan plan = fitting(step, options);
   check_memory(plan, options);
-  if (debug_level() >= 2) log::debug(2, "plan:\n{}", to_text(plan));
+  if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));
   return plan;
 }
 

@@ -145,21 +145,6 @@ class Narrower {
   std::unordered_map<const Node*, Forms> forms_;
 };
 
-// Whether the expression of a composite holds what narrows.
-bool holds_products(const Value& expression, const Node& node) {
-  std::unordered_set<const Node*> seen;
-  for (const Value& input : node.inputs) seen.insert(input.node());
-  std::vector<const Node*> left{expression.node()};
-  while (!left.empty()) {
-    const Node* at = left.back();
-    left.pop_back();
-    if (!seen.insert(at).second) continue;
-    if (at->op->narrows) return true;
-    for (const Value& input : at->inputs) left.push_back(input.node());
-  }
-  return false;
-}
-
 // Products within composites (recurrent layers) come to light; composites without stay whole.
 Graph expose_products(const Graph& graph) {
   std::unordered_map<const OpDef*, bool> holds;
@@ -168,10 +153,11 @@ Graph expose_products(const Graph& graph) {
     if (node.op->decompose == nullptr || node.op->narrows) return {};
     auto known = holds.find(node.op);
     if (known != holds.end() && !known->second) return {};
-    Value expression = node.op->decompose(node);
-    if (known == holds.end())
-      known = holds.emplace(node.op, holds_products(expression, node)).first;
-    return known->second ? expression : Value();
+    if (known == holds.end()) {
+      auto is_product = [](const Value& part) { return part->op->narrows; };
+      known = holds.emplace(node.op, std::ranges::any_of(decomposition(node), is_product)).first;
+    }
+    return known->second ? node.op->decompose(node) : Value();
   });
 }
 }  // namespace

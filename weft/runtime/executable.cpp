@@ -9,11 +9,12 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/base/stopwatch.h"
@@ -286,7 +287,7 @@ void Executable::compile_kernels(const KernelLibrary& library) {
   std::exception_ptr failure;
   std::mutex failure_mutex;
   auto compile = [&](size_t i) {
-    log::debug(4, "kernel {} {}", i, plan_.steps[i].kernel);
+    logging::debug(4, "kernel {} {}", i, plan_.steps[i].kernel);
     steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
   };
   auto work = [&] {
@@ -298,15 +299,21 @@ void Executable::compile_kernels(const KernelLibrary& library) {
       failure = std::current_exception();
     }
   };
+  const auto generated = std::ranges::count(plan_.steps, Step::Kind::fused, &Step::kind);
   {
     std::vector<std::jthread> helpers;
-    for (int i = 1; i < thread_count(); ++i) helpers.emplace_back(work);
+    try {
+      for (int64_t i = 1; i < std::min<int64_t>(thread_count(), generated); ++i)
+        helpers.emplace_back(work);
+    } catch (const std::system_error&) {
+      logging::debug(1, "{} threads compile, as the system gives no more", helpers.size() + 1);
+    }
     for (size_t i = 0; i < steps_.size(); ++i)
       if (plan_.steps[i].kind == Step::Kind::library) compile(i);
     work();
   }
   if (failure) std::rethrow_exception(failure);
-  log::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
+  logging::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
 }
 
 // What still runs would outlive its memory, and at the end of the process its compiler.
@@ -315,7 +322,7 @@ void Executable::finish_kernels() const {
   try {
     memory_->finish();
   } catch (const Error& lost) {  // lost, which whoever waits for a result is told
-    log::debug(1, "{}", lost.what());
+    logging::debug(1, "{}", lost.what());
   }
 }
 
@@ -326,7 +333,7 @@ Executable::~Executable() {
   try {
     detach_results();
   } catch (const Error& lost) {  // of a device that is lost, as whoever reads a result is told
-    log::debug(1, "{}", lost.what());
+    logging::debug(1, "{}", lost.what());
   }
 }
 
@@ -441,7 +448,7 @@ void Executable::run_steps() {
   };
   for (size_t i = 0; i < steps_.size(); ++i) {
     const BoundStep& step = steps_[i];
-    log::debug(6, "step {} {}", i, plan_.steps[i].kernel);
+    logging::debug(6, "step {} {}", i, plan_.steps[i].kernel);
     if (poison_ != nullptr) poison_->begin_step(i);
     const double begin = observer_ ? now() : 0;
     step.kernel->run(step.operands.data(), step.results.data(), step.workspace);

@@ -113,7 +113,10 @@ class Replay {
     for (const CheckpointInfo& checkpoint : list_checkpoints(failure_.run_folder))
       if (checkpoint.step <= updates) from = checkpoint.path;
     Progress progress;
-    if (!from.empty()) progress = load_checkpoint(from, experiment_);
+    if (!from.empty()) {
+      verify_checkpoint(from);
+      progress = load_checkpoint(from, experiment_);
+    }
     begins_ = progress.step;
     loader.restore(progress.loader);
     Steps steps(experiment_, recipe_.text("train.device"));

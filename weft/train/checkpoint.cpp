@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/hash.h"
+#include "weft/base/logging.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 
@@ -143,26 +144,13 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Half-written things end in ".partial-PID" (weft/io/files.h).
-std::optional<int> partial_of(const std::string& name) {
-  constexpr std::string_view mark = ".partial-";
-  size_t at = name.rfind(mark);
-  int pid = 0;
-  if (at == std::string::npos) return std::nullopt;
-  auto [end, error] =
-      std::from_chars(name.data() + at + mark.size(), name.data() + name.size(), pid);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return pid;
-}
-
-// Renamed first: a checkpoint under its own name is always whole.
+// Renamed first: a checkpoint under its own name is always whole. One that stays harms no run.
 void remove_checkpoint(const std::string& path) {
-  std::string partial = fmt::format("{}.partial-{}", path, getpid());
+  const std::string partial = io::partial_name(path);
   std::error_code error;
   fs::rename(path, partial, error);
   if (!error) fs::remove_all(partial, error);
-  if (error)
-    throw Error(ErrorKind::failed, "cannot remove checkpoint {}: {}.", path, error.message());
+  if (error) logging::warn("cannot remove checkpoint {}: {}.", path, error.message());
 }
 
 void prune(const std::string& run_folder, int64_t keep_last) {
@@ -301,8 +289,9 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);
   } catch (const Error& error) {
-    throw Error(error.kind(), "checkpoint of step {}: {} Checkpoints saved before are whole.",
-                progress.step, error.what());
+    throw Error(error.kind(), "checkpoint of step {}: {} {}", progress.step, error.what(),
+                list_checkpoints(run_folder).empty() ? "There is none yet."
+                                                     : "Checkpoints saved before are whole.");
   }
   prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
   return join(folder, name);
@@ -334,6 +323,28 @@ void verify_checkpoint(const std::string& folder) {
                 step);
 }
 
+std::string newest_whole_checkpoint(const std::string& run_folder) {
+  std::string last = find_checkpoint(run_folder);
+  std::optional<Error> wrong;  // with the last
+  const fs::path latest = fs::path(checkpoints_of(run_folder)) / "latest";
+  if (is_link(latest) && !is_whole(latest))
+    wrong = Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.", latest.string());
+  std::vector<std::string> candidates = {last};
+  for (const CheckpointInfo& checkpoint : list_checkpoints(run_folder))
+    if (checkpoint.path != last) candidates.insert(candidates.begin() + 1, checkpoint.path);
+  for (const std::string& candidate : candidates) {
+    try {
+      verify_checkpoint(candidate);
+    } catch (const Error& error) {
+      if (!wrong) wrong = error;
+      continue;
+    }
+    if (wrong) logging::warn("{} The run goes on from {}.", wrong->what(), candidate);
+    return candidate;
+  }
+  throw Error(*wrong);
+}
+
 Recipe checkpoint_recipe(const std::string& folder) {
   try {
     return Recipe::load(join(folder, "recipe.yaml"));
@@ -352,8 +363,8 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   }
 }
 
-void load_model(const std::string& folder, Experiment& experiment) {
-  verify_checkpoint(folder);
+namespace {
+void load_parameters(const std::string& folder, Experiment& experiment) {
   check_same_model(folder, experiment);
   if (auto saved = checkpoint_vocabulary(folder);
       saved && experiment.vocabulary && *saved != *experiment.vocabulary)
@@ -363,8 +374,15 @@ void load_model(const std::string& folder, Experiment& experiment) {
   io::load_into(join(folder, "model.safetensors"), io::state_of(*experiment.model));
 }
 
+}  // namespace
+
+void load_model(const std::string& folder, Experiment& experiment) {
+  verify_checkpoint(folder);
+  load_parameters(folder, experiment);
+}
+
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
-  load_model(folder, experiment);
+  load_parameters(folder, experiment);
   check_same_run(folder, experiment.recipe);
   io::load_into(join(folder, "state-optimizer.safetensors"),
                 io::by_name(experiment.update_state()));
@@ -377,10 +395,12 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
 void remove_partial_checkpoints(const std::string& run_folder) {
   std::error_code error;
   std::vector<fs::path> left;
-  for (const auto& entry : fs::directory_iterator(checkpoints_of(run_folder), error)) {
-    auto pid = partial_of(entry.path().filename().string());
-    if (pid && *pid != getpid() && kill(*pid, 0) != 0) left.push_back(entry.path());
-  }
+  for (const std::string& folder : {run_folder, checkpoints_of(run_folder)})
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      const auto pid = io::partial_owner(entry.path().filename().string());
+      // Another user's process may not be sent a signal, but lives.
+      if (pid && kill(*pid, 0) != 0 && errno == ESRCH) left.push_back(entry.path());
+    }
   for (const fs::path& path : left) fs::remove_all(path, error);
 }
 

@@ -59,12 +59,18 @@ void verify_checkpoint(const std::string& folder);
 Recipe checkpoint_recipe(const std::string& folder);
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder);
 
-// Parameters and buffers; the model must be the one that was saved.
+// The latest of a run that verify_checkpoint passes; where that is not the last that was saved, a
+// warning says what is wrong with the last. Throws what is wrong with the last where none passes.
+std::string newest_whole_checkpoint(const std::string& run_folder);
+
+// Parameters and buffers of a checkpoint, which is verified; the model must be the one that was
+// saved.
 void load_model(const std::string& folder, Experiment& experiment);
-// The same with the optimiser and the random state: a run goes on from what this returns.
+// The same with the optimiser and the random state, of one that is verified already: a run goes on
+// from what this returns.
 Progress load_checkpoint(const std::string& folder, Experiment& experiment);
 
-// Removes what killed processes left half-written under RUN/checkpoints.
+// Removes what killed processes left half-written in RUN and RUN/checkpoints.
 void remove_partial_checkpoints(const std::string& run_folder);
 
 }  // namespace weft::train

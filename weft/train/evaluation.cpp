@@ -1,6 +1,7 @@
 #include "weft/train/evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -17,10 +18,13 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
     if (interrupted()) return std::nullopt;
     sums += steps.evaluate(batch.inputs, batch.labels);
   }
-  bool whole = experiment.addition.has_value();
-  return Evaluation{.loss = sums.loss / sums.count,
+  const bool whole = experiment.addition.has_value();
+  const bool language = experiment.task == Task::causal_lm && !whole;
+  const double loss = sums.loss / sums.count;
+  return Evaluation{.loss = loss,
                     .accuracy = whole ? sums.exact_rows / sums.rows : sums.correct / sums.count,
-                    .count = static_cast<int64_t>(whole ? sums.rows : sums.count)};
+                    .count = static_cast<int64_t>(whole ? sums.rows : sums.count),
+                    .perplexity = language ? std::exp(loss) : 0};
 }
 
 Evaluation evaluate(const Experiment& experiment) {

@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// Loss and accuracy over all that counts: images, tokens, or whole answers
+// Loss, accuracy and perplexity over all that counts: images, tokens, or whole answers
 // (Experiment::addition). `interrupted` is asked before each batch; nullopt once it says
 // yes.
 std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,

@@ -205,7 +205,7 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
     usage(recipe, by_ratio ? "scheduler.warmup_ratio" : "scheduler.warmup_steps",
           fmt::format(
               "scheduler.{} must leave some of the {} steps of the run to {}. Got {}. Hint: "
-              "--scheduler.warmup_steps 0 --scheduler.warmup_ratio 0.05.",
+              "--scheduler.warmup_ratio 0.05.",
               by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, name,
               by_ratio ? recipe.number("scheduler.warmup_ratio") : static_cast<double>(warmup)));
   if (name == "wsd" && decay > left)

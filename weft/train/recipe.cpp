@@ -88,7 +88,10 @@ Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
 }
 
 Recipe Recipe::load(const std::string& path) {
-  return parse(io::read_file(path, max_recipe_bytes, ErrorKind::usage), path);
+  const bool standard_input = path == "-";
+  return parse(
+      io::read_stream(standard_input ? "/dev/stdin" : path, max_recipe_bytes, ErrorKind::usage),
+      standard_input ? "standard input" : path);
 }
 
 void Recipe::give(const std::string& path, Value value, std::string where) {

@@ -65,7 +65,7 @@ class Recipe {
   Recipe();  // all defaults
   // `name` stands in messages. At most 1 MiB, 32 levels deep, no aliases.
   static Recipe parse(std::string_view yaml, const std::string& name);
-  static Recipe load(const std::string& path);
+  static Recipe load(const std::string& path);  // "-": of the standard input
   // One key from a flag or the environment; `value` is YAML. Maps are merged: options that `value`
   // does not name stay, unless it is empty ("{}" or "null"). "model.config.dropout" is one option.
   // A new model takes its config from the defaults.

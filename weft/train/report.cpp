@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/env.h"
+#include "weft/base/logging.h"
 #include "weft/base/quantity.h"
 #include "weft/io/json.h"
 
@@ -134,8 +135,10 @@ std::string to_line(const StepLine& line, size_t width) {
 }
 
 std::string to_line(int64_t step, const Evaluation& evaluation) {
-  return fmt::format("eval step {}  loss {:.4f}  accuracy {:.4f}", step, evaluation.loss,
-                     evaluation.accuracy);
+  std::string line = fmt::format("eval step {}  loss {:.4f}  accuracy {:.4f}", step,
+                                 evaluation.loss, evaluation.accuracy);
+  if (evaluation.perplexity > 0) line += fmt::format("  perplexity {:.4g}", evaluation.perplexity);
+  return line;
 }
 
 std::string to_table(const ClosingReport& report) {
@@ -161,7 +164,7 @@ std::string to_table(const ClosingReport& report) {
          fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds));
 }
 
-Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out) {
+Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out), log_path_(log_path) {
   if (!log_path.empty()) {
     log_.reset(std::fopen(log_path.c_str(), "a"));
     if (log_ == nullptr)
@@ -189,8 +192,12 @@ size_t Reporter::width() const {
 
 void Reporter::log(const std::string& line) {
   if (log_ == nullptr) return;
-  fmt::print(log_.get(), "{}\n", line);
-  std::fflush(log_.get());
+  // Unlike fmt::print these throw nothing where a disk is full: the run goes on.
+  std::fputs((line + "\n").c_str(), log_.get());
+  if (std::fflush(log_.get()) == 0 || log_is_torn_) return;
+  log_is_torn_ = true;
+  logging::warn("cannot write {}: {}. Lines of the log are lost.", log_path_,
+                std::generic_category().message(errno));
 }
 
 void Reporter::text(std::string_view text) {
@@ -242,10 +249,12 @@ void Reporter::epoch(int64_t step, int64_t epoch, double seconds) {
 
 void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
   text(to_line(step, evaluation) + "\n");
-  log(io::json_text(json{{"eval_step", step},
-                         {"loss", evaluation.loss},
-                         {"accuracy", evaluation.accuracy},
-                         {"count", evaluation.count}}));
+  json entry = {{"eval_step", step},
+                {"loss", evaluation.loss},
+                {"accuracy", evaluation.accuracy},
+                {"count", evaluation.count}};
+  if (evaluation.perplexity > 0) entry["perplexity"] = evaluation.perplexity;
+  log(io::json_text(entry));
 }
 
 void Reporter::closing(const ClosingReport& report) {

@@ -141,7 +141,8 @@ struct StepLine {
 };
 struct Evaluation {
   double loss = 0, accuracy = 0;
-  int64_t count = 0;  // samples or tokens
+  int64_t count = 0;      // samples or tokens
+  double perplexity = 0;  // of a causal language model: e to the loss of a token; else 0
 };
 // In at most `width` columns (0: any number): what matters least goes first, step and loss stay.
 std::string to_line(const StepLine& line, size_t width = 0);
@@ -186,8 +187,10 @@ class Reporter {
   void log(const std::string& line);
 
   std::FILE* out_;
+  std::string log_path_;
   std::unique_ptr<std::FILE, decltype(&std::fclose)> log_{nullptr, &std::fclose};
   bool terminal_ = false, live_shown_ = false;
+  bool log_is_torn_ = false;  // said already
   double last_live_ = 0;
   std::string last_line_;
 };

@@ -60,7 +60,7 @@ std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl")
 std::string RunFolder::checkpoint() const {
   const bool saved = fs::is_symlink(fs::path(path_) / "checkpoints/latest");
   if (!resume_ || (!saved && list_checkpoints(path_).empty())) return "";
-  return find_checkpoint(path_);
+  return newest_whole_checkpoint(path_);
 }
 
 std::map<std::string, std::string> RunFolder::kernels() const {
@@ -87,9 +87,9 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   lock();
   std::error_code error;
   if (!resume_) fs::remove_all(path_, error);
-  if (!error) fs::create_directories(fs::path(path_) / "checkpoints", error);
   if (error)
-    throw Error(ErrorKind::failed, "cannot create run folder {}: {}.", path_, error.message());
+    throw Error(ErrorKind::failed, "cannot replace run {}: {}.", path_, error.message());
+  io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
   remove_partial_checkpoints(path_);
   io::write_file_atomically((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());

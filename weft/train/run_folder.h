@@ -18,7 +18,7 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string log_path() const;
-  // The checkpoint to go on from; "" where there is none or the run begins anew.
+  // The checkpoint to go on from, verified; "" where there is none or the run begins anew.
   std::string checkpoint() const;
   // Of the run that is resumed, as in RunReport; none where it begins anew or the plan is lost.
   std::map<std::string, std::string> kernels() const;

@@ -8,7 +8,7 @@
 namespace weft::train {
 namespace {
 volatile std::sig_atomic_t stop = 0, save = 0, active = 0;
-constexpr std::array caught = {SIGINT, SIGTERM, SIGUSR1};
+constexpr std::array caught = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 std::array<struct sigaction, caught.size()> before;
 
 void on_signal(int number) {
@@ -33,7 +33,11 @@ Signals::Signals() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < caught.size(); ++i) sigaction(caught[i], &action, &before[i]);
+  for (size_t i = 0; i < caught.size(); ++i) {
+    sigaction(caught[i], &action, &before[i]);
+    if (caught[i] == SIGHUP && before[i].sa_handler == SIG_IGN)
+      sigaction(SIGHUP, &before[i], nullptr);
+  }
 }
 
 Signals::~Signals() {

@@ -1,5 +1,5 @@
-// Signals of a run. SIGTERM and the first SIGINT: save at the next step and stop; the second
-// SIGINT: end at once; SIGUSR1: save and go on.
+// Signals of a run. SIGTERM, SIGHUP and the first SIGINT: save at the next step and stop; the
+// second SIGINT: end at once; SIGUSR1: save and go on. SIGHUP stays ignored where it was (nohup).
 #pragma once
 
 namespace weft::train {

@@ -5,6 +5,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/energy.h"
+#include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
 #include "weft/data/loader.h"
@@ -90,7 +91,10 @@ class Trainer {
       if (evaluation_due() && !signals_.stop_requested()) evaluate();
       bool done = progress_.stopped || progress_.step >= experiment_.total_steps;
       if (signals_.stop_requested() && !(done && !evaluation_due())) return stop();
-      if (signals_.take_save_request() || done || checkpoint_due()) save(false);
+      if (done)
+        save(false);
+      else if (signals_.take_save_request() || checkpoint_due())
+        try_to_save(false);
       if (done) break;
       update();
     }
@@ -231,6 +235,7 @@ class Trainer {
     return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
   }
   bool checkpoint_due() const {
+    if (failed_save_ > 0 && now() > failed_save_ + 60) return true;
     return progress_.step > 0 && progress_.step % recipe().integer("checkpoint.every") == 0;
   }
 
@@ -250,7 +255,7 @@ class Trainer {
       stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
     if (recipe().has("eval.target") && found->accuracy >= recipe().number("eval.target"))
       stop_early(fmt::format("accuracy {:.4f} reaches eval.target", found->accuracy));
-    if (improves(*found)) save(true);
+    if (improves(*found)) try_to_save(true);
   }
 
   // Whether this is the best so far, by what checkpoint.best names.
@@ -267,6 +272,18 @@ class Trainer {
     reporter_->text(fmt::format("stopped at step {}: {}\n", progress_.step, reason));
   }
 
+  // A disk may have room again before the run ends.
+  void try_to_save(bool best) {
+    try {
+      save(best);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::failed) throw;
+      failed_save_ = now();
+      logging::warn("{} The run goes on, and saves again when the next one is due, or in a minute.",
+                    error.what());
+    }
+  }
+
   void save(bool best) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
@@ -275,6 +292,7 @@ class Trainer {
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
     save_seconds_ += now() - before;
     saved_step_ = progress_.step;
+    failed_save_ = 0;
   }
 
   void stop() {
@@ -332,6 +350,7 @@ class Trainer {
   int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
   double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
   double save_seconds_ = 0;  // since the last line
+  double failed_save_ = 0;   // when; 0: the last one did not fail
   EnergyMeter energy_;
   std::optional<double> device_joules_before_;
 };

@@ -7,7 +7,7 @@
 
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/selection.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/parallel.h"
 #include "weft/codegen/codegen.h"
 
@@ -87,7 +87,7 @@ class CpuLibrary : public KernelLibrary {
 
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
     if (step.kind == Step::Kind::fused) {
-      if (debug_level() >= 5) log::debug(5, "{}:\n{}", step.kernel, kernel_text(step));
+      if (debug_level() >= 5) logging::debug(5, "{}:\n{}", step.kernel, kernel_text(step));
       return std::make_unique<FusedKernel>(compile_cpu(step));
     }
     const Family* family = find_family(step.body.front()->op->name);

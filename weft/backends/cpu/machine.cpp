@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "weft/base/buffer.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 
@@ -195,7 +195,7 @@ void triad(float* a, const float* b, const float* c, int64_t begin, int64_t end)
 double bandwidth(double seconds, const Machine& machine) {
   const size_t wanted = std::max(size_t{64} << 20, machine.l3), most = machine.available / 6;
   if (most < machine.l3)
-    log::warn(
+    logging::warn(
         "the bandwidth is partly that of the L3 cache: there is no memory free for arrays "
         "that exceed it.");
   const auto count = static_cast<int64_t>(std::min(wanted, most) / sizeof(float));

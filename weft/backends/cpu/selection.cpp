@@ -7,7 +7,7 @@
 
 #include "weft/backends/cpu/machine.h"
 #include "weft/base/buffer.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/stopwatch.h"
 
 namespace weft::cpu {
@@ -99,7 +99,7 @@ const KernelChoice& fastest(const Node& node, std::span<const Placement> operand
   std::vector<double> times;
   for (const KernelChoice& choice : choices) {
     times.push_back(milliseconds(node, operands, family, choice));
-    log::debug(1, "measured {:<24} {:9.3f} ms: {}", choice.kernel, times.back(), node.op->name);
+    logging::debug(1, "measured {:<24} {:9.3f} ms: {}", choice.kernel, times.back(), node.op->name);
   }
   return choices[static_cast<size_t>(std::ranges::min_element(times) - times.begin())];
 }

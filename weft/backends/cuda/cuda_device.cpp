@@ -16,7 +16,7 @@
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/cuda/nvtx.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/codegen/object_cache.h"
 
 namespace weft::cuda {
@@ -350,8 +350,8 @@ class CudaDevice : public gpu::Device {
   }
 
   gpu::Program build(const std::string& source) override {
-    const std::string text =
-        fmt::format("nvrtc {} sm_{}\n{}", compiler_.version(), capability_, source);
+    const std::string text = fmt::format("nvrtc {} {}\n{}", compiler_.version(),
+                                         fmt::join(cuda::Nvrtc::options(capability_), " "), source);
     std::optional<std::string> code = loop::read_object(text);
     if (!code) {
       code = compiler_.compile(source, capability_);
@@ -387,7 +387,7 @@ bool has_device() {
     open_cublaslt();
     return true;
   } catch (const Error& missing) {
-    log::debug(1, "{}", missing.what());
+    logging::debug(1, "{}", missing.what());
     return false;
   }
 }
@@ -405,7 +405,7 @@ int compute_capability(int number) {
               "cuDeviceGetAttribute");
     return 10 * major + minor;
   } catch (const Error& none) {
-    log::debug(1, "{}", none.what());
+    logging::debug(1, "{}", none.what());
     return 0;
   }
 }
@@ -421,7 +421,7 @@ std::vector<std::string> uuids() {
       all.push_back(uuid_of(device));
     }
   } catch (const Error& none) {
-    log::debug(1, "{}", none.what());
+    logging::debug(1, "{}", none.what());
   }
   return all;
 }

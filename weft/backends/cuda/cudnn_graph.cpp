@@ -11,7 +11,7 @@
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 
 namespace weft::cuda::cudnn {
 namespace {
@@ -320,7 +320,7 @@ bool is_installed() {
     library();
     return true;
   } catch (const Error& missing) {
-    log::debug(1, "{}", missing.what());
+    logging::debug(1, "{}", missing.what());
     return false;
   }
 }

@@ -52,6 +52,11 @@ int Nvrtc::version() const {
   return 1000 * major + 10 * minor;
 }
 
+std::vector<std::string> Nvrtc::options(int capability) {
+  return {fmt::format("--gpu-architecture=sm_{}", capability), "--fmad=false",
+          "--disable-warnings"};
+}
+
 std::string Nvrtc::compile(const std::string& source, int capability) const {
   const Library& nvrtc = *library_;
   struct Program {
@@ -61,9 +66,11 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
   } program{nvrtc};
   nvrtc.check(nvrtc.create(&program.handle, source.c_str(), "weft.cu", 0, nullptr, nullptr),
               "nvrtcCreateProgram");
-  const std::string architecture = fmt::format("--gpu-architecture=sm_{}", capability);
-  const char* options[] = {architecture.c_str(), "--fmad=false", "--disable-warnings"};
-  const int status = nvrtc.build(program.handle, static_cast<int>(std::size(options)), options);
+  const std::vector<std::string> texts = options(capability);
+  std::vector<const char*> told;
+  told.reserve(texts.size());
+  for (const std::string& text : texts) told.push_back(text.c_str());
+  const int status = nvrtc.build(program.handle, static_cast<int>(told.size()), told.data());
   size_t bytes = 0;
   nvrtc.check(nvrtc.log_bytes(program.handle, &bytes), "nvrtcGetProgramLogSize");
   std::string log(bytes, '\0');

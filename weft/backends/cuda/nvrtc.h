@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace weft::cuda {
 
@@ -20,6 +21,8 @@ class Nvrtc {
   // sum become one operation. Throws InternalError with what the compiler says and the lines it
   // speaks of.
   std::string compile(const std::string& source, int capability) const;
+  // What it is told, which decides the code as the source does.
+  static std::vector<std::string> options(int capability);
 
  private:
   struct Library;

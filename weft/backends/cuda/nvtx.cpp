@@ -5,7 +5,7 @@
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 
 namespace weft::cuda {
 namespace {
@@ -27,7 +27,7 @@ const Nvtx* nvtx() {
     try {
       return std::make_unique<const Nvtx>();
     } catch (const Error& missing) {
-      log::debug(1, "{}", missing.what());
+      logging::debug(1, "{}", missing.what());
       return nullptr;
     }
   }();

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/env.h"
+#include "weft/base/private_folder.h"
 
 namespace weft::cuda {
 namespace {
@@ -24,8 +25,8 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) 
 // "": there is none.
 std::string cuda_folder() {
   if (auto folder = env("WEFT_CUDA_PATH")) return *folder;
-  const std::string cache = cache_directory();
-  return cache.empty() ? "" : cache + "/cuda";
+  const std::string folder = cache_directory() + "/cuda";
+  return is_private(cache_directory()) && is_private(folder) ? folder : "";
 }
 
 // What Python has installed: beside the interpreters on PATH.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/stopwatch.h"
 
 namespace weft::gpu {
@@ -98,7 +98,7 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
     for (int k = 0; k < runs; ++k) begin(i);
     device.finish();
     const double took = watch.milliseconds() / runs;
-    log::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, took);
+    logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, took);
     if (i == 0 || took < least) best = i, least = took;
   }
   return best;

@@ -7,7 +7,7 @@
 
 #include "weft/backends/gpu/written.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"
 #include "weft/device/bound.h"
@@ -139,14 +139,14 @@ class Library : public KernelLibrary {
       }
       const Provider& own = *providers_.back();
       if (&provider != &own && takes(own, step)) {
-        log::warn("{} A kernel of weft's own is compiled instead, which may be slow.",
-                  refused.what());
+        logging::warn("{} A kernel of weft's own is compiled instead, which may be slow.",
+                      refused.what());
         return own.compile(device(), step);
       }
       if (!loop::has_loops(*step.body.front().node()) ||
           loop::schedule_gpu(loop::lower_primitive(step)).scratch > step.workspace)
         throw;
-      log::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
+      logging::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
       return compile_loops(step);
     }
   }
@@ -241,7 +241,7 @@ class Library : public KernelLibrary {
     const loop::Kernel kernel = fused ? loop::lower(step, maths()) : loop::lower_primitive(step);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
     if (debug_level() >= 5)
-      log::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
+      logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
     return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);
   }
 

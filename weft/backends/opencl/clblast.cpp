@@ -11,7 +11,7 @@
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/opencl/cl_error.h"
 #include "weft/base/error.h"
-#include "weft/base/log.h"
+#include "weft/base/logging.h"
 #include "weft/base/shared_library.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
@@ -73,7 +73,7 @@ const Library* library() {
     try {
       return std::make_unique<Library>();
     } catch (const Error& error) {
-      log::debug(1, "loops multiply: {}", error.what());
+      logging::debug(1, "loops multiply: {}", error.what());
       return nullptr;
     }
   }();

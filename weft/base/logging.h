@@ -8,7 +8,7 @@
 
 #include "weft/base/env.h"
 
-namespace weft::log {
+namespace weft::logging {
 
 void write(std::string_view level, std::string_view message);
 
@@ -25,4 +25,4 @@ void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
   if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
 }
 
-}  // namespace weft::log
+}  // namespace weft::logging

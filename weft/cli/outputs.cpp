@@ -1,0 +1,52 @@
+#include "weft/cli/outputs.h"
+
+#include <filesystem>
+
+#include "weft/base/error.h"
+
+namespace weft::cli {
+namespace {
+namespace fs = std::filesystem;
+
+// Whether it is that file, or one that is there within that folder.
+bool is_in(const fs::path& output, const fs::path& input) {
+  std::error_code none;
+  if (!fs::is_regular_file(output, none)) return false;
+  if (fs::equivalent(output, input, none)) return true;
+  if (!fs::is_directory(input, none)) return false;
+  const fs::path file = fs::canonical(output, none), folder = fs::canonical(input, none);
+  const auto [left, right] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+  return left == folder.end();
+}
+
+// The same for all names of a file, which need not be there.
+fs::path place_of(const std::string& path) {
+  std::error_code none;
+  return fs::weakly_canonical(fs::absolute(path, none), none);
+}
+}  // namespace
+
+void check_not_written(const Program& program, std::string_view what, const std::string& path) {
+  for (const auto& [flag, output] : program.outputs)
+    if (is_in(output, path))
+      throw Error(ErrorKind::usage, "{} {} would replace what {} reads. Nothing was changed.", flag,
+                  output, what);
+}
+
+void find_outputs(Program& program, const Verb& verb) {
+  for (const Option& option : verb.options) {
+    if (!option.written) continue;
+    const std::string& path = *std::get<std::string*>(option.target);
+    if (path.empty()) continue;
+    for (const auto& [flag, other] : program.outputs)
+      if (place_of(path) == place_of(other))
+        throw Error(ErrorKind::usage, "{} and {} name one file: {}.", flag, option.flag, path);
+    program.outputs.emplace_back(option.flag, path);
+  }
+  for (const Option& option : verb.options)
+    if (auto* const* read = std::get_if<std::string*>(&option.target); read && !option.written)
+      check_not_written(program, option.flag.empty() ? option.type : option.flag, **read);
+  for (const RecipeFlag& flag : program.flags) check_not_written(program, flag.flag, flag.value);
+}
+
+}  // namespace weft::cli
