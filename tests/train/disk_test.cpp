@@ -1,0 +1,125 @@
+// What a save leaves on a disk that fails, or whose power goes: the old checkpoint or the new one.
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/captured.h"
+#include "tests/train/runs.h"
+#include "tests/train/system_calls.h"
+#include "weft/train/checkpoint.h"
+
+namespace fs = std::filesystem;
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+train::Recipe steps_recipe(int64_t steps) {
+  train::Recipe recipe =
+      sums_recipe(fmt::format("train: {{steps: {}, global_batch_size: 4}}\nname: saved\n", steps));
+  recipe.set("checkpoint.every", "1", "test");
+  recipe.set("checkpoint.keep_last", "1", "test");
+  return recipe;
+}
+
+// The step of the checkpoint that a run goes on from: the last, without a warning.
+int64_t resumable_step(const std::string& run) {
+  int64_t step = -1;
+  Captured warnings(2);
+  const std::string wrong = error_of([&] {
+    const std::string found = train::newest_whole_checkpoint(run);
+    step = std::stoll(fs::canonical(found).filename().string().substr(std::string("step-").size()));
+  });
+  CHECK(wrong == "none");
+  CHECK(warnings.text() == "");
+  return step;
+}
+}  // namespace
+
+TEST_CASE("whichever system call of a save fails, the old or the new checkpoint is whole") {
+  train::Experiment experiment = train::make_experiment(steps_recipe(9));
+  for (int error : {EIO, ENOSPC, EINTR, CallObserver::half}) {
+    CAPTURE(error);
+    const bool harmless = error == EINTR || error == CallObserver::half;
+    std::set<std::string> failed;
+    for (int number = 0;; ++number) {
+      CAPTURE(number);
+      TemporaryFolder folder;
+      auto save = [&](int64_t step, int call) {
+        FailingCall failing(call, error);
+        const std::string what = error_of(
+            [&] { train::save_checkpoint(folder.path(), experiment, {.step = step}, true); });
+        return std::pair(what, failing.failed());
+      };
+      REQUIRE(save(1, -1) == std::pair(std::string("none"), std::string()));
+      const auto [what, call] = save(2, number);
+      if (call.empty()) break;
+      failed.insert(call);
+      INFO(call << ": " << what);
+      const int64_t step = resumable_step(folder.path());
+      if (what == "none")
+        CHECK(step == 2);
+      else
+        CHECK(what.starts_with("failed: checkpoint of step 2: cannot "));
+      if (harmless) CHECK(what == "none");
+      CHECK(save(3, -1).first == "none");  // on a disk that works again
+      CHECK(resumable_step(folder.path()) == 3);
+    }
+    if (harmless)
+      CHECK(failed.contains("write"));
+    else
+      CHECK(failed == std::set<std::string>{"mkdir", "create", "open", "write", "fsync", "close",
+                                            "rename", "symlink"});
+  }
+}
+
+TEST_CASE("whenever the power goes, a run goes on from what it last said that it saved") {
+  constexpr int64_t steps = 2;
+  constexpr auto all_of_it = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
+  TemporaryFolder folder, copies, kept, whole;
+  fs::create_directory(kept.file("runs"));
+  const std::string expected = train_in(whole, steps_recipe(steps)).checkpoint;
+  int64_t saved = 0;
+  int looks = 0;
+  auto look = [&](const std::string& copy) {
+    ++looks;
+    INFO("look " << looks << ", saved " << saved);
+    const std::string run = copy + "/runs/saved";
+    if (saved == 0 && train::list_checkpoints(run).empty()) return;
+    CHECK(resumable_step(run) >= saved);
+    CHECK(contents_of(run + "/recipe.yaml") != "");
+    if (looks % 50 == 0) fs::copy(run, kept.file("runs/" + std::to_string(looks)), all_of_it);
+  };
+  {
+    PowerCut power(folder.path(), copies.file("copy"), look);
+    train::train(steps_recipe(steps), {.runs = folder.file("runs"),
+                                       .quiet = true,
+                                       .after_step = [&](int64_t step) {
+                                         saved = step - 1;
+                                         power.look();
+                                       }});
+    saved = steps;
+    power.look();
+  }
+  CHECK(looks > 100);
+  for (const auto& copy : fs::directory_iterator(kept.file("runs"))) {
+    train::Recipe recipe = steps_recipe(steps);
+    recipe.set("name", copy.path().filename().string(), "test");
+    check_equal(train_in(kept, recipe, /*resume=*/true).checkpoint, expected);
+  }
+}
+
+TEST_CASE("whenever the power goes, a checkpoint that replaces another of its step is whole") {
+  const train::Experiment experiment = train::make_experiment(steps_recipe(9));
+  TemporaryFolder folder, copies;
+  bool saved = false;
+  PowerCut power(folder.path(), copies.file("copy"), [&](const std::string& copy) {
+    if (saved) CHECK(resumable_step(copy) == 1);
+  });
+  for (int time = 0; time < 2; ++time) {
+    train::save_checkpoint(folder.path(), experiment, {.step = 1}, false);
+    saved = true;
+    power.look();
+  }
+}
