@@ -108,9 +108,11 @@ TEST_CASE("a text is read with the vocabulary of an earlier run") {
   TemporaryFolder folder;
   std::string path = folder.file("t", "bbbbb");
   CHECK(data::text(path, {.vocabulary = io::Vocabulary::characters("abc")}).train.tokens()[0] == 1);
-  CHECK(error_of([&] { data::text(path, {.vocabulary = io::Vocabulary::characters("ac")}); }) ==
-        "data: " + path +
-            ": [text] character U+0062 'b' at offset 0 is not among the 2 of the vocabulary.");
+  CHECK(
+      error_of([&] { data::text(path, {.vocabulary = io::Vocabulary::characters("ac")}); }) ==
+      "data: " + path +
+          ": [text] 5 characters are not among the 2 of the vocabulary. The first is U+0062 'b' at "
+          "offset 0.");
   CHECK(error_of([&] { data::text(path, {.tokenizer = "words"}); }) ==
         "usage: " + path + ": [data] unknown tokenizer 'words'. Known: bytes, characters.");
   CHECK(error_of([&] { data::text(folder.file("none")); }) ==

@@ -51,7 +51,7 @@ TEST_CASE("a run trains on a GPU, logs what it takes and closes with its energy"
   FakeGpu place;
   const Outcome outcome = place.train();
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  CHECK(has(outcome.out, "NVIDIA H200, "));
+  CHECK(has(outcome.out, "fits NVIDIA H200: "));
   const std::string log = place.read("runs/tiny/log.jsonl");
   CHECK(has(log, R"("watts":123.4)"));
   CHECK(has(log, R"("celsius":41.0)"));

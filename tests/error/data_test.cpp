@@ -1,4 +1,6 @@
 // Data that is missing or broken.
+#include <cstdlib>
+
 #include <doctest/doctest.h>
 
 #include "tests/support/images.h"
@@ -104,4 +106,35 @@ TEST_CASE("broken texts are refused by name") {
   CHECK(fails_with(place.weft({"plan", "t.yaml"}), data_code, "input.txt") == "");
   place.write("input.txt", "short");
   CHECK(fails_with(place.weft({"plan", "t.yaml"}), data_code, "") == "");
+}
+
+TEST_CASE("a file that shrinks while it is read ends the run with its name") {
+  Workplace place;
+  write_images(place, "images", 64, 28, 10);
+  place.write("r.yaml", images);
+  place.write("shrink.sh",
+              "for i in $(seq 1000); do\n"
+              "  if grep -qs '\"step\":3,' runs/cut/log.jsonl; then break; fi\n"
+              "  sleep 0.02\n"
+              "done\n"
+              "truncate -s 0 images/train-images-idx3-ubyte\n");
+  REQUIRE(std::system(("cd " + place.folder() + " && sh shrink.sh &").c_str()) == 0);
+  const Outcome outcome =
+      place.weft({"train", "r.yaml", "--name", "cut", "--steps", "1000000", "--json"});
+  CHECK(fails_with(outcome, data_code,
+                   "images/train-images-idx3-ubyte cannot be read to its end: it shrank while it "
+                   "was in use, or its disk fails.") == "");
+}
+
+TEST_CASE("classes without an image are counted aloud") {
+  Workplace place;
+  write_images(place, "images", 64, 28, 10);
+  place.write("r.yaml", images);
+  std::string labels = idx_labels(64, 10);
+  labels[8 + 5] = static_cast<char>(200);
+  place.write("images/train-labels-idx1-ubyte", labels);
+  const Outcome outcome = place.weft({"plan", "r.yaml"});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.find("train-labels-idx1-ubyte: labels reach 200, but 190 of these 201 classes "
+                         "have no image.") != std::string::npos);
 }

@@ -43,18 +43,18 @@ TEST_CASE("a run does not overwrite another") {
 
 TEST_CASE("a folder for offloaded values that cannot be written, or is full, ends with one line") {
   TinyRun place;
-  const std::vector<std::string> train{"train",           "tiny.yaml",
-                                       "--name",          "moved",
-                                       "--train.offload", "[parameters, optimizer]",
-                                       "--model.config",  "{hidden_size: 256}"};
-  auto with = [&](const std::vector<std::string>& more) {
+  const std::vector<std::string> train{"train", "tiny.yaml",      "--name",
+                                       "moved", "--model.config", "{hidden_size: 256}"};
+  auto with = [&](const std::vector<std::string>& more,
+                  const std::string& offload = "[parameters, optimizer]") {
     std::vector<std::string> arguments = train;
+    arguments.insert(arguments.end(), {"--train.offload", offload});
     arguments.insert(arguments.end(), more.begin(), more.end());
     return place.weft(arguments);
   };
   CHECK(fails_with(with({"--train.offload_folder", "/nowhere"}), failed,
                    "[offload] /nowhere cannot be written for ") == "");
-  CHECK(fails_with(with({"--train.offload", "[weights]"}), usage,
+  CHECK(fails_with(with({}, "[weights]"), usage,
                    "must be one of parameters, optimizer, gradients, activations. Got "
                    "'weights'.") == "");
   rlimit saved{};
@@ -351,7 +351,7 @@ TEST_CASE("what generate refuses leaves nothing on standard output") {
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
                    "text stops at one character. Got '12'.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
-                   usage, "temperature is at least 0. Got nan.") == "");
+                   usage, "--temperature is 0 to 100. Got nan.") == "");
 }
 
 TEST_CASE("generate says what the text does not: a prompt that is cut, digits in reverse") {

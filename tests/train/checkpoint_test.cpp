@@ -108,6 +108,24 @@ TEST_CASE("a run whose last checkpoints are damaged goes on from the newest whol
         "checkpoint: " + run + "/checkpoints/latest has no MANIFEST.json.");
 }
 
+TEST_CASE("a run does not go on with other data, wherever they lie") {
+  TemporaryFolder folder, elsewhere;
+  const std::string length = "train: {epochs: 1, global_batch_size: 12}\nname: same\n";
+  REQUIRE(train_in(folder, images_recipe(folder, length), false, {.signal = SIGTERM, .step = 2})
+              .exit_code == train::exit_saved);
+  const train::Recipe moved = images_recipe(elsewhere, length);
+  for (const char* file : {"train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    const std::string path = elsewhere.file(file), contents = contents_of(path);
+    std::string other = contents;
+    other.back() = static_cast<char>(other.back() ^ 1);
+    elsewhere.file(file, other);
+    const std::string wrong = error_of([&] { train_in(folder, moved, true); });
+    CHECK(wrong.find("cannot go on: it was trained on other data (fingerprint ") != wrong.npos);
+    elsewhere.file(file, contents);
+  }
+  CHECK(train_in(folder, moved, true).exit_code == 0);
+}
+
 TEST_CASE("a resumed run goes on with the kernels that it began with") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder, "train: {epochs: 2, global_batch_size: 12}\nname: chosen\n");

@@ -35,6 +35,12 @@ int64_t resumable_step(const std::string& run) {
   CHECK(warnings.text() == "");
   return step;
 }
+
+int names_in(const std::string& folder) {
+  std::error_code absent;
+  return static_cast<int>(
+      std::distance(fs::directory_iterator(folder, absent), fs::directory_iterator()));
+}
 }  // namespace
 
 TEST_CASE("whichever system call of a save fails, the old or the new checkpoint is whole") {
@@ -93,12 +99,11 @@ TEST_CASE("whenever the power goes, a run goes on from what it last said that it
   };
   {
     PowerCut power(folder.path(), copies.file("copy"), look);
-    train::train(steps_recipe(steps), {.runs = folder.file("runs"),
-                                       .quiet = true,
-                                       .after_step = [&](int64_t step) {
-                                         saved = step - 1;
-                                         power.look();
-                                       }});
+    train::train(steps_recipe(steps),
+                 {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                    saved = step - 1;
+                    power.look();
+                  }});
     saved = steps;
     power.look();
   }
@@ -122,4 +127,57 @@ TEST_CASE("whenever the power goes, a checkpoint that replaces another of its st
     saved = true;
     power.look();
   }
+}
+
+TEST_CASE("a start that fails takes no name, and the run that it was to replace stays") {
+  TemporaryFolder folder;
+  const std::string run = folder.file("runs/saved");
+  auto start = [&](int call, bool overwrite) {
+    int64_t steps = 0;
+    FailingCall failing(call, EIO);
+    const std::string wrong = error_of([&] {
+      train::train(steps_recipe(1), {.runs = folder.file("runs"),
+                                     .overwrite = overwrite,
+                                     .quiet = true,
+                                     .after_step = [&](int64_t step) { steps = step; }});
+    });
+    const bool ended = call >= 0 && failing.failed().empty();
+    return std::tuple(wrong, steps, ended);
+  };
+  int failed = 0;
+  for (bool overwrite : {false, true}) {
+    std::string before;
+    auto begin_anew = [&] {
+      fs::remove_all(run);
+      if (overwrite) REQUIRE(start(-1, false) == std::tuple("none", 1, false));
+      before = contents_of(run + "/checkpoints/latest/MANIFEST.json");
+    };
+    begin_anew();
+    for (int call = 0;; ++call) {
+      CAPTURE(call);
+      const auto [wrong, steps, ended] = start(call, overwrite);
+      if (ended) break;
+      if (steps > 0) {  // what failed was no part of the start
+        begin_anew();
+        continue;
+      }
+      ++failed;
+      CHECK(wrong != "none");
+      CHECK(fs::exists(run) == overwrite);
+      if (overwrite) CHECK(contents_of(run + "/checkpoints/latest/MANIFEST.json") == before);
+      CHECK(names_in(folder.file("runs")) == (overwrite ? 1 : 0));
+    }
+  }
+  CHECK(failed > 20);
+}
+
+TEST_CASE("a run whose checkpoints would fill the disk is refused before it begins") {
+  TemporaryFolder folder;
+  const DiskOfRoom disk(1 << 16);
+  const std::string wrong = error_of([&] { train_in(folder, steps_recipe(9)); });
+  CHECK(wrong.starts_with("failed: " + folder.file("runs/saved") +
+                          " has no room for the checkpoints of this run: 2 of "));
+  CAPTURE(wrong);
+  CHECK(wrong.ends_with("The disk has 64.0 KiB left. Hint: checkpoint.keep_last, --runs."));
+  CHECK(!fs::exists(folder.file("runs")));
 }

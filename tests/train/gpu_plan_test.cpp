@@ -20,13 +20,11 @@ using weft::testing::near;
 namespace {
 constexpr double gibibyte = 1 << 30;
 
-train::RunReport planned(const std::string& recipe, const std::string& device,
-                         const std::string& memory = "null") {
+std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device) {
   const MachineSpec machine = library(device).spec().value_or(MachineSpec{});
   train::Recipe parsed = train::Recipe::parse(recipe, "test");
   parsed.set("train.device", device, "test");
-  parsed.set("train.memory", memory, "test");
-  return train::plan_run(parsed, machine)->report;
+  return train::plan_run(parsed, machine);
 }
 
 std::string gpt2(int64_t batch) {
@@ -52,63 +50,79 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
     const MachineSpec spec = library(fmt::format("cuda:{}", gpu.id)).spec().value();
     CHECK(spec.name == gpu.name);
     CHECK(spec.known());
-    CHECK(spec.flops_per_s_in(DType::f16) ==
-          near(1e12 * (gpu.measured_half > 0 ? gpu.measured_half : gpu.half)));
+    CHECK(spec.flops_per_s_in(DType::f16) == near(1e12 * gpu.half));
     CHECK((spec.bf16_flops_per_s > 0) == (gpu.capability >= 80));
   }
   CHECK(find_gpu("h2000") == nullptr);
   CHECK(find_gpu("H200-NVL") == find_gpu("h200-nvl"));
   CHECK(find_gpu_of_driver("NVIDIA H200 NVL") == find_gpu("h200-nvl"));
-  CHECK(library("cuda:h200").spec()->bytes_per_s == near(4.3e12));
+  CHECK(library("cuda:h200").spec()->bytes_per_s == near(4.8e12));
 }
 
 TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 without one") {
-  const train::RunReport report = planned(gpt2(64), "cuda:h200");
+  const auto run = planned(gpt2(64), "cuda:h200");
+  const train::RunReport& report = run->report;
   CHECK(report.device_name == "NVIDIA H200");
   CHECK(report.parameters == 124'439'808);
   const double memory = static_cast<double>(report.total_bytes()) / gibibyte;
   CHECK(memory > 12);  // weights, two moments, gradients, and bfloat16 logits at least
   CHECK(memory < 139);
   // Two operations for each weight and token, forward and twice backward, on all tensor cores.
-  const double floor = 6.0 * 124'439'808 * 64 * 1024 / 790e12;
+  const double floor = 6.0 * 124'439'808 * 64 * 1024 / 989.5e12;
   CHECK(report.seconds > floor);
   CHECK(report.seconds < 8 * floor);
   CHECK(report.process_bytes() == 0);  // the memory of a GPU is not the process's
+  // Published parts of the peak put this step at 115 to 130 ms.
+  CHECK(report.likely_seconds > 0.110);
+  CHECK(report.likely_seconds < 0.130);
 }
 
 TEST_CASE("ResNet-50, 256 images an update, is planned for an H200 without one") {
-  const train::RunReport report = planned(
+  const auto run = planned(
       "model: {name: resnet50}\ndata: {dataset: random-images, image_size: 224, classes: 1000}\n"
       "optimizer: {name: sgd, momentum: 0.9}\n"
       "train: {steps: 10, global_batch_size: 256, precision: bf16-mixed}\n"
       "eval: {batch_size: 50}\n",
       "cuda:h200");
+  const train::RunReport& report = run->report;
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 139);
   CHECK(report.total_bytes() > 2 * size_t{25'557'032} * sizeof(float));
   // 4.1 G multiply-adds an image (He et al. 2015), forward and twice backward.
-  const double floor = 3 * 2 * 4.1e9 * 256 / 790e12;
+  const double floor = 3 * 2 * 4.1e9 * 256 / 989.5e12;
   CHECK(report.seconds > floor);
   CHECK(report.seconds < 40 * floor);  // memory is what it waits for
 }
 
-TEST_CASE("a plan that is larger than the GPU it is for is refused, and its hint fits") {
+TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits") {
+  const auto run = planned(gpt2(64), "cuda:t4");
+  const train::RunReport& report = run->report;
+  CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.7);
+  CHECK(static_cast<double>(report.unlimited_bytes) / gibibyte > 14.7);
+  CHECK(report.again > 0);
+  const std::string table = to_table(report);
+  CHECK(table.starts_with("fits Tesla T4: "));
+  CHECK(table.find(" of its 14.7 GiB; ") != std::string::npos);
+  CHECK(table.find("kernels of an update run again: +") != std::string::npos);
+}
+
+TEST_CASE("a plan that does not fit its GPU is refused with a table, and its hint fits") {
   setenv("WEFT_PATIENCE", "600", 1);  // on a busy machine, too
-  std::string message;
+  const std::string key = "precision: bf16-mixed";
+  std::string recipe = gpt2(64);
+  recipe.insert(recipe.find(key) + key.size(), ", recompute: none");
+  std::string message, table;
   try {
-    planned(gpt2(64), "cuda:t4");
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::does_not_fit);
-    message = error.what();
+    planned(recipe, "cuda:t4");
+  } catch (const train::DoesNotFit& refusal) {
+    message = refusal.what();
+    table = refusal.table;
   }
   unsetenv("WEFT_PATIENCE");
   CAPTURE(message);
+  CAPTURE(table);
   CHECK(message.starts_with("the plan does not fit: it takes "));
   CHECK(message.find("A run can have 14.7 GiB on Tesla T4.") != std::string::npos);
-  const std::string hint = "Hint: --train.memory ";
-  const size_t begin = message.find(hint), end = message.find(" fits", begin);
-  REQUIRE(end != std::string::npos);
-  const std::string memory = message.substr(begin + hint.size(), end - begin - hint.size());
-  CHECK(static_cast<double>(*parse_bytes(memory)) / gibibyte < 14.7);
-  const train::RunReport report = planned(gpt2(64), "cuda:t4", memory);
-  CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.7);
+  CHECK(message.find("--train.recompute auto fits at ") != std::string::npos);
+  for (const char* row : {"weights", "optimizer", "activation", "in all", "over"})
+    CHECK(table.find(row) != std::string::npos);
 }

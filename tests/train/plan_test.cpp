@@ -15,9 +15,9 @@ train::RunReport planned(const std::string& model, int64_t seq_len) {
                   model, seq_len),
       "test");
   size_t before = resident_memory();
-  std::unique_ptr<train::PlannedRun> run = train::plan_run(recipe, {});
+  const train::PlannedRun run(recipe, {});
   CHECK(resident_memory() < before + (size_t{1} << 30));
-  return run->report;
+  return run.report;
 }
 }  // namespace
 

@@ -37,10 +37,10 @@ TEST_CASE("lines read as documented") {
         "  eta 02:11");
   line.mfu = 0;
   CHECK(train::to_line(line).find("mfu") == std::string::npos);
-  CHECK(train::to_line(1000, train::Evaluation{.loss = 1.71214, .accuracy = 0.92312}) ==
-        "eval step 1000  loss 1.7121  accuracy 0.9231");
-  CHECK(train::to_line(7, {.loss = 2, .accuracy = 0.5, .count = 1, .perplexity = 7.389056}) ==
-        "eval step 7  loss 2.0000  accuracy 0.5000  perplexity 7.389");
+  CHECK(train::to_text(train::Evaluation{.loss = 1.71214, .accuracy = 0.92312}) ==
+        "loss 1.7121  accuracy 0.9231");
+  CHECK(train::to_text({.loss = 2, .accuracy = 0.5, .count = 1, .perplexity = 7.389056}) ==
+        "loss 2.0000  accuracy 0.5000  perplexity 7.389");
 }
 
 TEST_CASE("a narrow line drops what matters least, and no more than it must") {

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <utility>
 
@@ -17,6 +19,7 @@ namespace fs = std::filesystem;
 namespace weft::test {
 namespace {
 thread_local CallObserver* observer = nullptr;
+std::optional<uint64_t> disk_room;
 
 // The C library's own function of a name, which those below stand before.
 template <class Function>
@@ -50,6 +53,9 @@ int FailingCall::before(std::string_view call) {
   failed_ = call;
   return error_;
 }
+
+DiskOfRoom::DiskOfRoom(uint64_t bytes) { disk_room = bytes; }
+DiskOfRoom::~DiskOfRoom() { disk_room.reset(); }
 
 PowerCut::PowerCut(std::string folder, std::string copies, Look look)
     : folder_(std::move(folder)), copies_(std::move(copies)), look_(std::move(look)) {
@@ -154,7 +160,8 @@ void PowerCut::after(std::string_view call, int descriptor, const char* path) {
   } else if (call == "mkdir" && stat(path, &status) == 0) {
     ids_.erase(status.st_ino);
   } else if (call == "fsync" && fstat(descriptor, &status) == 0) {
-    const std::string name = fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor)).string();
+    const std::string name =
+        fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor)).string();
     if (S_ISDIR(status.st_mode)) {
       synced_[id_of(status.st_ino)] = entries_of(name);
     } else {
@@ -169,6 +176,7 @@ void PowerCut::after(std::string_view call, int descriptor, const char* path) {
 }  // namespace weft::test
 
 // These stand before the C library's for all of the process.
+using weft::test::disk_room;
 using weft::test::observed;
 using weft::test::observer;
 using weft::test::system_function;
@@ -227,6 +235,13 @@ int mkdir(const char* path, mode_t mode) noexcept {
 int symlink(const char* target, const char* path) noexcept {
   static auto* const real = system_function<int(const char*, const char*)>("symlink");
   return observed("symlink", [&] { return real(target, path); });
+}
+
+int statvfs(const char* path, struct statvfs* disk) noexcept {
+  static auto* const real = system_function<int(const char*, struct statvfs*)>("statvfs");
+  const int result = real(path, disk);
+  if (disk_room) disk->f_bavail = *disk_room / disk->f_frsize;
+  return result;
 }
 
 int unlink(const char* path) noexcept {

@@ -8,13 +8,13 @@
 #include <set>
 #include <string>
 #include <string_view>
-
 #include <sys/types.h>
 
 namespace weft::test {
 
-// Hears of each call (open, create, write, fsync, close, rename, mkdir, symlink, unlink) of the thread
-// that it was made on, while it lives. Nothing is synced meanwhile: that it would be is told.
+// Hears of each call (open, create, write, fsync, close, rename, mkdir, symlink, unlink) of the
+// thread that it was made on, while it lives. Nothing is synced meanwhile: that it would be is
+// told.
 class CallObserver {
  public:
   CallObserver();
@@ -42,13 +42,22 @@ class FailingCall : public CallObserver {
   std::string failed_;
 };
 
+// While it lives, every disk says that it has so much room.
+class DiskOfRoom {
+ public:
+  explicit DiskOfRoom(uint64_t bytes);
+  ~DiskOfRoom();
+  DiskOfRoom(const DiskOfRoom&) = delete;
+  DiskOfRoom& operator=(const DiskOfRoom&) = delete;
+};
+
 // What of a folder is on the disk, if files hold what they held when they were last synced, and
 // folders the names that they had then.
 class PowerCut : public CallObserver {
  public:
-  // `look` is called with a copy of the folder as it could be found, after each call that changes that:
-  // with no later change of names on the disk, with all of them, and with any single one. It does not
-  // throw.
+  // `look` is called with a copy of the folder as it could be found, after each call that changes
+  // that: with no later change of names on the disk, with all of them, and with any single one. It
+  // does not throw.
   using Look = std::function<void(const std::string& copy)>;
   PowerCut(std::string folder, std::string copies, Look look);
 
@@ -58,7 +67,8 @@ class PowerCut : public CallObserver {
   void look();
 
  private:
-  using Id = int64_t;  // of a file, a folder or a link; never used again, unlike the number of an inode
+  using Id =
+      int64_t;  // of a file, a folder or a link; never used again, unlike the number of an inode
   struct Entry {
     Id id = 0;
     bool folder = false;

@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 #include <system_error>
 #include <unistd.h>
 
+#include "weft/base/disk.h"
 #include "weft/base/error.h"
 
 namespace weft {
@@ -32,10 +32,7 @@ FileRange::FileRange(const std::string& folder, size_t bytes) : bytes_(bytes) {
   unlink(path.c_str());
   if (bytes == 0) return;
   // An allocation that fails has taken all the room there was, from every process, until then.
-  struct statvfs disk{};
-  if (fstatvfs(file->descriptor, &disk) == 0 && disk.f_blocks > 0 &&
-      disk.f_bavail < bytes / disk.f_frsize)
-    fail("has no room", ENOSPC);
+  if (disk_room(folder).value_or(bytes) < bytes) fail("has no room", ENOSPC);
   int error = 0;
   do {
     error = posix_fallocate(file->descriptor, 0, static_cast<off_t>(bytes));

@@ -1,6 +1,7 @@
 #include "weft/cli/command_line.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -63,14 +64,28 @@ struct Add {
   }
 };
 
+// With a value of its option; "" for nothing.
+std::string what_is_wrong(const Option& option, const std::string& text) {
+  if (!option.choices.empty() && std::ranges::find(option.choices, text) == option.choices.end())
+    return fmt::format("is one of {}. Got '{}'", fmt::join(option.choices, ", "), text);
+  if (!option.range) return "";
+  const auto [low, high] = *option.range;
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (end != text.data() + text.size() || error == std::errc::invalid_argument)
+    return "";  // no number: said later
+  return error == std::errc() && number >= low && number <= high
+             ? ""
+             : fmt::format("is {} to {}. Got {}", low, high, text);
+}
+
 void add_options(CLI::App& app, const Verb& verb) {
   std::map<std::string, CLI::Option*> added;
   for (const Option& option : verb.options) {
     CLI::Option* made = std::visit(Add{app, option}, option.target);
     added[option.flag] = made;
     made->required(option.required);
-    if (option.range) made->check(CLI::Range(option.range->first, option.range->second));
-    if (!option.choices.empty()) made->check(CLI::IsMember(option.choices));
+    made->check([&option](const std::string& text) { return what_is_wrong(option, text); });
   }
   for (const Option& option : verb.options)
     if (!option.excludes.empty()) added.at(option.flag)->excludes(added.at(option.excludes));
@@ -85,9 +100,11 @@ std::string reason(const CLI::ParseError& error) {
     return fmt::format("{} does not take '{}'",
                        text.substr(conversion.size(), equals - conversion.size()),
                        text.substr(equals + 3));
-  constexpr std::string_view zeros = ".000000";  // it prints limits with all six digits
-  for (size_t at = text.find(zeros); at != text.npos; at = text.find(zeros))
-    text.erase(at, zeros.size());
+  const size_t colon = text.find(": ");
+  if (colon != text.npos && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
+    return text.erase(colon, 1);                 // "--depth: is 1 to 16"
+  if (text.find(" but received ") != text.npos)  // "--depth: 1 required N but received 2"
+    return text.substr(0, colon) + " is given more than once";
   if (text.ends_with(" missing"))  // "--steps: 1 required VALUE missing"
     return text.substr(0, text.find(':')) + " needs a value";
   return text;

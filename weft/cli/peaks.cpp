@@ -112,7 +112,8 @@ MachineSpec machine_spec() {
   return {.flops_per_s = 1e9 * peaks.f32,
           .bytes_per_s = 1e9 * peaks.bandwidth,
           .f64_flops_per_s = 1e9 * peaks.f64,
-          .bf16_flops_per_s = 1e9 * peaks.bf16};
+          .bf16_flops_per_s = 1e9 * peaks.bf16,
+          .basis = "peaks that were measured here"};
 }
 
 namespace {
@@ -132,6 +133,7 @@ MachineSpec machine_spec(const std::string& device) {
     spec.flops_per_s = processor.flops_per_s;
     spec.bytes_per_s = processor.bytes_per_s;
     spec.f64_flops_per_s = processor.f64_flops_per_s;
+    spec.basis = processor.basis;
   }
   return spec;
 }

@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/version.h"
 #include "weft/cli/help.h"
+#include "weft/cli/lost_file.h"
 #include "weft/cli/outputs.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
@@ -87,6 +88,7 @@ int report(std::string what, int code) {
 
 int main(int argc, char** argv) {
   register_backends();
+  cli::name_lost_files();
   try {
     int code = cli::run({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

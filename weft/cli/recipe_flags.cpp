@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -105,6 +107,14 @@ RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
 
 RecipeFlags joined(RecipeFlags flags, const RecipeFlags& more) {
   flags.insert(flags.end(), more.begin(), more.end());
+  std::map<std::string_view, std::string_view> setters;
+  for (const RecipeFlag& flag : flags) {
+    const auto [earlier, is_first] = setters.emplace(flag.path, flag.flag);
+    if (is_first) continue;
+    if (earlier->second == flag.flag)
+      throw Error(ErrorKind::usage, "{} is given more than once.", flag.flag);
+    throw Error(ErrorKind::usage, "{} and {} both set {}.", earlier->second, flag.flag, flag.path);
+  }
   return flags;
 }
 

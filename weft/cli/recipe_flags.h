@@ -29,7 +29,7 @@ RecipeFlags take_recipe_flags(std::vector<std::string>& arguments);
 std::string find_recipe(const std::string& name);
 std::vector<std::string> known_recipes();  // paths, sorted by name
 
-// Those of a verb, then those of the program.
+// Those of a verb, then those of the program. Throws Error(usage) where two set the same key.
 RecipeFlags joined(RecipeFlags flags, const RecipeFlags& more);
 
 // Flags win. A flag that sets one of two keys of which a recipe has one (train.steps, train.epochs)

@@ -93,7 +93,9 @@ std::vector<RunLog> read_runs(const std::string& runs) {
   std::vector<RunLog> all;
   std::error_code absent;
   for (const fs::directory_entry& entry : fs::directory_iterator(runs, absent))
-    if (fs::exists(entry.path() / "log.jsonl")) all.push_back(read_run(entry.path().string()));
+    if (fs::exists(entry.path() / "log.jsonl") &&
+        !io::partial_owner(entry.path().filename().string()))  // one that is being replaced
+      all.push_back(read_run(entry.path().string()));
   std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.name < b.name; });
   return all;
 }

@@ -3,10 +3,12 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/stopwatch.h"
 #include "weft/cli/explain.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/recipe_arguments.h"
@@ -68,11 +70,23 @@ void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
              : fmt::format("no times: the peaks of {} are not known.", machine.name));
 }
 
+// A refusal prints its table before its line.
+template <class Function>
+auto with_table(bool as_json, Function function) {
+  try {
+    return function();
+  } catch (const train::DoesNotFit& refusal) {
+    if (!as_json) out(refusal.table);
+    throw;
+  }
+}
+
 int plan(const Recipe& recipe, const PlanArguments& arguments) {
   remark_on_precision(recipe);
   const MachineSpec machine = machine_spec(recipe.text("train.device"));
   remark_on_times(recipe, machine);
-  std::unique_ptr<train::PlannedRun> planned = train::plan_run(recipe, machine);
+  const auto planned =
+      with_table(arguments.as_json, [&] { return train::plan_run(recipe, machine); });
   if (!arguments.dot.empty()) {
     std::string graphs;
     for (const train::StepReport& step : planned->report.step_reports)
@@ -165,7 +179,8 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   options.quiet = arguments.as_json;
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is an error of writing, in words
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves ends the lines, not the run
-  train::TrainResult result = train::train(recipe, options);
+  const train::TrainResult result =
+      with_table(arguments.as_json, [&] { return train::train(recipe, options); });
   if (arguments.as_json) {
     json result_line = to_json(result.evaluation);
     result_line.update({{"step", result.step},
@@ -181,16 +196,13 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
 // recipe goes on.
 void name_recipe_of_run(TrainArguments& arguments) {
   namespace fs = std::filesystem;
+  const std::string& name = arguments.recipe;
+  if (!arguments.options.resume || name.empty()) return;
+  fs::path run = train::locate_run(name, arguments.options.runs);
   std::error_code none;
-  auto is_run = [&](const fs::path& folder) { return fs::exists(folder / "recipe.yaml", none); };
-  fs::path run = arguments.recipe;
-  if (!arguments.options.resume || arguments.recipe.empty() || fs::is_regular_file(run, none))
-    return;
-  if (!is_run(run)) {
-    run = fs::path(arguments.options.runs) / arguments.recipe;
-    auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == arguments.recipe; };
-    if (!is_run(run) || std::ranges::any_of(known_recipes(), has_its_name)) return;
-  }
+  auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
+  const bool is_recipe = run != name && std::ranges::any_of(known_recipes(), has_its_name);
+  if (is_recipe || !fs::exists(run / "recipe.yaml", none)) return;
   run = fs::canonical(run, none);
   arguments.recipe = (run / "recipe.yaml").string();
   arguments.options.runs = run.parent_path().string();
@@ -280,10 +292,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
                           : experiment.shape.labels_tokens() ? "tokens"
                           : images                           ? "images"
                                                              : "samples";
-  const std::string perplexity =
-      evaluation.perplexity > 0 ? fmt::format("  perplexity {:.4g}", evaluation.perplexity) : "";
-  line(fmt::format("{}\nloss {:.4f}  accuracy {:.4f}{}  {} {}", folder, evaluation.loss,
-                   evaluation.accuracy, perplexity, evaluation.count, unit));
+  line(fmt::format("{}\n{}  {} {}", folder, to_text(evaluation), evaluation.count, unit));
   return 0;
 }
 
@@ -332,22 +341,33 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
   Experiment experiment =
       load_experiment(checkpoint_of(arguments.checkpoint), joined(arguments.flags, more), false);
   train::Generator generator(experiment, experiment.recipe.text("train.device"));
-  if (arguments.as_json) {
-    std::string text = generator.generate(arguments.prompt, arguments.options);
-    explain(experiment, arguments.prompt);
-    line(io::json_text(json{{"prompt", arguments.prompt}, {"text", text}}));
-    return 0;
-  }
-  bool begun = false;  // a prompt that is refused is not printed
+  int64_t tokens = 0;
+  std::optional<Stopwatch> since_first;  // which waited for its kernels to be compiled
+  double seconds = 0;
   auto write = [&](std::string_view piece) {
-    if (!begun) out(arguments.prompt);
-    begun = true;
+    if (++tokens == 1)
+      since_first.emplace();
+    else
+      seconds = since_first->milliseconds() / 1000;
+    if (arguments.as_json) return;
+    if (tokens == 1) out(arguments.prompt);  // one that is refused is not printed
     out(piece);
     std::fflush(stdout);
   };
-  generator.generate(arguments.prompt, arguments.options, write);
-  write("\n");
+  const std::string text = generator.generate(arguments.prompt, arguments.options, write);
+  const double per_second = seconds > 0 ? static_cast<double>(tokens - 1) / seconds : 0;
   explain(experiment, arguments.prompt);
+  if (arguments.as_json) {
+    line(io::json_text(json{{"prompt", arguments.prompt},
+                            {"text", text},
+                            {"tokens", tokens},
+                            {"tokens_per_second", per_second}}));
+    return 0;
+  }
+  line(tokens == 0 ? arguments.prompt : "");
+  constexpr int64_t enough = 10;  // tokens; of fewer a rate says little
+  if (tokens >= enough && per_second > 0)
+    remark("note", fmt::format("{} tokens, {} tok/s", tokens, train::count_text(per_second)));
   return 0;
 }
 
@@ -386,6 +406,11 @@ void add_generate(Program& program) {
                    .doc = "choose among so many; 0: all (0)",
                    .target = &options.top_k,
                    .range = {{0, 0x1p40}}},
+                  {.flag = "--top-p",
+                   .type = "P",
+                   .doc = "choose among the likeliest that have this probability together (1)",
+                   .target = &options.top_p,
+                   .range = {{0.0, 1.0}}},
                   {.flag = "--seed",
                    .type = "N",
                    .doc = "of the choices (0)",

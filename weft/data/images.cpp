@@ -4,11 +4,14 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/base/logging.h"
 #include "weft/io/cifar.h"
 #include "weft/io/files.h"
 #include "weft/io/idx.h"
@@ -33,6 +36,13 @@ class ImageSource : public Source {
   Type input_type() const override { return {DType::f32, contents_->image}; }
   Shape label_shape() const override { return {}; }
   size_t bytes() const override { return static_cast<size_t>(size() * (image_bytes_ + 1)); }
+  uint64_t fingerprint() const override {
+    const auto count = static_cast<size_t>(size());
+    const std::span labels =
+        std::span(contents_->labels).subspan(static_cast<size_t>(first_), count);
+    return hash_combine(hash_bytes(pixels(0), count * static_cast<size_t>(image_bytes_)),
+                        hash_bytes(labels.data(), labels.size_bytes()));
+  }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     transform_.apply(key, pixels(key.index), reinterpret_cast<float*>(input));
     *labels = contents_->labels[static_cast<size_t>(first_ + key.index)];
@@ -248,6 +258,10 @@ ImageDataset images_from_idx(const std::string& images, const std::string& label
     contents.classes = std::max(contents.classes, label + 1);
   }
   if (classes > 0) contents.classes = classes;
+  const std::set<uint8_t> seen(contents.labels.begin(), contents.labels.end());
+  if (const int64_t absent = contents.classes - std::ssize(seen); classes == 0 && absent > 0)
+    logging::warn("[data] {}: labels reach {}, but {} of these {} classes have no image.", labels,
+                  contents.classes - 1, absent, contents.classes);
   contents.image = rank == 3 ? Shape{1, pixels.shape[1], pixels.shape[2]}
                              : Shape{pixels.shape[1], pixels.shape[2], pixels.shape[3]};
   return ImageDataset(std::move(contents));

@@ -41,6 +41,8 @@ class Source {
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const = 0;
   // Bytes that its samples take in this process; 0 where they are made as they are asked for.
   virtual size_t bytes() const { return 0; }
+  // Hash of what it read; 0 where its samples are made, not read.
+  virtual uint64_t fingerprint() const { return 0; }
   // Sample `index` is written soon: a hint to bring its bytes into the cache.
   virtual void expect(int64_t index) const { static_cast<void>(index); }
 };

@@ -26,6 +26,7 @@ class MaskedSource : public Source {
   size_t bytes() const override { return source_->bytes(); }
   void expect(int64_t index) const override { source_->expect(index); }
 
+  uint64_t fingerprint() const override { return source_->fingerprint(); }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     source_->write(key, input, labels);
     auto* tokens = reinterpret_cast<int64_t*>(input);

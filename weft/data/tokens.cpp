@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/data/random.h"
 #include "weft/io/files.h"
 
@@ -20,6 +21,9 @@ class WindowSource : public Source {
   Type input_type() const override { return {DType::i64, {seq_len_}}; }
   Shape label_shape() const override { return {seq_len_}; }
   size_t bytes() const override { return data_.tokens().size_bytes(); }
+  uint64_t fingerprint() const override {
+    return hash_bytes(data_.tokens().data(), data_.tokens().size_bytes());
+  }
 
  protected:
   // Copies the window from `begin`, as far as the stream has labels for it.

@@ -52,4 +52,43 @@ Roofline roofline(const Step& step, const MachineSpec& machine) {
   return {step.flops / flops_per_s_of(step, machine), step.bytes / machine.bytes_per_s};
 }
 
+namespace {
+bool is_attention(const Step& step) {
+  return std::ranges::any_of(
+      step.body, [](const Value& value) { return value->op->name.starts_with("attention"); });
+}
+bool is_product(const Step& step) {
+  return std::ranges::any_of(step.body, [](const Value& value) {
+    return value->op->narrows || value->op->axes == AxisRule::contraction;
+  });
+}
+// Products that each sum of a step has, about.
+double depth_of(const Step& step) {
+  double sums = 0;
+  for (const Access& result : step.results)
+    sums = std::max(sums, static_cast<double>(result.value.type().elements()));
+  return sums > 0 ? step.flops / (2 * sums) : 0;
+}
+}  // namespace
+
+double likely_seconds(const Step& step, const MachineSpec& machine) {
+  const Roofline best = roofline(step, machine);
+  if (!machine.sustained || step.kind == Step::Kind::transfer || step.kind == Step::Kind::await)
+    return best.seconds();
+  const Sustained& sustained = *machine.sustained;
+  double compute = sustained.streams, memory = sustained.streams;
+  if (is_attention(step)) {
+    const double width = static_cast<double>(step.body.front()->inputs.front().dim(-1));
+    compute = std::min(sustained.products, sustained.attention * width / 64);
+  } else if (is_product(step)) {
+    const double depth = depth_of(step);
+    compute = sustained.products * depth / (depth + sustained.shallow);
+  } else if (std::ranges::any_of(step.body, [](const Value& value) {
+               return value->op->axes != AxisRule::elementwise;
+             })) {
+    memory = sustained.rows;
+  }
+  return std::max(best.compute / compute, best.memory / memory) + sustained.launch;
+}
+
 }  // namespace weft

@@ -4,11 +4,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "weft/ir/plan.h"
 
 namespace weft {
+
+// What kernels of a kind keep up of the peaks, as parts of them: what a likely time rests on.
+struct Sustained {
+  double products = 1;   // of many products for each sum
+  double shallow = 0;    // at so many the part is half of that
+  double attention = 1;  // at 64 elements a head; more have more, up to what products have
+  double rows = 1;       // of the bandwidth, where a kernel reduces or gathers
+  double streams = 1;    // where it does neither
+  double launch = 0;     // seconds between one kernel and the next
+};
 
 struct MachineSpec {
   double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
@@ -16,10 +27,12 @@ struct MachineSpec {
   // 0: as float32's.
   double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0, tf32_flops_per_s = 0;
   std::string name = {};    // of a device; "": the host
+  std::string basis = {};   // where the peaks come from: "the peaks of its data sheet"
   size_t memory_bytes = 0;  // that a run can have of a device's; 0: unknown, or the host's
   // To or from where offload puts things: files, or the host's memory for a device. 0: unknown.
   double file_bytes_per_s = 0;
   bool both_ways = false;  // at that speed in each direction, at once
+  std::optional<Sustained> sustained = {};
 
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
   double flops_per_s_in(DType dtype, bool tf32 = false) const;  // tf32: of float32, so rounded
@@ -40,5 +53,9 @@ struct Roofline {
   bool compute_bound() const { return compute > memory; }
 };
 Roofline roofline(const Step& step, const MachineSpec& machine);  // zeros on an unknown machine
+
+// Seconds that a step is likely to take, by what such kernels sustain; as the roofline where that
+// is not known.
+double likely_seconds(const Step& step, const MachineSpec& machine);
 
 }  // namespace weft

@@ -51,9 +51,8 @@ class Descriptor {
 // A regular file, open for reading.
 struct OpenFile {
   OpenFile(const std::string& path, ErrorKind kind)
-      : descriptor(uninterrupted([&] {
-          return open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        })) {
+      : descriptor(uninterrupted(
+            [&] { return open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); })) {
     if (descriptor.get() < 0) throw Error(kind, "cannot open {}: {}.", path, reason());
     struct stat status{};
     if (fstat(descriptor.get(), &status) != 0)
@@ -83,8 +82,8 @@ size_t read_some(const Descriptor& file, char* into, size_t bytes, const std::st
 void sync_folder_of(const std::string& path) {
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
-  const Descriptor descriptor(uninterrupted(
-      [&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  const Descriptor descriptor(
+      uninterrupted([&] { return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (descriptor.get() < 0 || uninterrupted([&] { return fsync(descriptor.get()); }) != 0)
     throw Error(ErrorKind::failed, "cannot sync {}: {}.", folder, reason());
 }
@@ -219,8 +218,8 @@ void AtomicFile::write(const void* data, size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   checksum_->update(from, bytes);
   while (bytes > 0) {
-    const ssize_t count = uninterrupted(
-        [&] { return ::write(descriptor_, from, std::min(bytes, size_t{1} << 30)); });
+    const ssize_t count =
+        uninterrupted([&] { return ::write(descriptor_, from, std::min(bytes, size_t{1} << 30)); });
     if (count < 0) fail("write");
     from += count;
     bytes -= static_cast<size_t>(count);

@@ -93,18 +93,25 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  std::string first_unknown;
+  int64_t unknown = 0;
   for (size_t offset = 0; offset < text.size();) {
     size_t start = offset;
     char32_t code = next_code_point(text, offset);
     auto found = ids_.find(code);
-    if (found == ids_.end())
-      throw Error(
-          ErrorKind::data,
-          "[text] character U+{:04X} '{}' at offset {} is not among the {} of the vocabulary.",
-          static_cast<uint32_t>(code), printable(text.substr(start, offset - start)), start,
-          size());
-    ids.push_back(found->second);
+    if (found != ids_.end())
+      ids.push_back(found->second);
+    else if (++unknown == 1)
+      first_unknown = fmt::format("U+{:04X} '{}' at offset {}", static_cast<uint32_t>(code),
+                                  printable(text.substr(start, offset - start)), start);
   }
+  if (unknown == 1)
+    throw Error(ErrorKind::data, "[text] character {} is not among the {} of the vocabulary.",
+                first_unknown, size());
+  if (unknown > 1)
+    throw Error(ErrorKind::data,
+                "[text] {} characters are not among the {} of the vocabulary. The first is {}.",
+                unknown, size(), first_unknown);
   return ids;
 }
 

@@ -10,7 +10,6 @@
 
 #include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/base/memory.h"
 #include "weft/base/quantity.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
@@ -55,16 +54,7 @@ class Search {
   Search(const Recipe& recipe, const MachineSpec& machine, Clock::time_point began)
       : recipe_(recipe),
         machine_(machine),
-        until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {
-    if (recipe_.has("train.memory")) return;
-    const size_t device = machine.memory_bytes;
-    // Batches on their way to a device lie beside what the limit counts.
-    const size_t most = device > 0 ? device - device / 64 : available_memory() + resident_memory();
-    limit_ = {{"train.memory", most >> 20 > 0
-                                   ? fmt::format("{}MiB", most >> 20)
-                                   : fmt::format("{}KiB", std::max<size_t>(most >> 10, 1))}};
-    recipe_ = with(recipe_, limit_);
-  }
+        until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {}
 
   // Bytes of model and optimiser in memory; 0: they fit.
   int64_t state_that_exceeds(const Settings& settings) const {
@@ -90,7 +80,6 @@ class Search {
   double before() const { return before_.value_or(0); }
 
   std::vector<Change> run() {
-    if (!limit_.empty() && attempt({})) return found_;
     if (recipe_.text("train.recompute") == "none") attempt({{"train.recompute", "auto"}});
     smaller_batches({});
     const Settings narrow{{"train.precision", "bf16-mixed"}};
@@ -122,14 +111,11 @@ class Search {
     const auto planned = seconds(settings);
     if (!planned) return false;
     if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
-    Settings all = limit_;
-    all.insert(all.end(), settings.begin(), settings.end());
-    found_.push_back({flags_of(all), *planned});
+    found_.push_back({flags_of(settings), *planned});
     return true;
   }
 
   Recipe recipe_;
-  Settings limit_;  // that the recipe lacks: without one no kernel runs again
   const MachineSpec& machine_;
   Clock::time_point until_;
   std::vector<Change> found_;

@@ -58,6 +58,7 @@ json to_json(const nn::Options& options) {
 json to_json(const Progress& progress) {
   auto number = [](const std::optional<double>& value) { return value ? json(*value) : json(); };
   return {{"step", progress.step},
+          {"data_fingerprint", progress.data_fingerprint},
           {"epoch", progress.loader.epoch},
           {"position", progress.loader.position},
           {"evaluated_step", progress.evaluated_step},
@@ -74,6 +75,7 @@ Progress progress_of(const json& fields) {
   };
   auto integer = [&](const char* key) { return io::integer_at(fields, key); };
   return {.step = integer("step"),
+          .data_fingerprint = fields.value("data_fingerprint", ""),  // older ones have none
           .loader = {.epoch = integer("epoch"), .position = integer("position")},
           .evaluated_step = integer("evaluated_step"),
           .evaluations_since_best = integer("evaluations_since_best"),
@@ -241,11 +243,11 @@ std::string find_checkpoint(const std::string& path) {
               "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
 }
 
-std::string locate_run(const std::string& name) {
+std::string locate_run(const std::string& name, const std::string& runs) {
   std::error_code error;
   const bool is_one = is_whole(name) || is_link(fs::path(name) / "latest") ||
                       fs::is_directory(checkpoints_of(name), error);
-  std::string run = join("runs", name);
+  std::string run = join(runs, name);
   return !is_one && fs::is_directory(run, error) ? run : name;
 }
 
@@ -389,13 +391,22 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
   int64_t random = fields_of(join(folder, "rng.json"),
                              [](const json& fields) { return io::integer_at(fields, "step"); });
   random_step().assign(tensor(std::vector<int64_t>{random}, {}));
-  return fields_of(join(folder, "data.json"), progress_of);
+  Progress progress = fields_of(join(folder, "data.json"), progress_of);
+  const std::string here = experiment.data_fingerprint();
+  if (const std::string& there = progress.data_fingerprint; !there.empty() && there != here)
+    throw Error(ErrorKind::checkpoint,
+                "{} cannot go on: it was trained on other data (fingerprint {} there, {} here). "
+                "Hint: leave out --resume.",
+                folder, io::printable(there), here.empty() ? "none" : here);
+  progress.data_fingerprint = here;
+  return progress;
 }
 
 void remove_partial_checkpoints(const std::string& run_folder) {
   std::error_code error;
   std::vector<fs::path> left;
-  for (const std::string& folder : {run_folder, checkpoints_of(run_folder)})
+  const std::string runs = fs::path(run_folder).parent_path().string();
+  for (const std::string& folder : {runs, run_folder, checkpoints_of(run_folder)})
     for (const auto& entry : fs::directory_iterator(folder, error)) {
       const auto pid = io::partial_owner(entry.path().filename().string());
       // Another user's process may not be sent a signal, but lives.

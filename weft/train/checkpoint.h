@@ -21,7 +21,8 @@ namespace weft::train {
 
 // Where a run stands, besides its variables.
 struct Progress {
-  int64_t step = 0;  // updates done
+  int64_t step = 0;              // updates done
+  std::string data_fingerprint;  // Experiment::data_fingerprint()
   data::LoaderState loader;
   int64_t evaluated_step = 0;                   // the last one with an evaluation
   int64_t evaluations_since_best = 0;           // since the lowest loss, for early stopping
@@ -40,8 +41,8 @@ struct CheckpointInfo {
 // `path` may be a checkpoint, a folder of checkpoints (its latest), a run folder (the same) or a
 // link. Throws Error(checkpoint) where there is none.
 std::string find_checkpoint(const std::string& path);
-// `name` itself if it is one of these, else the run of that name under runs/, if there is one.
-std::string locate_run(const std::string& name);
+// `name` itself if it is one of these, else the run of that name under `runs`, if there is one.
+std::string locate_run(const std::string& name, const std::string& runs = "runs");
 // Those of a run, ascending by step; unfinished ones are not there.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "weft/base/env.h"
+#include "weft/base/hash.h"
 #include "weft/base/memory.h"
 #include "weft/data/addition.h"
 #include "weft/data/images.h"
@@ -297,6 +298,11 @@ std::vector<Variable> Experiment::update_state() const {
   if (loss_scale != nullptr)
     for (const Variable& variable : loss_scale->state()) state.push_back(variable);
   return state;
+}
+std::string Experiment::data_fingerprint() const {
+  const uint64_t trained = train != nullptr ? train->fingerprint() : 0;
+  const uint64_t evaluated = validation != nullptr ? validation->fingerprint() : 0;
+  return trained == 0 ? "" : to_hex(hash_combine(trained, evaluated));
 }
 int64_t Experiment::model_bytes() const {
   return bytes_of(model->parameters()) + bytes_of(model->buffers());

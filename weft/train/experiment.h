@@ -49,6 +49,9 @@ struct Experiment {
   // What a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
+  // Hash of what was read from files to train and be evaluated on, in hexadecimal digits; "" where
+  // nothing was. It is worked out anew in each call.
+  std::string data_fingerprint() const;
   // What an update needs besides the model: the optimiser's state and the loss scale.
   std::vector<Variable> update_state() const;
   // Of parameters and buffers, and of the update's state.

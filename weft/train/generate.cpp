@@ -44,6 +44,8 @@ std::string Generator::generate(std::string_view prompt, const GenerateOptions& 
   if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
   if (!(options.temperature >= 0))  // nan, too
     throw Error(ErrorKind::usage, "temperature is at least 0. Got {}.", options.temperature);
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    throw Error(ErrorKind::usage, "top_p is above 0 and at most 1. Got {}.", options.top_p);
   const io::Vocabulary& vocabulary = *experiment_.vocabulary;
   if (!options.stop.empty() && vocabulary.encode(options.stop).size() != 1)
     throw Error(ErrorKind::usage, "text stops at one character. Got '{}'.", options.stop);
@@ -66,16 +68,21 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& opti
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   auto logit = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
-  if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
+  const bool fewer = options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size());
+  if (fewer || options.top_p < 1)
     std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
       return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
     });
-    order.resize(static_cast<size_t>(options.top_k));
-  }
+  if (fewer) order.resize(static_cast<size_t>(options.top_k));
   std::vector<double> up_to(order.size());  // sums of weights, in order
   double total = 0;
   for (size_t i = 0; i < order.size(); ++i)
     up_to[i] = total += std::exp((logit(order[i]) - *best) / options.temperature);
+  if (options.top_p < 1) {
+    const auto enough = std::lower_bound(up_to.begin(), up_to.end() - 1, options.top_p * total);
+    up_to.erase(enough + 1, up_to.end());
+    total = up_to.back();
+  }
   double draw = total * philox_uniform({.seed = options.seed, .step = step}, 0);
   auto chosen = std::upper_bound(up_to.begin(), up_to.end() - 1, draw);
   return order[static_cast<size_t>(chosen - up_to.begin())];

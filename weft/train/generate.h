@@ -17,6 +17,9 @@ struct GenerateOptions {
   int64_t max_new_tokens = 200;
   double temperature = 1;  // 0: always the likeliest
   int64_t top_k = 0;       // choose among so many; 0: all
+  // Choose among the likeliest whose probabilities add up to so much (Holtzman et al. 2020, "The
+  // curious case of neural text degeneration"), of those that top_k leaves; 1: all.
+  double top_p = 1;
   int64_t seed = 0;
   std::string stop = {};  // ends when this character is written (which is not returned)
 };
@@ -30,7 +33,7 @@ class Generator {
   std::vector<double> next_logits(std::span<const int32_t> tokens);
   // What follows `prompt`. `on_text` sees each piece as it is written. Throws Error(data) if the
   // prompt has characters that the vocabulary lacks, Error(usage) if it is empty,
-  // or the temperature is negative or no number.
+  // the temperature is negative or no number, or top_p is outside (0, 1].
   std::string generate(std::string_view prompt, const GenerateOptions& options,
                        const std::function<void(std::string_view)>& on_text = {});
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/isa.h"
+#include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
@@ -130,7 +131,10 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
   return std::move(table.rows);
 }
 
-double planned_seconds(const Plan& plan, const MachineSpec& machine) {
+namespace {
+// `seconds`: of a kernel.
+template <class Seconds>
+double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds) {
   if (!machine.known()) return 0;
   double now = 0, to_files = 0, from_files = 0;  // when the way is free
   std::map<int, double> over;                    // when the transfer of a slot is
@@ -144,10 +148,19 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
     } else if (step.kind == Step::Kind::await) {
       now = std::max(now, over.at(step.operands[0].at.slot));
     } else {
-      now += roofline(step, machine).seconds();
+      now += seconds(step);
     }
   }
   return now;
+}
+}  // namespace
+
+double planned_seconds(const Plan& plan, const MachineSpec& machine) {
+  return seconds_of(plan, machine,
+                    [&](const Step& step) { return roofline(step, machine).seconds(); });
+}
+double likely_seconds(const Plan& plan, const MachineSpec& machine) {
+  return seconds_of(plan, machine, [&](const Step& step) { return likely_seconds(step, machine); });
 }
 
 namespace {
@@ -196,6 +209,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
   report.on_host = library(report.device).on_host();
   report.device_name = machine.name;
   report.device_bytes = machine.memory_bytes;
+  report.basis = machine.basis;
   if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
   std::vector<const Plan*> plans;
   for (const StepReport& step : report.step_reports) {
@@ -208,9 +222,14 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     report.flops += times * step.plan->flops();
     report.bytes += times * sum_bytes(*step.plan);
     report.seconds += times * planned_seconds(*step.plan, machine);
-    for (const Step& kernel : step.plan->steps)
-      if (Roofline best = roofline(kernel, machine); best.compute_bound())
-        report.compute_bound_seconds += times * best.seconds();
+    if (machine.sustained) report.likely_seconds += times * likely_seconds(*step.plan, machine);
+    for (const Step& kernel : step.plan->steps) {
+      const Roofline best = roofline(kernel, machine);
+      if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();
+      if (!kernel.again) continue;
+      report.again += step.per_update;
+      report.again_seconds += times * best.seconds();
+    }
   }
   count_files(report);
   report.runtime_bytes = runtime_bytes(thread_count(), plans);
@@ -218,12 +237,50 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
 }
 
 namespace {
-std::string device_text(const RunReport& report) {
-  if (report.device_bytes == 0) return report.device_name;
-  return fmt::format("{}, {} of memory for a run", report.device_name,
-                     bytes_text(static_cast<double>(report.device_bytes)));
+std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+// In words: whether it fits and where, how long it takes, and what that rests on.
+std::string verdict(const RunReport& report) {
+  const size_t takes =
+      report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
+  const size_t has = report.on_host ? machine_memory() : report.device_bytes;
+  const std::string place = report.on_host             ? "this machine"
+                            : report.device_name == "" ? report.device
+                                                       : report.device_name;
+  const std::string memory =
+      has > 0 ? fmt::format("fits {}: {} of its {}", place, sizes_text(takes), sizes_text(has))
+              : fmt::format("takes {} on {}, whose memory is not known", sizes_text(takes), place);
+  const std::string time =
+      report.seconds <= 0 ? "no times, as its peaks are not known"
+      : report.likely_seconds > 0
+          ? fmt::format("{} in all, {} at best, by {}",
+                        duration_text(report.likely_seconds * static_cast<double>(report.steps)),
+                        duration_text(report.total_seconds()), report.basis)
+          : fmt::format("{} at best, by {}", duration_text(report.total_seconds()), report.basis);
+  return memory + "; " + time + ".\n\n";
 }
 }  // namespace
+
+std::string refusal_table(const RunReport& report, size_t room) {
+  std::string text;
+  auto row = [&](std::string_view what, size_t bytes) {
+    text += fmt::format("{:<24}{:>12}\n", what, sizes_text(bytes));
+  };
+  row("weights", report.model_bytes);
+  row("optimizer", report.optimizer_bytes);
+  if (report.accumulator_bytes > 0) row("gradients, summed", report.accumulator_bytes);
+  if (report.offloaded_bytes > 0)
+    text += fmt::format("{:<24}{:>12}\n", "of these elsewhere",
+                        "-" + sizes_text(report.offloaded_bytes));
+  const auto largest = std::ranges::max_element(
+      report.step_reports, {}, [](const StepReport& step) { return step.plan->arena_bytes; });
+  for (const auto& [category, bytes] : memory_by_category(*largest->plan)) row(category, bytes);
+  const size_t takes = report.state_bytes() + report.arena_bytes;
+  row("in all", takes);
+  row("room for these", room);
+  row("over", takes - std::min(takes, room));
+  return text;
+}
 
 std::string to_table(const RunReport& report) {
   std::string text;
@@ -232,7 +289,7 @@ std::string to_table(const RunReport& report) {
   };
   auto bytes = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   auto count = [](int64_t number) { return count_text(static_cast<double>(number)); };
-  if (!report.on_host) row("device", report.device, device_text(report));
+  text += verdict(report);
   row("model", report.model, count(report.parameters) + " parameters");
   row("data", count(report.samples),
       fmt::format("samples, {} steps an epoch", report.steps_per_epoch));
@@ -253,6 +310,16 @@ std::string to_table(const RunReport& report) {
           ? fmt::format("in all, with {} of state {}", bytes(report.offloaded_bytes),
                         report.on_host ? "in files" : "in the host's")
           : "in all");
+  if (report.unlimited_bytes > 0)
+    row("limit", "-" + bytes(report.unlimited_bytes - report.total_bytes()),
+        "of memory, by kernels that run again and logits in parts");
+  if (report.again > 0)
+    row("recompute", fmt::format("{}", report.again),
+        fmt::format("kernels of an update run again{}",
+                    report.seconds > 0 ? fmt::format(": +{:.0f} % of its time",
+                                                     100 * report.again_seconds /
+                                                         (report.seconds - report.again_seconds))
+                                       : ""));
   if (report.file_bytes > 0)  // on a device, the host's memory is what files are to the host
     row(report.on_host ? "files" : "host", bytes(report.file_bytes),
         fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));
@@ -262,6 +329,9 @@ std::string to_table(const RunReport& report) {
                     bytes(report.data_bytes), bytes(report.runtime_bytes)));
   row("work", amount_text(report.flops, "FLOP"),
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
+  if (report.likely_seconds > 0)
+    row("likely", time_text(report.likely_seconds),
+        "an update, as such kernels run on GPUs like this");
   if (report.seconds > 0)
     row("time", time_text(report.seconds),
         fmt::format("an update at best, {} in all{}", duration_text(report.total_seconds()),
@@ -327,6 +397,8 @@ std::string to_json(const RunReport& report) {
               {"file_traffic", report.file_traffic},
               {"arena_bytes", report.arena_bytes},
               {"total_bytes", report.total_bytes()},
+              {"again", report.again},
+              {"again_seconds", report.again_seconds},
               {"constant_bytes", report.constant_bytes},
               {"staging_bytes", report.staging_bytes},
               {"data_bytes", report.data_bytes},
@@ -335,6 +407,7 @@ std::string to_json(const RunReport& report) {
               {"flops", report.flops},
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},
+              {"likely_step_seconds", report.likely_seconds},
               {"plans", steps},
               {"machine", report.machine},
               {"isa", name(isa())},

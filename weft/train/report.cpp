@@ -134,11 +134,11 @@ std::string to_line(const StepLine& line, size_t width) {
   return joined(most);
 }
 
-std::string to_line(int64_t step, const Evaluation& evaluation) {
-  std::string line = fmt::format("eval step {}  loss {:.4f}  accuracy {:.4f}", step,
-                                 evaluation.loss, evaluation.accuracy);
-  if (evaluation.perplexity > 0) line += fmt::format("  perplexity {:.4g}", evaluation.perplexity);
-  return line;
+std::string to_text(const Evaluation& evaluation) {
+  std::string text =
+      fmt::format("loss {:.4f}  accuracy {:.4f}", evaluation.loss, evaluation.accuracy);
+  if (evaluation.perplexity > 0) text += fmt::format("  perplexity {:.4g}", evaluation.perplexity);
+  return text;
 }
 
 std::string to_table(const ClosingReport& report) {
@@ -248,7 +248,7 @@ void Reporter::epoch(int64_t step, int64_t epoch, double seconds) {
 }
 
 void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
-  text(to_line(step, evaluation) + "\n");
+  text(fmt::format("eval step {}  {}\n", step, to_text(evaluation)));
   json entry = {{"eval_step", step},
                 {"loss", evaluation.loss},
                 {"accuracy", evaluation.accuracy},

@@ -40,6 +40,8 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 // is more. Transfers take their time beside the kernels, one after another, and hold up those that
 // await them. 0 if the machine is unknown.
 double planned_seconds(const Plan& plan, const MachineSpec& machine);
+// The same with the likely time of each kernel.
+double likely_seconds(const Plan& plan, const MachineSpec& machine);
 
 // A step of a run as it was planned.
 struct StepReport {
@@ -64,9 +66,14 @@ struct RunReport {
   size_t runtime_bytes = 0;                 // see runtime_bytes()
   double flops = 0, bytes = 0;              // of an update
   double seconds = 0;                       // of an update, planned; 0: unknown
+  double likely_seconds = 0;                // of an update; 0: not known better
   double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
+  size_t unlimited_bytes = 0;               // as total_bytes(), without a limit; 0: that is it
+  int64_t again = 0;                        // kernels of an update that run again, for the memory
+  double again_seconds = 0;                 // that they take of `seconds`
   bool on_host = true;                      // where kernels find their operands
+  std::string basis = {};                   // MachineSpec::basis
   std::string device_name = {};             // "NVIDIA H200"; "": unknown, or the host
   size_t device_bytes = 0;                  // that a run can have there; 0: unknown, or the host's
   std::vector<StepReport> step_reports;
@@ -100,6 +107,8 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans);
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine);
 std::string to_table(const RunReport& report);
+// What a plan takes that has `room` for state and arena, and by how much that is too much.
+std::string refusal_table(const RunReport& report, size_t room);
 std::string to_table(const std::vector<ModuleCost>& modules);
 std::string to_json(const RunReport& report);
 
@@ -146,7 +155,8 @@ struct Evaluation {
 };
 // In at most `width` columns (0: any number): what matters least goes first, step and loss stay.
 std::string to_line(const StepLine& line, size_t width = 0);
-std::string to_line(int64_t step, const Evaluation& evaluation);
+// "loss 1.7121  accuracy 0.9231", and the perplexity where there is one.
+std::string to_text(const Evaluation& evaluation);
 
 struct ClosingReport {
   // Bytes. What is used was measured: the arena up to the highest cache line that was written, the

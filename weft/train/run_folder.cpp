@@ -5,11 +5,13 @@
 #include <sstream>
 #include <sys/file.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/logging.h"
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -83,17 +85,34 @@ void RunFolder::lock() {
     throw Error(ErrorKind::usage, "run {} is being trained by another process.", path_);
 }
 
+RunFolder::~RunFolder() {
+  std::error_code error;
+  if (made_) fs::remove_all(path_, error);
+  if (!replaced_.empty()) fs::rename(replaced_, path_, error);
+}
+
 void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   lock();
-  std::error_code error;
-  if (!resume_) fs::remove_all(path_, error);
-  if (error)
-    throw Error(ErrorKind::failed, "cannot replace run {}: {}.", path_, error.message());
+  if (!resume_ && fs::exists(path_)) {
+    const std::string aside = io::partial_name(path_);
+    std::error_code error;
+    fs::rename(path_, aside, error);
+    if (error) throw Error(ErrorKind::failed, "cannot replace run {}: {}.", path_, error.message());
+    replaced_ = aside;
+  }
+  made_ = !resume_;
   io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
   remove_partial_checkpoints(path_);
   io::write_file_atomically((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
   io::write_file_atomically((fs::path(path_) / "plan.json").string(), plan_json);
+}
+
+void RunFolder::keep() {
+  made_ = false;
+  std::error_code error;
+  if (!replaced_.empty()) fs::remove_all(std::exchange(replaced_, ""), error);
+  if (error) logging::warn("cannot remove what {} was before: {}.", path_, error.message());
 }
 
 void RunFolder::cut_log(int64_t step) const {

@@ -15,6 +15,9 @@ class RunFolder {
   // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set, or it does
   // not and `resume` is, or `overwrite` meets what is no run. Changes nothing.
   RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
   std::string log_path() const;
@@ -23,8 +26,10 @@ class RunFolder {
   // Of the run that is resumed, as in RunReport; none where it begins anew or the plan is lost.
   std::map<std::string, std::string> kernels() const;
   // Makes the folder, empty unless it is resumed; writes what the run is. Throws Error(usage) if
-  // another process trains in it.
+  // another process trains in it. Until keep(), a folder that was made goes with this object, and
+  // the run that it replaced comes back: a start that fails takes no name, and loses nothing.
   void begin(const Recipe& recipe, const std::string& plan_json);
+  void keep();
   // Takes the steps after `step` out of the log: a resumed run writes them again.
   void cut_log(int64_t step) const;
 
@@ -33,6 +38,8 @@ class RunFolder {
 
   std::string path_;
   bool resume_;
+  bool made_ = false;           // by begin(), and not kept yet
+  std::string replaced_;        // where the run lies meanwhile that had the name
   std::shared_ptr<void> lock_;  // of the folder; goes with the process
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/buffer.h"
+#include "weft/base/disk.h"
 #include "weft/base/energy.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
@@ -76,7 +77,7 @@ class Trainer {
     try {
       go_on();
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::device) throw;
+      if (error.kind() != ErrorKind::device || progress_.step == first_step_) throw;
       throw Error(error.kind(), "{} {}", error.what(), how_to_go_on());
     }
     return result_;
@@ -122,7 +123,10 @@ class Trainer {
       loader_.restore(progress_.loader);
       saved_step_ = progress_.step;
       result_.checkpoint = checkpoint;
+    } else {
+      progress_.data_fingerprint = experiment_.data_fingerprint();
     }
+    check_room();
     folder_.begin(recipe(), to_json(plan_));
     if (!checkpoint.empty()) folder_.cut_log(progress_.step);
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
@@ -137,10 +141,29 @@ class Trainer {
     started_ = now();
   }
 
+  // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one that it
+  // writes before an older one goes.
+  void check_room() const {
+    const auto each =
+        static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
+    const int64_t saves = experiment_.total_steps / recipe().integer("checkpoint.every") + 1;
+    const int64_t kept = recipe().integer("checkpoint.keep_last") + (best_by_.empty() ? 1 : 2);
+    const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
+    const auto more = static_cast<uint64_t>(std::max<int64_t>(std::min(saves, kept) - there, 1));
+    const std::optional<uint64_t> room = disk_room(folder_.path());
+    if (!room || more * each <= *room) return;
+    auto text = [](uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+    throw Error(ErrorKind::failed,
+                "{} has no room for the checkpoints of this run: {} of {}. The disk has {} left. "
+                "Hint: checkpoint.keep_last, --runs.",
+                folder_.path(), more, text(each), text(*room));
+  }
+
   void update() {
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
     steps_.run(batch_.inputs, batch_.labels);
+    folder_.keep();
     ++progress_.step;
     const bool last = progress_.step == experiment_.total_steps;
     const bool due = last || progress_.step % recipe().integer("log.every") == 0;
@@ -297,6 +320,7 @@ class Trainer {
 
   void stop() {
     save(false);
+    folder_.keep();
     reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n",
                                 progress_.step, result_.checkpoint));
     result_.exit_code = exit_saved;
@@ -355,37 +379,83 @@ class Trainer {
   std::optional<double> device_joules_before_;
 };
 
+using Clock = std::chrono::steady_clock;
+
+// What a run can have of memory for state and arena.
+size_t room_for(const RunReport& report, size_t host_memory) {
+  const size_t has = report.on_host ? host_memory : report.device_bytes;
+  const size_t besides =
+      report.constant_bytes +
+      (report.on_host ? report.data_bytes + report.runtime_bytes : report.staging_bytes);
+  return has - std::min(has, besides);
+}
+
+std::string memory_text(size_t bytes) {
+  return bytes >> 20 > 0 ? fmt::format("{}MiB", bytes >> 20)
+                         : fmt::format("{}KiB", std::max<size_t>(bytes >> 10, 1));
+}
+
 // As a run is refused before it takes memory.
-void check_device_memory(const RunReport& report) {
-  const size_t bytes = report.total_bytes() + report.constant_bytes;
-  if (report.device_bytes == 0 || bytes <= report.device_bytes) return;
+void check_memory(const RunReport& report) {
+  const size_t bytes =
+      report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
+  const size_t has = report.on_host ? machine_memory() : report.device_bytes;
+  if (has == 0 || bytes <= has) return;
   auto text = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   throw Error(ErrorKind::does_not_fit,
               "the plan does not fit: it takes {} of memory. A run can have {} on {}.", text(bytes),
-              text(report.device_bytes), report.device_name);
+              text(has), report.on_host ? "this machine" : report.device_name);
 }
 
-// A step that does not fit says what would.
-template <class Function>
-auto advised(const Recipe& recipe, const MachineSpec& machine, Function function) {
-  const auto began = std::chrono::steady_clock::now();
-  try {
-    return function();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::does_not_fit) throw;
-    throw Error(error.kind(),
-                std::string(error.what()) + " " + changes_that_fit(recipe, machine, began));
+// A recipe that does not fit, for which `message` was said, planned within `host_memory`, or the
+// memory of its device: kernels run again, and logits exist in parts. Throws DoesNotFit where that
+// is not enough, or where the recipe has a limit of its own.
+std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
+                                        size_t host_memory, const std::string& message,
+                                        Clock::time_point began) {
+  Recipe unlimited = recipe, limited = recipe;
+  unlimited.set("train.memory", "null", "plan");
+  const PlannedRun whole(unlimited, machine);
+  size_t room = room_for(whole.report, host_memory);
+  if (recipe.has("train.memory"))
+    room = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());
+  else if (room > 0)
+    limited.set("train.memory", memory_text(room), "plan");
+  if (limited.has("train.memory") && !recipe.has("train.memory")) {
+    try {
+      auto planned = std::make_unique<PlannedRun>(limited, machine);
+      planned->report.unlimited_bytes = whole.report.total_bytes();
+      return planned;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+    }
   }
+  throw DoesNotFit(message + " " + changes_that_fit(limited, machine, began),
+                   refusal_table(whole.report, room));
 }
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   recipe.check();  // the name of its folder, too
+  const Clock::time_point began = Clock::now();
+  auto run = [&](const Recipe& with_limit) {
+    try {
+      return Trainer(with_limit, options).run();
+    } catch (const NonFiniteRun& failure) {  // the trainer is gone, and its memory with it
+      throw Error(ErrorKind::non_finite, write_black_box(with_limit, failure));
+    }
+  };
+  std::unique_ptr<PlannedRun> planned;
   try {
-    return advised(recipe, options.machine, [&] { return Trainer(recipe, options).run(); });
-  } catch (const NonFiniteRun& failure) {  // the trainer is gone, and its memory with it
-    throw Error(ErrorKind::non_finite, write_black_box(recipe, failure));
+    return run(recipe);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    planned = plan_within(recipe, options.machine, available_memory() + resident_memory(),
+                          error.what(), began);
   }
+  const Recipe with_limit = planned->experiment.recipe;
+  planned.reset();
+  return run(with_limit);
 }
 
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
@@ -395,11 +465,15 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
-  return advised(recipe, machine, [&] {
+  const Clock::time_point began = Clock::now();
+  try {
     auto planned = std::make_unique<PlannedRun>(recipe, machine);
-    check_device_memory(planned->report);
+    check_memory(planned->report);
     return planned;
-  });
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    return plan_within(recipe, machine, machine_memory(), error.what(), began);
+  }
 }
 
 }  // namespace weft::train

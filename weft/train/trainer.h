@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "weft/device/spec.h"
 #include "weft/train/evaluation.h"
@@ -32,9 +33,10 @@ struct TrainResult {
   std::string run_folder, checkpoint;  // the last one saved
 };
 
-// Runs a recipe to its end. Throws Error(usage) if the run exists and neither resume nor overwrite
-// is set, or it does not and resume is, Error(non_finite) naming the step when a loss is not
-// finite, Error(checkpoint), Error(data). Signals: see signals.h.
+// Runs a recipe to its end, planned as plan_run() does, in the memory that is free. Throws
+// Error(usage) if the run exists and neither resume nor overwrite is set, or it does not and resume
+// is, Error(non_finite) naming the step when a loss is not finite, Error(checkpoint), Error(data).
+// Signals: see signals.h.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
 // What `weft plan` shows: compiled as train() does, for a device that runs nothing.
@@ -45,6 +47,16 @@ struct PlannedRun {
 
   PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
 };
+
+// The plan does not fit in the memory that there is.
+struct DoesNotFit : Error {
+  DoesNotFit(const std::string& message, std::string table)
+      : Error(ErrorKind::does_not_fit, message), table(std::move(table)) {}
+  std::string table;  // what it would take of it
+};
+
+// Without `train.memory` the limit is what the device has, or this machine: where the plan takes
+// more, kernels run again and logits exist in parts. Throws DoesNotFit where that is not enough.
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine = {});
 
 }  // namespace weft::train
