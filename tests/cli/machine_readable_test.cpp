@@ -40,6 +40,14 @@ TEST_CASE("init and ckpt verify say in JSON what they did") {
   CHECK(verified["whole"] == true);
 }
 
+TEST_CASE("a run whose folder has a name that is no text does not hide the others") {
+  Workplace place;
+  for (const char* name : {"plain", "\xe9"})
+    place.write(std::string("runs/") + name + "/log.jsonl", R"({"step":1,"loss":2.5})" "\n");
+  const json runs = json_of(place.weft({"runs", "ls", "--json"}));
+  CHECK(runs.size() == 2);
+}
+
 TEST_CASE("the graphs of a plan can be drawn") {
   Workplace place;
   place.write("tiny.yaml", tiny);

@@ -34,6 +34,7 @@ class FailingCall : public CallObserver {
  public:
   FailingCall(int number, int error) : left_(number), error_(error) {}
   int before(std::string_view call) override;
+  void disarm() { left_ = -1; }
   // Its name; empty while it has not come.
   const std::string& failed() const { return failed_; }
 

@@ -11,6 +11,7 @@
 #include "weft/base/stopwatch.h"
 #include "weft/cli/explain.h"
 #include "weft/cli/peaks.h"
+#include "weft/cli/plan_on.h"
 #include "weft/cli/recipe_arguments.h"
 #include "weft/cli/svg.h"
 #include "weft/cli/terminal.h"
@@ -34,7 +35,7 @@ using train::Recipe;
 
 struct PlanArguments : RecipeArguments {
   int depth = 2;
-  std::string dot, memory_svg;
+  std::string dot, memory_svg, on, tokens;
   bool explain = false, as_json = false;
 };
 
@@ -64,8 +65,8 @@ void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
   if (machine.known() || library(device).on_host()) return;
   remark("note",
          machine.name.empty()
-             ? fmt::format("no times: device {} is not here. Hint: --device cuda:h200 plans for a "
-                           "GPU that is not here (weft list gpus).",
+             ? fmt::format("no times: device {} is not here. Hint: --on h200 plans for a GPU "
+                           "that is not here (weft list gpus).",
                            device)
              : fmt::format("no times: the peaks of {} are not known.", machine.name));
 }
@@ -81,7 +82,24 @@ auto with_table(bool as_json, Function function) {
   }
 }
 
-int plan(const Recipe& recipe, const PlanArguments& arguments) {
+int plan(Recipe recipe, const PlanArguments& arguments) {
+  if (!arguments.tokens.empty()) train_on_tokens(recipe, arguments.tokens);
+  const std::vector<std::string> devices =
+      arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
+  const auto is_device = [](const RecipeFlag& flag) { return flag.path == "train.device"; };
+  if (!devices.empty() && std::ranges::any_of(arguments.flags, is_device))
+    throw Error(ErrorKind::usage, "--on and --device both say what to plan for.");
+  if (devices.size() > 1) {
+    if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
+      throw Error(ErrorKind::usage, "--explain, --dot and --memory-svg are of one plan. Got --on {}.",
+                  arguments.on);
+    if (arguments.as_json)
+      line(io::json_text(plans_json(recipe, devices), 2));
+    else
+      out(plans_text(recipe, devices));
+    return 0;
+  }
+  if (!devices.empty()) recipe.set("train.device", devices.front(), "--on");
   remark_on_precision(recipe);
   const MachineSpec machine = machine_spec(recipe.text("train.device"));
   remark_on_times(recipe, machine);
@@ -126,7 +144,8 @@ void add_plan(Program& program) {
        .group = "Runs",
        .doc = "What a run needs, before it starts: memory, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
-                   "weft plan shakespeare --explain",
+                   "weft plan shakespeare --explain\n"
+                   "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
        .run = [&program,
                arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },
        .recipe_keys = true});
@@ -143,6 +162,14 @@ void add_plan(Program& program) {
                    .doc = "write the graphs of its steps, for Graphviz",
                    .target = &arguments->dot,
                    .written = true},
+                  {.flag = "--on",
+                   .type = "GPU,...",
+                   .doc = "plan for these (weft list gpus), or cpu; several: one table",
+                   .target = &arguments->on},
+                  {.flag = "--tokens",
+                   .type = "N",
+                   .doc = "updates until so many tokens were seen: 300M, 1B",
+                   .target = &arguments->tokens},
                   {.flag = "--explain",
                    .doc = "what each pass saved, what is stored between kernels, and why",
                    .target = &arguments->explain},

@@ -82,7 +82,9 @@ double likely_seconds(const Step& step, const MachineSpec& machine) {
     compute = std::min(sustained.products, sustained.attention * width / 64);
   } else if (is_product(step)) {
     const double depth = depth_of(step);
-    compute = sustained.products * depth / (depth + sustained.shallow);
+    const double shallow =
+        sustained.shallow * flops_per_s_of(step, machine) / machine.flops_per_s_in(DType::f16);
+    compute = sustained.products * depth / (depth + shallow);
   } else if (std::ranges::any_of(step.body, [](const Value& value) {
                return value->op->axes != AxisRule::elementwise;
              })) {

@@ -14,7 +14,7 @@ namespace weft {
 // What kernels of a kind keep up of the peaks, as parts of them: what a likely time rests on.
 struct Sustained {
   double products = 1;   // of many products for each sum
-  double shallow = 0;    // at so many the part is half of that
+  double shallow = 0;    // at so many the part is half of that in 16 bits; slower types need fewer
   double attention = 1;  // at 64 elements a head; more have more, up to what products have
   double rows = 1;       // of the bandwidth, where a kernel reduces or gathers
   double streams = 1;    // where it does neither

@@ -4,9 +4,17 @@
 
 namespace weft::io {
 
-std::string json_text(const nlohmann::json& value, int indent) { return value.dump(indent); }
+namespace {
+// Names of files may hold any byte: what is no UTF-8 becomes U+FFFD.
+template <class Json>
+std::string text_of(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+}  // namespace
+
+std::string json_text(const nlohmann::json& value, int indent) { return text_of(value, indent); }
 std::string json_text(const nlohmann::ordered_json& value, int indent) {
-  return value.dump(indent);
+  return text_of(value, indent);
 }
 
 nlohmann::json parse_json(std::string_view text) { return nlohmann::json::parse(text); }

@@ -9,8 +9,7 @@
 
 namespace weft::io {
 
-// On one line, or `indent` spaces deeper with each level. Throws nlohmann::json::exception for text
-// that is not UTF-8.
+// On one line, or `indent` spaces deeper with each level. What is not UTF-8 becomes U+FFFD.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 

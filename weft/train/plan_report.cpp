@@ -199,6 +199,9 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                    .micro_batch = experiment.micro_batch,
                    .steps = experiment.total_steps,
                    .steps_per_epoch = experiment.steps_per_epoch,
+                   .units = static_cast<double>(experiment.global_batch *
+                                                experiment.units_per_sample()),
+                   .unit = experiment.shape.kind == InputKind::tokens ? "tok" : "img",
                    .model_bytes = static_cast<size_t>(experiment.model_bytes()),
                    .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
                    .accumulator_bytes = accumulator_bytes,
@@ -236,6 +239,8 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
   return report;
 }
 
+size_t RunReport::memory_there() const { return on_host ? machine_memory() : device_bytes; }
+
 namespace {
 std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
@@ -243,7 +248,7 @@ std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(byt
 std::string verdict(const RunReport& report) {
   const size_t takes =
       report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
-  const size_t has = report.on_host ? machine_memory() : report.device_bytes;
+  const size_t has = report.memory_there();
   const std::string place = report.on_host             ? "this machine"
                             : report.device_name == "" ? report.device
                                                        : report.device_name;
@@ -254,7 +259,7 @@ std::string verdict(const RunReport& report) {
       report.seconds <= 0 ? "no times, as its peaks are not known"
       : report.likely_seconds > 0
           ? fmt::format("{} in all, {} at best, by {}",
-                        duration_text(report.likely_seconds * static_cast<double>(report.steps)),
+                        duration_text(report.expected_total_seconds()),
                         duration_text(report.total_seconds()), report.basis)
           : fmt::format("{} at best, by {}", duration_text(report.total_seconds()), report.basis);
   return memory + "; " + time + ".\n\n";
@@ -338,6 +343,9 @@ std::string to_table(const RunReport& report) {
                     report.file_bytes > 0 && report.on_host
                         ? ", with files at a tenth of the memory's speed"
                         : ""));
+  if (report.expected_seconds() > 0)
+    row("rate", count_text(report.units / report.expected_seconds()),
+        fmt::format("{}/s", report.unit));
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
         fmt::format("at best, at {} an hour", cost_text(*report.usd_per_hour)));
@@ -408,6 +416,7 @@ std::string to_json(const RunReport& report) {
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},
               {"likely_step_seconds", report.likely_seconds},
+              {"units", report.units},
               {"plans", steps},
               {"machine", report.machine},
               {"isa", name(isa())},

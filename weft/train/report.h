@@ -55,6 +55,8 @@ struct RunReport {
   std::string model, device;
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
   int64_t steps = 0, steps_per_epoch = 0;
+  double units = 0;            // tokens or images of an update
+  std::string_view unit = {};  // "tok" or "img"
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
   size_t offloaded_bytes = 0;               // of these three, in files instead of memory
   size_t file_bytes = 0;                    // all in files: those, and values of the steps
@@ -87,6 +89,11 @@ struct RunReport {
   }
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
+  // Of an update, and of the run: as is likely, or at best where that is all that is known.
+  double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
+  double expected_total_seconds() const { return expected_seconds() * static_cast<double>(steps); }
+  // That a run can have: of its device, or of this machine; 0: unknown.
+  size_t memory_there() const;
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
   // below, whichever is more (on up to 12 threads: see runtime_bytes()). Weights are made in
   // memory, before there is an arena.

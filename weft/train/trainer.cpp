@@ -399,7 +399,7 @@ std::string memory_text(size_t bytes) {
 void check_memory(const RunReport& report) {
   const size_t bytes =
       report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
-  const size_t has = report.on_host ? machine_memory() : report.device_bytes;
+  const size_t has = report.memory_there();
   if (has == 0 || bytes <= has) return;
   auto text = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   throw Error(ErrorKind::does_not_fit,

@@ -1,0 +1,81 @@
+// weft plan as somebody asks it who is about to rent a GPU: does it fit, how long, at what price?
+#include <sstream>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+using namespace weft::test;
+using nlohmann::json;
+
+namespace {
+constexpr int does_not_fit = 3;
+
+struct Asked : Workplace {
+  Asked() {
+    write("small.yaml",
+          "model: {name: gpt2}\n"
+          "data: {dataset: random-tokens, classes: 50257, seq_len: 1024}\n"
+          "train: {steps: 10, global_batch_size: 16, precision: bf16-mixed}\n"
+          "eval: {batch_size: 4}\n");
+    write("large.yaml",
+          "model: {name: llama-8b}\ndata: {dataset: random-tokens, seq_len: 1024}\n"
+          "train: {steps: 10, global_batch_size: 1}\n");
+  }
+};
+
+size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  size_t widest = 0;
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+  return widest;
+}
+}  // namespace
+
+TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
+  Asked place;
+  const std::vector<std::string> question{"plan", "small.yaml", "--on", "a100,h100,h200,t4",
+                                          "--tokens", "1B"};
+  const Outcome answer = place.weft(question);
+  REQUIRE_MESSAGE(answer.code == 0, answer.err);
+  CHECK(widest_line(answer.out) <= 80);
+  std::vector<std::string> asked_json = question;
+  asked_json.emplace_back("--json");
+  const json plans = json_of(place.weft(asked_json));
+  std::vector<std::string> order;
+  for (const json& entry : plans) {
+    order.push_back(entry["on"]);
+    REQUIRE(entry["fits"] == true);
+    const json& plan = entry["plan"];
+    CHECK(plan["total_bytes"] <= plan["device_bytes"]);
+    CHECK(plan["steps"] == (1'000'000'000 + 16 * 1024 - 1) / (16 * 1024));
+    CHECK(plan["likely_step_seconds"] > plan["step_seconds"]);
+  }
+  CHECK(order == std::vector<std::string>{"h200", "h100", "a100", "t4"});
+}
+
+TEST_CASE("what --on and --tokens cannot mean is refused") {
+  Asked place;
+  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
+      {{"--on", "h100x8"}, "--on h100x8: a run takes one device. Hint: --on h100."},
+      {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
+      {{"--on", "h100,"}, "--on : no such machine. Hint: cpu, or one of weft list gpus."},
+      {{"--on", "h100", "--device", "cpu"}, "--on and --device both say what to plan for."},
+      {{"--on", "h100,a100", "--explain"}, "are of one plan. Got --on h100,a100."},
+      {{"--tokens", "many"}, "--tokens is a count such as 300M or 1B. Got 'many'."},
+  };
+  for (const auto& [flags, message] : mistakes) {
+    std::vector<std::string> arguments{"plan", "small.yaml"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    CHECK(fails_with(place.weft(arguments), 2, message) == "");
+  }
+}
+
+TEST_CASE("a plan that this machine cannot hold is refused with what it would take") {
+  Asked place;
+  const Outcome answer = place.weft({"plan", "large.yaml"});
+  CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
+  for (const char* row : {"weights", "optimizer", "in all", "over"})
+    CHECK(answer.out.find(row) != std::string::npos);
+}

@@ -1,0 +1,142 @@
+#include "weft/cli/plan_on.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <ranges>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/quantity.h"
+#include "weft/base/suggest.h"
+#include "weft/cli/peaks.h"
+#include "weft/cli/terminal.h"
+#include "weft/device/catalogue.h"
+#include "weft/io/json.h"
+#include "weft/train/trainer.h"
+
+namespace weft::cli {
+namespace {
+using nlohmann::json;
+using train::Recipe;
+
+// A recipe on one machine: its report, or why it does not fit.
+struct Planned {
+  std::string on;
+  std::optional<train::RunReport> report;
+  std::string report_json, refusal;
+};
+
+// "h100x8" names eight.
+bool names_several(std::string_view name) {
+  const size_t x = name.rfind('x');
+  return x != std::string_view::npos && x + 1 < name.size() &&
+         std::ranges::all_of(name.substr(x + 1), [](unsigned char c) { return std::isdigit(c); }) &&
+         find_gpu(name.substr(0, x)) != nullptr;
+}
+
+std::string device_of(std::string_view name) {
+  if (name == "cpu") return "cpu";
+  if (find_gpu(name) != nullptr) return fmt::format("cuda:{}", name);
+  if (names_several(name))
+    throw Error(ErrorKind::usage, "--on {}: a run takes one device. Hint: --on {}.", name,
+                name.substr(0, name.rfind('x')));
+  std::vector<std::string_view> known{"cpu"};
+  for (const GpuModel& gpu : gpu_models()) known.push_back(gpu.id);
+  const std::string_view similar = nearest(name, known);
+  throw Error(ErrorKind::usage, "--on {}: no such machine. {}", name,
+              similar.empty() ? "Hint: cpu, or one of weft list gpus."
+                              : fmt::format("Did you mean {}?", similar));
+}
+
+Planned planned_on(Recipe recipe, const std::string& device) {
+  recipe.set("train.device", device, "--on");
+  Planned result{.on = device.substr(device.find(':') + 1)};
+  try {
+    const auto run = train::plan_run(recipe, machine_spec(device));
+    result.report_json = to_json(run->report);
+    result.report = run->report;
+    result.report->step_reports.clear();  // their plans go with the run
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    result.refusal = error.what();
+  }
+  return result;
+}
+
+std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::string>& devices) {
+  std::vector<Planned> all;
+  for (const std::string& device : devices) all.push_back(planned_on(recipe, device));
+  std::ranges::stable_sort(all, {}, [](const Planned& planned) {
+    return std::pair(!planned.report, planned.report ? planned.report->expected_seconds() : 0);
+  });
+  return all;
+}
+
+std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
+}  // namespace
+
+std::vector<std::string> devices_on(const std::string& names) {
+  std::vector<std::string> devices;
+  for (const auto& part : std::views::split(names, ','))
+    devices.push_back(device_of(std::string_view(part.begin(), part.end())));
+  return devices;
+}
+
+void train_on_tokens(Recipe& recipe, const std::string& tokens) {
+  std::string count = tokens;
+  if (count.ends_with('B')) count.back() = 'G';  // billions, as people say of tokens
+  const auto wanted = parse_count(count);
+  if (!wanted || *wanted < 1)
+    throw Error(ErrorKind::usage, "--tokens is a count such as 300M or 1B. Got '{}'.", tokens);
+  recipe.set("train.epochs", "null", "--tokens");
+  recipe.set("train.steps", "1", "--tokens");
+  const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
+  if (experiment.shape.kind != InputKind::tokens)
+    throw Error(ErrorKind::usage, "--tokens: {} has none.",
+                recipe.has("data.dataset") ? recipe.text("data.dataset") : "this data");
+  const int64_t each = experiment.global_batch * experiment.units_per_sample();
+  recipe.set("train.steps", std::to_string((*wanted + each - 1) / each), "--tokens");
+}
+
+std::string plans_text(const Recipe& recipe, const std::vector<std::string>& devices) {
+  Table table({"on", "memory", "of", "again", "update", "rate", "in all", "at best"});
+  std::string reasons;
+  for (const Planned& planned : all_planned(recipe, devices)) {
+    if (!planned.report) {
+      table.row({planned.on, "does not fit", "", "", "", "", "", ""});
+      reasons += fmt::format("\n{}: {}\n", planned.on, planned.refusal);
+      continue;
+    }
+    const train::RunReport& report = *planned.report;
+    const double price =
+        report.again_seconds / std::max(report.seconds - report.again_seconds, 1e-12);
+    table.row({planned.on, size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
+               size_text(report.memory_there()),
+               report.again > 0 ? fmt::format("+{:.0f} %", 100 * price) : "-",
+               train::time_text(report.expected_seconds()),
+               fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
+                           report.unit),
+               train::duration_text(report.expected_total_seconds()),
+               train::duration_text(report.total_seconds())});
+  }
+  return table.text() + reasons;
+}
+
+json plans_json(const Recipe& recipe, const std::vector<std::string>& devices) {
+  json all = json::array();
+  for (const Planned& planned : all_planned(recipe, devices)) {
+    json entry{{"on", planned.on}, {"fits", planned.report.has_value()}};
+    if (planned.report)
+      entry["plan"] = io::parse_json(planned.report_json);
+    else
+      entry["refusal"] = planned.refusal;
+    all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+}  // namespace weft::cli
