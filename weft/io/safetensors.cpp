@@ -8,6 +8,7 @@
 
 #include "weft/base/parallel.h"
 #include "weft/io/json.h"
+#include "weft/io/text.h"
 #include "weft/io/safetensors_header.h"
 
 namespace weft::io {
@@ -70,11 +71,12 @@ void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
 
 std::string quoted_json(const std::string& text) {
   try {
-    return json_text(nlohmann::json(text));
-  } catch (const nlohmann::json::exception&) {
+    for (size_t at = 0; at < text.size();) next_code_point(text, at);
+  } catch (const Error&) {
     throw Error(ErrorKind::checkpoint, "[safetensors] name '{}' is not valid UTF-8.",
                 printable(text));
   }
+  return json_text(nlohmann::json(text));
 }
 
 std::string make_header(std::span<const NamedBytes> tensors, std::span<const size_t> order,

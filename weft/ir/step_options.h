@@ -15,7 +15,7 @@ enum class Recompute : uint8_t {
   automatic,  // all, where there is a limit of memory; else none
   none,
   selective,  // those that only move and add: no products
-  full,
+  full,       // all, for at most a third more work where no limit of memory asks for more
 };
 
 }  // namespace weft

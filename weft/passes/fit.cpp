@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -59,6 +60,13 @@ struct Candidate {
   size_t bytes;  // in all, if what is live packs without a gap
 };
 
+// Without a limit of memory, what runs again costs at most as much as the forward pass, a third of the
+// step: the last few bytes below that would cost as much again.
+double most_cost(const Recomputation& way, const PassOptions& options) {
+  const bool limited = options.memory > 0 || options.recompute != Recompute::full;
+  return limited ? std::numeric_limits<double>::infinity() : way.stages().front().cost * 4 / 3;
+}
+
 std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
                                     const PassOptions& options) {
   for (const Candidate& one : by_cost) {
@@ -112,8 +120,9 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   auto go = [&](const Plan& plan, const PassOptions& by) {
     const Recomputation& way = ways.emplace_back(plan, by);
     const size_t outside = bytes_outside_arena(plan, options);
+    const double most = most_cost(way, by);
     for (const Recomputation::Stage& stage : way.stages())
-      all.push_back({&way, &stage, outside + stage.peak});
+      if (stage.cost <= most) all.push_back({&way, &stage, outside + stage.peak});
   };
   PassOptions files_only = options;  // what runs again holds operands that files could take
   files_only.recompute = Recompute::none;
