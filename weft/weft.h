@@ -23,8 +23,6 @@ namespace weft {
 // The program, with every verb and with the models that were registered before. Returns the exit
 // code:
 //   int main(int argc, char** argv) { return weft::main(argc, argv); }
-// Before a verb runs it may start the process once more, to bound how long OpenMP's threads spin:
-// print nothing before it.
 int main(int argc, char** argv);
 
 // A line on standard output, in fmt's format.

@@ -43,7 +43,8 @@ TEST_CASE("init and ckpt verify say in JSON what they did") {
 TEST_CASE("a run whose folder has a name that is no text does not hide the others") {
   Workplace place;
   for (const char* name : {"plain", "\xe9"})
-    place.write(std::string("runs/") + name + "/log.jsonl", R"({"step":1,"loss":2.5})" "\n");
+    place.write(std::string("runs/") + name + "/log.jsonl", R"({"step":1,"loss":2.5})"
+                                                            "\n");
   const json runs = json_of(place.weft({"runs", "ls", "--json"}));
   CHECK(runs.size() == 2);
 }

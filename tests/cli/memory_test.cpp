@@ -109,7 +109,7 @@ std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& pla
 
 TEST_CASE("the process of a run takes what is planned") {
   Workplace place;
-  const std::map<std::string, int> threads{{"cnn", 3}, {"files", 2}};
+  const std::map<std::string, int> threads{{"cnn", 3}, {"files", 2}, {"lstm", 12}};
   for (const auto& [name, recipe] : recipes_in(place))
     if (threads.contains(name)) check_process(place, name, recipe, threads.at(name));
 }
@@ -118,7 +118,7 @@ TEST_SUITE("slow") {
   TEST_CASE("the process of a run of every kind takes what is planned on each number of threads") {
     Workplace place;
     for (const auto& [name, recipe] : recipes_in(place))
-      for (const int threads : {1, 2, 3, 8}) check_process(place, name, recipe, threads);
+      for (const int threads : {1, 2, 3, 8, 12}) check_process(place, name, recipe, threads);
   }
 
   TEST_CASE("the process of a wide and of a deep run takes what is planned") {

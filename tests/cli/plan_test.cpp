@@ -35,7 +35,7 @@ size_t widest_line(const std::string& text) {
 
 TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
   Asked place;
-  const std::vector<std::string> question{"plan", "small.yaml", "--on", "a100,h100,h200,t4",
+  const std::vector<std::string> question{"plan",     "small.yaml", "--on", "a100,h100,h200,t4",
                                           "--tokens", "1B"};
   const Outcome answer = place.weft(question);
   REQUIRE_MESSAGE(answer.code == 0, answer.err);

@@ -89,7 +89,8 @@ TEST_CASE("a compiled training step allocates nothing of its own") {
 
 TEST_SUITE("slow") {
   TEST_CASE("a compiled training step allocates nothing of its own on any number of threads") {
-    std::vector<std::string> models{"lstm", "gru", "bert", "llama", "resnet18"};
+    std::vector<std::string> models{"lstm",     "gru",     "bert",    "llama",
+                                    "resnet18", "alexnet", "resnet50"};
     models.insert(models.end(), families.begin(), families.end());
     for (const int count : thread_counts) check_allocations(count, models);
   }

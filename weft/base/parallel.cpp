@@ -149,6 +149,11 @@ int thread_count() {
   return threads;
 }
 
+int compile_threads() {
+  constexpr int most = 4;
+  return std::min({thread_count(), usable_cores(), most});
+}
+
 void set_thread_count(int count) {
   const int fit = threads_that_fit();
   if (count > fit)

@@ -9,7 +9,9 @@ namespace weft {
 
 int thread_count();  // WEFT_THREADS, else OMP_NUM_THREADS, else the cores of this process
 void set_thread_count(int count);  // before anything is compiled
-void start_team();                 // starts its threads, so that no later region allocates
+// Of them, how many compile kernels at once: each takes a heap of some MiB that it leaves behind.
+int compile_threads();
+void start_team();  // starts its threads, so that no later region allocates
 
 // Calls body(context, begin, end) for contiguous parts of [0, count) on the team, at most
 // thread_count() of them: they depend on nothing else. On the caller alone when `count` < 2, when

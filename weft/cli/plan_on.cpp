@@ -114,7 +114,8 @@ std::string plans_text(const Recipe& recipe, const std::vector<std::string>& dev
     const train::RunReport& report = *planned.report;
     const double price =
         report.again_seconds / std::max(report.seconds - report.again_seconds, 1e-12);
-    table.row({planned.on, size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
+    table.row({planned.on,
+               size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
                size_text(report.memory_there()),
                report.again > 0 ? fmt::format("+{:.0f} %", 100 * price) : "-",
                train::time_text(report.expected_seconds()),

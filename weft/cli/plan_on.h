@@ -17,8 +17,8 @@ std::vector<std::string> devices_on(const std::string& names);
 // The updates after which a recipe has seen so many tokens ("1B", "300M"), as train.steps of it.
 void train_on_tokens(train::Recipe& recipe, const std::string& tokens);
 
-// What a recipe needs on each of these: whether it fits, at what price, and how long it takes. Those
-// that are the quickest come first, those on which it does not fit last, with the reason.
+// What a recipe needs on each of these: whether it fits, at what price, and how long it takes.
+// Those that are the quickest come first, those on which it does not fit last, with the reason.
 std::string plans_text(const train::Recipe& recipe, const std::vector<std::string>& devices);
 nlohmann::json plans_json(const train::Recipe& recipe, const std::vector<std::string>& devices);
 

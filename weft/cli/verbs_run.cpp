@@ -91,8 +91,8 @@ int plan(Recipe recipe, const PlanArguments& arguments) {
     throw Error(ErrorKind::usage, "--on and --device both say what to plan for.");
   if (devices.size() > 1) {
     if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
-      throw Error(ErrorKind::usage, "--explain, --dot and --memory-svg are of one plan. Got --on {}.",
-                  arguments.on);
+      throw Error(ErrorKind::usage,
+                  "--explain, --dot and --memory-svg are of one plan. Got --on {}.", arguments.on);
     if (arguments.as_json)
       line(io::json_text(plans_json(recipe, devices), 2));
     else

@@ -8,8 +8,8 @@
 
 #include "weft/base/parallel.h"
 #include "weft/io/json.h"
-#include "weft/io/text.h"
 #include "weft/io/safetensors_header.h"
+#include "weft/io/text.h"
 
 namespace weft::io {
 namespace {

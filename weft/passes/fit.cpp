@@ -60,8 +60,8 @@ struct Candidate {
   size_t bytes;  // in all, if what is live packs without a gap
 };
 
-// Without a limit of memory, what runs again costs at most as much as the forward pass, a third of the
-// step: the last few bytes below that would cost as much again.
+// Without a limit of memory, what runs again costs at most as much as the forward pass, a third of
+// the step: the last few bytes below that would cost as much again.
 double most_cost(const Recomputation& way, const PassOptions& options) {
   const bool limited = options.memory > 0 || options.recompute != Recompute::full;
   return limited ? std::numeric_limits<double>::infinity() : way.stages().front().cost * 4 / 3;

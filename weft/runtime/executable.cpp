@@ -303,7 +303,7 @@ void Executable::compile_kernels(const KernelLibrary& library) {
   {
     std::vector<std::jthread> helpers;
     try {
-      for (int64_t i = 1; i < std::min<int64_t>(thread_count(), generated); ++i)
+      for (int64_t i = 1; i < std::min<int64_t>(compile_threads(), generated); ++i)
         helpers.emplace_back(work);
     } catch (const std::system_error&) {
       logging::debug(1, "{} threads compile, as the system gives no more", helpers.size() + 1);

@@ -184,29 +184,31 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
     for (const Step& step : plan->steps)
       if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
   }
-  return 57 * 1024 * kibibyte + static_cast<size_t>(threads) * 1536 * kibibyte +
-         kernels * 16 * kibibyte + generated.size() * 16 * kibibyte;
+  const int compiling = std::min(threads, compile_threads());
+  return 55 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
+         static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
+         generated.size() * 16 * kibibyte;
 }
 
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine) {
   const Recipe& recipe = experiment.recipe;
-  RunReport report{.model = recipe.has("model.name") ? recipe.text("model.name") : "layers",
-                   .device = recipe.text("train.device"),
-                   .parameters = experiment.model->parameter_count(),
-                   .samples = experiment.train->size(),
-                   .global_batch = experiment.global_batch,
-                   .micro_batch = experiment.micro_batch,
-                   .steps = experiment.total_steps,
-                   .steps_per_epoch = experiment.steps_per_epoch,
-                   .units = static_cast<double>(experiment.global_batch *
-                                                experiment.units_per_sample()),
-                   .unit = experiment.shape.kind == InputKind::tokens ? "tok" : "img",
-                   .model_bytes = static_cast<size_t>(experiment.model_bytes()),
-                   .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
-                   .accumulator_bytes = accumulator_bytes,
-                   .data_bytes = data_bytes(experiment),
-                   .step_reports = std::move(steps)};
+  RunReport report{
+      .model = recipe.has("model.name") ? recipe.text("model.name") : "layers",
+      .device = recipe.text("train.device"),
+      .parameters = experiment.model->parameter_count(),
+      .samples = experiment.train->size(),
+      .global_batch = experiment.global_batch,
+      .micro_batch = experiment.micro_batch,
+      .steps = experiment.total_steps,
+      .steps_per_epoch = experiment.steps_per_epoch,
+      .units = static_cast<double>(experiment.global_batch * experiment.units_per_sample()),
+      .unit = experiment.shape.kind == InputKind::tokens ? "tok" : "img",
+      .model_bytes = static_cast<size_t>(experiment.model_bytes()),
+      .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
+      .accumulator_bytes = accumulator_bytes,
+      .data_bytes = data_bytes(experiment),
+      .step_reports = std::move(steps)};
   report.machine = library(report.device).machine();
   report.kernels = library(report.device).selection();
   report.on_host = library(report.device).on_host();

@@ -129,7 +129,9 @@ Tensor Steps::logits(const Tensor& inputs) const {
 }
 
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
-  return cross_entropy(logits(inputs), labels,
+  const Tensor scores = logits(inputs);
+  const OriginScope origin("loss");
+  return cross_entropy(scores, labels,
                        {.ignore_index = data::ignored_label,
                         .label_smoothing = experiment_.recipe.number("loss.label_smoothing")});
 }
@@ -140,6 +142,7 @@ std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
 }
 
 std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradients) {
+  const OriginScope origin("update");
   const Recipe& recipe = experiment_.recipe;
   const optim::LossScale* scale = experiment_.loss_scale.get();
   if (scale != nullptr) gradients = scale->unscaled(gradients);
@@ -174,14 +177,18 @@ std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels
 }
 
 std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& labels) {
-  Tensor loss = mean_loss(inputs, labels), count = number_of(counted(labels));
-  accumulator_->add(gradients_of(loss), count);
+  Tensor loss = mean_loss(inputs, labels);
+  const std::vector<Tensor> gradients = gradients_of(loss);
+  const OriginScope origin("accumulate");
+  const Tensor count = number_of(counted(labels));
+  accumulator_->add(gradients, count);
   loss_sum_.assign(loss_sum_.value() + cast(loss, DType::f64) * count);
   count_.assign(count_.value() + count);
   return {};
 }
 
 std::vector<Tensor> Steps::update_step() {
+  const OriginScope origin("update");
   Tensor loss = loss_sum_.value() / count_.value();
   std::vector<Tensor> results = finish(loss, accumulator_->mean());
   accumulator_->zero();
@@ -191,7 +198,9 @@ std::vector<Tensor> Steps::update_step() {
 }
 
 std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels) const {
-  Tensor scores = logits(inputs), counts = counted(labels);
+  const Tensor scores = logits(inputs);
+  const OriginScope origin("metrics");
+  const Tensor counts = counted(labels);
   Tensor loss = cross_entropy(scores, labels, {.ignore_index = data::ignored_label});
   Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
   Tensor count = number_of(counts);
