@@ -88,7 +88,7 @@ PowerCut::Entries PowerCut::entries_of(const std::string& folder) {
 void PowerCut::read(const std::string& folder, Id id, Tree& tree) {
   const Entries entries = entries_of(folder);
   for (const auto& [name, entry] : entries)
-    if (entry.folder) read(folder + "/" + name, entry.id, tree);
+    if (entry.folder) read(fs::path(folder) / name, entry.id, tree);
   tree[id] = entries;
 }
 
@@ -97,7 +97,7 @@ void PowerCut::write(const Tree& tree, Id folder, const std::string& to) const {
   const auto entries = tree.find(folder);
   if (entries == tree.end()) return;
   for (const auto& [name, entry] : entries->second) {
-    const std::string path = to + "/" + name;
+    const std::string path = fs::path(to) / name;
     if (!entry.target.empty())
       fs::create_symlink(entry.target, path);
     else if (entry.folder)

@@ -69,6 +69,7 @@ Planned planned_on(Recipe recipe, const std::string& device) {
 
 std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::string>& devices) {
   std::vector<Planned> all;
+  all.reserve(devices.size());
   for (const std::string& device : devices) all.push_back(planned_on(recipe, device));
   std::ranges::stable_sort(all, {}, [](const Planned& planned) {
     return std::pair(!planned.report, planned.report ? planned.report->expected_seconds() : 0);

@@ -197,7 +197,7 @@ std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& mac
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth) {
   return sum_by(profile, machine, [&](const KernelEvent& event) {
     std::string module = train::module_prefix(profile.step(event).module, depth);
-    return module.empty() ? "(none)" : module;
+    return module.empty() ? "(model)" : module;
   });
 }
 

@@ -251,9 +251,9 @@ std::string verdict(const RunReport& report) {
   const size_t takes =
       report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
   const size_t has = report.memory_there();
-  const std::string place = report.on_host             ? "this machine"
-                            : report.device_name == "" ? report.device
-                                                       : report.device_name;
+  const std::string place = report.on_host               ? "this machine"
+                            : report.device_name.empty() ? report.device
+                                                         : report.device_name;
   const std::string memory =
       has > 0 ? fmt::format("fits {}: {} of its {}", place, sizes_text(takes), sizes_text(has))
               : fmt::format("takes {} on {}, whose memory is not known", sizes_text(takes), place);
@@ -365,7 +365,7 @@ std::string to_table(const std::vector<ModuleCost>& modules) {
                                  "memory", "kernels");
   for (const ModuleCost& row : modules)
     text +=
-        fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(none)" : row.module,
+        fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(model)" : row.module,
                     count_text(row.flops), bytes_text(row.bytes),
                     bytes_text(static_cast<double>(row.memory)), row.kernels);
   return text;
