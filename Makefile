@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-packages test-all check tsan fuzz fuzz-long mutate bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-packages test-all check tsan fuzz fuzz-long mutate bad-input bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ COUNT ?= 15
 SEED ?= 1
 mutate: setup ## seeds faults, and lists those that the quick tests miss (MUTATE=weft/io SEED=2)
 	@tools/mutate.py $(MUTATE) --count $(COUNT) --seed $(SEED) --report build/mutants.md
+
+bad-input: build ## what weft answers to bad input, as docs/bad-input.md
+	@tools/bad_input.py build/release
 
 bench: build ## every workload against the roofline; planning by depth
 	@tools/bench.sh

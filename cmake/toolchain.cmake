@@ -35,6 +35,8 @@ if(WEFT_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 elseif(WEFT_PCH)
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
 endif()
+# Traces and reports name source files by their path in this tree, not by that of the build machine.
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 add_compile_options(-ffunction-sections -fdata-sections)
 add_link_options(-Wl,--gc-sections -Wl,--as-needed)
 

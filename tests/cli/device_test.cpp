@@ -105,7 +105,7 @@ TEST_SUITE("slow device program") {
     CHECK(place.losses("moved") == place.losses("tiny"));
 
     const json evaluated = json_of(place.weft({"eval", "runs/tiny", "--json"}));
-    CHECK(evaluated["loss"] == trained["loss"]);
+    CHECK(evaluated["loss"] == trained["eval_loss"]);
     const json asked = json_of(
         place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3", "--json"}));
     CHECK(asked["text"].is_string());

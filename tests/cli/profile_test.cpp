@@ -128,9 +128,25 @@ TEST_CASE(
   auto is_product = [](const json& event) {
     return event["cat"] == "matmul" &&
            event["args"]["module"].get<std::string>().starts_with("h.0") &&
-           event["args"]["source"].get<std::string>().find(".cpp:") != std::string::npos;
+           event["args"]["source"].get<std::string>().starts_with("weft/models/gpt.cpp:");
   };
   CHECK(std::any_of(kernels.begin(), kernels.end(), is_product));
+  for (const json& event : kernels)
+    CHECK_FALSE(event["args"]["source"].get<std::string>().starts_with('/'));
+}
+
+TEST_CASE("the kernels of a recipe's layers stand on the lines that list them") {
+  Workplace place;
+  place.write("net.yaml",
+              "model:\n  layers:\n    - flatten\n    - linear: {out_features: 4}\n    - tanh\n"
+              "    - linear: {out_features: 1000}\n"
+              "data: {dataset: random-images, image_size: 8}\n"
+              "train: {steps: 9, global_batch_size: 8}\n");
+  REQUIRE(place.weft({"profile", "net.yaml", "--steps", "1", "--trace", "t.json"}).code == 0);
+  std::set<std::string> lines;
+  for (const json& event : events_of(json::parse(place.read("t.json")), true))
+    if (event["cat"] == "matmul") lines.insert(event["args"]["source"]);
+  CHECK(lines == std::set<std::string>{"net.yaml:4", "net.yaml:6"});
 }
 
 TEST_CASE("the three tables of a profile hold the same work, that of the plan") {
@@ -168,7 +184,8 @@ TEST_CASE("the three tables of a profile hold the same work, that of the plan") 
 TEST_CASE("a profile reads as tables, and ends with the bottleneck in words") {
   Workplace place;
   place.write("tiny.yaml", tiny);
-  Outcome outcome = place.weft({"profile", "tiny.yaml", "--steps", "2", "--depth", "1"});
+  Outcome outcome =
+      place.weft({"profile", "tiny.yaml", "--steps", "2", "--depth", "1"}, {{"COLUMNS", "200"}});
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   for (const char* title : {"module ", "operation ", "kernel ", "GFLOP/s", "roofline"})
     CHECK(outcome.out.find(title) != std::string::npos);
@@ -214,14 +231,21 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   slot(Category::activation, 300, 0, 2);
   slot(Category::activation, 400, 1, 1);
   slot(Category::workspace, 200, 1, 1);
-  plan.slots.push_back({.category = Category::parameter, .space = Space::state, .bytes = 9999});
+  const Variable weight("weight", {DType::f32, {150}}, Category::parameter);
+  for (int reads = 0; reads < 2; ++reads)
+    plan.slots.push_back({.category = Category::parameter,
+                          .space = Space::state,
+                          .bytes = 600,
+                          .value = weight.value()});
   std::string svg = cli::memory_svg(plan, "a < b");
   CHECK(well_formed(svg));
   CHECK(svg.find("a &lt; b") != std::string::npos);
-  CHECK(count_of(svg, "<polygon") == 3);
-  CHECK(svg.find("peak 1000 B") != std::string::npos);
+  CHECK(count_of(svg, "<polygon") == 4);
+  CHECK(svg.find(">parameters<") != std::string::npos);
+  CHECK(svg.find("state 600 B and arena 1000 B") != std::string::npos);
+  CHECK(svg.find("peak 1.6 KiB") != std::string::npos);
   CHECK(svg.find("at step 1<") != std::string::npos);
-  // 410 pixels for 1.05 times the arena, upwards from 460.
+  // 410 pixels for 1.05 times what is planned, upwards from 460.
   CHECK(highest(svg) == near(460 - 410 / 1.05, 0.001));
 }
 

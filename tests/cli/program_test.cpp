@@ -228,7 +228,7 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   CHECK(trained["exit_code"] == 0);
   json other = json_of(
       place.weft({"fit", "tiny.yaml", "--name", "other", "--lr", "1e-2", "--seed", "7", "--json"}));
-  CHECK(other["loss"] != trained["loss"]);
+  CHECK(other["eval_loss"] != trained["eval_loss"]);
 
   json runs = json_of(place.weft({"runs", "ls", "--json"}));
   REQUIRE(runs.size() == 2);
@@ -243,8 +243,9 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   CHECK(compared.find("optimizer.eps") == std::string::npos);  // the same in both
 
   json evaluated = json_of(place.weft({"eval", "tiny", "--json"}));
-  CHECK(evaluated["loss"] == trained["loss"]);
-  CHECK(evaluated["count"] == trained["count"]);
+  CHECK(evaluated["loss"] == trained["eval_loss"]);
+  CHECK(evaluated["count"] == trained["eval_count"]);
+  CHECK(evaluated["loss"] != trained["train_loss"]);
 
   json asked = json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
                                    "--temperature", "0", "--json"}));

@@ -61,13 +61,13 @@ class AddressLimit {
 
 TEST_CASE("a run on one core, or on more threads than there are cores, learns the same") {
   const Place place;
-  const double loss = json_of(place.weft(train))["loss"];
+  const double loss = json_of(place.weft(train))["eval_loss"];
   const Outcome many = place.weft(train, {{"WEFT_THREADS", "100"}});
-  CHECK(json_of(many)["loss"].get<double>() == weft::testing::near(loss, 1e-5));
+  CHECK(json_of(many)["eval_loss"].get<double>() == weft::testing::near(loss, 1e-5));
   if (sysconf(_SC_NPROCESSORS_ONLN) < 25)
     CHECK(many.err.find("100 threads share ") != std::string::npos);
   const OneCore alone;
-  CHECK(json_of(place.weft(train))["loss"].get<double>() == weft::testing::near(loss, 1e-5));
+  CHECK(json_of(place.weft(train))["eval_loss"].get<double>() == weft::testing::near(loss, 1e-5));
 }
 
 TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does not") {

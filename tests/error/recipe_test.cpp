@@ -71,6 +71,12 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"model: {name: gpt}\ndata: {dataset: addition, transforms: [random_crop]}\ntrain: {steps: "
        "5}\n",
        "data.transforms are for images."},
+      {"model: {name: gpt}\ndata: {dataset: addition, mean: [0], std: [1]}\ntrain: {steps: 5}\n",
+       "data.mean and data.std are for images that are read."},
+      {"model: {name: gpt}\ndata: {dataset: addition, mean: [0]}\ntrain: {steps: 5}\n",
+       "data.mean and data.std must be set together."},
+      {"model: {name: gpt}\ndata: {dataset: addition, mean: [123], std: [58]}\n",
+       "data.mean must be in 0 .. 1. Got"},
       {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: "
        "10000000}\n",
        "wrong.yaml:3: train.global_batch_size is at most the 100000 samples of an epoch."},

@@ -81,6 +81,7 @@ TEST_CASE("models have the known numbers of parameters") {
   TaskShape sentences{InputKind::tokens, {512}, 2, 30522};
   CHECK(make_model("bert", {}, sentences)->parameter_count() == 109'483'778);
   CHECK(make_model("llama-1b", {}, any_tokens)->parameter_count() == 1'235'814'400);
+  CHECK(make_model("llama-7b", {}, any_tokens)->parameter_count() == 6'738'415'616);
   CHECK(make_model("llama-8b", {}, any_tokens)->parameter_count() == 8'030'261'248);
   CHECK(make_model("llama-70b", {}, any_tokens)->parameter_count() == 70'553'706'496);
   CHECK(make_model("llama-405b", {}, any_tokens)->parameter_count() == 405'853'388'800);

@@ -85,6 +85,14 @@ TEST_CASE("every step that is compiled after a variable moved fetches it, and no
   for (const Slot& slot : later.prepare(types).plan().slots) CHECK(slot.space != Space::state);
 }
 
+TEST_CASE("a step in files finds its files again after another variable moved") {
+  Sums here, elsewhere;
+  auto step = here.compiled(in_files({Category::parameter}));
+  CHECK(step(one()).item() == 0);
+  elsewhere.compiled(in_files({Category::parameter}))(one());
+  for (int runs = 1; runs <= 3; ++runs) CHECK(step(one()).item() == runs * width * width);
+}
+
 TEST_CASE("a file leaves nothing in its folder") {
   TemporaryFolder folder;
   Sums sums;

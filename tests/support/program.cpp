@@ -11,6 +11,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/io/json.h"
+
 namespace fs = std::filesystem;
 
 namespace weft::test {
@@ -23,6 +25,22 @@ std::string contents(const std::string& path) {
 void redirect(int descriptor, const std::string& path) {
   int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
+}
+
+// A shell reads the result as one argument.
+std::string quoted(const std::string& argument) {
+  const bool plain = !argument.empty() &&
+                     argument.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos;
+  return plain ? argument : "'" + argument + "'";
+}
+
+// tools/bad_input.py writes docs/bad-input.md from what is recorded here.
+void record(const Outcome& outcome) {
+  const char* path = std::getenv("RECORD_REFUSALS");
+  if (path == nullptr) return;
+  const nlohmann::json entry{
+      {"command", outcome.command}, {"code", outcome.code}, {"says", outcome.err}};
+  std::ofstream(path, std::ios::app) << io::json_text(entry) << '\n';
 }
 }  // namespace
 
@@ -49,7 +67,7 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
   Outcome outcome{.command = "weft"};
   std::vector<char*> argv = {const_cast<char*>(program)};
   for (const std::string& argument : arguments) {
-    outcome.command += " " + argument;
+    outcome.command += " " + quoted(argument);
     argv.push_back(const_cast<char*>(argument.c_str()));
   }
   argv.push_back(nullptr);
@@ -74,6 +92,7 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
 }
 
 std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
+  record(outcome);
   std::string wrong;
   if (outcome.code != code)
     wrong +=

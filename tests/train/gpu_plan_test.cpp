@@ -101,7 +101,7 @@ TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits")
   CHECK(report.again > 0);
   const std::string table = to_table(report);
   CHECK(table.starts_with("fits Tesla T4: "));
-  CHECK(table.find(" of its 14.7 GiB; ") != std::string::npos);
+  CHECK(table.find(" of its 14.7 GiB.\n") != std::string::npos);
   CHECK(table.find("kernels of an update run again: +") != std::string::npos);
 }
 

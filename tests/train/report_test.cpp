@@ -134,6 +134,14 @@ TEST_CASE("the closing table has energy, and cost where a price is known") {
   CHECK(train::cost_text(0.00123) == "$0.0012");
 }
 
+TEST_CASE("the closing table says whether a loss is of training or of evaluation") {
+  train::ClosingReport report{.train_loss = 0.25};
+  CHECK(to_table(report).ends_with("\ntraining    loss 0.2500\n"));
+  report.evaluation = {.loss = 0.5, .accuracy = 0.75, .count = 4};
+  CHECK(to_table(report).ends_with(
+      "\ntraining    loss 0.2500\nevaluation  loss 0.5000  accuracy 0.7500\n"));
+}
+
 TEST_CASE("energy is what all packages took, beyond where a counter begins anew") {
   TemporaryFolder folder;
   auto count = [&](const std::string& zone, long microjoules) {

@@ -1,5 +1,6 @@
 #include "weft/train/steps.h"
 
+#include <array>
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -95,17 +96,34 @@ TEST_CASE("an update in several passes equals one in a single pass, whatever cou
   }
 }
 
+// The first batch of training, and that of evaluation.
+std::array<Tensor, 2> first_images(const TemporaryFolder& folder,
+                                   const std::vector<std::pair<std::string, std::string>>& keys) {
+  auto recipe = images_recipe(folder, "train: {steps: 1, global_batch_size: 8}\n");
+  for (const auto& [key, value] : keys) recipe.set(key, value, "test");
+  const train::Experiment experiment = train::make_experiment(recipe);
+  std::array<data::Batch, 2> batches;
+  data::Loader(experiment.train, {.batch_size = 8}).next(batches[0]);
+  data::Loader(experiment.validation, {.batch_size = 8}).next(batches[1]);
+  return {batches[0].inputs, batches[1].inputs};
+}
+
+TEST_CASE("images are normalised as the recipe says, to train and to evaluate") {
+  const TemporaryFolder folder;
+  const auto plain = first_images(folder, {});
+  const auto changed = first_images(folder, {{"data.mean", "[0.5]"}, {"data.std", "[0.25]"}});
+  for (size_t part : {0, 1}) {
+    const std::vector<double> before = plain[part].to_doubles(), got = changed[part].to_doubles();
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(std::abs(got[i] - (before[i] - 0.5) / 0.25) < 1e-6);
+  }
+}
+
 TEST_CASE("images are turned as the recipe says") {
-  TemporaryFolder folder;
-  auto first_images = [&](const std::string& transforms) {
-    auto recipe = images_recipe(folder, "train: {steps: 1, global_batch_size: 8}\n");
-    recipe.set("data.transforms", transforms, "test");
-    data::Batch batch;
-    data::Loader(train::make_experiment(recipe).train, {.batch_size = 8}).next(batch);
-    return batch.inputs;
-  };
-  const Tensor plain = first_images("[]");
-  const Tensor turned = first_images("[{random_horizontal_flip: {p: 1}}]");
+  const TemporaryFolder folder;
+  const Tensor plain = first_images(folder, {{"data.transforms", "[]"}})[0];
+  const Tensor turned =
+      first_images(folder, {{"data.transforms", "[{random_horizontal_flip: {p: 1}}]"}})[0];
   CHECK(testing::same_bits(turned.to_doubles(), flip(plain, {3}).to_doubles()));
   CHECK(turned.to_doubles() != plain.to_doubles());
 }

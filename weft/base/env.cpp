@@ -18,7 +18,7 @@ constexpr EnvVariable registry[] = {
      "1 passes, 2 plan, 3 what each pass made, 4 kernels, 5 their loops, 6 every step"},
     {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
     {"WEFT_TUNE", "1: measure kernels that can do the same, once, and keep the fastest"},
-    {"WEFT_PATIENCE", "seconds in which a refused plan looks for changes that would fit (1)"},
+    {"WEFT_PATIENCE", "seconds in which a refused plan looks for changes that would fit (10)"},
     {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
     {"WEFT_DATA_DIR", "folder of data sets (default: $XDG_DATA_HOME/weft)"},
@@ -77,7 +77,7 @@ int debug_level() {
   return level;
 }
 
-int env_patience() { return env_int("WEFT_PATIENCE", 1, 0, 3600); }
+int env_patience() { return env_int("WEFT_PATIENCE", 10, 0, 3600); }
 
 void check_environment() {
   debug_level();

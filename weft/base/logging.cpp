@@ -7,4 +7,11 @@ void write(std::string_view level, std::string_view message) {
   // Where standard error takes nothing there is nobody to tell.
   std::fputs(fmt::format("weft: {}: {}\n", level, message).c_str(), stderr);
 }
+
+void LongWork::go_on(std::string_view done) {
+  const std::lock_guard lock(mutex_);
+  if (watch_.milliseconds() < due_) return;
+  due_ = watch_.milliseconds() + 10000;
+  note("{}: {}", what_, done);
+}
 }  // namespace weft::logging

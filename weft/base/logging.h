@@ -1,12 +1,15 @@
 // Messages to standard error. Level `note` speaks always; `debug(n)` from WEFT_DEBUG=n upwards.
 #pragma once
 
+#include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "weft/base/env.h"
+#include "weft/base/stopwatch.h"
 
 namespace weft::logging {
 
@@ -24,5 +27,19 @@ template <class... Args>
 void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
   if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
 }
+
+// LongWork prints a note once its work has taken three seconds, and another every ten seconds.
+class LongWork {
+ public:
+  explicit LongWork(std::string what) : what_(std::move(what)) {}
+  // The worker calls go_on() after each part, from any thread; `done` says how far it has come.
+  void go_on(std::string_view done);
+
+ private:
+  std::string what_;
+  std::mutex mutex_;
+  Stopwatch watch_;
+  double due_ = 3000;  // milliseconds
+};
 
 }  // namespace weft::logging

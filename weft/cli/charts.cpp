@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -61,19 +62,29 @@ double round_step(double range) {
 
 // ---- memory
 
-// Bytes by category that are live during each step.
-using Timeline = std::map<Category, std::vector<double>>;
+// A timeline holds the live bytes of each category during each step of a plan. State is live in all
+// of them, so its bytes are in `live` as well as in `state`.
+struct Timeline {
+  std::map<Category, std::vector<double>> live;
+  double state = 0;
+};
 Timeline timeline_of(const Plan& plan) {
-  Timeline live;
+  Timeline timeline;
+  std::set<const VariableState*> variables;
   const int steps = static_cast<int>(plan.steps.size());
   for (const Slot& slot : plan.slots) {
-    if (slot.space != Space::arena || slot.bytes == 0) continue;
-    std::vector<double>& bytes = live[slot.category];
+    const bool state = slot.space == Space::state;
+    if ((!state && slot.space != Space::arena) || slot.bytes == 0) continue;
+    if (state && !variables.insert(slot.value->variable.get()).second) continue;
+    if (state) timeline.state += static_cast<double>(slot.bytes);
+    std::vector<double>& bytes = timeline.live[slot.category];
     bytes.resize(plan.steps.size());
-    for (int i = std::max(0, slot.first); i <= std::min(slot.last, steps - 1); ++i)
+    const int first = state ? 0 : std::max(0, slot.first);
+    const int last = state ? steps - 1 : std::min(slot.last, steps - 1);
+    for (int i = first; i <= last; ++i)
       bytes[static_cast<size_t>(i)] += static_cast<double>(slot.bytes);
   }
-  return live;
+  return timeline;
 }
 
 // Adds a category on top of `below` and draws what lies between.
@@ -171,20 +182,24 @@ void draw_dots(Svg& svg, const Axis& x, const Axis& y, const std::vector<Dot>& d
 std::string memory_svg(const Plan& plan, std::string_view title) {
   Svg svg(width, height);
   const auto steps = static_cast<double>(std::max<size_t>(1, plan.steps.size()));
+  const auto [live, state] = timeline_of(plan);
   const auto arena = static_cast<double>(plan.arena_bytes);
-  Axis x{0, steps, left, right}, y{0, 1.05 * std::max(1.0, arena), bottom, top};
+  const double planned = state + arena;
+  Axis x{0, steps, left, right}, y{0, 1.05 * std::max(1.0, planned), bottom, top};
   draw_bytes_ticks(svg, y);
   for (double tick = 0; tick <= steps; tick += std::max(1.0, round_step(steps)))
     x_tick(svg, x(tick), fmt::format("{:.0f}", tick));
   std::vector<double> below(plan.steps.size());
   size_t row = 0;
-  for (const auto& [category, bytes] : timeline_of(plan)) {
+  for (const auto& [category, bytes] : live) {
     std::string_view colour = palette[static_cast<size_t>(category) % std::size(palette)];
     draw_layer(svg, x, y, below, bytes, colour);
     legend_row(svg, row++, colour, name(category));
   }
-  svg.line({left, y(arena)}, {right, y(arena)}, ink, true);
-  svg.text({right, y(arena) - 5}, "arena " + train::bytes_text(arena), Svg::Anchor::end);
+  svg.line({left, y(planned)}, {right, y(planned)}, ink, true);
+  svg.text({right, y(planned) - 5},
+           fmt::format("state {} and arena {}", train::bytes_text(state), train::bytes_text(arena)),
+           Svg::Anchor::end);
   if (auto peak = std::max_element(below.begin(), below.end()); peak != below.end()) {
     const auto step = static_cast<size_t>(peak - below.begin());
     const double middle = x(static_cast<double>(step) + 0.5);

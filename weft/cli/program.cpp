@@ -61,7 +61,7 @@ int run(std::vector<std::string> arguments) {
     return 0;
   }
   if (wants_help || !verb->run) {
-    out(help_text(*verb));
+    show(help_text(*verb));
     return wants_help ? 0 : static_cast<int>(ErrorKind::usage);  // a verb is missing
   }
   if (!program.flags.empty() && !verb->recipe_keys)

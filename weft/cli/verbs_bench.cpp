@@ -133,8 +133,8 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
   facts.row(
       {"first step", fmt::format("{:.2f} s after the start of the process", m.first_step_done)});
   if (m.losses.back() != 0) facts.row({"loss", fmt::format("{:.5f}", m.losses.back())});
-  out(facts.text() + "\n");
-  out(to_table(kernels, "kernel"));
+  show(facts.text() + "\n");
+  show(to_table(kernels, "kernel"));
 }
 
 // ---- the verb
@@ -217,7 +217,7 @@ int draw_memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
   if (arguments.as_json)
     line(io::json_text(list));
   else
-    out(to_table(curve));
+    show(to_table(curve));
   return good ? 0 : 1;
 }
 

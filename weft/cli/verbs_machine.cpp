@@ -68,8 +68,8 @@ int devices(bool measure, bool as_json) {
                                  peaks.f32, peaks.f64, peaks.bf16, thread_count())});
   table.row({"bandwidth", fmt::format("{:.1f} GB/s", peaks.bandwidth)});
   table.row({"backends", fmt::format("{}", fmt::join(backends, ", "))});
-  out(table.text());
-  out(gpus_text() + "\n");
+  show(table.text());
+  show(gpus_text() + "\n");
   if (!measure)
     line(
         "Peaks of the processor are kept from an earlier measurement; --measure takes them again.");
@@ -184,7 +184,7 @@ int environment(bool as_json) {
   if (as_json)
     line(io::json_text(result, 2));
   else
-    out(table.text() + "Recipe keys: WEFT__SECTION__KEY, as in WEFT__OPTIMIZER__LR=0.01\n");
+    show(table.text() + "Recipe keys: WEFT__SECTION__KEY, as in WEFT__OPTIMIZER__LR=0.01\n");
   return 0;
 }
 
@@ -208,7 +208,7 @@ int doctor(bool as_json) {
                                                      : paint(Colour::red, "bad");
     table.row({mark, f.what, f.text});
   }
-  out(table.text());
+  show(table.text());
   return bad ? 1 : 0;
 }
 }  // namespace

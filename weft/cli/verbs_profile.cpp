@@ -258,7 +258,7 @@ int run_profile(const Program& program, const ProfileArguments& arguments) {
   if (arguments.as_json)
     line(io::json_text(to_json(profile, machine, *subject, arguments.depth)));
   else
-    out(to_text(profile, machine, *subject, arguments.depth));
+    show(to_text(profile, machine, *subject, arguments.depth));
   if (busy && !arguments.as_json)
     remark("note", "others are at work on this machine: its kernels take longer than they need.");
   return 0;

@@ -198,8 +198,8 @@ int list(const std::string& wanted, bool as_json) {
     first = false;
     Table table(topic.titles);
     for (const auto& row : topic.rows) table.row(row);
-    out(table.text());
-    if (topic.name == "layers") line(activations_text());
+    show(table.text());
+    if (topic.name == "layers") show(activations_text() + "\n");
   }
   return 0;
 }

@@ -141,7 +141,7 @@ int runs_ls(const RunsArguments& arguments) {
          last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
          unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
   }
-  out(table.text());
+  show(table.text());
   return 0;
 }
 
@@ -157,12 +157,12 @@ int runs_show(const RunsArguments& arguments) {
   if (run.losses.size() > 1)
     table.row({"loss curve", fmt::format("{:.3f} {} {:.3f}", run.losses.front(),
                                          sparkline(run.losses), run.losses.back())});
-  out(table.text());
+  show(table.text());
   if (!run.evaluations.empty()) {
     Table evaluations({">step", ">eval loss", ">accuracy"});
     for (const LoggedEvaluation& e : run.evaluations)
       evaluations.row({std::to_string(e.step), number(e.loss), number(e.accuracy)});
-    out("\n" + evaluations.text());
+    show("\n" + evaluations.text());
   }
   return 0;
 }
@@ -208,7 +208,7 @@ int runs_compare(const RunsArguments& arguments) {
   }
   table.row(std::move(curves));
   add_differences(all, table);
-  out(table.text());
+  show(table.text());
   return 0;
 }
 
@@ -282,7 +282,7 @@ int ckpt_ls(const std::string& run, bool as_json) {
   for (const auto& info : all)
     table.row({std::to_string(info.step), bytes_text(static_cast<double>(info.bytes)),
                checkpoint_marks(info), info.path});
-  if (!all.empty()) out(table.text());
+  if (!all.empty()) show(table.text());
   return 0;
 }
 
@@ -316,7 +316,7 @@ int ckpt_inspect(const std::string& name, bool as_json) {
   line(fmt::format("{}: {} tensors, {} elements, {}", file, tensors.entries().size(),
                    count_text(static_cast<double>(elements)),
                    bytes_text(static_cast<double>(bytes))));
-  out(table.text());
+  show(table.text());
   return 0;
 }
 

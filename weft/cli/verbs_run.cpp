@@ -77,7 +77,7 @@ auto with_table(bool as_json, Function function) {
   try {
     return function();
   } catch (const train::DoesNotFit& refusal) {
-    if (!as_json) out(refusal.table);
+    if (!as_json) show(refusal.table);
     throw;
   }
 }
@@ -96,7 +96,7 @@ int plan(Recipe recipe, const PlanArguments& arguments) {
     if (arguments.as_json)
       line(io::json_text(plans_json(recipe, devices), 2));
     else
-      out(plans_text(recipe, devices));
+      show(plans_text(recipe, devices));
     return 0;
   }
   if (!devices.empty()) recipe.set("train.device", devices.front(), "--on");
@@ -126,14 +126,14 @@ int plan(Recipe recipe, const PlanArguments& arguments) {
     line(io::json_text(report, 2));
     return 0;
   }
-  out(to_table(planned->report));
+  show(to_table(planned->report));
   for (const train::StepReport& step : planned->report.step_reports) {
     line(fmt::format("\n{} by module:", step.name));
-    out(to_table(train::cost_by_module(*step.plan, arguments.depth)));
+    show(to_table(train::cost_by_module(*step.plan, arguments.depth)));
   }
   if (arguments.explain)
     for (const Explanation& explanation : explain(planned->experiment, machine))
-      out("\n" + to_table(explanation));
+      show("\n" + to_table(explanation));
   return 0;
 }
 
@@ -209,11 +209,14 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
   const train::TrainResult result =
       with_table(arguments.as_json, [&] { return train::train(recipe, options); });
   if (arguments.as_json) {
-    json result_line = to_json(result.evaluation);
-    result_line.update({{"step", result.step},
-                        {"run", result.run_folder},
-                        {"checkpoint", result.checkpoint},
-                        {"exit_code", result.exit_code}});
+    json result_line{{"step", result.step},
+                     {"run", result.run_folder},
+                     {"checkpoint", result.checkpoint},
+                     {"exit_code", result.exit_code},
+                     {"train_loss", result.train_loss ? json(*result.train_loss) : json()}};
+    const json evaluation = to_json(result.evaluation);
+    for (const auto& [key, value] : evaluation.items())
+      result_line["eval_" + key] = value;
     line(io::json_text(result_line));
   }
   return result.exit_code;

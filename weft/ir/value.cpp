@@ -1,5 +1,6 @@
 #include "weft/ir/value.h"
 
+#include <mutex>
 #include <unordered_set>
 
 #include "weft/base/buffer.h"
@@ -9,12 +10,14 @@
 namespace weft {
 namespace {
 thread_local Origin origin;
+}  // namespace
 
-const std::string& intern(const std::string& text) {
+const std::string& interned(const std::string& text) {
   static std::unordered_set<std::string> pool;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
   return *pool.insert(text).first;
 }
-}  // namespace
 
 std::string to_string(const Type& type) {
   return std::string(name(type.dtype)) + to_string(type.shape);
@@ -107,7 +110,7 @@ void set_origin(const Origin& to) {
 OriginScope::OriginScope(const std::string& module) : OriginScope(module, origin.where) {}
 OriginScope::OriginScope(const std::string& module, UserLocation where) : saved_(origin) {
   detail::set_origin(
-      {saved_.where.file != nullptr ? saved_.where : where, &intern(module), saved_.backward});
+      {saved_.where.file != nullptr ? saved_.where : where, &interned(module), saved_.backward});
 }
 OriginScope::~OriginScope() { detail::set_origin(saved_); }
 Origin current_origin() { return origin; }

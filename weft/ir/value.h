@@ -154,6 +154,9 @@ struct Arg {
   UserLocation where;
 };
 
+// Interned copies live as long as the process, and equal texts share one.
+const std::string& interned(const std::string& text);
+
 // Nodes made while a scope lives carry its module path and, inside weft's own modules, the line of
 // the user's call instead of ours. Scopes nest.
 class OriginScope {

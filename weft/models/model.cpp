@@ -24,6 +24,7 @@ class LayersModel : public Model {
  public:
   LayersModel(std::span<const nn::LayerSpec> layers, const TaskShape& task)
       : Model(task.kind, {{"model_type", std::string("layers")}}) {
+    for (const nn::LayerSpec& layer : layers) places_.push_back(layer.where);
     Type result = nn::add_layers(layers_, layers, task.batch(1));
     Shape expected =
         task.labels_tokens() ? Shape{1, task.input[0], task.classes} : Shape{1, task.classes};
@@ -34,10 +35,15 @@ class LayersModel : public Model {
   }
 
  protected:
-  Tensor forward(const Tensor& x) const override { return layers_(x); }
+  Tensor forward(const Tensor& x) const override {
+    Tensor y = x;
+    for (size_t i = 0; i < layers_.size(); ++i) y = layers_[i](Arg(y, places_[i]));
+    return y;
+  }
 
  private:
   nn::Sequential layers_{*this, ""};
+  std::vector<UserLocation> places_;  // the recipe's line of each layer
 };
 }  // namespace
 

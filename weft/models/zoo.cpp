@@ -52,24 +52,28 @@ void add_llamas(std::vector<ModelEntry>& zoo) {
     const char *name, *description;
     int64_t width, hidden, layers, heads;
     bool tied;
+    int64_t key_heads = 8, vocabulary = 128256, positions = 131072;
+    double theta = 500000;
   };
-  // Llama 3.2 (1B) and 3.1, as their config.json have it.
+  // Llama 2 (7B), 3.2 (1B) and 3.1, as their config.json have it.
   constexpr Size sizes[] = {
       {"llama-1b", "Llama form, 1.2 billion parameters", 2048, 8192, 16, 32, true},
+      {"llama-7b", "Llama form, 6.7 billion parameters", 4096, 11008, 32, 32, false, 32, 32000,
+       4096, 10000},
       {"llama-8b", "Llama form, 8.0 billion parameters", 4096, 14336, 32, 32, false},
       {"llama-70b", "Llama form, 70.6 billion parameters", 8192, 28672, 80, 64, false},
       {"llama-405b", "Llama form, 405.9 billion parameters", 16384, 53248, 126, 128, false},
   };
   for (const Size& size : sizes)
     zoo.push_back(entry<Llama, LlamaConfig>(size.name, size.description,
-                                            {{"vocab_size", int64_t{128256}},
-                                             {"max_position_embeddings", int64_t{131072}},
+                                            {{"vocab_size", size.vocabulary},
+                                             {"max_position_embeddings", size.positions},
                                              {"hidden_size", size.width},
                                              {"intermediate_size", size.hidden},
                                              {"num_hidden_layers", size.layers},
                                              {"num_attention_heads", size.heads},
-                                             {"num_key_value_heads", int64_t{8}},
-                                             {"rope_theta", 500000.0},
+                                             {"num_key_value_heads", size.key_heads},
+                                             {"rope_theta", size.theta},
                                              {"rms_norm_eps", 1e-5},
                                              {"tie_word_embeddings", size.tied}}));
 }

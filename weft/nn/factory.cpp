@@ -200,7 +200,8 @@ Type add_layers(Sequential& into, std::span<const LayerSpec> specs, const Type& 
   ModeScope mode(Mode::eval);  // tracing for types must not touch running statistics
   Type type = input;
   for (size_t i = 0; i < specs.size(); ++i) {
-    OriginScope scope(into.path(), {"layers", static_cast<unsigned>(i)});
+    const UserLocation listed{"layers", static_cast<unsigned>(i)};
+    OriginScope scope(into.path(), specs[i].where.file != nullptr ? specs[i].where : listed);
     std::string index = std::to_string(into.size());
     Layer& layer = into.push_back(
         make_layer(into, index, specs[i], type, "layers[" + std::to_string(i) + "]"));

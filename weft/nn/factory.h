@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/nn/layer.h"
 #include "weft/nn/options.h"
 
@@ -16,6 +17,7 @@ namespace weft::nn {
 struct LayerSpec {
   std::string name;  // "conv2d"
   Options options = {};
+  UserLocation where = {};  // the recipe's line, named by errors and reports; `file` is interned
 };
 
 struct LayerKind {

@@ -26,13 +26,15 @@ constexpr bool debug_build = false;
 // Runs, times (WEFT_DEBUG=1), prints (WEFT_DEBUG=3) and verifies one pass.
 class Runner {
  public:
-  explicit Runner(const PassOptions& options) : options_(options) {}
+  Runner(const PassOptions& options, logging::LongWork& planning)
+      : options_(options), planning_(planning) {}
 
   template <class Subject, class Function>
   auto always(std::string_view name, Function pass, Subject&& subject) const {
     Stopwatch watch;
     auto result = pass(std::forward<Subject>(subject), options_);
     logging::debug(1, "pass {:<10} {:8.2f} ms", name, watch.milliseconds());
+    planning_.go_on(fmt::format("pass {} is done", name));
     if (debug_level() >= 3) logging::debug(3, "after {}:\n{}", name, to_text(result));
     if (debug_build || options_.verify) verify(result);
     return result;
@@ -45,19 +47,20 @@ class Runner {
 
  private:
   const PassOptions& options_;
+  logging::LongWork& planning_;
 };
 
 // The kernels of a step, in the order of the graph.
-Plan kernels_of(const Graph& step, const PassOptions& options) {
-  Runner run(options);
+Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork& planning) {
+  Runner run(options, planning);
   const Graph kept = run.always("keep", keep, step);
   Plan plan = run.always("schedule", schedule, kept);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   return run.always("offload", offload_state, std::move(plan));
 }
-Graph in_parts(int count, const Graph& step, PassOptions options) {
+Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongWork& planning) {
   options.chunks = count;
-  return count < 2 ? step : Runner(options).unless_skipped("chunk", chunk, step);
+  return count < 2 ? step : Runner(options, planning).unless_skipped("chunk", chunk, step);
 }
 
 // Whether a library's kernel stores what could be made again from what else it stores.
@@ -72,24 +75,24 @@ bool stores_beside(const Plan& plan) {
 // The whole step, or where a limit asks for it its widest rows in parts and less kept. In parts,
 // the order of the graph is a second way to go: one part comes after another there, and none waits
 // for a sum.
-Plan fitting(const Graph& step, PassOptions options) {
-  const Runner run(options);
+Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning) {
+  const Runner run(options, planning);
   auto plans_of = [&](const Graph& graph) {
-    std::vector<Plan> plans{kernels_of(graph, options)};
+    std::vector<Plan> plans{kernels_of(graph, options, planning)};
     Plan in_order = run.unless_skipped("order", order, plans.front());
     if (graph.nodes().size() == step.nodes().size()) plans.pop_back();
     plans.insert(plans.begin(), std::move(in_order));
     return plans;
   };
-  std::vector<Plan> plans = plans_of(in_parts(options.chunks, step, options));
+  std::vector<Plan> plans = plans_of(in_parts(options.chunks, step, options, planning));
   Plan placed = run.always("memory", place, plans.front());
   if (options.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
   if (stores_beside(plans.front())) {
     options.apart = true;
-    plans = plans_of(in_parts(options.chunks, step, options));
+    plans = plans_of(in_parts(options.chunks, step, options, planning));
   }
   if (options.memory > 0 && options.chunks == 0) {
-    const Graph parts = in_parts(most_parts, step, options);
+    const Graph parts = in_parts(most_parts, step, options, planning);
     if (parts.nodes().size() > step.nodes().size()) plans = plans_of(parts);
   }
   return run.always("fit", fit_memory, plans);
@@ -111,11 +114,12 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   if (options.skips("offload")) options.offload = {};
   if (options.skips("recompute")) options.recompute = Recompute::none;
   if (options.may_drop()) options.machine = options.library->spec().value_or(MachineSpec());
-  Runner run(options);
+  logging::LongWork planning(fmt::format("planning {} operations", graph.nodes().size()));
+  Runner run(options, planning);
   Graph step = run.always("precision", precision, graph);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
-  Plan plan = fitting(step, options);
+  Plan plan = fitting(step, options, planning);
   check_memory(plan, options);
   if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));
   return plan;

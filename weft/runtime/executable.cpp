@@ -286,9 +286,14 @@ void Executable::compile_kernels(const KernelLibrary& library) {
   std::atomic<size_t> next = 0;
   std::exception_ptr failure;
   std::mutex failure_mutex;
+  const auto generated = std::ranges::count(plan_.steps, Step::Kind::fused, &Step::kind);
+  const auto all = generated + std::ranges::count(plan_.steps, Step::Kind::library, &Step::kind);
+  logging::LongWork compiling(fmt::format("compiling {} kernels", all));
+  std::atomic<size_t> compiled = 0;
   auto compile = [&](size_t i) {
     logging::debug(4, "kernel {} {}", i, plan_.steps[i].kernel);
     steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+    compiling.go_on(fmt::format("{} are done", ++compiled));
   };
   auto work = [&] {
     try {
@@ -299,7 +304,6 @@ void Executable::compile_kernels(const KernelLibrary& library) {
       failure = std::current_exception();
     }
   };
-  const auto generated = std::ranges::count(plan_.steps, Step::Kind::fused, &Step::kind);
   {
     std::vector<std::jthread> helpers;
     try {

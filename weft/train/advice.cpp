@@ -25,6 +25,11 @@ constexpr double share = 0.7, least_share = 0.2;
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
 const Settings state_in_files{{"train.offload", "[parameters, optimizer]"}};
+// Each entry shrinks the optimizer state or moves it out of memory; the least change comes first.
+const Settings less_state[] = {{{"train.precision", "bf16"}},
+                               {{"train.offload", "[optimizer]"}},
+                               {{"train.precision", "bf16"}, {"train.offload", "[optimizer]"}},
+                               state_in_files};
 
 struct Change {
   std::string flags;
@@ -79,19 +84,42 @@ class Search {
   // Of an update in as much memory as it likes; 0: there was no time to plan it.
   double before() const { return before_.value_or(0); }
 
+  // This search is for recipes whose state alone exceeds the limit: the batch does not matter
+  // there.
+  std::vector<Change> run_for_state() {
+    for (const Settings& settings : less_state)
+      if (state_that_exceeds(settings) == 0 && !attempt(settings)) smaller_batches(settings);
+    return by_time();
+  }
+
   std::vector<Change> run() {
     if (recipe_.text("train.recompute") == "none") attempt({{"train.recompute", "auto"}});
     smaller_batches({});
+    if (clips()) attempt({{"train.grad_clip", "0"}});
     const Settings narrow{{"train.precision", "bf16-mixed"}};
     if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
     const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
     if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
     if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
+    return by_time();
+  }
+
+ private:
+  // Whether the recipe says so already.
+  bool has(const std::pair<std::string, std::string>& setting) const {
+    return with(recipe_, {setting}).to_yaml(setting.first) == recipe_.to_yaml(setting.first);
+  }
+
+  // A norm of all gradients keeps each of them until the last is there.
+  bool clips() const {
+    return recipe_.has("train.grad_clip") && recipe_.number("train.grad_clip") > 0;
+  }
+
+  std::vector<Change> by_time() {
     std::ranges::stable_sort(found_, {}, &Change::seconds);
     return found_;
   }
 
- private:
   // The largest micro-batch that fits, about half of the one before each time.
   void smaller_batches(const Settings& others) {
     const int64_t whole = recipe_.integer("train.global_batch_size");
@@ -107,11 +135,15 @@ class Search {
     }
   }
 
-  bool attempt(const Settings& settings) {
+  bool attempt(Settings settings) {
+    std::erase_if(settings, [&](const auto& setting) { return has(setting); });
+    if (settings.empty()) return false;
+    const std::string flags = flags_of(settings);
+    if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return true;
     const auto planned = seconds(settings);
     if (!planned) return false;
     if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
-    found_.push_back({flags_of(settings), *planned});
+    found_.push_back({flags, *planned});
     return true;
   }
 
@@ -126,26 +158,24 @@ class Search {
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                              std::chrono::steady_clock::time_point began) {
   Search search(recipe, machine, began);
-  if (const int64_t state = search.state_that_exceeds({}))
-    return fmt::format(
-        "Parameters and optimizer alone take {} of memory, whatever the batch.{}",
-        bytes_text(static_cast<double>(state)),
-        search.state_that_exceeds(state_in_files) == 0
-            ? fmt::format(" Hint: {} keeps them out of its memory.", flags_of(state_in_files))
-            : "");
-  const std::vector<Change> changes = search.run();
-  if (changes.empty() && !search.out_of_time())
-    return "Neither smaller micro-batches, bfloat16, recomputation nor offload alone fits there.";
-  if (changes.empty())
-    return fmt::format(
-        "No smaller micro-batch, bfloat16, recomputation or offload that fits there was found in "
-        "time. Hint: WEFT_PATIENCE={} looks for longer.",
-        10 * std::max(1, env_patience()));
-  const double before = search.before();
   std::string text;
+  const int64_t state = search.state_that_exceeds({});
+  if (state > 0)
+    text = fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch. ",
+                       bytes_text(static_cast<double>(state)));
+  const std::vector<Change> changes = state > 0 ? search.run_for_state() : search.run();
+  if (changes.empty() && !search.out_of_time())
+    return text + "Neither smaller micro-batches, bfloat16, recomputation nor offload fits there.";
+  if (changes.empty())
+    return text + fmt::format(
+                      "No smaller micro-batch, bfloat16, recomputation or offload that fits there "
+                      "was found in time. Hint: WEFT_PATIENCE={} looks for longer.",
+                      10 * std::max(1, env_patience()));
+  const double before = search.before();
+  text += "Hint: ";
+  std::string_view between;
   for (const Change& change : changes) {
-    text += text.empty() ? "Hint: " : ", ";
-    text += change.flags + " fits";
+    text += fmt::format("{}{} fits", std::exchange(between, ", "), change.flags);
     if (before > 0) text += fmt::format(" at {:.2f} times the time", change.seconds / before);
   }
   return text + ".";

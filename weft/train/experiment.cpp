@@ -58,6 +58,20 @@ data::Transforms read_transforms(const Recipe& recipe) {
   return transforms;
 }
 
+// Published weights expect the normalization that they were trained with, which a recipe may set in
+// place of the data set's own.
+std::optional<data::Normalization> read_normalization(const Recipe& recipe, int64_t channels) {
+  if (!recipe.has("data.mean")) return std::nullopt;
+  const std::vector<double>&mean = recipe.numbers("data.mean"), &std = recipe.numbers("data.std");
+  for (std::string_view key : {"data.mean", "data.std"})
+    if (const size_t got = recipe.numbers(key).size(); got != static_cast<size_t>(channels))
+      usage(recipe, key,
+            fmt::format("{} needs a number for each channel of the images, {}. Got {}.", key,
+                        channels, got));
+  if (std::ranges::min(std) == 0) usage(recipe, "data.std", "data.std must be above 0.");
+  return data::Normalization{mean, std};
+}
+
 DataParts image_data(const Recipe& recipe) {
   auto load = [&](std::string_view split, int64_t classes = 0) {
     if (recipe.has("data.format"))
@@ -72,6 +86,10 @@ DataParts image_data(const Recipe& recipe) {
   if (train.image_shape() != test.image_shape())
     throw Error(ErrorKind::data, "[data] training images are {}, those for evaluation {}.",
                 to_string(train.image_shape()), to_string(test.image_shape()));
+  if (const auto normalization = read_normalization(recipe, train.image_shape()[0])) {
+    train = train.normalize(*normalization);
+    test = test.normalize(*normalization);
+  }
   TaskShape shape{InputKind::images, train.image_shape(), train.classes()};
   return {Task::classification, shape, std::nullopt, train.source(), test.source()};
 }
@@ -191,6 +209,8 @@ DataParts describe_data(const Recipe& recipe, const ExperimentOptions& options) 
                       wanted));
   if (!recipe.transforms().empty() && parts.shape.kind != InputKind::images)
     usage(recipe, "data.transforms", "data.transforms are for images.");
+  if (recipe.has("data.mean") && (parts.shape.kind != InputKind::images || is_random(recipe)))
+    usage(recipe, "data.mean", "data.mean and data.std are for images that are read.");
   return parts;
 }
 

@@ -264,7 +264,7 @@ std::string verdict(const RunReport& report) {
                         duration_text(report.expected_total_seconds()),
                         duration_text(report.total_seconds()), report.basis)
           : fmt::format("{} at best, by {}", duration_text(report.total_seconds()), report.basis);
-  return memory + "; " + time + ".\n\n";
+  return fmt::format("{}.\n{}.\n\n", memory, time);
 }
 }  // namespace
 

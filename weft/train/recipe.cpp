@@ -172,6 +172,8 @@ void Recipe::check() const {
     usage({"train.micro_batch_size"},
           fmt::format("train.micro_batch_size must divide train.global_batch_size. Got {} and {}.",
                       integer("train.micro_batch_size"), batch));
+  if (has("data.mean") != has("data.std"))
+    usage({"data.mean", "data.std"}, "data.mean and data.std must be set together.");
   if (numbers("optimizer.betas").size() != 2)
     usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
                                            numbers("optimizer.betas").size()));

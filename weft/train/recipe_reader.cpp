@@ -14,6 +14,7 @@
 #include "weft/base/quantity.h"
 #include "weft/io/files.h"
 #include "weft/io/text.h"
+#include "weft/ir/value.h"
 
 namespace weft::train {
 namespace {
@@ -150,23 +151,28 @@ class Reader {
     for (const auto& entry : node) result.set(entry.first.Scalar(), option(entry.second));
     return result;
   }
+  UserLocation place(const YAML::Node& entry) const {
+    if (!origin_.lines || entry.Mark().line < 0) return {};
+    return {interned(origin_.name).c_str(), static_cast<unsigned>(entry.Mark().line) + 1};
+  }
   // [name, {name: {option: value}}, ...]
   template <class Spec>
   std::vector<Spec> named(const YAML::Node& node) const {
     if (!node.IsSequence()) wrong(node, "must be a list");
     std::vector<Spec> all;
     for (const YAML::Node& entry : node) {
+      Spec& spec = all.emplace_back();
+      if constexpr (requires { spec.where; }) spec.where = place(entry);
       if (entry.IsScalar()) {
-        all.push_back({entry.Scalar()});
+        spec.name = entry.Scalar();
         continue;
       }
       if (!entry.IsMap() || entry.size() != 1)
         fail(origin_, entry, key_.path,
              "lists names, or maps of one name to its options. Got " + shown(entry) + ".");
       const auto& only = *entry.begin();
-      all.push_back({only.first.Scalar(), only.second.IsNull()
-                                              ? nn::Options()
-                                              : options(only.second, only.first.Scalar())});
+      spec.name = only.first.Scalar();
+      if (!only.second.IsNull()) spec.options = options(only.second, spec.name);
     }
     return all;
   }

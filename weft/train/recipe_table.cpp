@@ -38,6 +38,10 @@ constexpr RecipeKey table[] = {
     {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
     {"data.transforms", transforms, "[]", "", 0, 0,
      "[{random_crop: {padding: 4}}, random_horizontal_flip]"},
+    {"data.mean", numbers, "null", "", 0, 1,
+     "of images, a number for each channel, bytes counting as 0 to 1: taken off; null: that of the "
+     "data set, else 0"},
+    {"data.std", numbers, "null", "", 0, 1, "the same: divided by after data.mean"},
     {"data.digits", integer, "3", "", 1, 4, "addition: digits of the longest numbers"},
     {"data.classes", integer, "1000", "", 1, 1 << 24,
      "random-*: labels of images, or the vocabulary of tokens"},

@@ -54,7 +54,8 @@ std::string amount_text(double amount, std::string_view unit) {
 }
 
 std::string time_text(double seconds) {
-  if (seconds < 10) return fmt::format("{:.2f} ms", 1e3 * seconds);
+  if (seconds < 1) return fmt::format("{:.2f} ms", 1e3 * seconds);
+  if (seconds < 10) return fmt::format("{:.2f} s", seconds);
   if (seconds < 120) return fmt::format("{:.1f} s", seconds);
   if (seconds < 2 * hour) return fmt::format("{:.1f} min", seconds / 60);
   if (seconds < 2 * day) return fmt::format("{:.1f} h", seconds / hour);
@@ -63,7 +64,7 @@ std::string time_text(double seconds) {
 
 std::string duration_text(double seconds) {
   if (!(seconds >= 0) || std::isinf(seconds)) return "-";
-  if (seconds >= 10 * day) return time_text(seconds);
+  if (seconds >= 2 * day) return time_text(seconds);
   auto whole = static_cast<int64_t>(std::llround(seconds));
   int64_t hours = whole / 3600, minutes = whole / 60 % 60;
   return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
@@ -161,7 +162,11 @@ std::string to_table(const ClosingReport& report) {
          row("energy", "-", report.joules ? energy_text(*report.joules) : "not measured") +
          (report.usd_per_hour ? row("cost", costs(report.planned_seconds()), costs(report.seconds))
                               : std::string()) +
-         fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds));
+         fmt::format("{} steps in {}\n", report.steps, duration_text(report.seconds)) +
+         fmt::format("{:<12}loss {:.4f}\n", "training", report.train_loss) +
+         (report.evaluation.count > 0
+              ? fmt::format("{:<12}{}\n", "evaluation", to_text(report.evaluation))
+              : std::string());
 }
 
 Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out), log_path_(log_path) {
@@ -182,11 +187,11 @@ void Reporter::clear_live() {
   live_shown_ = false;
 }
 
-size_t Reporter::width() const {
-  auto columns = static_cast<size_t>(std::atoll(env("COLUMNS").value_or("0").c_str()));
+size_t columns_of(std::FILE* stream) {
+  const auto columns = static_cast<size_t>(std::atoll(env("COLUMNS").value_or("0").c_str()));
   if (columns > 0 && columns < 10000) return columns;
   winsize size{};
-  bool terminal = out_ != nullptr && ioctl(fileno(out_), TIOCGWINSZ, &size) == 0;
+  const bool terminal = stream != nullptr && ioctl(fileno(stream), TIOCGWINSZ, &size) == 0;
   return terminal ? size.ws_col : 0;
 }
 
@@ -209,7 +214,7 @@ void Reporter::text(std::string_view text) {
 }
 
 void Reporter::step(const StepLine& line) {
-  last_line_ = to_line(line, width());
+  last_line_ = to_line(line, columns_of(out_));
   text(last_line_ + "\n");
   json entry = {{"step", line.step},
                 {"loss", line.loss},
@@ -235,7 +240,7 @@ void Reporter::live(int64_t step, int64_t steps) {
   size_t rest = last_line_.find("  ");
   std::string line = fmt::format("step {}/{}{}", step, steps,
                                  rest == std::string::npos ? "" : last_line_.substr(rest));
-  if (size_t most = width(); most > 0)
+  if (size_t most = columns_of(out_); most > 0)
     line.resize(std::min(line.size(), most - 1));  // one that wraps cannot be cleared
   fmt::print(out_, "\r\x1b[K\x1b[2m{}\x1b[0m", line);
   std::fflush(out_);
@@ -268,7 +273,8 @@ void Reporter::closing(const ClosingReport& report) {
              {"planned_process", report.planned_process},
              {"process_peak", report.process_peak},
              {"planned_step_seconds", report.planned_step_seconds},
-             {"measured_step_seconds", report.measured_step_seconds}};
+             {"measured_step_seconds", report.measured_step_seconds},
+             {"train_loss", report.train_loss}};
   if (report.joules) entry["joules"] = *report.joules;
   if (report.usd_per_hour) entry["usd"] = cost(report.seconds, *report.usd_per_hour);
   log(io::json_text(entry));

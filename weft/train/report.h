@@ -174,11 +174,16 @@ struct ClosingReport {
   double planned_step_seconds = 0, measured_step_seconds = 0;  // 0: unknown
   double seconds = 0;
   int64_t steps = 0;
+  double train_loss = 0;                    // of the last update's batch
+  Evaluation evaluation = {};               // the last one; count 0: there was none
   std::optional<double> joules = {};        // nullopt: nothing measures them here
   std::optional<double> usd_per_hour = {};  // nullopt: no row of costs
   double planned_seconds() const { return planned_step_seconds * static_cast<double>(steps); }
 };
 std::string to_table(const ClosingReport& report);
+
+// The columns of a terminal, or what COLUMNS says; 0 where a stream has no such limit.
+size_t columns_of(std::FILE* stream);
 
 // Prints lines and appends them to log.jsonl. On a terminal the line in progress is drawn over.
 class Reporter {
@@ -200,7 +205,6 @@ class Reporter {
 
  private:
   void clear_live();
-  size_t width() const;  // of a line; 0: any
   void log(const std::string& line);
 
   std::FILE* out_;

@@ -341,6 +341,7 @@ class Trainer {
       reporter_->text("this run is complete: nothing is left to do.\n");
       return;
     }
+    result_.train_loss = steps_.loss();
     if (experiment_.addition) reporter_->text("\n" + addition_examples(experiment_, examples));
     reporter_->closing(
         {.planned_arena = plan_.arena_bytes,
@@ -354,6 +355,8 @@ class Trainer {
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
          .seconds = now() - started_,
          .steps = progress_.step - first_step_,
+         .train_loss = *result_.train_loss,
+         .evaluation = result_.evaluation,
          .joules = joules(),
          .usd_per_hour = plan_.usd_per_hour});
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,7 @@ struct TrainOptions {
 struct TrainResult {
   int exit_code = 0;  // 0, or exit_saved
   int64_t step = 0;
+  std::optional<double> train_loss;    // of the last update's batch
   Evaluation evaluation;               // the last one of this call
   std::string run_folder, checkpoint;  // the last one saved
 };

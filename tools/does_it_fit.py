@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Writes docs/does-it-fit.md: whether a Llama of 7B trains on four GPUs, why, and what would make it fit.
+
+    tools/does_it_fit.py WEFT    WEFT: the program
+
+Every change that a refusal suggests is planned in its turn; the page is not written where one does not fit.
+"""
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+PAGE = pathlib.Path("docs/does-it-fit.md")
+RECIPE = "recipes/llama-7b.yaml"
+GPUS = ["a100", "h100", "h200", "rtx4090"]
+PRECISIONS = ["fp32", "bf16-mixed", "bf16"]
+TOKENS = ["--tokens", "1B"]
+HEAD = """# Does it fit?
+
+Someone wants to train Llama 2 7B on tokens of their own, 4,096 at a time, and asks which GPU to rent. Nothing below
+ran on a GPU: `weft plan` compiles the whole step (forward, backward, AdamW) for each of them on any machine, and
+counts. `tools/does_it_fit.py` wrote this page, and planned each change that a refusal names.
+"""
+
+NORM = """
+## With a limit of the gradients' norm
+
+The norm of all gradients is known when the last of them is, so a limit (`train.grad_clip`) keeps them all until then:
+another 25 GiB in float32, which no recomputation saves.
+"""
+
+
+class Session:
+    def __init__(self, weft):
+        self.weft = weft
+        self.text = HEAD
+
+    def run(self, *arguments):
+        """Exit code, output and errors; refusals look for changes as long as they need."""
+        done = subprocess.run([self.weft, *arguments], capture_output=True, text=True,
+                              env=dict(os.environ, WEFT_PATIENCE="120"))
+        return done.returncode, done.stdout, done.stderr
+
+    def show(self, arguments, output):
+        self.text += f"\n```\n$ weft {shlex.join(arguments)}\n{output.rstrip()}\n```\n"
+
+    def one(self, precision, gpu, more=()):
+        """One GPU's plan, and of a refusal each change that is said to fit."""
+        arguments = ["plan", RECIPE, "--precision", precision, "--on", gpu, *TOKENS, *more]
+        code, output, errors = self.run(*arguments)
+        if code not in (0, 3):
+            sys.exit(f"weft {shlex.join(arguments)}: {errors}")
+        self.show(arguments, verdict_of(output) if code == 0 else output + errors)
+        for change in changes_of(errors):
+            own = [] if "--train.precision" in change else ["--precision", precision]
+            kept = [] if "--train.grad_clip" in change else more
+            changed = ["plan", RECIPE, *own, "--on", gpu, *TOKENS, *kept, *shlex.split(change)]
+            code, output, errors = self.run(*changed)
+            if code != 0:
+                sys.exit(f"weft {shlex.join(changed)} was said to fit: {errors}")
+            self.show(changed, verdict_of(output))
+
+    def write(self):
+        for precision in PRECISIONS:
+            self.text += f"\n## In {precision}\n"
+            arguments = ["plan", RECIPE, "--precision", precision, "--on", ",".join(GPUS), *TOKENS]
+            self.show(arguments, self.run(*arguments)[1])
+            for gpu in GPUS:
+                self.one(precision, gpu)
+        self.text += NORM
+        self.one("bf16-mixed", "h100", ["--train.grad_clip", "1"])
+        PAGE.write_text(self.text, encoding="utf-8")
+
+
+def verdict_of(output):
+    """What a plan says first, before its tables."""
+    return output.split("\n\n")[0]
+
+
+def changes_of(errors):
+    """["--train.micro_batch_size 1", ...] of a hint."""
+    hint = errors.partition("Hint: ")[2]
+    return [match.strip() for match in re.findall(r"((?:--\S+ (?:'[^']*'|\S+) )+)fits", hint)]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    Session(sys.argv[1]).write()
+    print(PAGE)
