@@ -213,6 +213,7 @@ TEST_CASE("what was planned is what is used, and nothing is written by a plan") 
   json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
   CHECK(plan["parameters"] > 0);
   CHECK(plan["arena_bytes"] > 0);
+  CHECK(plan["likely_step_seconds"] > plan["step_seconds"]);
   CHECK_FALSE(std::filesystem::exists(place.path("runs")));
   CHECK(json_of(place.weft({"train", "tiny.yaml", "--dry-run", "--json"})) == plan);
   Outcome table = place.weft({"plan", "tiny.yaml"});

@@ -70,6 +70,18 @@ TEST_CASE("a run on one core, or on more threads than there are cores, learns th
   CHECK(json_of(place.weft(train))["eval_loss"].get<double>() == weft::testing::near(loss, 1e-5));
 }
 
+TEST_CASE("a home that cannot be written is named once, and the run goes on") {
+  Place place;
+  place.write("home", "no folder");
+  const Outcome outcome = place.weft(
+      train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", place.path("home")}});
+  CHECK(outcome.code == 0);
+  const std::string warning = "weft: warning: " + place.path("home") +
+                              "/.cache/weft/kernels cannot be made: Not a directory. Each run "
+                              "compiles its kernels anew. Hint: WEFT_CACHE_DIR.\n";
+  CHECK(outcome.err == warning);
+}
+
 TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does not") {
   if (weft::testing::sanitized) return weft::testing::skipped("sanitizers map terabytes");
   const Place place;

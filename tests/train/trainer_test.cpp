@@ -235,6 +235,28 @@ TEST_CASE("SIGUSR1 saves and goes on") {
   CHECK(all[0].step == 10);
 }
 
+TEST_CASE(
+    "a run whose folder is removed makes it again with the next checkpoint, and can be resumed") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "2", "test");
+  recipe.set("log.every", "1", "test");
+  const train::TrainResult result = train::train(
+      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                 if (step == 3) std::filesystem::remove_all(folder.file("runs/run"));
+               }});
+  CHECK(result.exit_code == 0);
+  const auto all = train::list_checkpoints(result.run_folder);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].step == 4);
+  const std::string log = contents_of(result.run_folder + "/log.jsonl");
+  CHECK(log.find("\"step\":4") == std::string::npos);
+  CHECK(log.find("\"step\":5") != std::string::npos);
+  auto longer = recipe;
+  longer.set("train.steps", "8", "test");
+  CHECK(train_in(folder, longer, true).step == 8);
+}
+
 TEST_CASE("mistakes in a recipe are one line, before anything runs") {
   TemporaryFolder folder;
   auto message = [&](const std::string& key, const std::string& value) {

@@ -1,9 +1,11 @@
 #include "weft/base/private_folder.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <mutex>
 #include <set>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -15,13 +17,15 @@ namespace weft {
 namespace fs = std::filesystem;
 
 namespace {
-void warn_once(const std::string& folder, const std::string& why) {
+void warn_once(const std::string& folder, const std::string& warning) {
   static std::mutex mutex;
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);
-  if (said.insert(folder).second)
-    logging::warn("{} {}, and what is in it would be run: it is not read. Hint: WEFT_CACHE_DIR",
-                  folder, why);
+  if (said.insert(folder).second) logging::warn("{} {} Hint: WEFT_CACHE_DIR.", folder, warning);
+}
+
+void warn_of_others(const std::string& folder, const std::string& why) {
+  warn_once(folder, why + ", and what is in it would be run: it is not read.");
 }
 
 void make_private(const fs::path& folder) {
@@ -35,11 +39,11 @@ bool is_private(const std::string& folder) {
   struct stat status{};
   if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
   if (status.st_uid != geteuid()) {
-    warn_once(folder, fmt::format("belongs to user {}", status.st_uid));
+    warn_of_others(folder, fmt::format("belongs to user {}", status.st_uid));
     return false;
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    warn_once(folder, "may be written by others");
+    warn_of_others(folder, "may be written by others");
     return false;
   }
   return true;
@@ -49,7 +53,14 @@ std::optional<std::string> private_cache(std::string_view name) {
   const std::string root = cache_directory();
   if (root.empty()) return std::nullopt;
   const std::string folder = (fs::path(root) / name).string();
-  if (access(folder.c_str(), F_OK) != 0) make_private(folder);
+  if (access(folder.c_str(), F_OK) != 0) {
+    make_private(folder);
+    if (const int error = errno; access(folder.c_str(), F_OK) != 0) {
+      warn_once(folder, fmt::format("cannot be made: {}. Each run compiles its kernels anew.",
+                                    std::generic_category().message(error)));
+      return std::nullopt;
+    }
+  }
   if (!is_private(root) || !is_private(folder)) return std::nullopt;
   return folder;
 }

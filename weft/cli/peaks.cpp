@@ -107,13 +107,23 @@ cpu::Peaks machine_peaks() {
 
 cpu::Peaks measure_machine_peaks() { return keep(cpu::measure_peaks(seconds_each)); }
 
+// Kernels on processors keep about these parts of the measured peaks, by the roofline column of weft
+// profile over the workloads of weft bench; docs/benchmarks.md sets likely beside measured times.
+constexpr Sustained sustained{.products = 0.85,
+                              .shallow = 15,
+                              .attention = 0.55,
+                              .rows = 0.35,
+                              .streams = 0.5,
+                              .launch = 2e-6};
+
 MachineSpec machine_spec() {
   cpu::Peaks peaks = machine_peaks();
   return {.flops_per_s = 1e9 * peaks.f32,
           .bytes_per_s = 1e9 * peaks.bandwidth,
           .f64_flops_per_s = 1e9 * peaks.f64,
           .bf16_flops_per_s = 1e9 * peaks.bf16,
-          .basis = "peaks that were measured here"};
+          .basis = "peaks that were measured here",
+          .sustained = sustained};
 }
 
 namespace {

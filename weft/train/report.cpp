@@ -169,13 +169,16 @@ std::string to_table(const ClosingReport& report) {
               : std::string());
 }
 
+void Reporter::open_log() {
+  if (log_path_.empty()) return;
+  log_.reset(std::fopen(log_path_.c_str(), "a"));
+  if (log_ == nullptr)
+    throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path_,
+                std::generic_category().message(errno));
+}
+
 Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out), log_path_(log_path) {
-  if (!log_path.empty()) {
-    log_.reset(std::fopen(log_path.c_str(), "a"));
-    if (log_ == nullptr)
-      throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path,
-                  std::generic_category().message(errno));
-  }
+  open_log();
   terminal_ = out_ != nullptr && isatty(fileno(out_)) != 0 && !env("NO_COLOR");
 }
 

@@ -194,6 +194,8 @@ class Reporter {
   Reporter(const Reporter&) = delete;
   Reporter& operator=(const Reporter&) = delete;
 
+  // Opens the log anew, after its folder was removed.
+  void open_log();
   void text(std::string_view text);
   void step(const StepLine& line);
   // Between two lines; shown on a terminal only, at most ten times a second.

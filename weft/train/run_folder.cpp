@@ -101,6 +101,16 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
     replaced_ = aside;
   }
   made_ = !resume_;
+  write(recipe, plan_json);
+}
+
+bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
+  if (fs::exists(fs::path(path_) / "recipe.yaml")) return false;
+  write(recipe, plan_json);
+  return true;
+}
+
+void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
   io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
   remove_partial_checkpoints(path_);

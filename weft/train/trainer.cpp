@@ -310,6 +310,13 @@ class Trainer {
   void save(bool best) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
+    if (folder_.restore(recipe(), to_json(plan_))) {
+      logging::warn(
+          "{} was removed while the run goes on: it is made again, with a log that begins "
+          "at step {}.",
+          folder_.path(), progress_.step);
+      reporter_->open_log();
+    }
     const double before = now();
     progress_.loader = loader_.state();
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
@@ -350,7 +357,7 @@ class Trainer {
          .used_state = used_state(),
          .planned_process = plan_.process_bytes(),
          .process_peak = peak_memory(),
-         .planned_step_seconds = plan_.seconds,
+         .planned_step_seconds = plan_.expected_seconds(),
          .measured_step_seconds =
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
          .seconds = now() - started_,
