@@ -1,10 +1,12 @@
 // The program as a user meets it: help, version, lists, recipes, runs.
 #include "tests/support/program.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -90,6 +92,29 @@ TEST_CASE("help without a verb names every verb") {
   CHECK(place.weft({"help", "runs", "ls"}).out == place.weft({"runs", "ls", "--help"}).out);
   CHECK(place.weft({"version"}).out == place.weft({"--version"}).out);
   for (const auto& verb : verbs) CHECK(help.find("  " + verb[0] + " ") != std::string::npos);
+}
+
+TEST_CASE("tables and help fit 80 columns, or the terminal, by breaks between words") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  const std::vector<std::vector<std::string>> commands{
+      {"list"}, {"--help"}, {"train", "--help"}, {"plan", "tiny.yaml", "--explain"}};
+  for (const auto& command : commands) {
+    const std::string wide = place.weft(command, {{"COLUMNS", "300"}}).out;
+    const std::string usual = place.weft(command).out;
+    CAPTURE(usual);
+    size_t longest = 0;
+    std::istringstream lines(usual);
+    for (std::string line; std::getline(lines, line);)
+      longest = std::max(longest, static_cast<size_t>(std::ranges::count_if(
+                                      line, [](char c) { return (c & 0xC0) != 0x80; })));
+    CHECK(longest <= 80);
+    auto words = [](const std::string& text) {
+      std::istringstream stream(text);
+      return std::vector<std::string>(std::istream_iterator<std::string>(stream), {});
+    };
+    CHECK(words(usual) == words(wide));
+  }
 }
 
 TEST_CASE("lists hold what recipes may name") {

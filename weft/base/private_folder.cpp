@@ -52,7 +52,7 @@ bool is_private(const std::string& folder) {
 std::optional<std::string> private_cache(std::string_view name) {
   const std::string root = cache_directory();
   if (root.empty()) return std::nullopt;
-  const std::string folder = (fs::path(root) / name).string();
+  std::string folder = (fs::path(root) / name).string();
   if (access(folder.c_str(), F_OK) != 0) {
     make_private(folder);
     if (const int error = errno; access(folder.c_str(), F_OK) != 0) {
