@@ -11,6 +11,7 @@ TaskShape task_of(const std::string& model) {
   if (model == "gpt" || model == "bert" || model == "llama") return {InputKind::tokens, {64}, 65};
   if (model == "mlp") return {InputKind::features, {784}, 10};
   if (model.starts_with("resnet")) return {InputKind::images, {3, 32, 32}, 10};
+  if (model == "alexnet") return {InputKind::images, {3, 64, 64}, 10};
   return {InputKind::images, {1, 28, 28}, 10};
 }
 nn::Options config_of(const std::string& model) {
