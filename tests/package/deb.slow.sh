@@ -44,6 +44,6 @@ chroot "$root" dpkg -s weft | grep '^Depends:'
 installed=$(chroot "$root" dpkg -L weft | sed "s|^|$root|" | xargs -d '\n' stat -c '%F %s' |
   awk '/^regular/ {sum += $NF} END {print int(sum / 1024)}')
 echo "installed: $installed KiB"
-[ "$installed" -le $((45 * 1024)) ]
+[ "$installed" -le $((45 * 1000 * 1000 / 1024)) ]
 chroot "$root" apt-get purge -y -q weft </dev/null >"$work/purge.log" 2>&1
 [ ! -e "$root/usr/bin/weft" ]

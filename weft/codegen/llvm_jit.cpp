@@ -193,7 +193,7 @@ const HostTarget& host_target() {
 }
 
 std::string compiler_text() {
-  return host_target().cpu + "\n" + host_target().features +
+  return host_target().cpu + "\n" + host_target().features + "\n" + std::string(name(isa())) +
          "\n" LLVM_VERSION_STRING "\n" WEFT_COMPILER_SOURCE;
 }
 

@@ -9,11 +9,12 @@
 
 namespace weft::train {
 
-// A sentence that names the changes which would fit in the recipe's `train.memory`: kernels that
-// run again, products in bfloat16, smaller micro-batches, activations kept in bfloat16, state in
-// files; the cheapest first, each with its planned time against that of the recipe in as much
-// memory as it likes. Plans what it names until most of a second is over since the plan that failed
-// `began`; holds no memory of a run.
+// Returns a sentence that names the changes which would fit in the recipe's `train.memory`: kernels
+// that run again, products in bfloat16, smaller micro-batches, activations kept in bfloat16, no
+// limit of the gradients' norm, state in files; where state alone exceeds the limit, what shrinks
+// or moves it. The cheapest comes first, each with its planned time against that of the recipe in
+// as much memory as it likes. The search plans what it names until most of WEFT_PATIENCE is over
+// since `began`, when the plan that failed was begun, and holds no memory of a run.
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                              std::chrono::steady_clock::time_point began);
 
