@@ -336,6 +336,7 @@ TEST_SUITE("slow safetensors") {
     const Type type{DType::u8, {third}};
     std::vector<NamedBytes> tensors;
     // Each tensor begins a byte later than the one before, so that none equals another.
+    tensors.reserve(3);
     for (size_t i = 0; i < 3; ++i)
       tensors.push_back({.name = std::string(1, static_cast<char>('a' + i)),
                          .type = type,
