@@ -1,5 +1,5 @@
 // Budgets that are none, and what every device computes.
-#include <algorithm>
+#include <iomanip>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "tests/support/program.h"
 
 using namespace weft::test;
+using nlohmann::json;
 using namespace std::string_literals;
 
 namespace {
@@ -22,6 +23,26 @@ struct Sums : Workplace {
           "eval: {batch_size: 100}\n");
   }
 };
+// Plans each change that the refusal of `command` suggests; returns how many fit.
+int changes_that_fit(const Workplace& place, const std::vector<std::string>& command,
+                     const std::string& refusal) {
+  const size_t hint = refusal.find("Hint: ");
+  std::string changes = hint == std::string::npos ? "" : refusal.substr(hint + 6);
+  int count = 0;
+  for (size_t end; (end = changes.find(" fits at ")) != std::string::npos; ++count) {
+    std::vector<std::string> changed = command;
+    if (changes.substr(0, end).find("--train.recompute ") != std::string::npos)
+      std::erase(changed, "--recompute=none");         // the change says otherwise
+    std::istringstream words(changes.substr(0, end));  // "--a 1 --b '[c]'"
+    for (std::string word; words >> std::quoted(word, '\'');) changed.push_back(word);
+    CAPTURE(changes);
+    const Outcome outcome = place.weft(changed);
+    CHECK_MESSAGE(outcome.code == 0, outcome.err);
+    const std::string_view tail = " times the time";
+    changes = changes.substr(changes.find(tail, end) + tail.size() + 1);  // a comma, or the end
+  }
+  return count;
+}
 }  // namespace
 
 TEST_CASE("a budget that is no size, or none, is refused by its name") {
@@ -59,12 +80,6 @@ TEST_CASE("a budget below what a run needs names the least that would do, and th
 
 TEST_CASE("what is said to fit does, and what is kept of the limit by other steps counts") {
   Sums place;
-  auto flags_of = [](const std::string& change) {  // "--a 1 --b 2"
-    std::vector<std::string> flags;
-    std::istringstream words(change);
-    for (std::string word; words >> word;) flags.push_back(word);
-    return flags;
-  };
   auto total = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"plan", "sums.yaml", "--json"});
     return json_of(place.weft(arguments)).at("total_bytes").get<double>();
@@ -78,26 +93,37 @@ TEST_CASE("what is said to fit does, and what is kept of the limit by other step
   const double limit = total(with({"--train.micro_batch_size", "64"})) + 4096;
   const std::string budget = std::to_string(static_cast<int64_t>(limit));
   REQUIRE(total(with({})) > 2 * limit);
-  Outcome outcome =
-      place.weft(with({"plan", "sums.yaml", "--memory", budget, "--recompute", "none"}),
-                 {{"WEFT_PATIENCE", "600"}});
+  const std::vector<std::string> command =
+      with({"plan", "sums.yaml", "--memory", budget, "--recompute=none"});
+  const Outcome outcome = place.weft(command, {{"WEFT_PATIENCE", "600"}});
   CHECK(fails_with(outcome, 3, "train: [compile] the step takes at least ") == "");
-  const size_t hint = outcome.err.find("Hint: ");
-  REQUIRE(hint != std::string::npos);
-  std::string changes = outcome.err.substr(hint + 6);
-  int count = 0;
-  for (size_t end; (end = changes.find(" fits at ")) != std::string::npos; ++count) {
-    std::vector<std::string> command = with({"plan", "sums.yaml", "--memory", budget});
-    std::vector<std::string> flags = flags_of(changes.substr(0, end));
-    CAPTURE(changes);
-    if (std::ranges::find(flags, "--train.recompute") == flags.end())
-      command.insert(command.end(), {"--recompute", "none"});
-    command.insert(command.end(), flags.begin(), flags.end());
-    CHECK(place.weft(command).code == 0);
-    const std::string_view tail = " times the time";
-    changes = changes.substr(changes.find(tail, end) + tail.size() + 1);  // a comma, or the end
+  CHECK(changes_that_fit(place, command, outcome.err) >= 1);
+}
+
+TEST_CASE("what is said to fit where state alone does not, does") {
+  Sums place;
+  const std::vector<std::string> wide{"plan",
+                                      "sums.yaml",
+                                      "--model.config.hidden_size",
+                                      "256",
+                                      "--train.global_batch_size",
+                                      "1",
+                                      "--eval.batch_size",
+                                      "1"};
+  auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = wide;
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const json plan = json_of(place.weft(with({"--json"})));
+  const int64_t state = plan["model_bytes"].get<int64_t>() + plan["optimizer_bytes"].get<int64_t>();
+  const std::string budget = std::to_string(state * 95 / 100);
+  for (const char* kept : {"fp32", "bf16"}) {
+    const auto command = with({"--memory", budget, "--train.keep", kept});
+    const Outcome outcome = place.weft(command, {{"WEFT_PATIENCE", "600"}});
+    CHECK(fails_with(outcome, 3, " of memory, whatever the batch. Hint: --train.") == "");
+    CHECK(changes_that_fit(place, command, outcome.err) >= 1);
   }
-  CHECK(count >= 1);
 }
 
 TEST_CASE("every device computes in every precision") {

@@ -88,7 +88,8 @@ class Search {
   // there.
   std::vector<Change> run_for_state() {
     for (const Settings& settings : less_state)
-      if (state_that_exceeds(settings) == 0 && !attempt(settings)) smaller_batches(settings);
+      if (is_allowed(settings) && state_that_exceeds(settings) == 0 && !attempt(settings))
+        smaller_batches(settings);
     return by_time();
   }
 
@@ -105,6 +106,15 @@ class Search {
   }
 
  private:
+  // A change may contradict another key of the recipe, as bfloat16 parameters do `train.keep`.
+  bool is_allowed(const Settings& settings) const {
+    try {
+      with(recipe_, settings).check();
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }
   // Whether the recipe says so already.
   bool has(const std::pair<std::string, std::string>& setting) const {
     return with(recipe_, {setting}).to_yaml(setting.first) == recipe_.to_yaml(setting.first);
@@ -137,7 +147,7 @@ class Search {
 
   bool attempt(Settings settings) {
     std::erase_if(settings, [&](const auto& setting) { return has(setting); });
-    if (settings.empty()) return false;
+    if (settings.empty() || !is_allowed(settings)) return false;
     const std::string flags = flags_of(settings);
     if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return true;
     const auto planned = seconds(settings);
