@@ -107,8 +107,9 @@ cpu::Peaks machine_peaks() {
 
 cpu::Peaks measure_machine_peaks() { return keep(cpu::measure_peaks(seconds_each)); }
 
-// Kernels on processors keep about these parts of the measured peaks, by the roofline column of weft
-// profile over the workloads of weft bench; docs/benchmarks.md sets likely beside measured times.
+// Kernels on processors keep about these parts of the measured peaks, by the roofline column of
+// weft profile over the workloads of weft bench; docs/benchmarks.md sets likely beside measured
+// times.
 constexpr Sustained sustained{.products = 0.85,
                               .shallow = 15,
                               .attention = 0.55,

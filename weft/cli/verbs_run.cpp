@@ -215,8 +215,7 @@ int run_train(const Recipe& recipe, const TrainArguments& arguments) {
                      {"exit_code", result.exit_code},
                      {"train_loss", result.train_loss ? json(*result.train_loss) : json()}};
     const json evaluation = to_json(result.evaluation);
-    for (const auto& [key, value] : evaluation.items())
-      result_line["eval_" + key] = value;
+    for (const auto& [key, value] : evaluation.items()) result_line["eval_" + key] = value;
     line(io::json_text(result_line));
   }
   return result.exit_code;

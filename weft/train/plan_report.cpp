@@ -337,8 +337,7 @@ std::string to_table(const RunReport& report) {
   row("work", amount_text(report.flops, "FLOP"),
       fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
   if (report.likely_seconds > 0)
-    row("likely", time_text(report.likely_seconds),
-        "an update, as such kernels usually run");
+    row("likely", time_text(report.likely_seconds), "an update, as such kernels usually run");
   if (report.seconds > 0)
     row("time", time_text(report.seconds),
         fmt::format("an update at best, {} in all{}", duration_text(report.total_seconds()),

@@ -30,8 +30,8 @@ class RunFolder {
   // the run that it replaced comes back: a start that fails takes no name, and loses nothing.
   void begin(const Recipe& recipe, const std::string& plan_json);
   void keep();
-  // Writes recipe and plan once more where somebody removed or renamed the folder of a run that goes
-  // on; false where it is still there.
+  // Writes recipe and plan once more where somebody removed or renamed the folder of a run that
+  // goes on; false where it is still there.
   bool restore(const Recipe& recipe, const std::string& plan_json);
   // Takes the steps after `step` out of the log: a resumed run writes them again.
   void cut_log(int64_t step) const;
