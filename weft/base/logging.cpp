@@ -1,6 +1,7 @@
 #include "weft/base/logging.h"
 
 #include <cstdio>
+#include <unistd.h>
 
 namespace weft::logging {
 void write(std::string_view level, std::string_view message) {
@@ -9,6 +10,8 @@ void write(std::string_view level, std::string_view message) {
 }
 
 void LongWork::go_on(std::string_view done) {
+  static const bool watched = isatty(STDERR_FILENO) != 0;
+  if (!watched) return;
   const std::lock_guard lock(mutex_);
   if (watch_.milliseconds() < due_) return;
   due_ = watch_.milliseconds() + 10000;

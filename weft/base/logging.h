@@ -28,7 +28,8 @@ void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
   if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
 }
 
-// LongWork prints a note once its work has taken three seconds, and another every ten seconds.
+// LongWork prints a note once its work has taken three seconds, and another every ten seconds,
+// where standard error is a terminal: logs and scripts get no line more.
 class LongWork {
  public:
   explicit LongWork(std::string what) : what_(std::move(what)) {}
