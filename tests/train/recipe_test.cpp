@@ -61,6 +61,18 @@ TEST_CASE("a recipe in full reads back as itself") {
   CHECK(again.transforms()[1].name == "random_horizontal_flip");
 }
 
+TEST_CASE("every control character of a name comes through YAML") {
+  for (int c = 1; c < 0xa0; c = c == 0x1f ? 0x7f : c + 1) {
+    Recipe recipe = Recipe::parse(fmt::format("name: \"a\\u{:04x}b\"\n", c), "r.yaml");
+    CAPTURE(c);
+    CHECK(recipe.text("name").size() == (c < 0x80 ? 3 : 4));
+    CHECK(Recipe::parse(recipe.to_yaml(), "again.yaml").text("name") == recipe.text("name"));
+  }
+  // Line breaks of a plain name.
+  Recipe recipe = Recipe::parse("name: \r\r\r", "r.yaml");
+  CHECK(Recipe::parse(recipe.to_yaml(), "again.yaml").text("name") == recipe.text("name"));
+}
+
 TEST_CASE("mistakes name the line, the key and what is allowed") {
   CHECK(message_of("optimizer: {lr: fast}\n") ==
         "usage: r.yaml:1: optimizer.lr must be a number. Got 'fast'.");

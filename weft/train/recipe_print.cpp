@@ -21,7 +21,11 @@ struct Writer {
   void operator()(bool value) const { out << value; }
   void operator()(int64_t value) const { out << fmt::format("{}", value); }
   void operator()(double value) const { out << fmt::format("{}", value); }
-  void operator()(const std::string& value) const { out << value; }
+  void operator()(const std::string& value) const {
+    // yaml-cpp would write a carriage return as it is, and read it as the end of a line.
+    if (value.find('\r') != std::string::npos) out << YAML::DoubleQuoted;
+    out << value;
+  }
   template <class T>
   void operator()(const std::vector<T>& values) const {
     out << YAML::Flow << YAML::BeginSeq;
@@ -32,17 +36,21 @@ struct Writer {
   void operator()(const nn::Options& options) const {
     out << YAML::Flow << YAML::BeginMap;
     for (const auto& [key, value] : options.entries()) {
-      out << YAML::Key << key << YAML::Value;
+      out << YAML::Key;
+      (*this)(key);
+      out << YAML::Value;
       (*this)(value);
     }
     out << YAML::EndMap;
   }
   void named(const std::string& name, const nn::Options& options) const {
     if (options.entries().empty()) {
-      out << name;
+      (*this)(name);
       return;
     }
-    out << YAML::Flow << YAML::BeginMap << YAML::Key << name << YAML::Value;
+    out << YAML::Flow << YAML::BeginMap << YAML::Key;
+    (*this)(name);
+    out << YAML::Value;
     (*this)(options);
     out << YAML::EndMap;
   }

@@ -181,11 +181,11 @@ class Reader {
   const RecipeKey& key_;
 };
 
-// YAML 1.2.2, 5.1: of the control characters it has tabs and line breaks alone. yaml-cpp would read
-// on, and put other characters in place of what is none.
+// YAML 1.2.2, 5.1: of the control characters YAML has tabs and line breaks alone, and DEL within
+// quotes. yaml-cpp would read on, and put other characters in place of what is none.
 void check_characters(std::string_view yaml, const std::string& name) {
   auto is_printable = [](char32_t c) {
-    return c == U'\t' || c == U'\n' || c == U'\r' || (c >= 0x20 && c < 0x7f) || c == 0x85 ||
+    return c == U'\t' || c == U'\n' || c == U'\r' || (c >= 0x20 && c <= 0x7f) || c == 0x85 ||
            c >= 0xa0;
   };
   size_t line = 1;
