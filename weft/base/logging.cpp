@@ -9,9 +9,11 @@ void write(std::string_view level, std::string_view message) {
   std::fputs(fmt::format("weft: {}: {}\n", level, message).c_str(), stderr);
 }
 
+LongWork::LongWork(std::string what, double first)
+    : what_(std::move(what)), due_(first), watched_(isatty(STDERR_FILENO) != 0) {}
+
 void LongWork::go_on(std::string_view done) {
-  static const bool watched = isatty(STDERR_FILENO) != 0;
-  if (!watched) return;
+  if (!watched_) return;
   const std::lock_guard lock(mutex_);
   if (watch_.milliseconds() < due_) return;
   due_ = watch_.milliseconds() + 10000;

@@ -32,7 +32,8 @@ void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
 // where standard error is a terminal: logs and scripts get no line more.
 class LongWork {
  public:
-  explicit LongWork(std::string what) : what_(std::move(what)) {}
+  // `first`: after how many milliseconds the first note comes.
+  explicit LongWork(std::string what, double first = 3000);
   // The worker calls go_on() after each part, from any thread; `done` says how far it has come.
   void go_on(std::string_view done);
 
@@ -40,7 +41,8 @@ class LongWork {
   std::string what_;
   std::mutex mutex_;
   Stopwatch watch_;
-  double due_ = 3000;  // milliseconds
+  double due_;  // by watch_, in milliseconds
+  bool watched_;
 };
 
 }  // namespace weft::logging
