@@ -55,6 +55,16 @@ TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
   CHECK(order == std::vector<std::string>{"h200", "h100", "a100", "t4"});
 }
 
+TEST_CASE("several GPUs of which none fits are a table and exit code 3") {
+  Asked place;
+  for (const auto& [on, code] : {std::pair{"t4,rtx4090", does_not_fit}, std::pair{"t4,h200", 0}}) {
+    const Outcome answer = place.weft({"plan", "large.yaml", "--on", on}, {{"WEFT_PATIENCE", "1"}});
+    CAPTURE(answer.out);
+    CHECK(answer.code == code);
+    CHECK(answer.out.find("does not fit") != std::string::npos);
+  }
+}
+
 TEST_CASE("what --on and --tokens cannot mean is refused") {
   Asked place;
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
@@ -74,8 +84,10 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
 
 TEST_CASE("a plan that this machine cannot hold is refused with what it would take") {
   Asked place;
-  const Outcome answer = place.weft({"plan", "large.yaml"});
-  CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
-  for (const char* row : {"weights", "optimizer", "in all", "over"})
-    CHECK(answer.out.find(row) != std::string::npos);
+  for (const char* memory : {"null", "900GiB"}) {  // a limit above what there is makes no room
+    const Outcome answer = place.weft({"plan", "large.yaml", "--memory", memory});
+    CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
+    for (const char* row : {"weights", "optimizer", "in all", "over"})
+      CHECK(answer.out.find(row) != std::string::npos);
+  }
 }

@@ -20,11 +20,14 @@ using weft::testing::near;
 namespace {
 constexpr double gibibyte = 1 << 30;
 
-std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device) {
-  const MachineSpec machine = library(device).spec().value_or(MachineSpec{});
+std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device,
+                                           const MachineSpec& machine) {
   train::Recipe parsed = train::Recipe::parse(recipe, "test");
   parsed.set("train.device", device, "test");
   return train::plan_run(parsed, machine);
+}
+std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device) {
+  return planned(recipe, device, library(device).spec().value_or(MachineSpec{}));
 }
 
 std::string gpt2(int64_t batch) {
@@ -102,7 +105,14 @@ TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits")
   const std::string table = to_table(report);
   CHECK(table.starts_with("fits Tesla T4: "));
   CHECK(table.find(" of its 14.7 GiB.\n") != std::string::npos);
-  CHECK(table.find("kernels of an update run again: +") != std::string::npos);
+  CHECK(table.find(" kernels of an update run again\n") != std::string::npos);
+  // The price is against a plan for such a GPU with all the memory that it likes.
+  MachineSpec roomy = library("cuda:t4").spec().value();
+  roomy.memory_bytes = 0;
+  const double alone = planned(gpt2(64), "cuda:t4", roomy)->report.expected_seconds();
+  const std::string price =
+      fmt::format(" for +{:.0f} % of the time: ", 100 * (report.expected_seconds() / alone - 1));
+  CHECK(table.find(price) != std::string::npos);
 }
 
 TEST_CASE("a plan that does not fit its GPU is refused with a table, and its hint fits") {

@@ -30,7 +30,7 @@ struct Planned {
   std::string report_json, refusal;
 };
 
-// "h100x8" names eight.
+// "h100x8" names eight GPUs, "h100x1" one.
 bool names_several(std::string_view name) {
   const size_t x = name.rfind('x');
   return x != std::string_view::npos && x + 1 < name.size() &&
@@ -40,6 +40,7 @@ bool names_several(std::string_view name) {
 
 std::string device_of(std::string_view name) {
   if (name == "cpu") return "cpu";
+  if (names_several(name) && name.ends_with("x1")) name.remove_suffix(2);
   if (find_gpu(name) != nullptr) return fmt::format("cuda:{}", name);
   if (names_several(name))
     throw Error(ErrorKind::usage, "--on {}: a run takes one device. Hint: --on {}.", name,
@@ -78,6 +79,42 @@ std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::st
 }
 
 std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
+
+std::string table_of(const std::vector<Planned>& all) {
+  Table table({"on", "memory", "of", "again", "update", "rate", "in all", "at best"});
+  std::string reasons;
+  for (const Planned& planned : all) {
+    if (!planned.report) {
+      table.row({planned.on, "does not fit", "", "", "", "", "", ""});
+      reasons += fmt::format("\n{}: {}\n", planned.on, planned.refusal);
+      continue;
+    }
+    const train::RunReport& report = *planned.report;
+    table.row({planned.on,
+               size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
+               size_text(report.memory_there()),
+               report.again > 0 ? fmt::format("+{:.0f} %", 100 * report.recompute_price()) : "-",
+               train::time_text(report.expected_seconds()),
+               fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
+                           report.unit),
+               train::duration_text(report.expected_total_seconds()),
+               train::duration_text(report.total_seconds())});
+  }
+  return table.text() + reasons;
+}
+
+std::string json_of(const std::vector<Planned>& all) {
+  json entries = json::array();
+  for (const Planned& planned : all) {
+    json entry{{"on", planned.on}, {"fits", planned.report.has_value()}};
+    if (planned.report)
+      entry["plan"] = io::parse_json(planned.report_json);
+    else
+      entry["refusal"] = planned.refusal;
+    entries.push_back(std::move(entry));
+  }
+  return io::json_text(entries, 2);
+}
 }  // namespace
 
 std::vector<std::string> devices_on(const std::string& names) {
@@ -103,42 +140,11 @@ void train_on_tokens(Recipe& recipe, const std::string& tokens) {
   recipe.set("train.steps", std::to_string((*wanted + each - 1) / each), "--tokens");
 }
 
-std::string plans_text(const Recipe& recipe, const std::vector<std::string>& devices) {
-  Table table({"on", "memory", "of", "again", "update", "rate", "in all", "at best"});
-  std::string reasons;
-  for (const Planned& planned : all_planned(recipe, devices)) {
-    if (!planned.report) {
-      table.row({planned.on, "does not fit", "", "", "", "", "", ""});
-      reasons += fmt::format("\n{}: {}\n", planned.on, planned.refusal);
-      continue;
-    }
-    const train::RunReport& report = *planned.report;
-    const double price =
-        report.again_seconds / std::max(report.seconds - report.again_seconds, 1e-12);
-    table.row({planned.on,
-               size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
-               size_text(report.memory_there()),
-               report.again > 0 ? fmt::format("+{:.0f} %", 100 * price) : "-",
-               train::time_text(report.expected_seconds()),
-               fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
-                           report.unit),
-               train::duration_text(report.expected_total_seconds()),
-               train::duration_text(report.total_seconds())});
-  }
-  return table.text() + reasons;
-}
-
-json plans_json(const Recipe& recipe, const std::vector<std::string>& devices) {
-  json all = json::array();
-  for (const Planned& planned : all_planned(recipe, devices)) {
-    json entry{{"on", planned.on}, {"fits", planned.report.has_value()}};
-    if (planned.report)
-      entry["plan"] = io::parse_json(planned.report_json);
-    else
-      entry["refusal"] = planned.refusal;
-    all.push_back(std::move(entry));
-  }
-  return all;
+PlansOn plans_on(const Recipe& recipe, const std::vector<std::string>& devices, bool as_json) {
+  const std::vector<Planned> all = all_planned(recipe, devices);
+  return {
+      as_json ? json_of(all) : table_of(all),
+      std::ranges::any_of(all, [](const Planned& planned) { return planned.report.has_value(); })};
 }
 
 }  // namespace weft::cli

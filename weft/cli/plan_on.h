@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "weft/train/recipe.h"
 
 namespace weft::cli {
@@ -17,9 +15,13 @@ std::vector<std::string> devices_on(const std::string& names);
 // The updates after which a recipe has seen so many tokens ("1B", "300M"), as train.steps of it.
 void train_on_tokens(train::Recipe& recipe, const std::string& tokens);
 
+struct PlansOn {
+  std::string text;  // a table and the refusals, or JSON
+  bool any_fits = false;
+};
 // What a recipe needs on each of these: whether it fits, at what price, and how long it takes.
 // Those that are the quickest come first, those on which it does not fit last, with the reason.
-std::string plans_text(const train::Recipe& recipe, const std::vector<std::string>& devices);
-nlohmann::json plans_json(const train::Recipe& recipe, const std::vector<std::string>& devices);
+PlansOn plans_on(const train::Recipe& recipe, const std::vector<std::string>& devices,
+                 bool as_json);
 
 }  // namespace weft::cli

@@ -93,11 +93,12 @@ int plan(Recipe recipe, const PlanArguments& arguments) {
     if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
       throw Error(ErrorKind::usage,
                   "--explain, --dot and --memory-svg are of one plan. Got --on {}.", arguments.on);
+    const PlansOn plans = plans_on(recipe, devices, arguments.as_json);
     if (arguments.as_json)
-      line(io::json_text(plans_json(recipe, devices), 2));
+      line(plans.text);
     else
-      show(plans_text(recipe, devices));
-    return 0;
+      show(plans.text);
+    return plans.any_fits ? 0 : static_cast<int>(ErrorKind::does_not_fit);
   }
   if (!devices.empty()) recipe.set("train.device", devices.front(), "--on");
   remark_on_precision(recipe);

@@ -25,8 +25,10 @@ constexpr double share = 0.7, least_share = 0.2;
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
 const Settings state_in_files{{"train.offload", "[parameters, optimizer]"}};
-// Each entry shrinks the optimizer state or moves it out of memory; the least change comes first.
-const Settings less_state[] = {{{"train.precision", "bf16"}},
+// Each entry shrinks the state or moves it out of memory. The one that does most comes first, as
+// the time may end before the others, of which the least change comes first.
+const Settings less_state[] = {{{"train.precision", "bf16"}, state_in_files.front()},
+                               {{"train.precision", "bf16"}},
                                {{"train.offload", "[optimizer]"}},
                                {{"train.precision", "bf16"}, {"train.offload", "[optimizer]"}},
                                state_in_files};
@@ -56,9 +58,10 @@ Clock::duration seconds_of(double part) {
 
 class Search {
  public:
-  Search(const Recipe& recipe, const MachineSpec& machine, Clock::time_point began)
+  Search(const Recipe& recipe, const MachineSpec& machine, size_t has, Clock::time_point began)
       : recipe_(recipe),
         machine_(machine),
+        has_(has),
         until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {}
 
   // Bytes of model and optimiser in memory; 0: they fit.
@@ -68,16 +71,8 @@ class Search {
     return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
   }
 
-  // Of an update; nullopt where the step does not fit, or where there is no time to plan it.
-  std::optional<double> seconds(const Settings& settings) const {
-    if (out_of_time()) return std::nullopt;
-    try {
-      return PlannedRun(with(recipe_, settings), machine_, {.until = until_}).report.seconds;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-      return std::nullopt;
-    }
-  }
+  // Of an update; nullopt where the run does not fit, or where there is no time to plan it.
+  std::optional<double> seconds(const Settings& settings) const { return seconds(settings, has_); }
 
   bool out_of_time() const { return Clock::now() > until_; }
 
@@ -93,19 +88,31 @@ class Search {
     return by_time();
   }
 
+  // Changes of one plan each come first, the surest before all, as the time may end among the
+  // batches.
   std::vector<Change> run() {
-    if (recipe_.text("train.recompute") == "none") attempt({{"train.recompute", "auto"}});
-    smaller_batches({});
-    if (clips()) attempt({{"train.grad_clip", "0"}});
-    const Settings narrow{{"train.precision", "bf16-mixed"}};
-    if (recipe_.text("train.precision") == "fp32" && !attempt(narrow)) smaller_batches(narrow);
-    const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
-    if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
     if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
+    if (recipe_.text("train.recompute") != "auto") attempt({{"train.recompute", "auto"}});
+    if (clips()) attempt({{"train.grad_clip", "0"}});
+    const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
+    // GPUs before Ampere multiply in float16 alone.
+    const bool only_f16 = machine_.f16_flops_per_s > 0 && machine_.bf16_flops_per_s == 0;
+    const Settings narrow{{"train.precision", only_f16 ? "fp16-mixed" : "bf16-mixed"}};
+    const bool narrows = recipe_.text("train.precision") == "fp32" && attempt(narrow);
+    if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
+    smaller_batches({});
+    if (wide && !narrows) smaller_batches(narrow);
+    if (found_.empty()) smaller_batches(state_in_files);
+    if (found_.empty() && wide) smaller_batches({narrow.front(), state_in_files.front()});
     return by_time();
   }
 
  private:
+  std::optional<double> seconds(const Settings& settings, size_t has) const {
+    if (out_of_time()) return std::nullopt;
+    const auto planned = plan_that_fits(with(recipe_, settings), machine_, has, {.until = until_});
+    return planned == nullptr ? std::nullopt : std::optional(planned->report.expected_seconds());
+  }
   // A change may contradict another key of the recipe, as bfloat16 parameters do `train.keep`.
   bool is_allowed(const Settings& settings) const {
     try {
@@ -130,44 +137,62 @@ class Search {
     return found_;
   }
 
-  // The largest micro-batch that fits, about half of the one before each time.
+  // The largest micro-batch that fits, about half of the one before each time. Where the smallest
+  // does not fit, none does.
   void smaller_batches(const Settings& others) {
     const int64_t whole = recipe_.integer("train.global_batch_size");
     const int64_t now =
         recipe_.has("train.micro_batch_size") ? recipe_.integer("train.micro_batch_size") : whole;
+    std::vector<Settings> smaller;
     for (int64_t batch = now / 2; batch > 0; batch /= 2) {
       while (whole % batch != 0) --batch;
-      Settings settings = others;
-      settings.emplace_back("train.micro_batch_size", std::to_string(batch));
+      smaller.push_back(others);
+      smaller.back().emplace_back("train.micro_batch_size", std::to_string(batch));
       if (recipe_.has("eval.batch_size") && recipe_.integer("eval.batch_size") > batch)
-        settings.emplace_back("eval.batch_size", std::to_string(batch));
-      if (attempt(settings)) return;
+        smaller.back().emplace_back("eval.batch_size", std::to_string(batch));
     }
+    if (smaller.empty()) return;
+    const std::optional<double> least = planned(smaller.back());
+    if (!least) return;
+    for (const Settings& settings : smaller)
+      if (&settings != &smaller.back() && attempt(settings)) return;
+    add(smaller.back(), *least);
   }
 
-  bool attempt(Settings settings) {
+  // What the recipe does not say yet; empty where it contradicts another of its keys.
+  Settings changed(Settings settings) const {
     std::erase_if(settings, [&](const auto& setting) { return has(setting); });
-    if (settings.empty() || !is_allowed(settings)) return false;
-    const std::string flags = flags_of(settings);
-    if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return true;
-    const auto planned = seconds(settings);
-    if (!planned) return false;
-    if (!before_) before_ = seconds({{"train.memory", "8000TiB"}});
-    found_.push_back({flags, *planned});
-    return true;
+    return is_allowed(settings) ? settings : Settings{};
+  }
+  std::optional<double> planned(const Settings& settings) const {
+    const Settings changes = changed(settings);
+    return changes.empty() ? std::nullopt : seconds(changes);
+  }
+  bool attempt(const Settings& settings) {
+    const std::optional<double> time = planned(settings);
+    if (time) add(settings, *time);
+    return time.has_value();
+  }
+  void add(const Settings& settings, double time) {
+    const std::string flags = flags_of(changed(settings));
+    if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return;
+    found_.push_back({flags, time});
+    if (!before_)
+      before_ = seconds({{"train.memory", "8000TiB"}, {"train.recompute", "none"}}, /*has=*/0);
   }
 
   Recipe recipe_;
   const MachineSpec& machine_;
+  size_t has_;
   Clock::time_point until_;
   std::vector<Change> found_;
   std::optional<double> before_;
 };
 }  // namespace
 
-std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
+std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
                              std::chrono::steady_clock::time_point began) {
-  Search search(recipe, machine, began);
+  Search search(recipe, machine, has, began);
   std::string text;
   const int64_t state = search.state_that_exceeds({});
   if (state > 0)
@@ -175,12 +200,14 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
                        bytes_text(static_cast<double>(state)));
   const std::vector<Change> changes = state > 0 ? search.run_for_state() : search.run();
   if (changes.empty() && !search.out_of_time())
-    return text + "Neither smaller micro-batches, bfloat16, recomputation nor offload fits there.";
+    return text +
+           "Neither smaller micro-batches, narrower numbers, recomputation nor offload fits there.";
   if (changes.empty())
-    return text + fmt::format(
-                      "No smaller micro-batch, bfloat16, recomputation or offload that fits there "
-                      "was found in time. Hint: WEFT_PATIENCE={} looks for longer.",
-                      10 * std::max(1, env_patience()));
+    return text +
+           fmt::format(
+               "No smaller micro-batch, narrower number, recomputation or offload that fits there "
+               "was found in time. Hint: WEFT_PATIENCE={} looks for longer.",
+               10 * std::max(1, env_patience()));
   const double before = search.before();
   text += "Hint: ";
   std::string_view between;

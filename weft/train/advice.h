@@ -9,13 +9,14 @@
 
 namespace weft::train {
 
-// Returns a sentence that names the changes which would fit in the recipe's `train.memory`: kernels
-// that run again, products in bfloat16, smaller micro-batches, activations kept in bfloat16, no
-// limit of the gradients' norm, state in files; where state alone exceeds the limit, what shrinks
-// or moves it. The cheapest comes first, each with its planned time against that of the recipe in
-// as much memory as it likes. The search plans what it names until most of WEFT_PATIENCE is over
-// since `began`, when the plan that failed was begun, and holds no memory of a run.
-std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine,
+// Returns a sentence that names the changes which would fit in the recipe's `train.memory`, and all
+// in all in `has` bytes (0: unknown): kernels that run again, products in bfloat16, smaller
+// micro-batches, activations kept in bfloat16, no limit of the gradients' norm, state in files;
+// where state alone exceeds the limit, what shrinks or moves it. The cheapest comes first, each
+// with its planned time against that of the recipe in as much memory as it likes. The search plans
+// what it names until most of WEFT_PATIENCE is over since `began`, when the plan that failed was
+// begun, and holds no memory of a run.
+std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
                              std::chrono::steady_clock::time_point began);
 
 }  // namespace weft::train

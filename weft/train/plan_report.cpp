@@ -243,14 +243,18 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
 
 size_t RunReport::memory_there() const { return on_host ? machine_memory() : device_bytes; }
 
+double RunReport::recompute_price() const {
+  if (again == 0 || seconds <= 0) return 0;
+  return unlimited_seconds > 0 ? expected_seconds() / unlimited_seconds - 1
+                               : again_seconds / std::max(seconds - again_seconds, 1e-12);
+}
+
 namespace {
 std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
 // In words: whether it fits and where, how long it takes, and what that rests on.
 std::string verdict(const RunReport& report) {
-  const size_t takes =
-      report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
-  const size_t has = report.memory_there();
+  const size_t takes = report.memory_taken(), has = report.memory_there();
   const std::string place = report.on_host               ? "this machine"
                             : report.device_name.empty() ? report.device
                                                          : report.device_name;
@@ -282,8 +286,12 @@ std::string refusal_table(const RunReport& report, size_t room) {
   const auto largest = std::ranges::max_element(
       report.step_reports, {}, [](const StepReport& step) { return step.plan->arena_bytes; });
   for (const auto& [category, bytes] : memory_by_category(*largest->plan)) row(category, bytes);
-  const size_t takes = report.state_bytes() + report.arena_bytes;
+  size_t takes = report.state_bytes() + report.arena_bytes;
   row("in all", takes);
+  if (report.on_host && report.model_bytes > takes) {
+    takes = report.model_bytes;
+    row("weights as they are made", takes);
+  }
   row("room for these", room);
   row("over", takes - std::min(takes, room));
   return text;
@@ -317,16 +325,19 @@ std::string to_table(const RunReport& report) {
           ? fmt::format("in all, with {} of state {}", bytes(report.offloaded_bytes),
                         report.on_host ? "in files" : "in the host's")
           : "in all");
-  if (report.unlimited_bytes > 0)
-    row("limit", "-" + bytes(report.unlimited_bytes - report.total_bytes()),
-        "of memory, by kernels that run again and logits in parts");
-  if (report.again > 0)
+  const std::string price =
+      report.seconds > 0 ? fmt::format("+{:.0f} % of the time", 100 * report.recompute_price())
+                         : "time that is not known";
+  const size_t saved =
+      std::max(report.unlimited_bytes, report.total_bytes()) - report.total_bytes();
+  if (saved > 0 && report.again == 0)
+    row("chunks", "-" + bytes(saved), "of memory, by logits in parts");
+  else if (saved > 0)
+    row("recompute", "-" + bytes(saved),
+        fmt::format("for {}: {} kernels of an update run again", price, report.again));
+  else if (report.again > 0)
     row("recompute", fmt::format("{}", report.again),
-        fmt::format("kernels of an update run again{}",
-                    report.seconds > 0 ? fmt::format(": +{:.0f} % of its time",
-                                                     100 * report.again_seconds /
-                                                         (report.seconds - report.again_seconds))
-                                       : ""));
+        fmt::format("kernels of an update run again: {}", price));
   if (report.file_bytes > 0)  // on a device, the host's memory is what files are to the host
     row(report.on_host ? "files" : "host", bytes(report.file_bytes),
         fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));

@@ -71,13 +71,16 @@ struct RunReport {
   double likely_seconds = 0;                // of an update; 0: not known better
   double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
-  size_t unlimited_bytes = 0;               // as total_bytes(), without a limit; 0: that is it
-  int64_t again = 0;                        // kernels of an update that run again, for the memory
-  double again_seconds = 0;                 // that they take of `seconds`
-  bool on_host = true;                      // where kernels find their operands
-  std::string basis = {};                   // MachineSpec::basis
-  std::string device_name = {};             // "NVIDIA H200"; "": unknown, or the host
-  size_t device_bytes = 0;                  // that a run can have there; 0: unknown, or the host's
+  // As total_bytes() and expected_seconds() where no kernel runs again and no memory is limited; 0:
+  // that is this plan, or it was not planned.
+  size_t unlimited_bytes = 0;
+  double unlimited_seconds = 0;
+  int64_t again = 0;             // kernels of an update that run again, for the memory
+  double again_seconds = 0;      // that they take of `seconds`
+  bool on_host = true;           // where kernels find their operands
+  std::string basis = {};        // MachineSpec::basis
+  std::string device_name = {};  // "NVIDIA H200"; "": unknown, or the host
+  size_t device_bytes = 0;       // that a run can have there; 0: unknown, or the host's
   std::vector<StepReport> step_reports;
   std::string machine = {};  // KernelLibrary::machine()
   // KernelLibrary::selection(): a resumed run goes on with these.
@@ -92,8 +95,12 @@ struct RunReport {
   // Of an update, and of the run: as is likely, or at best where that is all that is known.
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
   double expected_total_seconds() const { return expected_seconds() * static_cast<double>(steps); }
+  // The part of its time that an update takes longer for kernels that run again.
+  double recompute_price() const;
   // That a run can have: of its device, or of this machine; 0: unknown.
   size_t memory_there() const;
+  // That it takes of that.
+  size_t memory_taken() const { return on_host ? process_bytes() : total_bytes() + constant_bytes; }
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
   // below, whichever is more (on up to 12 threads: see runtime_bytes()). Weights are made in
   // memory, before there is an arena.

@@ -405,43 +405,45 @@ std::string memory_text(size_t bytes) {
                          : fmt::format("{}KiB", std::max<size_t>(bytes >> 10, 1));
 }
 
-// As a run is refused before it takes memory.
-void check_memory(const RunReport& report) {
-  const size_t bytes =
-      report.on_host ? report.process_bytes() : report.total_bytes() + report.constant_bytes;
-  const size_t has = report.memory_there();
-  if (has == 0 || bytes <= has) return;
+std::string too_large(const RunReport& report) {
   auto text = [](size_t count) { return bytes_text(static_cast<double>(count)); };
-  throw Error(ErrorKind::does_not_fit,
-              "the plan does not fit: it takes {} of memory. A run can have {} on {}.", text(bytes),
-              text(has), report.on_host ? "this machine" : report.device_name);
+  return fmt::format("the plan does not fit: it takes {} of memory. A run can have {} on {}.",
+                     text(report.memory_taken()), text(report.memory_there()),
+                     report.on_host ? "this machine" : report.device_name);
 }
 
 // A recipe that does not fit, for which `message` was said, planned within `host_memory`, or the
 // memory of its device: kernels run again, and logits exist in parts. Throws DoesNotFit where that
-// is not enough, or where the recipe has a limit of its own.
+// is not enough, or where the recipe has a smaller limit of its own.
 std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
-                                        size_t host_memory, const std::string& message,
+                                        size_t host_memory, std::string message,
                                         Clock::time_point began) {
   Recipe unlimited = recipe, limited = recipe;
   unlimited.set("train.memory", "null", "plan");
   const PlannedRun whole(unlimited, machine);
+  const size_t has = whole.report.on_host ? host_memory : whole.report.device_bytes;
+  const auto own = static_cast<size_t>(
+      recipe.has("train.memory") ? *parse_bytes(recipe.text("train.memory")) : INT64_MAX);
   size_t room = room_for(whole.report, host_memory);
-  if (recipe.has("train.memory"))
-    room = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());
-  else if (room > 0)
-    limited.set("train.memory", memory_text(room), "plan");
-  if (limited.has("train.memory") && !recipe.has("train.memory")) {
-    try {
-      auto planned = std::make_unique<PlannedRun>(limited, machine);
-      planned->report.unlimited_bytes = whole.report.total_bytes();
-      return planned;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-    }
-  }
-  throw DoesNotFit(message + " " + changes_that_fit(limited, machine, began),
+  if (room == 0 || own <= room)
+    throw DoesNotFit(message + " " + changes_that_fit(recipe, machine, has, began),
+                     refusal_table(whole.report, own));
+  if (recipe.has("train.memory")) message = too_large(whole.report);
+  limited.set("train.memory", memory_text(room), "plan");
+  if (auto planned = plan_that_fits(limited, machine, has)) return planned;
+  throw DoesNotFit(message + " " + changes_that_fit(limited, machine, has, began),
                    refusal_table(whole.report, room));
+}
+
+// Says what the plan gave up for its memory, beside a plan that gives up nothing.
+void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
+  Recipe unlimited = planned.experiment.recipe;
+  if (planned.report.again == 0 && !unlimited.has("train.memory")) return;
+  unlimited.set("train.memory", "null", "plan");
+  unlimited.set("train.recompute", "none", "plan");
+  const PlannedRun whole(unlimited, machine);
+  planned.report.unlimited_bytes = whole.report.total_bytes();
+  planned.report.unlimited_seconds = whole.report.expected_seconds();
 }
 }  // namespace
 
@@ -474,16 +476,40 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
       steps(experiment, "null:" + recipe.text("train.device"), options),
       report(report_of(experiment, steps, machine)) {}
 
+std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
+                                           const StepsOptions& options) {
+  // What a process takes beside state and arena depends on its plan: the second one has that much
+  // less room.
+  for (int time = 0; time < 2; ++time) {
+    try {
+      auto planned = std::make_unique<PlannedRun>(recipe, machine, options);
+      const size_t takes = planned->report.memory_taken();
+      if (has == 0 || takes <= has) return planned;
+      const auto limit = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
+      if (limit <= takes - has) return nullptr;
+      recipe.set("train.memory", memory_text(limit - (takes - has)), "plan");
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
   const Clock::time_point began = Clock::now();
+  std::unique_ptr<PlannedRun> planned;
   try {
-    auto planned = std::make_unique<PlannedRun>(recipe, machine);
-    check_memory(planned->report);
-    return planned;
+    planned = std::make_unique<PlannedRun>(recipe, machine);
+    const size_t has = planned->report.memory_there();
+    if (has > 0 && planned->report.memory_taken() > has)
+      throw Error(ErrorKind::does_not_fit, "{}", too_large(planned->report));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    return plan_within(recipe, machine, machine_memory(), error.what(), began);
+    planned = plan_within(recipe, machine, machine_memory(), error.what(), began);
   }
+  compare_with_unlimited(*planned, machine);
+  return planned;
 }
 
 }  // namespace weft::train

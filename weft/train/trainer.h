@@ -50,6 +50,11 @@ struct PlannedRun {
   PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
 };
 
+// Planned within `train.memory`, so that all in all it takes at most `has` bytes of the memory of
+// its device, or of this machine (0: unknown); null where it does not fit.
+std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
+                                           const StepsOptions& options = {});
+
 // The plan does not fit in the memory that there is.
 struct DoesNotFit : Error {
   DoesNotFit(const std::string& message, std::string table)
