@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
+#include "tests/support/captured.h"
 #include "weft/base/env.h"
 
 using namespace weft;
@@ -102,6 +103,27 @@ TEST_CASE("a text splits into training and validation") {
   CHECK(two.train.size() == 20);
   CHECK(two.vocabulary.decode(two.validation.tokens()) == "xyz");
   CHECK(two.vocabulary.size() == 5);
+}
+
+TEST_CASE("characters that validation alone has are counted") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("t", "abababababababababaz");
+  auto warning = [&](const data::TextOptions& options) {
+    test::Captured warnings(2);
+    data::text(path, options);
+    return warnings.text();
+  };
+  const std::string tail = " of its characters do not occur in what is trained on.\n";
+  const std::string begin = "weft: warning: [data] ", other = folder.file("v", "xyz");
+  CHECK(warning({}) == begin + "the end of " + path + ": 1" + tail);
+  CHECK(warning({.val_path = other}) == begin + other + ": 2" + tail);
+  CHECK(warning({.val_path = path}) == "");
+  CHECK(warning({.tokenizer = "bytes", .val_path = other}) == "");
+  // What is no UTF-8 is named with its place in its own file.
+  const std::string broken = folder.file("b", "ab\xff");
+  const std::string wrong = error_of([&] { data::text(path, {.val_path = broken}); });
+  CHECK(wrong.starts_with("data: " + broken + ": "));
+  CHECK(wrong.find("offset 2") != std::string::npos);
 }
 
 TEST_CASE("a text is read with the vocabulary of an earlier run") {

@@ -1,10 +1,12 @@
 #include "weft/data/tokens.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/base/logging.h"
 #include "weft/data/random.h"
 #include "weft/io/files.h"
 
@@ -117,6 +119,18 @@ auto of_file(const std::string& name, Read read) {
     throw Error(error.kind(), "{}: {}", name, error.what());
   }
 }
+
+// A model learns nothing of a character that validation alone has.
+void warn_of_unseen(const TextDataset& text, const std::string& validation) {
+  if (text.vocabulary.kind() != "characters" || text.train.size() == 0) return;
+  const std::set<int32_t> seen(text.train.tokens().begin(), text.train.tokens().end());
+  std::set<int32_t> unseen;
+  for (int32_t token : text.validation.tokens())
+    if (!seen.contains(token)) unseen.insert(token);
+  if (!unseen.empty())
+    logging::warn("[data] {}: {} of its characters do not occur in what is trained on.", validation,
+                  unseen.size());
+}
 }  // namespace
 
 TextDataset text(const std::string& path, const TextOptions& options) {
@@ -125,18 +139,27 @@ TextDataset text(const std::string& path, const TextOptions& options) {
   std::string train = io::read_file(path, text_limit);
   std::string validation =
       options.val_path.empty() ? "" : io::read_file(options.val_path, text_limit);
-  // Of both files, so that validation has no unknown characters.
-  std::string both = options.val_path.empty() ? path : path + " and " + options.val_path;
-  io::Vocabulary vocabulary = of_file(both, [&] {
-    return options.vocabulary ? *options.vocabulary
-                              : make_vocabulary(options.tokenizer, train + validation);
-  });
-  TokenDataset all = of_file(path, [&] { return tokens_of(vocabulary, train); });
-  if (!options.val_path.empty())
-    return {vocabulary, all,
-            of_file(options.val_path, [&] { return tokens_of(vocabulary, validation); })};
-  auto split = static_cast<int64_t>(static_cast<double>(all.size()) * (1 - options.val_split));
-  return {vocabulary, all.slice(0, split), all.slice(split, all.size())};
+  auto vocabulary_of = [&](const std::string& name, const std::string& read) {
+    return of_file(name, [&] { return make_vocabulary(options.tokenizer, read); });
+  };
+  io::Vocabulary vocabulary = options.vocabulary ? *options.vocabulary : vocabulary_of(path, train);
+  if (!options.vocabulary && !options.val_path.empty()) {
+    vocabulary_of(options.val_path, validation);  // whose errors say where in that file
+    vocabulary = make_vocabulary(options.tokenizer, train + validation);
+  }
+  const TokenDataset all = of_file(path, [&] { return tokens_of(vocabulary, train); });
+  const auto split =
+      static_cast<int64_t>(static_cast<double>(all.size()) * (1 - options.val_split));
+  TextDataset result{vocabulary, all, all};
+  if (options.val_path.empty()) {
+    result.train = all.slice(0, split);
+    result.validation = all.slice(split, all.size());
+  } else {
+    result.validation =
+        of_file(options.val_path, [&] { return tokens_of(vocabulary, validation); });
+  }
+  warn_of_unseen(result, options.val_path.empty() ? "the end of " + path : options.val_path);
+  return result;
 }
 
 }  // namespace weft::data
