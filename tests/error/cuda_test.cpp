@@ -108,6 +108,23 @@ TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do"
   CHECK(!fs::exists(place.path("runs/tiny")));
 }
 
+TEST_CASE("no library is loaded from a folder that PATH names relative to the current one") {
+  FakeGpu place;
+  const std::string fake = std::string(std::getenv("BUILD")) + "/tests/fake_cuda";
+  const std::string packages = "lib/python3.11/site-packages/nvidia";
+  fs::create_directories(place.path(packages));
+  for (const auto& entry : fs::directory_iterator(fake))
+    if (entry.path().filename().string().find(".so") != std::string::npos)
+      fs::create_symlink(entry.path(),
+                         place.path(packages) + "/" + entry.path().filename().string());
+  auto devices = [&](const std::string& path) {
+    return place.run({"devices"}, {{"PATH", path}, {"WEFT_CUDA_PATH", ""}}).out;
+  };
+  CHECK(has(devices(place.path("bin") + ":/usr/bin"), "H200"));
+  for (const char* path : {"bin:/usr/bin", "./bin/", ".:/usr/bin", "/usr/bin:"})
+    CHECK(!has(devices(path), "H200"));
+}
+
 TEST_CASE("a driver that is too old, or shows no GPU, ends a run at once") {
   FakeGpu place;
   CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device,

@@ -47,6 +47,11 @@ std::optional<std::string> env(std::string_view name) {
   return value;
 }
 
+std::optional<std::string> env_folder(std::string_view name) {
+  auto folder = env(name);
+  return folder && folder->starts_with('/') ? folder : std::nullopt;
+}
+
 namespace {
 // The number before the first `end_mark`, if there is one.
 int env_int(std::string_view name, int otherwise, int low, int high, char end_mark = '\0') {
@@ -85,6 +90,9 @@ void check_environment() {
   isa();
   for (std::string_view name : {"WEFT_TUNE", "WEFT_NO_FLOAT64"}) env_flag(name);
   env_int("WEFT_THREADS", 1, 1, most_threads);
+  for (std::string_view name : {"WEFT_CUDA_PATH", "HOME"})
+    if (env(name) && !env_folder(name))
+      logging::warn("{}={} is ignored: it is no absolute path.", name, *env(name));
   std::vector<std::string_view> known;
   for (const EnvVariable& variable : registry) known.push_back(variable.name);
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -103,8 +111,8 @@ namespace {
 // $HOME/`otherwise`/weft, else "". The specification says to ignore a variable with a relative
 // path.
 std::string user_directory(std::string_view variable, std::string_view otherwise) {
-  if (auto parent = env(variable); parent && parent->starts_with('/')) return *parent + "/weft";
-  if (auto home = env("HOME")) return fmt::format("{}/{}/weft", *home, otherwise);
+  if (auto parent = env_folder(variable)) return *parent + "/weft";
+  if (auto home = env_folder("HOME")) return fmt::format("{}/{}/weft", *home, otherwise);
   return "";
 }
 }  // namespace

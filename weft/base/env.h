@@ -16,6 +16,9 @@ std::span<const EnvVariable> env_registry();
 
 // The value, or nullopt when unset or empty. Asserts that `name` is in the registry.
 std::optional<std::string> env(std::string_view name);
+// The same of a folder, by its absolute path: a relative one, which would mean another folder
+// wherever weft runs, is passed over, as check_environment() says.
+std::optional<std::string> env_folder(std::string_view name);
 constexpr int most_threads = 1024;
 // Of the team: WEFT_THREADS, else OMP_NUM_THREADS, else `cores`. Throws Error(usage) for what is no
 // number from 1 to most_threads.

@@ -24,7 +24,7 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) 
 
 // "": there is none.
 std::string cuda_folder() {
-  if (auto folder = env("WEFT_CUDA_PATH")) return *folder;
+  if (auto folder = env_folder("WEFT_CUDA_PATH")) return *folder;
   const std::string folder = cache_directory() + "/cuda";
   return is_private(cache_directory()) && is_private(folder) ? folder : "";
 }
@@ -36,7 +36,8 @@ std::vector<fs::path> wheel_folders() {
   std::error_code none;
   for (std::string bin; std::getline(path, bin, ':');) {
     if (bin.ends_with('/')) bin.pop_back();
-    if (bin.empty()) continue;  // the current folder, of which nobody speaks here
+    // A relative folder is one of whoever wrote what lies in the current one.
+    if (!bin.starts_with('/')) continue;
     for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
       if (lib.path().filename().string().starts_with("python3"))
         for (const char* packages : {"site-packages", "dist-packages"})
