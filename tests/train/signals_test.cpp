@@ -46,6 +46,21 @@ TEST_CASE("a new run begins with no request") {
   CHECK(!second.stop_requested());
 }
 
+TEST_CASE("a request before a run begins is one to the run") {
+  {
+    const train::Signals outer;
+    std::raise(SIGUSR1);
+    std::raise(SIGTERM);
+    {
+      train::Signals run;
+      CHECK(run.take_save_request());
+      CHECK(run.stop_requested());
+    }
+    std::raise(SIGTERM);  // the outer ones still stand
+  }
+  CHECK(!train::Signals().stop_requested());
+}
+
 TEST_CASE("after a run its signals do what they did before") {
   static int heard = 0;
   struct sigaction counted{}, before{};

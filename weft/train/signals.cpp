@@ -3,11 +3,10 @@
 #include <array>
 #include <csignal>
 
-#include "weft/base/error.h"
-
 namespace weft::train {
 namespace {
-volatile std::sig_atomic_t stop = 0, save = 0, active = 0;
+volatile std::sig_atomic_t stop = 0, save = 0;
+int active = 0;
 constexpr std::array caught = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 std::array<struct sigaction, caught.size()> before;
 
@@ -25,8 +24,7 @@ void on_signal(int number) {
 }  // namespace
 
 Signals::Signals() {
-  WEFT_ASSERT(active == 0, "signals are caught twice");
-  active = 1;
+  if (active++ > 0) return;
   stop = 0;
   save = 0;
   struct sigaction action{};
@@ -41,8 +39,8 @@ Signals::Signals() {
 }
 
 Signals::~Signals() {
+  if (--active > 0) return;
   for (size_t i = 0; i < caught.size(); ++i) sigaction(caught[i], &before[i], nullptr);
-  active = 0;
 }
 
 bool Signals::stop_requested() const { return stop != 0; }

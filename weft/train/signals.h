@@ -4,7 +4,8 @@
 
 namespace weft::train {
 
-// Catches them while it lives, then restores what was there. One at a time.
+// Catches them while it lives, then restores what was there. One within another shares its
+// requests: those of the time before a run count for the run.
 class Signals {
  public:
   Signals();

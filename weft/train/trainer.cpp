@@ -368,7 +368,7 @@ class Trainer {
          .usd_per_hour = plan_.usd_per_hour});
   }
 
-  Signals signals_;  // first: they are caught in every phase
+  Signals signals_;
   TrainOptions options_;
   RunFolder folder_;
   Experiment experiment_;
@@ -448,7 +448,8 @@ void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
-  recipe.check();  // the name of its folder, too
+  recipe.check();         // the name of its folder, too
+  const Signals signals;  // where the first plan does not fit, the search for another is long
   const Clock::time_point began = Clock::now();
   auto run = [&](const Recipe& with_limit) {
     try {
