@@ -1,7 +1,9 @@
 // Runs and checkpoints that cannot be used.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <doctest/doctest.h>
@@ -81,6 +83,44 @@ TEST_CASE("what is no run is not overwritten") {
   CHECK(place.read("runs/letter") == "a file");
   fs::create_directories(place.path("runs/empty"));
   CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", "empty", "--json"}).code == 0);
+}
+
+TEST_CASE("no output replaces a part of a run or of a checkpoint") {
+  TinyRun place;
+  fs::copy(place.path("runs/tiny/checkpoints/step-00000002"), place.path("copy"));
+  for (const char* part : {"runs/tiny/checkpoints/latest/model.safetensors", "runs/tiny/log.jsonl",
+                           "copy/model.safetensors"}) {
+    const std::string before = place.read(part);
+    REQUIRE(!before.empty());
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"plan", "tiny.yaml", "--dot", part},
+          {"profile", "tiny.yaml", "--trace", part},
+          {"init", "image", "--overwrite", "--output", part}})
+      CHECK(fails_with(place.weft(arguments), usage,
+                       std::string(part) + " would replace a part of ") == "");
+    CHECK(place.read(part) == before);
+  }
+  for (int i = 0; i < 2; ++i)  // what a user keeps beside them may be written anew
+    CHECK(place.weft({"plan", "tiny.yaml", "--dot", "runs/tiny/graph.dot"}).code == 0);
+}
+
+TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, and blocks nobody") {
+  TinyRun place;
+  fs::copy(place.path("runs/tiny"), place.path("runs/other"),
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  auto refused = [&](const std::vector<std::string>& arguments) {
+    CHECK(fails_with(place.weft(arguments), checkpoint, "recipe.yaml: not a regular file.") == "");
+  };
+  auto replace = [&](const std::string& recipe) {
+    fs::remove(place.path(recipe));
+    REQUIRE(mkfifo(place.path(recipe).c_str(), 0600) == 0);
+  };
+  replace("runs/tiny/recipe.yaml");
+  refused({"train", "runs/tiny", "--resume", "--steps", "10"});
+  refused({"runs", "compare", "tiny", "other"});
+  replace("runs/tiny/checkpoints/step-00000002/recipe.yaml");
+  refused({"eval", "tiny"});
+  refused({"generate", "tiny", "--prompt", "1"});
 }
 
 TEST_CASE("a run is found by its name beside data of the same name") {
@@ -167,7 +207,7 @@ TEST_CASE("a log or plan of a run that is not weft's names the file and the key"
   auto shown = [&](const std::string& line, const std::string& planned) {
     place.write(log, line);
     place.write(plan, planned);
-    return place.weft({"runs", "ls"});
+    return place.weft({"runs", "show", "other"});
   };
   const std::string rest = R"("loss": 1, "accuracy": 0.5})";
   CHECK(fails_with(shown(R"({"step": 1})", ""), data_code, log + ": key 'loss' not found.") == "");
@@ -178,6 +218,75 @@ TEST_CASE("a log or plan of a run that is not weft's names the file and the key"
                    log + ": key 'seconds' not found.") == "");
   CHECK(fails_with(shown("", R"({"model": 3})"), data_code, plan + ": type must be string") == "");
   for (const char* cut : {"", "{\"mod", "[1]", "\xff"}) CHECK(shown(cut, cut).code == 0);
+}
+
+TEST_CASE("one run that cannot be read hides no others") {
+  TinyRun place;
+  fs::create_directories(place.path("runs/zz"));
+  fs::create_symlink("log.jsonl", place.path("runs/zz/log.jsonl"));
+  place.write("runs/other/log.jsonl", "{\"step\": 1}");
+  const Outcome outcome = place.weft({"runs", "ls"});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.out.find("tiny") != std::string::npos);
+  CHECK(outcome.err.find("weft: warning: cannot open runs/zz/log.jsonl: Too many levels of "
+                         "symbolic links. This run is left out.\n") != std::string::npos);
+  CHECK(outcome.err.find("weft: warning: runs/other/log.jsonl: key 'loss' not found. This run is "
+                         "left out.\n") != std::string::npos);
+  CHECK(std::ranges::count(outcome.err, '\n') == 2);
+}
+
+TEST_CASE("a path that the system does not follow is named with the system's reason") {
+  TinyRun place;
+  fs::create_symlink("loop", place.path("loop"));
+  place.write(
+      "data.yaml",
+      "name: data\nmodel: {name: mlp}\ndata: {format: idx, path: loop}\ntrain: {steps: 1}\n");
+  place.write("set.yaml", "model: {name: mlp}\ndata: {dataset: mnist}\ntrain: {steps: 1}\n");
+  fs::create_directories(place.path("set/mnist"));
+  fs::create_symlink("train-images-idx3-ubyte", place.path("set/mnist/train-images-idx3-ubyte"));
+  struct Refusal {
+    std::vector<std::string> arguments;
+    int code;
+    Workplace::Environment environment = {};
+  };
+  const std::string circle = ": Too many levels of symbolic links.";
+  const std::vector<Refusal> refusals = {
+      {{"plan", "loop"}, usage},
+      {{"train", "--resume", "loop"}, usage},
+      {{"train", "tiny.yaml", "--runs", "loop"}, failed},
+      {{"init", "image", "-o", "loop", "--overwrite"}, usage},
+      {{"profile", "loop"}, usage},
+      {{"runs", "show", "loop"}, usage},
+      {{"runs", "ls", "--runs", "loop"}, usage},
+      {{"ckpt", "ls", "loop"}, usage},
+      {{"ckpt", "inspect", "loop"}, checkpoint},
+      {{"ckpt", "verify", "loop"}, checkpoint},
+      {{"eval", "loop"}, checkpoint},
+      {{"generate", "loop", "--prompt", "1"}, checkpoint},
+      {{"plan", "data.yaml"}, data_code},
+      {{"plan", "set.yaml"}, data_code, {{"WEFT_DATA_DIR", "loop"}}},
+      {{"plan", "set.yaml"}, data_code, {{"WEFT_DATA_DIR", "set"}}}};
+  for (const auto& [arguments, code, environment] : refusals)
+    CHECK(fails_with(place.weft(arguments, environment), code, circle) == "");
+  const std::string long_name(300, 'n');
+  for (const auto& [arguments, code, environment] :
+       std::vector<Refusal>{{{"plan", long_name}, usage},
+                            {{"ckpt", "ls", long_name}, usage},
+                            {{"eval", long_name}, checkpoint},
+                            {{"runs", "show", long_name}, usage},
+                            {{"plan", "data.yaml", "--data.path", long_name}, data_code}})
+    CHECK(fails_with(place.weft(arguments, environment), code, ": File name too long.") == "");
+}
+
+TEST_CASE("a manifest that breaks off says where, in words of ours") {
+  TinyRun place;
+  const std::string manifest = "runs/tiny/checkpoints/step-00000002/MANIFEST.json";
+  place.write(manifest, "");
+  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
+                   "MANIFEST.json: not JSON: it ends too early, at line 1, column 1.") == "");
+  place.write(manifest, "{\n  \"step\": ?}");
+  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
+                   "MANIFEST.json: not JSON: there is a mistake at line 2, column 11.") == "");
 }
 
 TEST_CASE("a run goes on with a plan and a log that are damaged") {

@@ -163,6 +163,37 @@ TEST_CASE("an output that is an input is refused, and nothing is changed") {
   CHECK(place.read("texts/new").starts_with("digraph"));
 }
 
+TEST_CASE("an output that a command reads, by whatever name it found it, is refused") {
+  Workplace place;
+  const std::string recipe =
+      "model: {name: gpt, config: {hidden_size: 16, num_attention_heads: 2}}\n"
+      "data: {format: text, path: text/all.txt, seq_len: 8}\ntrain: {steps: 1}\n";
+  const std::string text(1000, 'x');
+  place.write(".in", recipe);
+  place.write("data/text/all.txt", text);
+  const Workplace::Environment data{{"WEFT_DATA_DIR", place.path("data")}};
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"plan", "-", "--dot", "data/text/all.txt"},
+        {"plan", "-", "--memory-svg", ".in"},
+        {"profile", "-", "--steps", "1", "--trace", "data/text/all.txt"}})
+    CHECK(fails_with(place.weft(arguments, data), 2,
+                     " would replace a file that this command reads. Nothing was changed.") == "");
+  CHECK(place.read(".in") == recipe);
+  CHECK(place.read("data/text/all.txt") == text);
+  CHECK(place.weft({"plan", "-", "--dot", "data/text/new"}, data).code == 0);
+  CHECK(place.weft({"plan", "-", "--dot", "data/text/new"}, data).code == 0);
+}
+
+TEST_CASE("a relative home, or folder of libraries, is ignored aloud") {
+  Workplace place;
+  for (const char* name : {"WEFT_CUDA_PATH", "HOME"}) {
+    const Outcome outcome = place.weft({"list"}, {{name, "here"}});
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err ==
+          fmt::format("weft: warning: {}=here is ignored: it is no absolute path.\n", name));
+  }
+}
+
 TEST_CASE("an environment variable that means nothing is one line of warning") {
   Workplace place;
   Outcome outcome = place.weft({"list"}, {{"WEFT_THREDS", "3"}, {"WEFT__SEED", "1"}});

@@ -2,7 +2,11 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/train/run_folder.h"
 
 namespace weft::cli {
 namespace {
@@ -24,13 +28,21 @@ fs::path place_of(const std::string& path) {
   std::error_code none;
   return fs::weakly_canonical(fs::absolute(path, none), none);
 }
+
+[[noreturn]] void refuse(const std::string& flag, const std::string& output,
+                         std::string_view what) {
+  throw Error(ErrorKind::usage, "{} {} would replace {}. Nothing was changed.", flag, output, what);
+}
 }  // namespace
 
 void check_not_written(const Program& program, std::string_view what, const std::string& path) {
   for (const auto& [flag, output] : program.outputs)
-    if (is_in(output, path))
-      throw Error(ErrorKind::usage, "{} {} would replace what {} reads. Nothing was changed.", flag,
-                  output, what);
+    if (is_in(output, path)) refuse(flag, output, fmt::format("what {} reads", what));
+}
+
+void check_outputs_not_read(const Program& program) {
+  for (const auto& [flag, output] : program.outputs)
+    if (io::was_read(output)) refuse(flag, output, "a file that this command reads");
 }
 
 void find_outputs(Program& program, const Verb& verb) {
@@ -41,6 +53,8 @@ void find_outputs(Program& program, const Verb& verb) {
     for (const auto& [flag, other] : program.outputs)
       if (place_of(path) == place_of(other))
         throw Error(ErrorKind::usage, "{} and {} name one file: {}.", flag, option.flag, path);
+    if (const std::string owner = train::owner_of(path); !owner.empty())
+      refuse(option.flag, path, "a part of " + owner);
     program.outputs.emplace_back(option.flag, path);
   }
   for (const Option& option : verb.options)

@@ -10,10 +10,15 @@ namespace weft::cli {
 
 // Collects the output files that the verb's options name into program.outputs. Throws Error(usage)
 // if two options name the same output file, or if an output would overwrite an input: a file that
-// another option or recipe flag names, or an existing file inside an input folder.
+// another option or recipe flag names, an existing file inside an input folder, or a part of a run
+// or checkpoint.
 void find_outputs(Program& program, const Verb& verb);
 
 // The same for what is read besides: `what` names it in the message.
 void check_not_written(const Program& program, std::string_view what, const std::string& path);
+
+// The same for every file that this process has read: data sets that are found by their names, and
+// the standard input.
+void check_outputs_not_read(const Program& program);
 
 }  // namespace weft::cli

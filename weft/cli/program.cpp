@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -96,6 +97,10 @@ int main(int argc, char** argv) {
     return code;
   } catch (const Error& error) {
     return cli::report(error.what(), static_cast<int>(error.kind()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string path = error.path1().empty() ? "the current folder" : error.path1().string();
+    return cli::report(fmt::format("cannot open {}: {}.", path, error.code().message()),
+                       static_cast<int>(ErrorKind::failed));
   } catch (const std::bad_alloc&) {
     return cli::report("out of memory.", static_cast<int>(ErrorKind::does_not_fit));
   } catch (const std::exception& error) {

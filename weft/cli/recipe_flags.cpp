@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
+#include "weft/io/files.h"
 
 namespace fs = std::filesystem;
 
@@ -130,7 +131,7 @@ std::vector<std::string> known_recipes() {
 }
 
 std::string find_recipe(const std::string& name) {
-  if (name == "-" || fs::exists(name)) return name;
+  if (name == "-" || io::exists(name, ErrorKind::usage)) return name;
   std::vector<std::string> names;
   for (const std::string& path : known_recipes()) {
     names.push_back(fs::path(path).stem().string());

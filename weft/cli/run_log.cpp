@@ -9,9 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/logging.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
-#include "weft/train/recipe.h"
+#include "weft/train/checkpoint.h"
 
 namespace fs = std::filesystem;
 
@@ -81,9 +82,9 @@ const LoggedEvaluation* RunLog::best() const {
 RunLog read_run(const std::string& folder) {
   RunLog run{.name = fs::path(folder).filename().string(), .folder = folder};
   std::string log = (fs::path(folder) / "log.jsonl").string();
-  if (!fs::exists(log)) throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
+  if (!io::exists(log)) throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
   const std::string plan = (fs::path(folder) / "plan.json").string();
-  if (fs::exists(plan)) read_object(io::read_file(plan, largest_log), plan, run, read_plan);
+  if (io::exists(plan)) read_object(io::read_file(plan, largest_log), plan, run, read_plan);
   std::istringstream lines(io::read_file(log, largest_log));
   for (std::string text; std::getline(lines, text);) read_object(text, log, run, read_line);
   return run;
@@ -91,11 +92,19 @@ RunLog read_run(const std::string& folder) {
 
 std::vector<RunLog> read_runs(const std::string& runs) {
   std::vector<RunLog> all;
-  std::error_code absent;
-  for (const fs::directory_entry& entry : fs::directory_iterator(runs, absent))
-    if (fs::exists(entry.path() / "log.jsonl") &&
-        !io::partial_owner(entry.path().filename().string()))  // one that is being replaced
-      all.push_back(read_run(entry.path().string()));
+  std::error_code error;
+  const fs::directory_iterator entries(runs, error);
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(ErrorKind::usage, "cannot open {}: {}.", runs, error.message());
+  for (const fs::directory_entry& entry : entries) {
+    if (io::partial_owner(entry.path().filename().string())) continue;  // it is being replaced
+    try {
+      if (io::exists((entry.path() / "log.jsonl").string()))
+        all.push_back(read_run(entry.path().string()));
+    } catch (const Error& wrong) {  // one that is damaged hides no others
+      logging::warn("{} This run is left out.", wrong.what());
+    }
+  }
   std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.name < b.name; });
   return all;
 }
@@ -104,8 +113,7 @@ std::map<std::string, std::string> recipe_values(const RunLog& run) {
   std::map<std::string, std::string> values;
   std::string section;
   // Recipe::to_yaml writes a line per key, sections without indentation.
-  std::istringstream lines(
-      train::Recipe::load((fs::path(run.folder) / "recipe.yaml").string()).to_yaml());
+  std::istringstream lines(train::checkpoint_recipe(run.folder).to_yaml());
   for (std::string text; std::getline(lines, text);) {
     size_t begin = text.find_first_not_of(' '), colon = text.find(':');
     if (begin == std::string::npos || colon == std::string::npos) continue;

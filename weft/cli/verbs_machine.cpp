@@ -98,11 +98,12 @@ Finding check_cache() {
 
 Finding check_data() {
   std::string folder = data_directory();
-  if (!fs::is_directory(folder))
+  std::error_code none;
+  if (!fs::is_directory(folder, none))
     return {Health::notable, "data", fmt::format("no folder {}; set WEFT_DATA_DIR", folder)};
   std::vector<std::string> found;
   for (const char* name : {"mnist", "fashion-mnist", "cifar-10-binary"})
-    if (fs::is_directory(fs::path(folder) / name)) found.push_back(name);
+    if (fs::is_directory(fs::path(folder) / name, none)) found.push_back(name);
   if (found.empty())
     return {Health::notable, "data", fmt::format("{} holds none of the known data sets", folder)};
   return {Health::good, "data", fmt::format("{}: {}", folder, fmt::join(found, ", "))};

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/quantity.h"
 #include "weft/base/suggest.h"
+#include "weft/cli/outputs.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/profile.h"
 #include "weft/cli/recipe_arguments.h"
@@ -137,7 +138,7 @@ std::unique_ptr<Subject> workload_subject(const Program& program,
 
 // Of what is neither a file nor a name that is known.
 void check_name(const std::string& name) {
-  if (name.empty() || std::filesystem::exists(name)) return;
+  if (name.empty() || name == "-" || io::exists(name, ErrorKind::usage)) return;
   std::vector<std::string> recipes;
   for (const std::string& path : known_recipes())
     recipes.push_back(std::filesystem::path(path).stem().string());
@@ -250,6 +251,7 @@ int run_profile(const Program& program, const ProfileArguments& arguments) {
     subject = std::make_unique<RecipeSubject>(*recipe);
   else
     subject = workload_subject(program, arguments);
+  check_outputs_not_read(program);
   for (int i = 0; i < warm_up_updates; ++i) subject->update();
   Profile profile = record(subject->executables(), arguments.steps, [&] { subject->update(); });
   trace.write([&] { return to_trace(profile); });

@@ -41,7 +41,7 @@ int init(const InitArguments& arguments) {
   for (const Starter& starter : starters()) {
     if (starter.kind != arguments.kind) continue;
     std::string path = arguments.output.empty() ? arguments.kind + ".yaml" : arguments.output;
-    if (fs::exists(path) && !arguments.overwrite)
+    if (io::exists(path, ErrorKind::usage) && !arguments.overwrite)
       throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
     io::write_file_atomically(path, starter.recipe);
     line(arguments.as_json
@@ -93,7 +93,8 @@ std::string first_comment(const std::string& path) {
 
 std::vector<std::vector<std::string>> data_rows() {
   auto there = [](const char* folder) {
-    return fs::is_directory(fs::path(data_directory()) / folder) ? "here" : "not found";
+    std::error_code none;
+    return fs::is_directory(fs::path(data_directory()) / folder, none) ? "here" : "not found";
   };
   return {{"mnist", "28x28 digits, 10 classes", there("mnist")},
           {"fashion-mnist", "28x28 clothes, 10 classes", there("fashion-mnist")},

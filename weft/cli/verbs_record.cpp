@@ -108,15 +108,16 @@ struct RunsArguments {
 };
 
 RunLog find_run(const RunsArguments& arguments, const std::string& name) {
-  fs::path folder = fs::path(arguments.runs) / name;
-  if (fs::is_directory(folder)) return read_run(folder.string());
-  if (fs::is_directory(name)) return read_run(fs::path(name).lexically_normal().string());
+  const std::string folder = (fs::path(arguments.runs) / name).string();
+  if (io::is_folder(folder, ErrorKind::usage)) return read_run(folder);
+  if (io::is_folder(name, ErrorKind::usage))
+    return read_run(fs::path(name).lexically_normal().string());
   std::vector<RunLog> all = read_runs(arguments.runs);
   std::vector<std::string_view> names;
   names.reserve(all.size());
   for (const RunLog& run : all) names.push_back(run.name);
   std::string_view similar = nearest(name, names);
-  throw Error(ErrorKind::usage, "no run {}.{}", folder.string(),
+  throw Error(ErrorKind::usage, "no run {}.{}", folder,
               similar.empty() ? " Hint: weft runs ls." : fmt::format(" Did you mean {}?", similar));
 }
 
@@ -263,7 +264,7 @@ std::string checkpoint_marks(const train::CheckpointInfo& info) {
 
 int ckpt_ls(const std::string& run, bool as_json) {
   std::string folder = train::locate_run(run);
-  if (!fs::is_directory(folder))
+  if (!io::is_folder(folder, ErrorKind::usage))
     throw Error(ErrorKind::usage, "no run {}. Hint: weft runs ls.", folder);
   std::vector<train::CheckpointInfo> all = train::list_checkpoints(folder);
   if (as_json) {
@@ -288,7 +289,8 @@ int ckpt_ls(const std::string& run, bool as_json) {
 
 int ckpt_inspect(const std::string& name, bool as_json) {
   std::string file = name;
-  if (!fs::is_regular_file(name))
+  std::error_code none;
+  if (!fs::is_regular_file(name, none))
     file =
         (fs::path(train::find_checkpoint(train::locate_run(name))) / "model.safetensors").string();
   io::Safetensors tensors = io::Safetensors::open(file);

@@ -10,6 +10,7 @@
 
 #include "weft/base/stopwatch.h"
 #include "weft/cli/explain.h"
+#include "weft/cli/outputs.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/plan_on.h"
 #include "weft/cli/recipe_arguments.h"
@@ -23,6 +24,7 @@
 #include "weft/train/checkpoint.h"
 #include "weft/train/generate.h"
 #include "weft/train/precision.h"
+#include "weft/train/signals.h"
 #include "weft/train/trainer.h"
 
 namespace weft::cli {
@@ -82,7 +84,7 @@ auto with_table(bool as_json, Function function) {
   }
 }
 
-int plan(Recipe recipe, const PlanArguments& arguments) {
+int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) {
   if (!arguments.tokens.empty()) train_on_tokens(recipe, arguments.tokens);
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
@@ -106,6 +108,7 @@ int plan(Recipe recipe, const PlanArguments& arguments) {
   remark_on_times(recipe, machine);
   const auto planned =
       with_table(arguments.as_json, [&] { return train::plan_run(recipe, machine); });
+  check_outputs_not_read(program);
   if (!arguments.dot.empty()) {
     std::string graphs;
     for (const train::StepReport& step : planned->report.step_reports)
@@ -147,8 +150,10 @@ void add_plan(Program& program) {
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
-       .run = [&program,
-               arguments] { return plan(recipe_of(program, *arguments, "plan"), *arguments); },
+       .run =
+           [&program, arguments] {
+             return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
+           },
        .recipe_keys = true});
   verb.options = {{.type = "RECIPE",
                    .doc = "YAML file, - for standard input, or the name of a recipe",
@@ -199,8 +204,9 @@ json to_json(const train::Evaluation& evaluation) {
   return result;
 }
 
-int run_train(const Recipe& recipe, const TrainArguments& arguments) {
-  if (arguments.dry_run) return plan(recipe, arguments);
+int run_train(const Program& program, const Recipe& recipe, const TrainArguments& arguments) {
+  if (arguments.dry_run) return plan(program, recipe, arguments);
+  const train::Signals signals;  // before the machine is measured, which takes seconds
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
   options.machine = machine_spec(recipe.text("train.device"));
@@ -233,6 +239,7 @@ void name_recipe_of_run(TrainArguments& arguments) {
   auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
   const bool is_recipe = run != name && std::ranges::any_of(known_recipes(), has_its_name);
   if (is_recipe || !fs::exists(run / "recipe.yaml", none)) return;
+  train::checkpoint_recipe(run.string());  // refuses what is no recipe, as a FIFO that nobody fills
   run = fs::canonical(run, none);
   arguments.recipe = (run / "recipe.yaml").string();
   arguments.options.runs = run.parent_path().string();
@@ -252,7 +259,7 @@ void add_train(Program& program) {
        .run =
            [&program, arguments] {
              name_recipe_of_run(*arguments);
-             return run_train(recipe_of(program, *arguments, "train"), *arguments);
+             return run_train(program, recipe_of(program, *arguments, "train"), *arguments);
            },
        .recipe_keys = true});
   train::TrainOptions& options = arguments->options;

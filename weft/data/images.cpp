@@ -73,7 +73,7 @@ struct Files {
 void add_file(Files& files, const std::string& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::string path = (fs::path(folder) / name).string();
-    if (!fs::exists(path)) continue;
+    if (!io::exists(path)) continue;
     files.paths.push_back(path);
     return;
   }
@@ -214,7 +214,8 @@ ImageDataset image_dataset(std::string_view name, std::string_view split, const 
   static std::mutex mutex;
   static std::map<std::string, ImageDataset> loaded;
   const Known& known = find_known(name);
-  std::string key = fmt::format("{}|{}|{}", name, split, fs::absolute(root).string());
+  std::error_code none;
+  std::string key = fmt::format("{}|{}|{}", name, split, fs::absolute(root, none).string());
   std::lock_guard lock(mutex);
   auto found = loaded.find(key);
   if (found == loaded.end()) found = loaded.emplace(key, load_known(known, split, root)).first;

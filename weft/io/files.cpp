@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <mutex>
 #include <random>
+#include <set>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,6 +50,35 @@ class Descriptor {
   int value_;
 };
 
+// The files that were opened for reading, by device and inode: names may be many.
+class ReadFiles {
+ public:
+  void note(const struct stat& file) {
+    const std::lock_guard lock(mutex_);
+    files_.emplace(file.st_dev, file.st_ino);
+  }
+  bool hold(const struct stat& file) {
+    const std::lock_guard lock(mutex_);
+    return files_.contains({file.st_dev, file.st_ino});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<dev_t, ino_t>> files_;
+};
+ReadFiles& read_files() {
+  static ReadFiles files;
+  return files;
+}
+
+// Of what is there; nullopt where nothing is.
+std::optional<struct stat> status_of(const std::string& path, ErrorKind kind) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) == 0) return status;
+  if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+  throw Error(kind, "cannot open {}: {}.", printable(path), reason());
+}
+
 // A regular file, open for reading.
 struct OpenFile {
   OpenFile(const std::string& path, ErrorKind kind)
@@ -59,6 +90,7 @@ struct OpenFile {
       throw Error(kind, "cannot read {}: {}.", path, reason());
     if (!S_ISREG(status.st_mode)) throw Error(kind, "cannot read {}: not a regular file.", path);
     bytes = static_cast<size_t>(status.st_size);
+    read_files().note(status);
   }
   Descriptor descriptor;
   size_t bytes = 0;
@@ -130,6 +162,17 @@ std::string read_file(const std::string& path, size_t limit, ErrorKind kind) {
   std::string contents(file.bytes, '\0');
   contents.resize(read_some(file.descriptor, contents.data(), contents.size(), path, kind));
   return contents;
+}
+
+bool was_read(const std::string& path) {
+  struct stat status{};
+  return stat(path.c_str(), &status) == 0 && read_files().hold(status);
+}
+
+bool exists(const std::string& path, ErrorKind kind) { return status_of(path, kind).has_value(); }
+bool is_folder(const std::string& path, ErrorKind kind) {
+  const auto status = status_of(path, kind);
+  return status && S_ISDIR(status->st_mode);
 }
 
 std::string read_stream(const std::string& path, size_t limit, ErrorKind kind) {
@@ -273,7 +316,8 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  if (fs::exists(fs::symlink_status(path_))) {
+  std::error_code none;
+  if (fs::exists(fs::symlink_status(path_, none))) {
     // Swapped, so that at every moment one of the two has the name; then the old one goes.
     if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0)
       throw Error(ErrorKind::failed, "cannot replace {}: {}.", path_, reason());
@@ -315,6 +359,15 @@ std::string json_reason(std::string_view what) {
   size_t origin = what.find("] ");  // "[json.exception.type_error.302] type must be ..."
   if (what.starts_with("[json.") && origin != std::string_view::npos)
     what.remove_prefix(origin + 2);
+  // "parse error at line 1, column 1: syntax error while parsing value - unexpected end of input;
+  // .."
+  constexpr std::string_view wrong_at = "parse error at ";
+  if (what.starts_with(wrong_at)) {
+    const bool ends = what.find("unexpected end of input") != std::string_view::npos;
+    what.remove_prefix(wrong_at.size());
+    return fmt::format("{} {}", ends ? "it ends too early, at" : "there is a mistake at",
+                       what.substr(0, what.find(": ")));
+  }
   if (what.starts_with("cannot use")) return "an object is expected where there is none";
   return printable(what);
 }

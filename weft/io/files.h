@@ -43,6 +43,14 @@ struct FileSummary {
   uint64_t checksum = 0;  // as checksum_file
 };
 
+// Whether this process has read that file, by whatever name it goes.
+bool was_read(const std::string& path);
+
+// Whether there is something at `path`, or a folder, behind links. Throws, with the system's words,
+// where that cannot be told: links in a circle, a folder that may not be entered, a name too long.
+bool exists(const std::string& path, ErrorKind kind = ErrorKind::data);
+bool is_folder(const std::string& path, ErrorKind kind = ErrorKind::data);
+
 struct RunningChecksum;
 
 // What is not yet whole grows beside its name under this one, which nobody can guess:

@@ -239,6 +239,9 @@ std::string find_checkpoint(const std::string& path) {
   if (is_link(fs::path(checkpoints_of(path)) / "latest"))
     throw Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.",
                 join(checkpoints_of(path), "latest"));
+  // What cannot be entered is no empty folder: these say why.
+  for (const std::string& folder : {path, checkpoints_of(path)})
+    io::exists(join(folder, "MANIFEST.json"), ErrorKind::checkpoint);
   throw Error(ErrorKind::checkpoint,
               "no checkpoint under {}: neither MANIFEST.json nor checkpoints/latest.", path);
 }
@@ -301,7 +304,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 
 void verify_checkpoint(const std::string& folder) {
   std::string path = join(folder, "MANIFEST.json");
-  if (!fs::exists(path))
+  if (!io::exists(path, ErrorKind::checkpoint))
     throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", path);
   Manifest manifest = read_manifest(path);
   for (const char* name : required)
@@ -348,8 +351,9 @@ std::string newest_whole_checkpoint(const std::string& run_folder) {
 }
 
 Recipe checkpoint_recipe(const std::string& folder) {
+  const std::string path = join(folder, "recipe.yaml");
   try {
-    return Recipe::load(join(folder, "recipe.yaml"));
+    return Recipe::parse(io::read_file(path, small_file), path);
   } catch (const Error& error) {  // the checkpoint is at fault, not who named it
     throw Error(ErrorKind::checkpoint, error.what());
   }

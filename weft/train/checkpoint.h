@@ -55,8 +55,8 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 // Checks every file against the manifest, and the manifest's step against that of data.json.
 void verify_checkpoint(const std::string& folder);
 
-// The recipe and the vocabulary that a checkpoint was made with. Throws Error(checkpoint) for what
-// cannot be read, or is listed and not there.
+// The recipe and the vocabulary that a checkpoint was made with; a run has a recipe, too. Throws
+// Error(checkpoint) for what cannot be read, or is listed and not there.
 Recipe checkpoint_recipe(const std::string& folder);
 std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder);
 

@@ -12,6 +12,7 @@
 #include "weft/data/synthetic.h"
 #include "weft/data/tokens.h"
 #include "weft/device/registry.h"
+#include "weft/io/files.h"
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
 
@@ -34,8 +35,8 @@ struct DataParts {
 std::string located(const std::string& path) {
   namespace fs = std::filesystem;
   fs::path below = fs::path(data_directory()) / path;
-  if (fs::exists(path) || fs::path(path).is_absolute()) return path;
-  if (!fs::exists(below))
+  if (io::exists(path) || fs::path(path).is_absolute()) return path;
+  if (!io::exists(below.string()))
     throw Error(ErrorKind::data, "{} is neither here nor in WEFT_DATA_DIR ({}).", path,
                 data_directory());
   return below.string();

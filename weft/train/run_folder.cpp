@@ -1,5 +1,6 @@
 #include "weft/train/run_folder.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <filesystem>
 #include <sstream>
@@ -42,15 +43,32 @@ bool is_run(const fs::path& folder) {
 }
 }  // namespace
 
+std::string owner_of(const std::string& file) {
+  constexpr std::string_view parts[] = {"recipe.yaml", "plan.json", "log.jsonl", "blackbox.json",
+                                        "checkpoints"};
+  std::error_code none;
+  const fs::path place = fs::canonical(file, none);
+  auto holds = [&](const fs::path& folder, const char* one, const char* other) {
+    return fs::exists(folder / one, none) && fs::exists(folder / other, none);
+  };
+  if (holds(place.parent_path(), "MANIFEST.json", "rng.json")) return place.parent_path().string();
+  for (fs::path part = place; part.has_relative_path(); part = part.parent_path())
+    if (std::ranges::find(parts, part.filename().string()) != std::end(parts) &&
+        holds(part.parent_path(), "recipe.yaml", "plan.json"))
+      return part.parent_path().string();
+  return "";
+}
+
 RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite)
     : path_((fs::path(runs) / name).string()), resume_(resume) {
-  if (!fs::exists(path_) && resume) refuse_to_resume(runs, name);
-  if (fs::exists(path_) && !resume && !overwrite)
+  const bool is_there = io::exists(path_, ErrorKind::failed);
+  if (!is_there && resume) refuse_to_resume(runs, name);
+  if (is_there && !resume && !overwrite)
     throw Error(ErrorKind::usage,
                 "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "
                 "chooses another.",
                 path_);
-  if (fs::exists(path_) && overwrite && !is_run(path_))
+  if (is_there && overwrite && !is_run(path_))
     throw Error(ErrorKind::usage,
                 "{} is no run: it has neither recipe.yaml nor log.jsonl. --overwrite replaces "
                 "runs alone. Hint: --name chooses another.",
@@ -60,7 +78,8 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
 std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl").string(); }
 
 std::string RunFolder::checkpoint() const {
-  const bool saved = fs::is_symlink(fs::path(path_) / "checkpoints/latest");
+  std::error_code none;
+  const bool saved = fs::is_symlink(fs::path(path_) / "checkpoints/latest", none);
   if (!resume_ || (!saved && list_checkpoints(path_).empty())) return "";
   return newest_whole_checkpoint(path_);
 }
@@ -68,7 +87,7 @@ std::string RunFolder::checkpoint() const {
 std::map<std::string, std::string> RunFolder::kernels() const {
   const std::string path = (fs::path(path_) / "plan.json").string();
   std::map<std::string, std::string> kernels;
-  if (!resume_ || !fs::exists(path)) return kernels;
+  if (!resume_ || !io::exists(path, ErrorKind::failed)) return kernels;
   const auto plan = io::parse_json_or_discard(io::read_file(path, log_limit, ErrorKind::failed));
   if (!plan.is_object() || !plan.contains("kernels")) return kernels;
   for (const auto& [what, kernel] : plan["kernels"].items())
@@ -93,7 +112,7 @@ RunFolder::~RunFolder() {
 
 void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   lock();
-  if (!resume_ && fs::exists(path_)) {
+  if (!resume_ && io::exists(path_, ErrorKind::failed)) {
     const std::string aside = io::partial_name(path_);
     std::error_code error;
     fs::rename(path_, aside, error);
@@ -105,7 +124,7 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
 }
 
 bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
-  if (fs::exists(fs::path(path_) / "recipe.yaml")) return false;
+  if (io::exists((fs::path(path_) / "recipe.yaml").string(), ErrorKind::failed)) return false;
   write(recipe, plan_json);
   return true;
 }
@@ -126,7 +145,7 @@ void RunFolder::keep() {
 }
 
 void RunFolder::cut_log(int64_t step) const {
-  if (!fs::exists(log_path())) return;
+  if (!io::exists(log_path(), ErrorKind::failed)) return;
   std::istringstream lines(io::read_file(log_path(), log_limit, ErrorKind::failed));
   std::string kept;
   for (std::string line; std::getline(lines, line);) {

@@ -10,6 +10,10 @@
 
 namespace weft::train {
 
+// The folder of the run or of the checkpoint that `file` is a part of; "" for any other file, and
+// for one that is not there.
+std::string owner_of(const std::string& file);
+
 class RunFolder {
  public:
   // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set, or it does
