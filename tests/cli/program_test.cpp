@@ -98,7 +98,9 @@ TEST_CASE("tables and help fit 80 columns, or the terminal, by breaks between wo
   Workplace place;
   place.write("tiny.yaml", tiny);
   const std::vector<std::vector<std::string>> commands{
-      {"list"}, {"--help"}, {"train", "--help"}, {"plan", "tiny.yaml", "--explain"}};
+      {"list"},    {"--help"},
+      {"devices"}, {"train", "--help"},
+      {"doctor"},  {"plan", "tiny.yaml", "--explain"}};
   for (const auto& command : commands) {
     const std::string wide = place.weft(command, {{"COLUMNS", "300"}}).out;
     const std::string usual = place.weft(command).out;
@@ -179,7 +181,10 @@ TEST_CASE("a run is resumed by its name or folder, with the recipe that it began
         std::filesystem::path(place.folder()) / result["run"].get<std::string>()));
     CHECK(rate());
   }
-  CHECK(fails_with(place.weft({"train", "--resume", "quack"}), 2, "quack: no such recipe.") == "");
+  CHECK(fails_with(place.weft({"train", "--resume", "quack"}), 2,
+                   "quack: no such run, and no such recipe. Hint: weft runs ls.") == "");
+  CHECK(fails_with(place.weft({"train", "--resume", "quick", "--name", "other"}), 2,
+                   "run quick goes on under its own name. Got --name other.") == "");
   CHECK(fails_with(place.weft({"train", "quick"}), 2, "quick: no such recipe.") == "");
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"train:\n  steps: 1\n  steps: 2\n", "wrong.yaml:3: train.steps is given twice."},
       {"model: {config: {depth: 1, depth: 2}}\n", "model.config.depth is given twice."},
       {"train: {steps: 3X}\n", "train.steps must be a whole number. Got '3X'."},
-      {"train: {steps: 9999999999G}\n", "train.steps must be a whole number."},
+      {"train: {steps: 9999999999G}\n", "train.steps must be at most 9000000000000000."},
       {sums + "scheduler: {name: wsd}\n", "scheduler.decay_steps is required by wsd"},
       {sums + "scheduler: {name: wsd, decay_steps: 6}\n",
        "scheduler.decay_steps is at most the 5 steps after warmup. Got 6."},

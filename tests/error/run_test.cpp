@@ -123,6 +123,18 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   refused({"generate", "tiny", "--prompt", "1"});
 }
 
+TEST_CASE("a cache folder that others may write is named once, and left as it is") {
+  const TinyRun place;
+  const std::string cache = place.path("cache");
+  REQUIRE((mkdir(cache.c_str(), 0700) == 0 && chmod(cache.c_str(), 0777) == 0));
+  const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err == "weft: warning: " + cache +
+                           " may be written by others, and what is in it would be run: it is not "
+                           "read. Hint: WEFT_CACHE_DIR.\n");
+  CHECK(!fs::exists(cache + "/kernels"));
+}
+
 TEST_CASE("a run is found by its name beside data of the same name") {
   for (const char* kind : {"folder", "file"}) {
     TinyRun place;

@@ -66,6 +66,22 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"train", "x", "--steps"}, "weft train: --steps needs a value."},
       {{"plan", "x", "--depth", "deep"}, "weft plan: --depth"},
       {{"help", "trian"}, "no verb 'trian'. Did you mean train?"},
+      {{"plan", "mnist", "--dot", ""}, "weft plan: --dot must not be empty."},
+      {{"plan", "mnist", "--on", ""}, "weft plan: --on must not be empty."},
+      {{"plan", ""}, "weft plan: RECIPE must not be empty."},
+      {{"plan", "mnist", "--json=5"}, "weft plan: --json does not take '5'."},
+      {{"plan", "--model.name", "gpt", "--data.dataset", "addition", "--tokens", "1B", "--steps",
+        "5"},
+       "--tokens and --steps both set how long the run is."},
+      {{"plan", "--model.name", "gpt", "--data.dataset", "addition", "--tokens", "1B",
+        "--train.epochs", "5"},
+       "--tokens and --train.epochs both set how long the run is."},
+      {{"runs", "compare", "one"}, "weft runs compare: RUN is needed 2 times or more."},
+      {{"plan", "--steps", "99999999999999999999"},
+       "train.steps must be at most 9000000000000000. Got '99999999999999999999'."},
+      {{"plan", "--steps", "9000000000000000000K"}, "train.steps must be at most 9000"},
+      {{"plan", "--steps", "9999999999999999"}, "train.steps must be at most 9000"},
+      {{"plan", "--seed", "12x"}, "seed must be a whole number."},
   };
   Workplace place;
   for (const Mistake& mistake : mistakes)

@@ -1,11 +1,14 @@
 #include "weft/train/checkpoint.h"
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
+#include <thread>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -260,12 +263,14 @@ TEST_CASE("a save that fails is said, and tried again while the run goes on") {
   recipe.set("checkpoint.every", "2", "test");
   std::optional<FullDisk> full;
   const auto steps_without_room = [&](const std::set<int64_t>& steps, bool resume) {
-    return train::train(
-        recipe,
-        {.runs = folder.path(), .resume = resume, .quiet = true, .after_step = [&](int64_t step) {
-           full.reset();
-           if (steps.contains(step)) full.emplace(1024);
-         }});
+    return train::train(recipe, {.runs = folder.path(),
+                                 .resume = resume,
+                                 .quiet = true,
+                                 .last_save_seconds = 0,
+                                 .after_step = [&](int64_t step) {
+                                   full.reset();
+                                   if (steps.contains(step)) full.emplace(1024);
+                                 }});
   };
   const Captured said(2);
   const train::TrainResult result = steps_without_room({4}, false);
@@ -282,6 +287,40 @@ TEST_CASE("a save that fails is said, and tried again while the run goes on") {
   recipe.set("train.steps", "7", "test");  // the last one must be saved
   CHECK(
       error_of([&] { steps_without_room({7}, true); }).starts_with("failed: checkpoint of step 7"));
+}
+
+TEST_CASE("saves that fail are said once until one works, and the last is tried again") {
+  TemporaryFolder folder;
+  train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("log.every", "1000", "test");  // the log stays below the limit, too
+  recipe.set("checkpoint.every", "1", "test");
+  std::optional<FullDisk> full;
+  std::optional<std::thread> freed;
+  const Captured said(2);
+  const train::TrainResult result =
+      train::train(recipe, {.runs = folder.path(), .quiet = true, .after_step = [&](int64_t step) {
+                              if (step == 2 || step == 6) full.emplace(1024);
+                              if (step == 5) full.reset();
+                              if (step == 6)
+                                freed.emplace([&] {
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                                  full.reset();
+                                });
+                            }});
+  freed->join();
+  CHECK(result.step == 6);
+  const std::string text = said.text();
+  const std::vector<std::string> expected = {
+      "weft: warning: checkpoint of step 2: ", "weft: note: checkpoints are saved again: ",
+      "weft: warning: checkpoint of step 6: ", "weft: note: checkpoints are saved again: "};
+  std::istringstream lines(text);
+  std::string line;
+  for (const std::string& begins : expected) {
+    REQUIRE(std::getline(lines, line));
+    CHECK_MESSAGE(line.starts_with(begins), line);
+  }
+  CHECK(!std::getline(lines, line));
+  CHECK(text.find(" It is the last one: weft tries again for 10 s.\n") != std::string::npos);
 }
 
 TEST_CASE("a first save that fails speaks of no earlier ones") {

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/captured.h"
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/train/checkpoint.h"
@@ -255,6 +256,25 @@ TEST_CASE(
   auto longer = recipe;
   longer.set("train.steps", "8", "test");
   CHECK(train_in(folder, longer, true).step == 8);
+}
+
+TEST_CASE("a log that is removed in mid-run is made again, which is said once") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("log.every", "1", "test");
+  const Captured said(2);
+  const train::TrainResult result = train::train(
+      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                 if (step == 3) std::filesystem::remove(folder.file("runs/run/log.jsonl"));
+               }});
+  const std::string log = contents_of(result.run_folder + "/log.jsonl"), line = said.text();
+  CHECK(log.starts_with(R"({"data":)"));
+  CHECK(log.find("\"step\":3") == std::string::npos);
+  CHECK(log.find("\"step\":4") != std::string::npos);
+  CHECK(log.find("\"process_peak\"") != std::string::npos);
+  CHECK(line == "weft: warning: " + result.run_folder +
+                    "/log.jsonl was removed while the run goes on: it is made again, and begins "
+                    "here.\n");
 }
 
 TEST_CASE("mistakes in a recipe are one line, before anything runs") {

@@ -28,6 +28,19 @@ void warn_of_others(const std::string& folder, const std::string& why) {
   warn_once(folder, why + ", and what is in it would be run: it is not read.");
 }
 
+// Whether others may have put something into a folder, which is said.
+bool is_open_to_others(const std::string& folder) {
+  struct stat status{};
+  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
+  if (status.st_uid != geteuid())
+    warn_of_others(folder, fmt::format("belongs to user {}", status.st_uid));
+  else if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    warn_of_others(folder, "may be written by others");
+  else
+    return false;
+  return true;
+}
+
 void make_private(const fs::path& folder) {
   std::error_code none;
   if (folder.has_relative_path() && !fs::exists(folder, none)) make_private(folder.parent_path());
@@ -36,22 +49,13 @@ void make_private(const fs::path& folder) {
 }  // namespace
 
 bool is_private(const std::string& folder) {
-  struct stat status{};
-  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
-  if (status.st_uid != geteuid()) {
-    warn_of_others(folder, fmt::format("belongs to user {}", status.st_uid));
-    return false;
-  }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    warn_of_others(folder, "may be written by others");
-    return false;
-  }
-  return true;
+  std::error_code none;
+  return fs::is_directory(folder, none) && !is_open_to_others(folder);
 }
 
 std::optional<std::string> private_cache(std::string_view name) {
   const std::string root = cache_directory();
-  if (root.empty()) return std::nullopt;
+  if (root.empty() || is_open_to_others(root)) return std::nullopt;
   std::string folder = (fs::path(root) / name).string();
   if (access(folder.c_str(), F_OK) != 0) {
     make_private(folder);

@@ -64,8 +64,15 @@ struct Add {
   }
 };
 
+bool is_truth(std::string_view text) {
+  constexpr std::string_view words[] = {"true", "false", "yes", "no", "on", "off", "1", "0"};
+  return std::ranges::find(words, text) != std::end(words);
+}
+
 // With a value of its option; "" for nothing.
 std::string what_is_wrong(const Option& option, const std::string& text) {
+  if (option.is_switch()) return is_truth(text) ? "" : fmt::format("does not take '{}'", text);
+  if (text.empty() && !option.may_be_empty) return "must not be empty";
   if (!option.choices.empty() && std::ranges::find(option.choices, text) == option.choices.end())
     return fmt::format("is one of {}. Got '{}'", fmt::join(option.choices, ", "), text);
   if (!option.range) return "";
@@ -102,7 +109,12 @@ std::string reason(const CLI::ParseError& error) {
                        text.substr(equals + 3));
   const size_t colon = text.find(": ");
   if (colon != text.npos && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
-    return text.erase(colon, 1);                 // "--depth: is 1 to 16"
+    return text.erase(colon, 1);  // "--depth: is 1 to 16"
+  if (const size_t least = text.find("At least "); least != text.npos) {
+    // "RUN: At least 2 required but received 1"
+    const std::string count = text.substr(least + 9, text.find(' ', least + 9) - least - 9);
+    return fmt::format("{} is needed {} times or more", text.substr(0, colon), count);
+  }
   if (text.find(" but received ") != text.npos)  // "--depth: 1 required N but received 2"
     return text.substr(0, colon) + " is given more than once";
   if (text.ends_with(" missing"))  // "--steps: 1 required VALUE missing"

@@ -33,6 +33,7 @@ struct Option {
   bool written = false;                                 // a file that the verb writes (outputs.h)
   std::optional<std::pair<double, double>> range = {};  // of numbers, both ends included
   std::vector<std::string> choices = {};                // empty: any
+  bool may_be_empty = false;                            // a text that names nothing
   std::string excludes = {};                            // the flag that may not stand beside it
   size_t least = 1, most = 1;                           // values that a list takes
 

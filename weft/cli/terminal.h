@@ -34,10 +34,6 @@ class Table {
 
 std::string shortened(const std::string& text, size_t most);  // "..." for what is cut off
 
-// Breaks lines of more than `width` columns between words. What follows a break stands below the
-// last column of a table's row, or is indented by four where that column begins too far right.
-std::string wrapped(std::string_view text, size_t width);
-
 void out(std::string_view text);  // to standard output, as it is
 // Prints tables and prose to standard output, wrapped at the terminal's width, or at 80 columns.
 void show(std::string_view text);

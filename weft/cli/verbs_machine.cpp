@@ -71,8 +71,9 @@ int devices(bool measure, bool as_json) {
   show(table.text());
   show(gpus_text() + "\n");
   if (!measure)
-    line(
-        "Peaks of the processor are kept from an earlier measurement; --measure takes them again.");
+    show(
+        "Peaks of the processor are kept from an earlier measurement; --measure takes them "
+        "again.\n");
   return 0;
 }
 

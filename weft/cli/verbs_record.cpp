@@ -315,7 +315,7 @@ int ckpt_inspect(const std::string& name, bool as_json) {
         json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}, 2));
     return 0;
   }
-  line(fmt::format("{}: {} tensors, {} elements, {}", file, tensors.entries().size(),
+  show(fmt::format("{}: {} tensors, {} elements, {}\n", file, tensors.entries().size(),
                    count_text(static_cast<double>(elements)),
                    bytes_text(static_cast<double>(bytes))));
   show(table.text());

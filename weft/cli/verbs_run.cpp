@@ -85,7 +85,12 @@ auto with_table(bool as_json, Function function) {
 }
 
 int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) {
-  if (!arguments.tokens.empty()) train_on_tokens(recipe, arguments.tokens);
+  if (!arguments.tokens.empty()) {
+    for (const RecipeFlag& flag : joined(arguments.flags, program.flags))
+      if (flag.path == "train.steps" || flag.path == "train.epochs")
+        throw Error(ErrorKind::usage, "--tokens and {} both set how long the run is.", flag.flag);
+    train_on_tokens(recipe, arguments.tokens);
+  }
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
   const auto is_device = [](const RecipeFlag& flag) { return flag.path == "train.device"; };
@@ -237,10 +242,19 @@ void name_recipe_of_run(TrainArguments& arguments) {
   fs::path run = train::locate_run(name, arguments.options.runs);
   std::error_code none;
   auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
-  const bool is_recipe = run != name && std::ranges::any_of(known_recipes(), has_its_name);
-  if (is_recipe || !fs::exists(run / "recipe.yaml", none)) return;
+  const bool is_known = std::ranges::any_of(known_recipes(), has_its_name);
+  if (run != name && is_known) return;
+  if (!fs::exists(run / "recipe.yaml", none)) {
+    if (is_known || name == "-" || io::exists(name, ErrorKind::usage)) return;
+    throw Error(ErrorKind::usage, "{}: no such run, and no such recipe. Hint: weft runs ls.", name);
+  }
   train::checkpoint_recipe(run.string());  // refuses what is no recipe, as a FIFO that nobody fills
   run = fs::canonical(run, none);
+  for (const RecipeFlag& flag : arguments.flags)
+    if (flag.path == "name" && flag.value != run.filename())
+      throw Error(ErrorKind::usage, "run {} goes on under its own name. Got {} {}.", name,
+                  flag.flag, flag.value);
+  std::erase_if(arguments.flags, [](const RecipeFlag& flag) { return flag.path == "name"; });
   arguments.recipe = (run / "recipe.yaml").string();
   arguments.options.runs = run.parent_path().string();
   arguments.flags.push_back({"--name", "name", run.filename().string()});
@@ -427,7 +441,8 @@ void add_generate(Program& program) {
                    .type = "TEXT",
                    .doc = "what the text begins with",
                    .target = &arguments->prompt,
-                   .required = true},
+                   .required = true,
+                   .may_be_empty = true},  // and refused with more to say
                   {.flag = "--max-new-tokens",
                    .type = "N",
                    .doc = "tokens to write (200)",
@@ -456,7 +471,8 @@ void add_generate(Program& program) {
                   {.flag = "--stop",
                    .type = "CHARACTER",
                    .doc = "end when this character is written",
-                   .target = &options.stop},
+                   .target = &options.stop,
+                   .may_be_empty = true},
                   short_flag(arguments->flags, "--device"),
                   {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
 }

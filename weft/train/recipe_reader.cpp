@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -109,12 +110,17 @@ class Reader {
     return value;
   }
   void check_range(const YAML::Node& node, double value) const {
-    if (key_.low < key_.high && (value < key_.low || value > key_.high))
-      wrong(node, key_.high < most_exact ? fmt::format("must be in {} .. {}", key_.low, key_.high)
-                                         : fmt::format("must be at least {}", key_.low));
+    if (key_.low >= key_.high || (value >= key_.low && value <= key_.high)) return;
+    wrong(node, key_.high < most_exact ? fmt::format("must be in {} .. {}", key_.low, key_.high)
+                : value < key_.low     ? fmt::format("must be at least {}", key_.low)
+                                       : fmt::format("must be at most {:.0f}", key_.high));
   }
   int64_t integer(const YAML::Node& node) const {
-    auto value = parse_count(scalar(node, "a whole number"));
+    const std::string text = scalar(node, "a whole number");
+    const auto value = parse_count(text);
+    const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    if (!value && digits > 0 && parse_count("1" + text.substr(digits)))
+      check_range(node, std::numeric_limits<double>::infinity());  // more than an int64_t holds
     if (!value) wrong(node, "must be a whole number");
     check_range(node, static_cast<double>(*value));
     return *value;

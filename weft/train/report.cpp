@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "weft/base/env.h"
 #include "weft/base/logging.h"
 #include "weft/base/quantity.h"
+#include "weft/base/wrap.h"
 #include "weft/io/json.h"
 
 namespace weft::train {
@@ -198,8 +200,27 @@ size_t columns_of(std::FILE* stream) {
   return terminal ? size.ws_col : 0;
 }
 
+std::string fitted(std::string_view text, std::FILE* stream) {
+  const size_t columns = columns_of(stream);
+  return wrapped(text, columns > 0 ? columns : 80);
+}
+
+// Lines of a file that has no name any more would be lost when the process ends. Where its folder
+// is gone, too, the next checkpoint makes both.
+void Reporter::restore_log() {
+  struct stat named{};
+  if (stat(log_path_.c_str(), &named) == 0 || errno != ENOENT) return;
+  std::unique_ptr<std::FILE, decltype(&std::fclose)> again(std::fopen(log_path_.c_str(), "a"),
+                                                           &std::fclose);
+  if (again == nullptr) return;
+  log_ = std::move(again);
+  logging::warn("{} was removed while the run goes on: it is made again, and begins here.",
+                log_path_);
+}
+
 void Reporter::log(const std::string& line) {
   if (log_ == nullptr) return;
+  restore_log();
   // Unlike fmt::print these throw nothing where a disk is full: the run goes on.
   std::fputs((line + "\n").c_str(), log_.get());
   if (std::fflush(log_.get()) == 0 || log_is_torn_) return;

@@ -191,6 +191,8 @@ std::string to_table(const ClosingReport& report);
 
 // The columns of a terminal, or what COLUMNS says; 0 where a stream has no such limit.
 size_t columns_of(std::FILE* stream);
+// Wrapped by words at those columns, or at 80 where there is no limit.
+std::string fitted(std::string_view text, std::FILE* stream);
 
 // Prints lines and appends them to log.jsonl. On a terminal the line in progress is drawn over.
 class Reporter {
@@ -214,6 +216,7 @@ class Reporter {
 
  private:
   void clear_live();
+  void restore_log();
   void log(const std::string& line);
 
   std::FILE* out_;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <thread>
+#include <utility>
 
 #include "weft/base/buffer.h"
 #include "weft/base/disk.h"
@@ -93,7 +95,7 @@ class Trainer {
       bool done = progress_.stopped || progress_.step >= experiment_.total_steps;
       if (signals_.stop_requested() && !(done && !evaluation_due())) return stop();
       if (done)
-        save(false);
+        save_at_last();
       else if (signals_.take_save_request() || checkpoint_due())
         try_to_save(false);
       if (done) break;
@@ -130,7 +132,7 @@ class Trainer {
     folder_.begin(recipe(), to_json(plan_));
     if (!checkpoint.empty()) folder_.cut_log(progress_.step);
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
-    reporter_->text(to_table(plan_) + "\n");
+    reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (options_.resume)
       reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run begins at its start\n"
                                          : fmt::format("resumed from {}\n", checkpoint));
@@ -300,11 +302,31 @@ class Trainer {
     try {
       save(best);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::failed) throw;
-      failed_save_ = now();
-      logging::warn("{} The run goes on, and saves again when the next one is due, or in a minute.",
-                    error.what());
+      say_failed(error,
+                 "The run goes on, and saves again when the next one is due, or in a minute");
     }
+  }
+
+  // Nothing comes after it that would save once more.
+  void save_at_last() {
+    const double last_try = now() + options_.last_save_seconds;
+    for (;;) {
+      try {
+        return save(false);
+      } catch (const Error& error) {
+        if (now() >= last_try || signals_.stop_requested()) throw;
+        say_failed(error, fmt::format("It is the last one: weft tries again for {:.0f} s",
+                                      options_.last_save_seconds));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  }
+
+  // Once, until a save works again: a disk that is full stays so for many of them.
+  void say_failed(const Error& error, std::string_view what_follows) {
+    if (error.kind() != ErrorKind::failed) throw Error(error);
+    if (failed_save_ == 0) logging::warn("{} {}.", error.what(), what_follows);
+    failed_save_ = now();
   }
 
   void save(bool best) {
@@ -322,7 +344,8 @@ class Trainer {
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
     save_seconds_ += now() - before;
     saved_step_ = progress_.step;
-    failed_save_ = 0;
+    if (std::exchange(failed_save_, 0) > 0)
+      logging::note("checkpoints are saved again: {}.", result_.checkpoint);
   }
 
   void stop() {

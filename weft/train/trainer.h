@@ -19,11 +19,12 @@ namespace weft::train {
 inline constexpr int exit_saved = 75;  // stopped by a signal after a good save
 
 struct TrainOptions {
-  std::string runs = "runs";  // the folder of all runs
-  bool resume = false;        // go on with a run: from checkpoints/latest, else from its start
-  bool overwrite = false;     // replace a run of this name
-  MachineSpec machine = {};   // for planned times and mfu
-  bool quiet = false;         // no lines on the screen
+  std::string runs = "runs";      // the folder of all runs
+  bool resume = false;            // go on with a run: from checkpoints/latest, else from its start
+  bool overwrite = false;         // replace a run of this name
+  MachineSpec machine = {};       // for planned times and mfu
+  bool quiet = false;             // no lines on the screen
+  double last_save_seconds = 10;  // for which the last save is tried again while it fails
   std::function<void(int64_t step)> after_step = {};  // called on the thread that trains
 };
 
