@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/lower.h"
 #include "weft/base/suggest.h"
 
 namespace weft::cli {
@@ -71,7 +72,8 @@ bool is_truth(std::string_view text) {
 
 // With a value of its option; "" for nothing.
 std::string what_is_wrong(const Option& option, const std::string& text) {
-  if (option.is_switch()) return is_truth(text) ? "" : fmt::format("does not take '{}'", text);
+  if (option.is_switch())
+    return is_truth(lower(text)) ? "" : fmt::format("does not take '{}'", text);
   if (text.empty() && !option.may_be_empty) return "must not be empty";
   if (!option.choices.empty() && std::ranges::find(option.choices, text) == option.choices.end())
     return fmt::format("is one of {}. Got '{}'", fmt::join(option.choices, ", "), text);

@@ -48,6 +48,7 @@ std::string owner_of(const std::string& file) {
                                         "checkpoints"};
   std::error_code none;
   const fs::path place = fs::canonical(file, none);
+  if (place.empty()) return "";
   auto holds = [&](const fs::path& folder, const char* one, const char* other) {
     return fs::exists(folder / one, none) && fs::exists(folder / other, none);
   };
