@@ -78,7 +78,8 @@ void measure_elsewhere() {
   const pid_t child = fork();
   if (child == 0) {
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
-    if (dup2(open("/dev/null", O_WRONLY), 1) < 0) _exit(1);
+    const int nowhere = open("/dev/null", O_WRONLY);  // this process has said what the child would
+    if (dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0) _exit(1);
     execl("/proc/self/exe", "weft", "devices", "--measure", nullptr);
     _exit(1);
   }
