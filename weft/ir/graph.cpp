@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <queue>
 #include <unordered_set>
+#include <utility>
 
 #include "weft/base/buffer.h"
 #include "weft/base/device_memory.h"
@@ -114,26 +116,30 @@ std::vector<Value> Graph::roots() const {
   return all;
 }
 
+// From the greatest id down: inputs have smaller ids than their users, so a node's users have all
+// reached it when its turn comes, and it lies in memory beside what came before.
 std::vector<Value> Graph::nodes() const {
-  std::vector<Value> found;
-  std::unordered_set<const Node*> seen;
-  auto reach = [&](const Value& value) {
-    if (seen.insert(value.node()).second) found.push_back(value);
-  };
-  for (const Value& root : roots()) reach(root);
-  for (const Assignment& assignment : assignments) reach(assignment.variable);
+  std::priority_queue<std::pair<uint64_t, const Value*>> reached;
+  auto reach = [&](const Value& value) { reached.emplace(value->id, &value); };
+  for (const Value& output : outputs) reach(output);
+  for (const auto& [variable, value] : assignments) reach(variable), reach(value);
   for (const Value& input : inputs) reach(input);
-  for (size_t i = 0; i < found.size(); ++i) {
-    const Node* node = found[i].node();  // `found` grows, and moves its values
-    for (const Value& input : node->inputs) reach(input);
+  std::vector<Value> found;
+  for (; !reached.empty();) {
+    const Value& value = *reached.top().second;
+    reached.pop();
+    if (!found.empty() && found.back().node() == value.node()) continue;
+    found.push_back(value);
+    for (const Value& input : value->inputs) reach(input);
   }
-  std::sort(found.begin(), found.end(),
-            [](const Value& a, const Value& b) { return a->id < b->id; });
+  std::ranges::reverse(found);
   return found;
 }
 
 Uses::Uses(const Graph& graph) {
-  for (const Value& value : graph.nodes())
+  const std::vector<Value> nodes = graph.nodes();
+  users.reserve(nodes.size());
+  for (const Value& value : nodes)
     for (const Value& input : value->inputs) users[input.node()].push_back(value.node());
   for (const Value& root : graph.roots()) ++roots[root.node()];
 }

@@ -74,11 +74,12 @@ class Joiner {
     while (units_.kind(node) == Unit::Kind::view) node = node->inputs[0].node();
     return node;
   }
-  // Itself, or a view of it.
+  // Itself, or a view of it. Readers of a constant do not count: every layer reads the same one,
+  // and a kernel for two of them would save no traffic.
   std::vector<int> libraries_that_read(const Node* node) const {
     std::vector<int> readers;
     const auto users = uses_.users.find(node);
-    if (users == uses_.users.end()) return readers;
+    if (is_constant(*node) || users == uses_.users.end()) return readers;
     for (const Node* user : users->second)
       for (int unit : units_.holders(user)) {
         if (is_library(unit)) readers.push_back(unit);

@@ -52,7 +52,8 @@ void sort_nodes(Unit& unit) {
 
 Units::Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact)
     : uses_(uses), options_(options), exact_(exact) {
-  for (const Value& value : nodes) kinds_[value.node()] = kind_of(*value.node());
+  places_.reserve(nodes.size());
+  for (const Value& value : nodes) places_[value.node()] = {.kind = kind_of(*value.node())};
 }
 
 Unit::Kind Units::kind_of(const Node& node) const {
@@ -76,15 +77,13 @@ bool Units::is_placed(const Node& concat) const {
          });
 }
 
-const std::vector<int>& Units::holders(const Node* node) const {
-  static const std::vector<int> none;
-  const auto found = holders_.find(node);
-  return found == holders_.end() ? none : found->second;
-}
-bool Units::holds(int unit, const Node* node) const { return contains(holders(node), unit); }
-int Units::home(const Node* node) const {
-  const auto found = home_.find(node);
-  return found == home_.end() ? -1 : found->second;
+// A kernel has few nodes, but every kernel may hold the same constant: the shorter list is
+// searched.
+bool Units::holds(int unit, const Node* node) const {
+  const std::vector<int>& units = holders(node);
+  const std::vector<Value>& nodes = units_[index(unit)].nodes;
+  return units.size() <= nodes.size() ? contains(units, unit)
+                                      : std::ranges::find(nodes, node, &Value::node) != nodes.end();
 }
 
 int Units::add(const Value& value) {
@@ -96,12 +95,12 @@ int Units::add(const Value& value) {
   }
   units_.push_back(std::move(unit));
   ids_.push_back({value->id, value->id});
-  holders_[value.node()].push_back(count() - 1);
+  places_.at(value.node()).holders.push_back(count() - 1);
   return count() - 1;
 }
 void Units::join(const Value& value, int unit) {
   units_[index(unit)].nodes.push_back(value);
-  holders_[value.node()].push_back(unit);
+  places_.at(value.node()).holders.push_back(unit);
   Ids& ids = ids_[index(unit)];
   ids.first = std::min(ids.first, value->id);
   ids.last = std::max(ids.last, value->id);
@@ -111,16 +110,15 @@ void Units::reduce_over(int unit, const Shape& space, const Dims& axes) {
   units_[index(unit)].reduced = axes;
 }
 void Units::store(const Value& value, int unit) {
-  home_[value.node()] = unit;
+  places_.at(value.node()).home = unit;
   uint64_t& first = ids_[index(unit)].first_stored;
   first = std::min(first, value->id);
 }
 void Units::unstore(const Node* node) {
-  const int unit = home(node);
-  home_.erase(node);
+  const int unit = std::exchange(places_.at(node).home, -1);
   if (units_[index(unit)].kind != Unit::Kind::view) return;
   units_[index(unit)].nodes.clear();
-  std::erase(holders_.at(node), unit);
+  std::erase(places_.at(node).holders, unit);
 }
 
 void Units::merge(int into, int from) {
@@ -137,12 +135,14 @@ void Units::merge(int into, int from) {
 }
 void Units::move(std::span<const Value> part, int from, int into) {
   for (const Value& value : part) {
-    std::erase(holders_.at(value.node()), from);
+    std::erase(places_.at(value.node()).holders, from);
     if (!holds(into, value.node())) join(value, into);
     if (home(value.node()) == from) store(value, into);
   }
   std::vector<Value>& left = units_[index(from)].nodes;
-  std::erase_if(left, [&](const Value& value) { return !holds(from, value.node()); });
+  std::erase_if(left, [&](const Value& value) {
+    return std::ranges::find(part, value.node(), &Value::node) != part.end();
+  });
   for (const Value& value : std::vector(left))
     for (const Value& input : value->inputs)
       if (is_constant(*input.node()) && !holds(from, input.node())) join(input, from);
@@ -202,7 +202,7 @@ bool Units::lives_within(const Node& node, int a, int b) const {
 }
 
 Fusion Units::finish() {
-  Fusion fusion{.units = {}, .order = {}, .home = std::move(home_)};
+  Fusion fusion;
   std::vector<int> moved(units_.size(), -1);
   for (size_t u = 0; u < moved.size(); ++u) {
     if (units_[u].nodes.empty()) continue;
@@ -211,7 +211,8 @@ Fusion Units::finish() {
     if (!reduces(unit)) unit.reduced = {};
     sort_nodes(unit);
   }
-  for (auto& [node, unit] : fusion.home) unit = moved[index(unit)];
+  for (const auto& [node, place] : places_)
+    if (place.home >= 0) fusion.home[node] = moved[index(place.home)];
   return fusion;
 }
 }  // namespace weft

@@ -36,13 +36,13 @@ class Units {
   int count() const { return static_cast<int>(units_.size()); }
   const Unit& operator[](int unit) const { return units_[static_cast<size_t>(unit)]; }
   uint64_t first_id(int unit) const { return ids_[static_cast<size_t>(unit)].first; }
-  Unit::Kind kind(const Node* node) const { return kinds_.at(node); }  // of a unit of its own
+  Unit::Kind kind(const Node* node) const { return places_.at(node).kind; }  // of a unit of its own
   bool fusable(const Node* node) const { return kind(node) == Unit::Kind::fused; }
   // The units that it is in; none for a node that is not placed yet.
-  const std::vector<int>& holders(const Node* node) const;
+  const std::vector<int>& holders(const Node* node) const { return places_.at(node).holders; }
   bool holds(int unit, const Node* node) const;
   // The one that stores it; -1: none does.
-  int home(const Node* node) const;
+  int home(const Node* node) const { return places_.at(node).home; }
 
   int add(const Value& value);  // by itself
   void join(const Value& value, int unit);
@@ -72,6 +72,12 @@ class Units {
     uint64_t first, last;  // over the unit's nodes
     uint64_t first_stored = std::numeric_limits<uint64_t>::max();
   };
+  // Where a node is.
+  struct Place {
+    Unit::Kind kind;
+    int home = -1;
+    std::vector<int> holders;
+  };
 
   Unit::Kind kind_of(const Node& node) const;
   bool is_placed(const Node& concat) const;
@@ -84,9 +90,7 @@ class Units {
   bool exact_;
   std::vector<Unit> units_;
   std::vector<Ids> ids_;  // of each unit
-  std::unordered_map<const Node*, Unit::Kind> kinds_;
-  std::unordered_map<const Node*, int> home_;
-  std::unordered_map<const Node*, std::vector<int>> holders_;
+  std::unordered_map<const Node*, Place> places_;
 };
 
 // From users to producers: each node joins kernels of its users, or gets a unit of its own.
