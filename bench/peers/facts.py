@@ -9,14 +9,15 @@ from workloads import CASES
 def limits(runner, case):
     """The floor of a step and the time of its products alone, with the peaks measured just before.
 
-    Floor: operations over the peak, or least bytes over the bandwidth, whichever takes longer.
+    Floor: operations over the peak (of a workload of rows: its arithmetic on rows that stay in the
+    caches), or least bytes over the bandwidth, whichever takes longer.
     """
     peaks = runner.peaks()
     line = runner.weft(case, "--steps", 2, "--ceiling", steps=False)
     if "error" in line:
         return line
-    compute = sum(flops / peaks[kind if kind in peaks else "f32"]
-                  for kind, flops in line["least_flops"].items()) / 1e6
+    compute = line.get("arithmetic_ms") or sum(flops / peaks[kind if kind in peaks else "f32"]
+                                              for kind, flops in line["least_flops"].items()) / 1e6
     memory = line["least_bytes"] / peaks["bandwidth"] / 1e6
     return {"peaks": peaks, "compute_ms": compute, "memory_ms": memory,
             "floor_ms": max(compute, memory), "products_ms": line.get("products_ms"),

@@ -83,9 +83,9 @@ def goals(result):
     if case.ceiling and limits.get("products_ms"):
         found.append((f"{100 * case.ceiling:.0f} % of the products",
                       limits["products_ms"] / weft["time"], case.ceiling))
-    if case.bandwidth and limits.get("memory_ms"):
-        found.append((f"{100 * case.bandwidth:.0f} % of the bandwidth",
-                      limits["memory_ms"] / weft["time"], case.bandwidth))
+    if case.floor and limits.get("floor_ms"):
+        found.append((f"{100 * case.floor:.0f} % of the floor",
+                      limits["floor_ms"] / weft["time"], case.floor))
     return found
 
 
@@ -226,7 +226,8 @@ def markdown(document):
     if peaks := ", ".join(peaks_of(results)):
         text += [f"Peaks, measured before each case: {peaks}.", ""]
     text += ["Median of visits (least-most). Ratio: the best peer's time over that of weft just before "
-             "it. Floor: operations over the peak or least bytes over the bandwidth, the longer. "
+             "it. Floor: operations over the peak (of the rows of the last four: the same kernels on rows "
+             "in the caches) or least bytes over the bandwidth, the longer. "
              "Products alone: each matrix product and convolution by the fastest kernel there is for "
              "it. Loss off: relative difference of the last losses, from equal weights and batch.", ""]
     text += lines(STEP_HEAD, map(step_row, results.values()))

@@ -52,6 +52,7 @@ struct Measurement {
   double device_bytes = 0;      // that the workload has of the device's memory; 0: not known
   std::vector<double> losses;   // of all steps, from the first
   double products = 0;          // seconds of products and convolutions alone; 0: not asked for
+  double in_caches = 0;         // seconds of the same rows from the caches; 0: not asked for
 };
 
 // Since the process began (Linux), so that loading and compiling count.
@@ -83,6 +84,17 @@ Measurement measure(Workload& workload, int steps) {
   result.median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
   result.peak_rss = static_cast<double>(peak_memory());
   return result;
+}
+
+// Seconds that the arithmetic of a workload of rows takes: its step on so few rows that operands and
+// results stay in the second-level caches, for as many rows as there are.
+double rows_in_caches(const WorkloadKind& kind, const WorkloadOptions& options) {
+  constexpr int64_t rows_of_a_thread = 4;
+  constexpr int steps = 400;
+  WorkloadOptions few = options;
+  few.batch = std::min(options.batch, rows_of_a_thread * thread_count());
+  const double seconds = measure(*make_workload(kind, few), steps).median;
+  return seconds * static_cast<double>(options.batch) / static_cast<double>(few.batch);
 }
 
 // What the process takes at most, as a plan of a run says it: a workload's data is one batch.
@@ -127,6 +139,9 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
   if (m.products > 0)
     facts.row({"products", fmt::format("{:.3f} ms alone: the step reaches {} of their rate",
                                        1e3 * m.products, percent_text(m.products, m.median))});
+  if (m.in_caches > 0)
+    facts.row({"arithmetic", fmt::format("{:.3f} ms on rows in the caches: the step reaches {}",
+                                         1e3 * m.in_caches, percent_text(m.in_caches, m.median))});
   facts.row({"memory", fmt::format("{} of arena, process {}",
                                    train::bytes_text(static_cast<double>(plan.arena_bytes)),
                                    train::bytes_text(m.peak_rss))});
@@ -188,6 +203,7 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
                  {"used_arena_bytes", executable.used_arena_bytes()},
                  {"planned_process_bytes", process_bytes(plan)}};
   if (m.products > 0) result["products_ms"] = rounded(1e3 * m.products, 1e4);
+  if (m.in_caches > 0) result["arithmetic_ms"] = rounded(1e3 * m.in_caches, 1e4);
   if (m.device_bytes > 0) result["device_gb"] = rounded(1e-9 * m.device_bytes, 1e3);
   return result;
 }
@@ -241,7 +257,11 @@ int bench(const BenchArguments& arguments) {
   if (device != nullptr)
     m.device_bytes =
         static_cast<double>(free_before) - static_cast<double>(device->use().available);
-  if (arguments.ceiling) m.products = 1e-3 * products_milliseconds(workload->executable().plan());
+  if (arguments.ceiling) {
+    m.products = 1e-3 * products_milliseconds(workload->executable().plan());
+    if (workload->model() == nullptr && options.batch > 0)
+      m.in_caches = rows_in_caches(kind, options);
+  }
   if (!arguments.as_json) {
     print_table(kind, *workload, arguments, m);
     return 0;
@@ -314,7 +334,7 @@ void add_bench_verb(Program& program) {
                    .written = true,
                    .excludes = "--memory"},
                   {.flag = "--ceiling",
-                   .doc = "also time the step's products and convolutions alone",
+                   .doc = "also time the step's products and convolutions alone, or its rows in the caches",
                    .target = &arguments->ceiling},
                   {.flag = "--json", .doc = "one JSON line", .target = &arguments->as_json}};
 }
