@@ -74,8 +74,8 @@ TEST_CASE("a bench says what its step needs at least, and takes weights from a f
   CHECK(fails_with(place.weft({"bench", "mlp", "--steps", "1", "--weights", "none.st"}), 5,
                    "none.st") == "");
 
-  Outcome rows = place.weft(
-      {"bench", "softmax", "--batch", "64", "--length", "512", "--steps", "1", "--ceiling", "--json"});
+  Outcome rows = place.weft({"bench", "softmax", "--batch", "64", "--length", "512", "--steps", "1",
+                             "--ceiling", "--json"});
   REQUIRE_MESSAGE(rows.code == 0, rows.err);
   CHECK(nlohmann::json::parse(rows.out)["arithmetic_ms"].get<double>() > 0);
   CHECK_FALSE(first.contains("arithmetic_ms"));

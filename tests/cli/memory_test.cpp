@@ -73,7 +73,7 @@ std::string language_model(const Workplace& place, const std::string& model,
   for (int i = 0; i < 20000; ++i) text += static_cast<char>('a' + i * i % 23);
   place.write("letters.txt", text);
   return "task: causal_lm\nmodel: {name: " + model + ", config: {" + config +
-         "}}\ndata: {format: text, path: letters.txt, tokenizer: characters, seq_len: 32, "
+         "}}\ndata: {format: text, path: letters.txt, tokenizer: characters, seq_len: 16, "
          "val_split: 0.1}\n"
          "train: {global_batch_size: 16}\n";
 }

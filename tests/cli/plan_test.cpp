@@ -70,7 +70,7 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
       {{"--on", "h100x8"}, "--on h100x8: a run takes one device. Hint: --on h100."},
       {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
-      {{"--on", "h100,"}, "--on : no such machine. Hint: cpu, or one of weft list gpus."},
+      {{"--on", "h100,"}, "--on has a name that is empty. Hint: --on h100,h200."},
       {{"--on", "h100", "--device", "cpu"}, "--on and --device both say what to plan for."},
       {{"--on", "h100,a100", "--explain"}, "are of one plan. Got --on h100,a100."},
       {{"--tokens", "many"}, "--tokens is a count such as 300M or 1B. Got 'many'."},
@@ -85,7 +85,8 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
 TEST_CASE("a plan that this machine cannot hold is refused with what it would take") {
   Asked place;
   for (const char* memory : {"null", "900GiB"}) {  // a limit above what there is makes no room
-    const Outcome answer = place.weft({"plan", "large.yaml", "--memory", memory});
+    const Outcome answer =
+        place.weft({"plan", "large.yaml", "--memory", memory}, {{"WEFT_PATIENCE", "1"}});
     CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
     for (const char* row : {"weights", "optimizer", "in all", "over"})
       CHECK(answer.out.find(row) != std::string::npos);

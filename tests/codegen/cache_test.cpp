@@ -139,6 +139,12 @@ TEST_SUITE("codegen cache") {
     }
     CHECK(stays());
     const std::filesystem::path object = folder.files().at(0), elsewhere = folder.path() / "else";
+    if (geteuid() == 0) {
+      REQUIRE(chown(object.c_str(), 65534, 65534) == 0);
+      CHECK_FALSE(loop::read_object("text").has_value());
+      REQUIRE(chown(object.c_str(), 0, 0) == 0);
+      CHECK(loop::read_object("text").has_value());
+    }
     std::filesystem::rename(object, elsewhere);
     std::filesystem::create_symlink(elsewhere, object);
     CHECK_FALSE(loop::read_object("text").has_value());

@@ -95,4 +95,15 @@ TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does 
   }
   CHECK(fails_with(place.weft({"bench", "gpt2"}), /*does not fit=*/3, "This process can have 0.") ==
         "");
+  // From small to too large: what is planned to fit runs, and nothing ends the process.
+  for (int batch = 1000; batch <= 64000; batch *= 2) {
+    const std::string size = std::to_string(batch);
+    CAPTURE(size);
+    const std::vector<std::string> options{"tiny.yaml", "--batch", size, "--steps", "1"};
+    auto with = [&](std::vector<std::string> words) {
+      words.insert(words.begin() + 1, options.begin(), options.end());
+      return place.weft(words, {{"WEFT_THREADS", "2"}, {"WEFT_PATIENCE", "1"}}).code;
+    };
+    CHECK(with({"train", "--overwrite"}) == with({"plan"}));
+  }
 }

@@ -316,13 +316,13 @@ TEST_CASE("a run goes on with a plan and a log that are damaged") {
 
 TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
   TinyRun place;
-  const std::string file = "cache/peaks-" + std::string(name(weft::isa())) + "-1-threads";
+  const std::string file = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
   auto plan = [&] {
     return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
   };
   std::string text(10000, '\xff');
-  fs::create_directory(place.path("cache"));
+  fs::create_directories(place.path("cache/peaks"));
   for (int i = 0; i < 2; ++i) {
     place.write(file, text);
     CHECK(plan().code == 0);
@@ -331,6 +331,21 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
     CHECK(whole.front() > '0');
     text = "-1" + whole.substr(whole.find(' '));
   }
+}
+
+TEST_CASE("in a cache that others may write nothing is read and nothing is written") {
+  TinyRun place;
+  const std::string victim = place.path("victim"), cache = place.path("cache");
+  place.write("victim", "precious");
+  fs::create_directories(cache + "/peaks");
+  fs::create_symlink(victim, cache + "/peaks/" + std::string(name(weft::isa())) + "-1-threads");
+  fs::permissions(cache, fs::perms::all);
+  const Outcome outcome = place.weft({"plan", "tiny.yaml", "--device", "cpu"},
+                                     {{"WEFT_CACHE_DIR", cache}, {"WEFT_THREADS", "1"}});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.find(cache + " may be written by others") != std::string::npos);
+  CHECK(place.read("victim") == "precious");
+  CHECK(std::distance(fs::directory_iterator(cache), {}) == 1);
 }
 
 TEST_CASE(

@@ -28,12 +28,11 @@ size_t meminfo(const std::string& key) { return kernel_number("/proc/meminfo", k
 // The files of a memory control group, of either version (Linux: admin-guide/cgroup-v1/memory.rst,
 // admin-guide/cgroup-v2.rst).
 struct GroupFiles {
-  const char *root, *limit, *used, *inactive_cache;
+  const char *folder, *limit, *used, *inactive_cache;
 };
-constexpr GroupFiles first_version = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                      "memory.usage_in_bytes", "total_inactive_file"},
-                     second_version = {"/sys/fs/cgroup", "memory.max", "memory.current",
-                                       "inactive_file"};
+constexpr GroupFiles first_version = {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                      "total_inactive_file"},
+                     second_version = {"", "memory.max", "memory.current", "inactive_file"};
 
 // The first number of a file; `otherwise` where there is none ("max", or no such file).
 size_t number_in(const fs::path& path, size_t otherwise) {
@@ -51,21 +50,6 @@ size_t inactive_cache(const fs::path& group, const GroupFiles& files) {
   return 0;
 }
 
-// Calls f(folder, files) for each control group that holds this process, and each that holds those.
-template <class F>
-void for_each_group(F&& f) {
-  std::ifstream file("/proc/self/cgroup");  // lines "4:memory:/a/b"; "0::/a/b" of version 2
-  for (std::string line; std::getline(file, line);) {
-    const bool second = line.starts_with("0::");
-    if (!second && line.find(":memory:") == std::string::npos) continue;
-    const GroupFiles& files = second ? second_version : first_version;
-    fs::path path = line.substr(line.find('/'));
-    for (; path != path.parent_path(); path = path.parent_path())
-      f(files.root / path.relative_path(), files);
-    f(fs::path(files.root), files);
-  }
-}
-
 struct Pages {
   size_t mapped = 0, resident = 0;  // bytes
 };
@@ -77,23 +61,49 @@ Pages own_pages() {
   return {own.mapped * page, own.resident * page};
 }
 
-// What the process may map in all (ulimit -v).
+// Bytes that this process may map (ulimit -v).
 size_t address_limit() {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return limited ? limit.rlim_cur : unknown;
 }
 
+// What of its limit this process can hold: addresses that it maps and never touches are lost to it.
+size_t holdable() {
+  const Pages own = own_pages();
+  const size_t limit = address_limit(), untouched = own.mapped - std::min(own.mapped, own.resident);
+  return limit - std::min(limit, untouched);
+}
+
 double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+MemoryLimits own_groups() { return group_limits("/proc/self/cgroup", "/sys/fs/cgroup"); }
 }  // namespace
 
-size_t machine_memory() {
-  size_t least = std::min(meminfo("MemTotal"), address_limit());
-  for_each_group([&](const fs::path& group, const GroupFiles& files) {
-    least = std::min(least, number_in(group / files.limit, unknown));
-  });
+MemoryLimits group_limits(const std::string& list, const std::string& root) {
+  MemoryLimits least{unknown, unknown};
+  std::ifstream file(list);  // lines "4:memory:/a/b"; "0::/a/b" of version 2
+  for (std::string line; std::getline(file, line);) {
+    const bool second = line.starts_with("0::");
+    if (!second && line.find(":memory:") == std::string::npos) continue;
+    const GroupFiles& files = second ? second_version : first_version;
+    const fs::path top = fs::path(root) / files.folder;
+    for (fs::path path = line.substr(line.find('/'));; path = path.parent_path()) {
+      const fs::path group = top / path.relative_path();
+      const size_t limit = number_in(group / files.limit, unknown);
+      size_t used = number_in(group / files.used, 0);
+      used -= std::min(used, inactive_cache(group, files));
+      least.most = std::min(least.most, limit);
+      least.available = std::min(least.available, limit - std::min(limit, used));
+      if (path == path.parent_path()) break;
+    }
+  }
   return least;
 }
+
+size_t machine_memory() { return std::min({meminfo("MemTotal"), holdable(), own_groups().most}); }
+
+bool addresses_are_limited() { return address_limit() != unknown; }
 
 size_t mappable_memory() {
   const size_t limit = address_limit();
@@ -101,14 +111,7 @@ size_t mappable_memory() {
 }
 
 size_t available_memory() {
-  size_t least = std::min(meminfo("MemAvailable"), mappable_memory());
-  for_each_group([&](const fs::path& group, const GroupFiles& files) {
-    const size_t limit = number_in(group / files.limit, unknown);
-    size_t used = number_in(group / files.used, 0);
-    used -= std::min(used, inactive_cache(group, files));
-    least = std::min(least, limit - std::min(limit, used));
-  });
-  return least;
+  return std::min({meminfo("MemAvailable"), mappable_memory(), own_groups().available});
 }
 
 size_t resident_memory() { return own_pages().resident; }

@@ -13,9 +13,9 @@
 #include <fmt/format.h>
 
 #include "weft/backends/opencl/cl_device.h"
-#include "weft/base/env.h"
 #include "weft/base/logging.h"
 #include "weft/base/parallel.h"
+#include "weft/base/private_folder.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 
@@ -30,8 +30,11 @@ constexpr auto busy_for = std::chrono::minutes(10);  // then a busy machine is m
 std::string machine_text() {
   return fmt::format("{}, {}, {} threads", cpu::this_machine().model, name(isa()), thread_count());
 }
-std::string cache_file() {
-  return fmt::format("{}/peaks-{}-{}-threads", cache_directory(), name(isa()), thread_count());
+// Nullopt where nothing is kept.
+std::optional<std::string> cache_file() {
+  const auto folder = private_cache("peaks");
+  if (!folder) return std::nullopt;
+  return fmt::format("{}/{}-{}-threads", *folder, name(isa()), thread_count());
 }
 
 struct Kept {
@@ -40,7 +43,9 @@ struct Kept {
 };
 // Nullopt where nothing was kept, or that of another machine.
 std::optional<Kept> kept() {
-  std::ifstream file(cache_file());
+  const auto path = cache_file();
+  if (!path) return std::nullopt;
+  std::ifstream file(*path);
   Kept result;
   std::string load, machine;
   file >> result.peaks.f32 >> result.peaks.f64 >> result.peaks.bf16 >> result.peaks.bandwidth >>
@@ -60,11 +65,11 @@ cpu::Peaks keep(cpu::Peaks peaks) {
     peaks.bf16 = std::max(peaks.bf16, earlier->peaks.bf16);
     peaks.bandwidth = std::max(peaks.bandwidth, earlier->peaks.bandwidth);
   }
-  std::error_code ignored;
-  fs::create_directories(cache_directory(), ignored);
+  const auto path = cache_file();
+  if (!path) return peaks;
   try {
     io::write_file_atomically(
-        cache_file(),
+        *path,
         fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth,
                     machine_is_busy() ? "busy" : "quiet", machine_text()));
   } catch (const Error& error) {
@@ -96,7 +101,7 @@ cpu::Peaks machine_peaks() {
   auto found = kept();
   if (found && found->busy) {
     std::error_code gone;
-    auto age = fs::file_time_type::clock::now() - fs::last_write_time(cache_file(), gone);
+    auto age = fs::file_time_type::clock::now() - fs::last_write_time(*cache_file(), gone);
     if (age >= busy_for) found.reset();
   }
   if (!found) {

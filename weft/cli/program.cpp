@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/memory.h"
 #include "weft/base/version.h"
 #include "weft/cli/help.h"
 #include "weft/cli/lost_file.h"
@@ -88,6 +90,8 @@ int report(std::string what, int code) {
 }  // namespace cli
 
 int main(int argc, char** argv) {
+  // Each thread's heap would map 64 MiB, most of it untouched.
+  if (addresses_are_limited()) mallopt(M_ARENA_MAX, 1);
   register_backends();
   cli::name_lost_files();
   try {

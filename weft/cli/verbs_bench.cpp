@@ -25,6 +25,7 @@
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/footprint.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
 
@@ -86,8 +87,8 @@ Measurement measure(Workload& workload, int steps) {
   return result;
 }
 
-// Seconds that the arithmetic of a workload of rows takes: its step on so few rows that operands and
-// results stay in the second-level caches, for as many rows as there are.
+// Seconds that the arithmetic of a workload of rows takes: its step on so few rows that operands
+// and results stay in the second-level caches, for as many rows as there are.
 double rows_in_caches(const WorkloadKind& kind, const WorkloadOptions& options) {
   constexpr int64_t rows_of_a_thread = 4;
   constexpr int steps = 400;
@@ -100,7 +101,7 @@ double rows_in_caches(const WorkloadKind& kind, const WorkloadOptions& options) 
 // What the process takes at most, as a plan of a run says it: a workload's data is one batch.
 size_t process_bytes(const Plan& plan) {
   const Plan* plans[] = {&plan};
-  size_t bytes = plan.arena_bytes + train::runtime_bytes(thread_count(), plans);
+  size_t bytes = plan.arena_bytes + runtime_bytes(thread_count(), plans);
   for (const Slot& slot : plan.slots)
     if (slot.space != Space::arena) bytes += slot.bytes;
   for (const Access& input : plan.inputs) bytes += input.value.type().bytes();
@@ -281,62 +282,63 @@ void add_bench_verb(Program& program) {
                         .examples = "weft bench mnist-conv\n"
                                     "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
                         .run = [arguments] { return bench(*arguments); }});
-  verb.options = {{.type = "WORKLOAD",
-                   .doc = "what to run (weft list workloads)",
-                   .target = &arguments->workload,
-                   .required = true},
-                  {.flag = "--steps",
-                   .type = "N",
-                   .doc = "timed steps, after three untimed ones (20)",
-                   .target = &arguments->steps,
-                   .range = {{1, 1000000}}},
-                  {.flag = "--batch",
-                   .type = "N",
-                   .doc = "rows of a batch",
-                   .target = &arguments->batch,
-                   .range = positive},
-                  {.flag = "--length",
-                   .type = "N",
-                   .doc = "tokens or columns of a row",
-                   .target = &arguments->length,
-                   .range = positive},
-                  {.flag = "--threads",
-                   .type = "N",
-                   .doc = "of the team (WEFT_THREADS)",
-                   .target = &arguments->threads,
-                   .range = {{1, most_threads}}},
-                  {.flag = "--weights",
-                   .type = "FILE",
-                   .doc = "start from these weights (safetensors)",
-                   .target = &arguments->weights},
-                  {.flag = "--write-weights",
-                   .type = "FILE",
-                   .doc = "write the initial weights (safetensors)",
-                   .target = &arguments->written_weights,
-                   .written = true},
-                  {.flag = "--device",
-                   .type = "NAME",
-                   .doc = "where it runs: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference",
-                   .target = &arguments->device},
-                  {.flag = "--precision",
-                   .type = "TYPE",
-                   .doc = "fp32, tf32, bf16-mixed or fp16-mixed",
-                   .target = &arguments->precision,
-                   .choices = {"fp32", "tf32", "bf16-mixed", "fp16-mixed"}},
-                  {.flag = "--memory",
-                   .type = "SIZE",
-                   .doc = "most memory of weights, state and arena: 1.5GiB",
-                   .target = &arguments->memory},
-                  {.flag = "--memory-curve",
-                   .type = "FILE",
-                   .doc = "instead, run in ten budgets and draw the time over the memory (SVG)",
-                   .target = &arguments->curve,
-                   .written = true,
-                   .excludes = "--memory"},
-                  {.flag = "--ceiling",
-                   .doc = "also time the step's products and convolutions alone, or its rows in the caches",
-                   .target = &arguments->ceiling},
-                  {.flag = "--json", .doc = "one JSON line", .target = &arguments->as_json}};
+  verb.options = {
+      {.type = "WORKLOAD",
+       .doc = "what to run (weft list workloads)",
+       .target = &arguments->workload,
+       .required = true},
+      {.flag = "--steps",
+       .type = "N",
+       .doc = "timed steps, after three untimed ones (20)",
+       .target = &arguments->steps,
+       .range = {{1, 1000000}}},
+      {.flag = "--batch",
+       .type = "N",
+       .doc = "rows of a batch",
+       .target = &arguments->batch,
+       .range = positive},
+      {.flag = "--length",
+       .type = "N",
+       .doc = "tokens or columns of a row",
+       .target = &arguments->length,
+       .range = positive},
+      {.flag = "--threads",
+       .type = "N",
+       .doc = "of the team (WEFT_THREADS)",
+       .target = &arguments->threads,
+       .range = {{1, most_threads}}},
+      {.flag = "--weights",
+       .type = "FILE",
+       .doc = "start from these weights (safetensors)",
+       .target = &arguments->weights},
+      {.flag = "--write-weights",
+       .type = "FILE",
+       .doc = "write the initial weights (safetensors)",
+       .target = &arguments->written_weights,
+       .written = true},
+      {.flag = "--device",
+       .type = "NAME",
+       .doc = "where it runs: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference",
+       .target = &arguments->device},
+      {.flag = "--precision",
+       .type = "TYPE",
+       .doc = "fp32, tf32, bf16-mixed or fp16-mixed",
+       .target = &arguments->precision,
+       .choices = {"fp32", "tf32", "bf16-mixed", "fp16-mixed"}},
+      {.flag = "--memory",
+       .type = "SIZE",
+       .doc = "most memory of weights, state and arena: 1.5GiB",
+       .target = &arguments->memory},
+      {.flag = "--memory-curve",
+       .type = "FILE",
+       .doc = "instead, run in ten budgets and draw the time over the memory (SVG)",
+       .target = &arguments->curve,
+       .written = true,
+       .excludes = "--memory"},
+      {.flag = "--ceiling",
+       .doc = "also time the step's products and convolutions alone, or its rows in the caches",
+       .target = &arguments->ceiling},
+      {.flag = "--json", .doc = "one JSON line", .target = &arguments->as_json}};
 }
 
 }  // namespace weft::cli

@@ -9,6 +9,7 @@
 
 #include "weft/base/env.h"
 #include "weft/base/parallel.h"
+#include "weft/base/private_folder.h"
 #include "weft/base/version.h"
 #include "weft/cli/gpu_list.h"
 #include "weft/cli/peaks.h"
@@ -89,11 +90,12 @@ Finding check_cache() {
   std::string folder = cache_directory();
   if (folder.empty())
     return {Health::notable, "cache", "none: set WEFT_CACHE_DIR or HOME to keep compiled kernels"};
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (access(folder.c_str(), W_OK | X_OK) != 0)
+  const auto kernels = private_cache("kernels");
+  if (!kernels || access(kernels->c_str(), W_OK | X_OK) != 0)
     return {Health::bad, "cache",
-            fmt::format("{} is not writable; kernels compile anew in every run", folder)};
+            fmt::format("{} is not writable, or others may write there; kernels compile anew in "
+                        "every run",
+                        folder)};
   return {Health::good, "cache", folder};
 }
 

@@ -1,20 +1,20 @@
 #include "weft/device/selection.h"
 
-#include <filesystem>
 #include <fstream>
 
 #include "weft/base/env.h"
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/private_folder.h"
 
 namespace weft {
 
 bool tunes() { return env_flag("WEFT_TUNE"); }
 
 Selection::Selection(const std::string& machine) {
-  if (cache_directory().empty()) return;
-  const std::filesystem::path folder = std::filesystem::path(cache_directory()) / "selection";
-  path_ = folder / to_hex(hash_text(machine));
+  const auto folder = private_cache("selection");
+  if (!folder) return;
+  path_ = *folder + "/" + to_hex(hash_text(machine));
   std::ifstream file(path_);
   // A line that is torn or foreign names no signature, or no kernel that there is.
   for (std::string line; std::getline(file, line);)
@@ -30,8 +30,6 @@ std::optional<std::string> Selection::find(const std::string& signature) const {
 void Selection::keep(const std::string& signature, const std::string& kernel) {
   kernels_[signature] = kernel;
   if (path_.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   std::ofstream file(path_, std::ios::app);
   file << kernel + '\t' + signature + '\n' << std::flush;  // one write, whole among others'
   if (!file) logging::debug(1, "kernel selection: cannot write {}", path_);

@@ -21,6 +21,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/transfers.h"
+#include "weft/runtime/footprint.h"
 #include "weft/runtime/poison.h"
 #include "weft/runtime/transfers.h"
 
@@ -45,7 +46,12 @@ void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged
       "of {} MiB",
       mebibytes(plan.arena_bytes), mebibytes(state), mebibytes(constants));
   const size_t bytes = plan.arena_bytes + state + constants + staged;
-  if (memory == nullptr) return check_fits(what, bytes);
+  if (memory == nullptr) {  // compiling it must not end the process
+    const Plan* const plans[] = {&plan};
+    const size_t beside = runtime_bytes(thread_count(), plans);
+    return check_fits(fmt::format("{} with {} MiB to compile and run it", what, mebibytes(beside)),
+                      bytes + beside);
+  }
   const MemoryUse use = memory->use();
   if (bytes > use.available + held)
     throw Error(ErrorKind::does_not_fit,

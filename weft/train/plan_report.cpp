@@ -15,6 +15,7 @@
 #include "weft/ir/graph.h"
 #include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/footprint.h"
 #include "weft/train/report.h"
 
 namespace weft::train {
@@ -161,33 +162,6 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
 }
 double likely_seconds(const Plan& plan, const MachineSpec& machine) {
   return seconds_of(plan, machine, [&](const Step& step) { return likely_seconds(step, machine); });
-}
-
-namespace {
-// What makes its machine code differ from that of another, about.
-std::string form_of(const Step& step) {
-  std::string text = step.kernel;
-  for (const auto* accesses : {&step.operands, &step.results})
-    for (const Access& access : *accesses)
-      text += fmt::format(" {}+{}:{}", to_string(access.value.type()), access.at.offset,
-                          to_string(access.at.strides));
-  return text;
-}
-}  // namespace
-
-size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
-  constexpr size_t kibibyte = 1024;
-  size_t kernels = 0;
-  std::set<std::string> generated;
-  for (const Plan* plan : plans) {
-    kernels += plan->steps.size();
-    for (const Step& step : plan->steps)
-      if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
-  }
-  const int compiling = std::min(threads, compile_threads());
-  return 55 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
-         static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
-         generated.size() * 16 * kibibyte;
 }
 
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,

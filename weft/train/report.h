@@ -111,12 +111,6 @@ struct RunReport {
   }
 };
 
-// What a process takes besides: 40 MiB of code of weft, LLVM, oneDNN and CLBlast that it touches,
-// their heaps, the nodes, step and machine code of each kernel, and what compiling takes on each of
-// compile_threads() and leaves behind for each kernel that no other is like, which a warm cache of
-// kernels saves.
-size_t runtime_bytes(int threads, std::span<const Plan* const> plans);
-
 // `steps` as planned; the machine gives the time.
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine);

@@ -1,0 +1,40 @@
+#include "weft/runtime/footprint.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "weft/base/parallel.h"
+#include "weft/ir/op_def.h"
+
+namespace weft {
+namespace {
+// Kernels of one form share their machine code, about.
+std::string form_of(const Step& step) {
+  std::string text = step.kernel;
+  for (const auto* accesses : {&step.operands, &step.results})
+    for (const Access& access : *accesses)
+      text += fmt::format(" {}+{}:{}", to_string(access.value.type()), access.at.offset,
+                          to_string(access.at.strides));
+  return text;
+}
+}  // namespace
+
+size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
+  constexpr size_t kibibyte = 1024;
+  size_t kernels = 0;
+  std::set<std::string> generated;
+  for (const Plan* plan : plans) {
+    kernels += plan->steps.size();
+    for (const Step& step : plan->steps)
+      if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
+  }
+  const int compiling = std::min(threads, compile_threads());
+  return 55 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
+         static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
+         generated.size() * 16 * kibibyte;
+}
+
+}  // namespace weft
