@@ -19,8 +19,10 @@ find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # What a precompiled header defines, and the time macros in it, which nothing here uses, ccache
   # must not ask about: it would cache nothing that includes one. It hashes the header (84 MB) once,
-  # and learns what a file includes from the compiler instead of preprocessing it first.
+  # and learns what a file includes from the compiler instead of preprocessing it first. Paths below
+  # the base directory are relative, so that GCC's objects serve checkouts in other folders, too.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_DEPEND=1 CCACHE_INODECACHE=1
+      "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
       "CCACHE_SLOPPINESS=pch_defines,time_macros" "${WEFT_CCACHE}")
 endif()
 
@@ -35,8 +37,11 @@ if(WEFT_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 elseif(WEFT_PCH)
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
 endif()
-# Traces and reports name source files by their path in this tree, not by that of the build machine.
-add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+# Traces and reports name source files by their path in this tree, not by that of the build machine,
+# which is absolute, or relative where ccache made it so.
+file(RELATIVE_PATH source_from_build "${CMAKE_BINARY_DIR}" "${PROJECT_SOURCE_DIR}/")
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
+  -fmacro-prefix-map=${source_from_build}=)
 add_compile_options(-ffunction-sections -fdata-sections)
 add_link_options(-Wl,--gc-sections -Wl,--as-needed)
 

@@ -77,7 +77,7 @@ TEST_CASE("a home that cannot be written is named once, and the run goes on") {
       train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", place.path("home")}});
   CHECK(outcome.code == 0);
   const std::string warning = "weft: warning: " + place.path("home") +
-                              "/.cache/weft/kernels cannot be made: Not a directory. Each run "
+                              "/.cache/weft cannot keep anything: Not a directory. Each run "
                               "compiles its kernels anew. Hint: WEFT_CACHE_DIR.\n";
   CHECK(outcome.err == warning);
 }

@@ -60,8 +60,8 @@ std::optional<std::string> private_cache(std::string_view name) {
   if (access(folder.c_str(), F_OK) != 0) {
     make_private(folder);
     if (const int error = errno; access(folder.c_str(), F_OK) != 0) {
-      warn_once(folder, fmt::format("cannot be made: {}. Each run compiles its kernels anew.",
-                                    std::generic_category().message(error)));
+      warn_once(root, fmt::format("cannot keep anything: {}. Each run compiles its kernels anew.",
+                                  std::generic_category().message(error)));
       return std::nullopt;
     }
   }

@@ -100,8 +100,9 @@ std::string table_of(const std::vector<Planned>& all) {
                train::time_text(report.expected_seconds()),
                fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
                            report.unit),
-               train::duration_text(report.expected_total_seconds()),
-               train::duration_text(report.total_seconds())});
+               train::time_text(report.expected_total_seconds()),
+               train::time_text(report.total_seconds())});
+    if (!report.quicker.empty()) reasons += fmt::format("\n{}: {}\n", planned.on, report.quicker);
   }
   return table.text() + reasons;
 }

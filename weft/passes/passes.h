@@ -35,10 +35,10 @@ std::span<const std::string_view> optional_passes();
 struct PassOptions {
   const KernelLibrary* library = nullptr;
   int threads = 1;
-  DType narrow = DType::f32;    // of products under mixed precision; f32: as written
-  bool tf32 = false;            // those that are written in float32 may be
-  DType keep = DType::f32;      // as in CompileOptions
-  size_t memory = 0, held = 0;  // as in CompileOptions
+  DType narrow = DType::f32;                // of products under mixed precision; f32: as written
+  bool tf32 = false;                        // those that are written in float32 may be
+  DType keep = DType::f32;                  // as in CompileOptions
+  size_t memory = 0, held = 0, beside = 0;  // as in CompileOptions
   Recompute recompute = Recompute::automatic;
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too

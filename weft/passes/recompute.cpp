@@ -247,7 +247,7 @@ Step Recomputation::only(Step step, int slot) const {
     reduces = reduces || (*value)->op->kind == OpKind::reduce;
     for (const Value& input : (*value)->inputs) needed.insert(input.node());
   }
-  if (reduces && options_.fault != "recompute-sums-otherwise") return step;
+  if (reduces) return step;
   std::erase_if(step.results, [&](auto& result) { return result.at.slot != slot; });
   std::erase_if(step.body, [&](const Value& value) { return !needed.contains(value.node()); });
   for (const Value& value : step.body)

@@ -33,8 +33,10 @@ constexpr bool debug_build = true;
 constexpr bool debug_build = false;
 #endif
 
-// A null memory is the host's; `held`: bytes that this process has there already for it.
-void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged, size_t held) {
+// A null memory is the host's; `held`: bytes that this process has there already for it; `beside`:
+// bytes of the host that the program holds for other things.
+void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged, size_t held,
+                     size_t beside) {
   size_t state = 0, constants = 0;
   for (const Slot& slot : plan.slots) {
     if (slot.space == Space::state) state += slot.bytes;
@@ -48,9 +50,10 @@ void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged
   const size_t bytes = plan.arena_bytes + state + constants + staged;
   if (memory == nullptr) {  // compiling it must not end the process
     const Plan* const plans[] = {&plan};
-    const size_t beside = runtime_bytes(thread_count(), plans);
-    return check_fits(fmt::format("{} with {} MiB to compile and run it", what, mebibytes(beside)),
-                      bytes + beside);
+    const size_t others = beside + runtime_bytes(thread_count(), plans);
+    return check_fits(fmt::format("{}, and {} MiB of data and of what compiles and runs it,", what,
+                                  mebibytes(others)),
+                      bytes + others);
   }
   const MemoryUse use = memory->use();
   if (bytes > use.available + held)
@@ -109,7 +112,8 @@ size_t Workspace::touched_bytes() const {
 }
 
 Executable::Executable(Plan plan, const KernelLibrary& library,
-                       std::shared_ptr<Workspace> workspace, const std::string& folder)
+                       std::shared_ptr<Workspace> workspace, const std::string& folder,
+                       size_t beside)
     : plan_(std::move(plan)),
       library_(library),
       memory_(workspace == nullptr ? nullptr : library.memory()),
@@ -119,7 +123,8 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   if (workspace_ == nullptr) return;
   set_poisoning(debug_build && memory_ == nullptr);
   start_team();
-  check_plan_fits(plan_, memory_, library.stages_inputs() ? staged_bytes(plan_) : 0, held_bytes());
+  check_plan_fits(plan_, memory_, library.stages_inputs() ? staged_bytes(plan_) : 0, held_bytes(),
+                  beside);
   compile_kernels(library);
   if (memory_ != nullptr) {
     place_with_host();
@@ -593,6 +598,6 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   Plan plan = make_plan(graph, options);
   if (library.name().starts_with("null")) workspace = nullptr;
   return std::make_unique<Executable>(std::move(plan), library, std::move(workspace),
-                                      options.offload.folder);
+                                      options.offload.folder, options.beside);
 }
 }  // namespace weft

@@ -37,9 +37,10 @@ using StepObserver = std::function<void(size_t step, double begin, double second
 class Executable {
  public:
   // Compiles the kernels, several at once; moves variables to a file in `folder` where the plan has
-  // them in one. A null workspace makes a plan that cannot run.
+  // them in one. A null workspace makes a plan that cannot run. Throws Error(does_not_fit) where
+  // the plan, what compiles it, and `beside` bytes of the host that the program holds have no room.
   Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
-             const std::string& folder = ".");
+             const std::string& folder = ".", size_t beside = 0);
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;

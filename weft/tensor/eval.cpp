@@ -141,6 +141,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
                                           .keep = options.keep,
                                           .memory = options.memory,
                                           .held = options.held,
+                                          .beside = options.beside,
                                           .recompute = options.recompute,
                                           .chunks = options.chunks,
                                           .until = options.until,

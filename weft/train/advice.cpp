@@ -188,6 +188,17 @@ class Search {
   std::vector<Change> found_;
   std::optional<double> before_;
 };
+
+// "--train.keep bf16 fits at 1.10 times the time, ..."
+std::string text_of(const std::vector<Change>& changes, double before) {
+  std::string text;
+  std::string_view between;
+  for (const Change& change : changes) {
+    text += fmt::format("{}{} fits", std::exchange(between, ", "), change.flags);
+    if (before > 0) text += fmt::format(" at {:.2f} times the time", change.seconds / before);
+  }
+  return text + ".";
+}
 }  // namespace
 
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
@@ -208,14 +219,16 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, s
                "No smaller micro-batch, narrower number, recomputation or offload that fits there "
                "was found in time. Hint: WEFT_PATIENCE={} looks for longer.",
                10 * std::max(1, env_patience()));
-  const double before = search.before();
-  text += "Hint: ";
-  std::string_view between;
-  for (const Change& change : changes) {
-    text += fmt::format("{}{} fits", std::exchange(between, ", "), change.flags);
-    if (before > 0) text += fmt::format(" at {:.2f} times the time", change.seconds / before);
-  }
-  return text + ".";
+  return text + "Hint: " + text_of(changes, search.before());
+}
+
+std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
+                            std::chrono::steady_clock::time_point began, double seconds) {
+  constexpr double clearly = 0.95;
+  Search search(recipe, machine, has, began);
+  std::vector<Change> changes = search.run();
+  std::erase_if(changes, [&](const Change& change) { return change.seconds > clearly * seconds; });
+  return changes.empty() ? "" : "Quicker: " + text_of(changes, search.before());
 }
 
 }  // namespace weft::train

@@ -19,4 +19,9 @@ namespace weft::train {
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
                              std::chrono::steady_clock::time_point began);
 
+// The same of a recipe that fits at `seconds` an update, of changes that take clearly less; ""
+// where there is none.
+std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
+                            std::chrono::steady_clock::time_point began, double seconds);
+
 }  // namespace weft::train

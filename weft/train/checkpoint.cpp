@@ -314,6 +314,8 @@ void verify_checkpoint(const std::string& folder) {
     std::string file = join(folder, listed.name);
     std::error_code error;
     uint64_t bytes = fs::file_size(file, error);
+    if (fs::exists(file) && !fs::is_regular_file(file))
+      throw Error(ErrorKind::checkpoint, "{} is not a regular file.", file);
     if (error) throw Error(ErrorKind::checkpoint, "{} is missing: {}.", file, error.message());
     if (bytes != listed.bytes)
       throw Error(ErrorKind::checkpoint, "{} has {} bytes. The manifest says {}.", file, bytes,

@@ -348,6 +348,16 @@ Offload Experiment::offload() const {
   return offload;
 }
 
+size_t Experiment::data_bytes() const {
+  size_t bytes = 0;
+  if (train != nullptr)
+    bytes +=
+        train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});
+  if (validation != nullptr)
+    bytes += validation->bytes() + data::loader_bytes(*validation, {.batch_size = eval_batch});
+  return bytes;
+}
+
 int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload) {
   int64_t bytes = bytes_of(variables);
   for (const Variable& variable : variables)

@@ -54,6 +54,9 @@ struct Experiment {
   std::string data_fingerprint() const;
   // What an update needs besides the model: the optimiser's state and the loss scale.
   std::vector<Variable> update_state() const;
+  // Bytes of samples, and of the batches of a loader for training and another for evaluation; 0
+  // without data.
+  size_t data_bytes() const;
   // Of parameters and buffers, and of the update's state.
   int64_t model_bytes() const, optimizer_bytes() const;
   // What the recipe lets go to files, and what of the two stays in memory.

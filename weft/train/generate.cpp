@@ -45,7 +45,7 @@ std::string Generator::generate(std::string_view prompt, const GenerateOptions& 
   if (!(options.temperature >= 0))  // nan, too
     throw Error(ErrorKind::usage, "temperature is at least 0. Got {}.", options.temperature);
   if (!(options.top_p > 0 && options.top_p <= 1))
-    throw Error(ErrorKind::usage, "top_p is above 0 and at most 1. Got {}.", options.top_p);
+    throw Error(ErrorKind::usage, "--top-p must be above 0 and at most 1. Got {}.", options.top_p);
   const io::Vocabulary& vocabulary = *experiment_.vocabulary;
   if (!options.stop.empty() && vocabulary.encode(options.stop).size() != 1)
     throw Error(ErrorKind::usage, "text stops at one character. Got '{}'.", options.stop);

@@ -9,7 +9,6 @@
 #include "weft/base/isa.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
-#include "weft/data/loader.h"
 #include "weft/device/registry.h"
 #include "weft/io/json.h"
 #include "weft/ir/graph.h"
@@ -58,17 +57,6 @@ json memory_json(const Plan& plan) {
   json result = json::object();
   for (const auto& [category, bytes] : memory_by_category(plan)) result[category] = bytes;
   return result;
-}
-
-// A run has a loader for training, and another while it evaluates.
-size_t data_bytes(const Experiment& experiment) {
-  size_t bytes = experiment.train->bytes() +
-                 data::loader_bytes(*experiment.train,
-                                    {.batch_size = experiment.global_batch, .shuffle = true});
-  if (experiment.validation != nullptr)
-    bytes += experiment.validation->bytes() +
-             data::loader_bytes(*experiment.validation, {.batch_size = experiment.eval_batch});
-  return bytes;
 }
 
 double sum_bytes(const Plan& plan) {
@@ -181,7 +169,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       .model_bytes = static_cast<size_t>(experiment.model_bytes()),
       .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
       .accumulator_bytes = accumulator_bytes,
-      .data_bytes = data_bytes(experiment),
+      .data_bytes = experiment.data_bytes(),
       .step_reports = std::move(steps)};
   report.machine = library(report.device).machine();
   report.kernels = library(report.device).selection();
@@ -226,23 +214,26 @@ double RunReport::recompute_price() const {
 namespace {
 std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
+std::string place_of(const RunReport& report) {
+  if (report.on_host) return "this machine";
+  return report.device_name.empty() ? report.device : report.device_name;
+}
+
 // In words: whether it fits and where, how long it takes, and what that rests on.
 std::string verdict(const RunReport& report) {
   const size_t takes = report.memory_taken(), has = report.memory_there();
-  const std::string place = report.on_host               ? "this machine"
-                            : report.device_name.empty() ? report.device
-                                                         : report.device_name;
+  const std::string place = place_of(report);
   const std::string memory =
       has > 0 ? fmt::format("fits {}: {} of its {}", place, sizes_text(takes), sizes_text(has))
               : fmt::format("takes {} on {}, whose memory is not known", sizes_text(takes), place);
   const std::string time =
       report.seconds <= 0 ? "no times, as its peaks are not known"
       : report.likely_seconds > 0
-          ? fmt::format("{} in all, {} at best, by {}",
-                        duration_text(report.expected_total_seconds()),
-                        duration_text(report.total_seconds()), report.basis)
-          : fmt::format("{} at best, by {}", duration_text(report.total_seconds()), report.basis);
-  return fmt::format("{}.\n{}.\n\n", memory, time);
+          ? fmt::format("{} in all, {} at best, by {}", time_text(report.expected_total_seconds()),
+                        time_text(report.total_seconds()), report.basis)
+          : fmt::format("{} at best, by {}", time_text(report.total_seconds()), report.basis);
+  const std::string quicker = report.quicker.empty() ? "" : report.quicker + "\n";
+  return fmt::format("{}.\n{}.\n{}\n", memory, time, quicker);
 }
 }  // namespace
 
@@ -251,6 +242,11 @@ std::string refusal_table(const RunReport& report, size_t room) {
   auto row = [&](std::string_view what, size_t bytes) {
     text += fmt::format("{:<24}{:>12}\n", what, sizes_text(bytes));
   };
+  size_t takes = report.state_bytes() + report.arena_bytes;
+  const size_t made = report.on_host ? report.model_bytes : 0;  // before there is an arena
+  text +=
+      fmt::format("does not fit {}: weights, state and arena take {}, there is room for {}.\n\n",
+                  place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
   row("weights", report.model_bytes);
   row("optimizer", report.optimizer_bytes);
   if (report.accumulator_bytes > 0) row("gradients, summed", report.accumulator_bytes);
@@ -260,12 +256,8 @@ std::string refusal_table(const RunReport& report, size_t room) {
   const auto largest = std::ranges::max_element(
       report.step_reports, {}, [](const StepReport& step) { return step.plan->arena_bytes; });
   for (const auto& [category, bytes] : memory_by_category(*largest->plan)) row(category, bytes);
-  size_t takes = report.state_bytes() + report.arena_bytes;
   row("in all", takes);
-  if (report.on_host && report.model_bytes > takes) {
-    takes = report.model_bytes;
-    row("weights as they are made", takes);
-  }
+  if (made > takes) row("weights as they are made", takes = made);
   row("room for these", room);
   row("over", takes - std::min(takes, room));
   return text;
@@ -325,7 +317,7 @@ std::string to_table(const RunReport& report) {
     row("likely", time_text(report.likely_seconds), "an update, as such kernels usually run");
   if (report.seconds > 0)
     row("time", time_text(report.seconds),
-        fmt::format("an update at best, {} in all{}", duration_text(report.total_seconds()),
+        fmt::format("an update at best, {} in all{}", time_text(report.total_seconds()),
                     report.file_bytes > 0 && report.on_host
                         ? ", with files at a tenth of the memory's speed"
                         : ""));

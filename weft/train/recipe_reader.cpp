@@ -28,6 +28,13 @@ std::optional<double> as_number(const std::string& text) {
     return std::nullopt;
   return value;
 }
+// Whether a text is a number, such as 1e400, that no double is as large as.
+bool exceeds_double(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc::result_out_of_range && end == text.data() + text.size() &&
+         text.find("e-") == std::string::npos && text.find("E-") == std::string::npos;
+}
 std::optional<bool> as_flag(const std::string& text) {
   if (text == "true" || text == "yes" || text == "on") return true;
   if (text == "false" || text == "no" || text == "off") return false;
@@ -127,6 +134,8 @@ class Reader {
   }
   double number(const YAML::Node& node) const {
     auto value = as_number(scalar(node, "a number"));
+    if (!value && exceeds_double(scalar(node, "a number")))
+      check_range(node, std::numeric_limits<double>::infinity());
     if (!value) wrong(node, "must be a number");
     check_range(node, *value);
     return *value;

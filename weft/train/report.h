@@ -75,6 +75,7 @@ struct RunReport {
   // that is this plan, or it was not planned.
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
+  std::string quicker = {};      // a sentence: changes that fit as well, in less time
   int64_t again = 0;             // kernels of an update that run again, for the memory
   double again_seconds = 0;      // that they take of `seconds`
   bool on_host = true;           // where kernels find their operands

@@ -69,6 +69,7 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
   CompileOptions options{.mode = mode,
                          .device = device,
                          .precision = chosen.products.value_or(experiment_.precision.products),
+                         .beside = experiment_.data_bytes(),
                          .until = chosen.until,
                          .skip = chosen.skip};
   options.recompute = recompute_of(recipe.text("train.recompute"));

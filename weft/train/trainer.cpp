@@ -533,6 +533,11 @@ std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& ma
     planned = plan_within(recipe, machine, machine_memory(), error.what(), began);
   }
   compare_with_unlimited(*planned, machine);
+  RunReport& report = planned->report;
+  constexpr double dear = 0.4;  // running the whole forward pass again takes about a third
+  if (report.recompute_price() > dear)
+    report.quicker = quicker_changes(planned->experiment.recipe, machine, report.memory_there(),
+                                     began, report.expected_seconds());
   return planned;
 }
 
