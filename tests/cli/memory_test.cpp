@@ -118,7 +118,7 @@ TEST_SUITE("slow") {
   TEST_CASE("the process of a run of every kind takes what is planned on each number of threads") {
     Workplace place;
     for (const auto& [name, recipe] : recipes_in(place))
-      for (const int threads : {1, 2, 3, 8, 12}) check_process(place, name, recipe, threads);
+      for (const int threads : {1, 2, 3, 8, 12, 64}) check_process(place, name, recipe, threads);
   }
 
   TEST_CASE("the process of a wide and of a deep run takes what is planned") {

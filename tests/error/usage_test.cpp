@@ -130,6 +130,10 @@ TEST_CASE("an environment variable that is no number is named") {
   // OpenMP's has a number for each level of nested teams.
   CHECK(place.weft({"doctor"}, {{"OMP_NUM_THREADS", "999,4"}, {"WEFT_THREADS", ""}})
             .out.find("999 threads on ") != std::string::npos);
+  const Outcome other = place.weft({"doctor"}, {{"OMP_NUM_THREADS", "abc"}, {"WEFT_THREADS", ""}});
+  CHECK(other.code != 2);
+  CHECK(other.err.find("OMP_NUM_THREADS='abc' is not a whole number. It is ignored.") !=
+        std::string::npos);
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "xx"}}), 2,
                    "WEFT_DEBUG='xx' is not a whole number.") == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_DEBUG", "7"}}), 2,

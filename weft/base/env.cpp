@@ -71,8 +71,14 @@ int env_int(std::string_view name, int otherwise, int low, int high, char end_ma
 int env_threads(int cores) {
   cores = std::min(cores, most_threads);
   if (env("WEFT_THREADS")) return env_int("WEFT_THREADS", cores, 1, most_threads);
-  // OpenMP lists a number for each level of nested teams; weft has one level.
-  return env_int("OMP_NUM_THREADS", cores, 1, most_threads, ',');
+  // OpenMP lists a number for each level of nested teams; weft has one level. The variable is other
+  // programs', too: what is no number of threads for weft is no reason to stop.
+  try {
+    return env_int("OMP_NUM_THREADS", cores, 1, most_threads, ',');
+  } catch (const Error& error) {
+    logging::warn("{} It is ignored. Hint: WEFT_THREADS.", error.what());
+    return cores;
+  }
 }
 
 bool env_flag(std::string_view name) { return env_int(name, 0, 0, 1) != 0; }

@@ -20,8 +20,8 @@ std::optional<std::string> env(std::string_view name);
 // wherever weft runs, is passed over, as check_environment() says.
 std::optional<std::string> env_folder(std::string_view name);
 constexpr int most_threads = 1024;
-// Of the team: WEFT_THREADS, else OMP_NUM_THREADS, else `cores`. Throws Error(usage) for what is no
-// number from 1 to most_threads.
+// Of the team: WEFT_THREADS, else OMP_NUM_THREADS, else `cores`. Of what is no number from 1 to
+// most_threads, throws Error(usage) in WEFT_THREADS, and warns in OMP_NUM_THREADS.
 int env_threads(int cores);
 
 // WEFT_NO_FLOAT64 or WEFT_TUNE: 0 (the default) or 1. Throws Error(usage) for anything else.

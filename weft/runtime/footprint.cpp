@@ -24,17 +24,22 @@ std::string form_of(const Step& step) {
 
 size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   constexpr size_t kibibyte = 1024;
-  size_t kernels = 0;
+  constexpr int most_parts = 16;  // few products have more, however many threads there are
+  size_t kernels = 0, cut = 0;
   std::set<std::string> generated;
   for (const Plan* plan : plans) {
     kernels += plan->steps.size();
     for (const Step& step : plan->steps)
-      if (step.kind == Step::Kind::fused) generated.insert(form_of(step));
+      if (step.kind == Step::Kind::fused)
+        generated.insert(form_of(step));
+      else if (step.kind == Step::Kind::library)
+        ++cut;
   }
+  const auto parts = static_cast<size_t>(std::min(threads, most_parts));
   const int compiling = std::min(threads, compile_threads());
   return 55 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
          static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
-         generated.size() * 16 * kibibyte;
+         generated.size() * 16 * kibibyte + cut * parts * 6 * kibibyte;
 }
 
 }  // namespace weft

@@ -103,7 +103,7 @@ struct RunReport {
   // That it takes of that.
   size_t memory_taken() const { return on_host ? process_bytes() : total_bytes() + constant_bytes; }
   // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
-  // below, whichever is more (on up to 12 threads: see runtime_bytes()). Weights are made in
+  // below, whichever is more (see runtime_bytes()). Weights are made in
   // memory, before there is an arena.
   // 0: unknown, as the memory of a device is not the process's.
   size_t process_bytes() const {

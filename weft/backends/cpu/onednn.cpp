@@ -20,11 +20,11 @@ int omp_get_max_threads();
 
 namespace weft::onednn {
 namespace {
-Memory make_memory(const dnnl_memory_desc_t& layout) {
+std::shared_ptr<dnnl_memory> make_memory(const dnnl_memory_desc_t& layout) {
   dnnl_memory_t made = nullptr;
   check(dnnl_memory_create(&made, &layout, host().engine.get(), DNNL_MEMORY_NONE),
         "dnnl_memory_create");
-  return Memory(made);
+  return {made, dnnl_memory_destroy};
 }
 
 // oneDNN takes its number of threads from OpenMP, for the thread that calls it. With one it opens
@@ -54,11 +54,13 @@ struct Operand {
   Place at;
 };
 
-// A primitive and the memories that it reads and writes.
+// A primitive and the memories that it reads and writes. Calls of one thread may share the
+// memories, of which oneDNN's objects take a kilobyte each: they are set to their places before
+// each run.
 struct Call {
   std::shared_ptr<dnnl_primitive> primitive;
   std::vector<dnnl_exec_arg_t> arguments;
-  std::vector<Memory> memories;
+  std::vector<std::shared_ptr<dnnl_memory>> memories;
   std::vector<Place> places;  // of the memories
 
   dnnl_status_t run(const Addresses& addresses) const {
@@ -192,13 +194,15 @@ class Builder {
     const dnnl_memory_desc_t scratch = layout_of(description, DNNL_ARG_SCRATCHPAD);
     const Operand scratchpad = in_workspace(scratch);
     const std::shared_ptr<dnnl_primitive> primitive = executable(description);
+    Call next = call(primitive, {{names_[0], used[0]},
+                                 {names_[1], used[1]},
+                                 {names_[2], used[2]},
+                                 {DNNL_ARG_SCRATCHPAD, scratchpad}});
     for (int64_t image = 0; image < piece.images; ++image) {
-      calls.push_back(call(primitive, {{names_[0], used[0]},
-                                       {names_[1], used[1]},
-                                       {names_[2], used[2]},
-                                       {DNNL_ARG_SCRATCHPAD, scratchpad}}));
+      calls.push_back(next);
       for (size_t i = 0; i < 3; ++i)
-        used[i].at.offset += static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
+        next.places[i].offset +=
+            static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
     }
     for (Call& conversion : after) calls.push_back(std::move(conversion));
     return calls;

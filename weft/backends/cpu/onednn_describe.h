@@ -28,7 +28,6 @@ using Handle = std::unique_ptr<T, Destroy<T, destroy>>;
 using Engine = Handle<dnnl_engine, dnnl_engine_destroy>;
 using Stream = Handle<dnnl_stream, dnnl_stream_destroy>;
 using Attributes = Handle<dnnl_primitive_attr, dnnl_primitive_attr_destroy>;
-using Memory = Handle<dnnl_memory, dnnl_memory_destroy>;
 using Description = Handle<dnnl_primitive_desc, dnnl_primitive_desc_destroy>;
 using Iterator = Handle<dnnl_primitive_desc_iterator, dnnl_primitive_desc_iterator_destroy>;
 
