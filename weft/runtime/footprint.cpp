@@ -39,7 +39,7 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   const int compiling = std::min(threads, compile_threads());
   return 55 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
          static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
-         generated.size() * 16 * kibibyte + cut * parts * 6 * kibibyte;
+         generated.size() * 16 * kibibyte + cut * parts * 5 * kibibyte;
 }
 
 }  // namespace weft
