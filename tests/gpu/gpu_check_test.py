@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""How tools/gpu_check.py judges processes, finds what cures a failure, and shortens a digest."""
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import gpu_check
+import gpu_report
+
+COUNTS = "test cases: 2 | 2 passed\n[doctest] assertions: 7 | 7 passed |\n"
+
+
+def shell(text, limit=20):
+    return gpu_check.Job(["sh", "-c", text]).run(limit)
+
+
+class Judging(unittest.TestCase):
+    def test_assertions_are_counted(self):
+        job = shell(f"printf '{COUNTS}'")
+        self.assertEqual(gpu_check.judged([job, job]), ("passed", "14 assertions"))
+
+    def test_time_that_ran_out_is_no_failure(self):
+        good, late = shell(f"printf '{COUNTS}'"), shell("sleep 5", limit=1)
+        self.assertEqual(gpu_check.judged([good, late]),
+                         ("out of time", "1 of 2 processes did not end"))
+
+    def test_a_failure_counts_beside_time_that_ran_out(self):
+        late, bad = shell("sleep 5", limit=1), shell("exit 1")
+        self.assertEqual(gpu_check.judged([late, bad])[0], "failed")
+
+    def test_a_process_that_is_killed_has_failed(self):
+        self.assertEqual(gpu_check.judged([shell("kill -9 $$")])[0], "failed")
+
+    def test_no_test_is_a_failure(self):
+        self.assertEqual(gpu_check.judged([shell("true")])[0], "failed")
+        nothing = "test cases: 0 |\n[doctest] assertions: 0 |\n"
+        self.assertEqual(gpu_check.judged([shell(f"printf '{nothing}'")]), ("failed", "no test ran"))
+
+    def test_a_skip_says_why(self):
+        said = "skipped: no libcuda\ntest cases: 1 |\n[doctest] assertions: 0 |\n"
+        self.assertEqual(gpu_check.judged([shell(f"printf '{said}'")]), ("skipped", "no libcuda"))
+
+
+class Cures(unittest.TestCase):
+    def find(self, text):
+        check = object.__new__(gpu_check.Check)
+        return check.find_cure([shell(text)])
+
+    def test_the_switch_that_cures_is_named(self):
+        self.assertEqual(self.find('test "$WEFT_CUDA_OFF" = epilogues'),
+                         "cured by WEFT_CUDA_OFF=epilogues")
+
+    def test_none_may_cure(self):
+        self.assertEqual(self.find("exit 1"), "no switch cures it")
+
+
+class Threads(unittest.TestCase):
+    def test_processes_at_once_share_the_cores(self):
+        jobs = [gpu_check.Job(["sh", "-c", "echo $WEFT_THREADS"]) for _ in range(3)]
+        gpu_check.run_all(jobs, 20, at_once=2)
+        self.assertEqual({job.output.strip() for job in jobs}, {str(max(1, gpu_check.CORES // 2))})
+
+
+class Digest(unittest.TestCase):
+    def test_it_is_short_whatever_happened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out"
+            report = gpu_report.Report(out, pathlib.Path(folder) / "logs", "cuda")
+            wrong = shell("echo error: something is wrong; exit 1")
+            with contextlib.redirect_stdout(io.StringIO()):
+                for i in range(60):
+                    report.add(f"part {i}", "failed", "x" * 500, 1, [wrong])
+                    report.section(f"section {i}", "y" * 5000)
+            report.pack()
+            report.log.close()
+            digest = (out / "digest.txt").read_text()
+            self.assertLessEqual(len(digest), gpu_report.MOST_DIGEST)
+            self.assertIn("failed: part 0", digest)
+            self.assertIn("characters more", digest)
+            self.assertTrue((out / "gpu-check-logs.tar.xz").exists())
+
+    def test_the_fastest_of_a_shape_is_named(self):
+        lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":2.5}', "other"]
+        self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)),
+                         "a: first 5.0 us, fastest 2.5 us (rank 1 of 2)")
+
+
+class Ceilings(unittest.TestCase):
+    def test_they_are_of_the_gpu_that_is_there(self):
+        from gpu import ceiling_of
+        self.assertEqual(ceiling_of("NVIDIA H100 80GB HBM3").bandwidth, 3.0e12)
+        self.assertEqual(ceiling_of("NVIDIA H200").bandwidth, 4.3e12)
+        self.assertIsNone(ceiling_of("NVIDIA T4"))
+
+    def test_a_floor_is_of_memory_or_of_arithmetic(self):
+        from gpu import H200
+        self.assertAlmostEqual(H200.floor_ms({"bf16": 790e9}, 4.3e9), 1)
+        self.assertAlmostEqual(H200.floor_ms({"bf16": 790e9}, 8.6e9), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)
