@@ -3,7 +3,8 @@
 // compared with the same step on the CPU. Prints one JSON line.
 //
 //   gpu_rung --list
-//   gpu_rung bias_gelu [--device cuda] [--small]
+//   gpu_rung bias_gelu [--device cuda] [--small] [--build]     (--build: compiles, and runs
+//   nothing)
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -297,6 +298,13 @@ double distance(const Results& got, const Results& want) {
   return most;
 }
 
+// Kernels that are compiled are kept in the cache, for a machine that has the device.
+void build(const Rung& rung, const Sizes& sizes, const std::string& device) {
+  Problem problem = rung.make(sizes);
+  problem.options.device = device;
+  CompiledStep(problem.function, problem.options).prepare(problem.inputs);
+}
+
 // Bytes to the device and back, without a kernel.
 void copy_there_and_back(const std::string& device, bool small, json& facts) {
   DeviceMemory* memory = library(device).memory();
@@ -312,12 +320,20 @@ void copy_there_and_back(const std::string& device, bool small, json& facts) {
   WEFT_CHECK(sent == received, "[rung] {} bytes came back changed.", bytes);
 }
 
-void climb(const std::string& name, const std::string& device, bool small, json& facts) {
+struct Arguments {
+  std::string device = "cuda";
+  bool small = false, only_build = false;
+};
+
+void climb(const std::string& name, const Arguments& arguments, json& facts) {
+  const auto& [device, small, only_build] = arguments;
+  if (name == "copy" && only_build) return;
   if (name == "copy") return copy_there_and_back(device, small, facts);
   const std::vector<Rung> all = rungs();
   const auto rung = std::ranges::find(all, name, &Rung::name);
   WEFT_CHECK(rung != all.end(), "[rung] no rung is named '{}'. Hint: --list names them.", name);
   const Sizes& sizes = small ? small_sizes : full_sizes;
+  if (only_build) return build(*rung, sizes, device);
   json of_the_cpu;
   const Results got = run_on(device, *rung, sizes, facts);
   facts["selection"] = library(device).selection();
@@ -332,26 +348,27 @@ void climb(const std::string& name, const std::string& device, bool small, json&
 
 int main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
-  std::string device = "cuda";
+  Arguments arguments;
   if (const auto at = std::ranges::find(words, "--device");
       at != words.end() && at + 1 != words.end()) {
-    device = *(at + 1);
+    arguments.device = *(at + 1);
     words.erase(at, at + 2);
   }
-  const bool small = std::erase(words, "--small") > 0;
+  arguments.small = std::erase(words, "--small") > 0;
+  arguments.only_build = std::erase(words, "--build") > 0;
   if (words == std::vector<std::string>{"--list"}) {
     print("copy");
     for (const Rung& rung : rungs()) print("{}", rung.name);
     return 0;
   }
   if (words.size() != 1) {
-    fmt::print(stderr, "usage: gpu_rung --list | RUNG [--device NAME] [--small]\n");
+    fmt::print(stderr, "usage: gpu_rung --list | RUNG [--device NAME] [--small] [--build]\n");
     return 2;
   }
   json facts = {{"rung", words[0]}, {"state", "passed"}};
   int code = 0;
   try {
-    climb(words[0], device, small, facts);
+    climb(words[0], arguments, facts);
   } catch (const Error& error) {
     code = static_cast<int>(error.kind());
     facts["state"] = "failed";

@@ -96,6 +96,16 @@ COLD, WARM = 3.0, 0.6  # goals: seconds from start to first step
 MEMORY = "16GiB"  # goal: GPT-2 124M, 64 x 1024
 
 
+def size_flags(row):
+    return (["--batch", row.batch] if row.batch else []) + \
+        (["--length", row.length] if row.length else [])
+
+
+def workload_flags(row):
+    """What `weft bench` is told of a row."""
+    return [row.workload, *size_flags(row), *(["--precision", "bf16-mixed"] if row.bf16 else [])]
+
+
 def small(row):
     """To try out the check itself: nothing is to be reached."""
     batch, length = row.small
@@ -141,16 +151,12 @@ class Check:
         said = (done.stderr.strip() or done.stdout.strip() or "printed nothing").splitlines()
         return {"error": f"exit {done.returncode}: {said[-1][:200]}", "output": said[-30:]}
 
-    def sizes(self, row):
-        flags = ["--batch", row.batch] if row.batch else []
-        return flags + (["--length", row.length] if row.length else [])
-
     def weights_file(self, row):
         return pathlib.Path(self.scratch.name) / f"{row.workload}.safetensors"
 
     def weft(self, row, *flags, cache="rows", extra=None):
-        command = [self.args.weft, "bench", row.workload, "--json", "--device", self.args.device,
-                   *self.sizes(row), *(["--precision", "bf16-mixed"] if row.bf16 else []), *flags]
+        command = [self.args.weft, "bench", *workload_flags(row), "--json", "--device",
+                   self.args.device, *flags]
         folder = pathlib.Path(self.scratch.name) / f"cache-{cache}"
         if cache == "rows" and self.args.cache:
             folder = self.args.cache
@@ -159,7 +165,7 @@ class Check:
     def peer(self, row, mode):
         command = [self.args.python, HERE / "torch_peer.py", row.workload, "--mode", mode,
                    "--device", "cuda" if self.args.device == "cuda" else "cpu",
-                   "--threads", os.cpu_count(), *self.sizes(row), "--steps", row.steps,
+                   "--threads", os.cpu_count(), *size_flags(row), "--steps", row.steps,
                    "--precision", "bf16" if row.bf16 else "f32"]
         command += ["--channels-last"] if WORKLOADS[row.workload].convolutions else []
         command += ["--weights", self.weights_file(row)] if self.weights_file(row).exists() else []

@@ -44,6 +44,11 @@ fi
 grep -q "1 of 2 rungs passed, 1 failed" "$scratch/said"
 grep -q "expected a ';'" "$scratch/smoke/smoke-reduce-libraries.log"
 
+# Steps are compiled without being computed, in memory that nobody touches.
+FAKE_CUDA_IDLE=1 FAKE_CUDA_COMPILER='' WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_rung" \
+  vocabulary --build >/dev/null
+[ "$(find "$scratch/empty/kernels" -type f | wc -l)" -gt 3 ]
+
 # Without a GPU the check ends at once, with the exit code of a device that is not there.
 status=0
 FAKE_CUDA_DEVICES=0 tools/gpu_check.py >"$scratch/said" 2>&1 || status=$?

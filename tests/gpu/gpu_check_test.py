@@ -5,12 +5,14 @@ import io
 import pathlib
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import gpu_check
 import gpu_report
+import gpu  # of bench/peers, which gpu_check looks in
 
 COUNTS = "test cases: 2 | 2 passed\n[doctest] assertions: 7 | 7 passed |\n"
 
@@ -59,6 +61,20 @@ class Cures(unittest.TestCase):
         self.assertEqual(self.find("exit 1"), "no switch cures it")
 
 
+    def test_losses_that_are_apart_are_cured_by_a_switch(self):
+        check = object.__new__(gpu.Check)
+        check.args = types.SimpleNamespace(small=False)
+        wrong = {"losses": [4.0, 3.5]}
+        check.weft = lambda row, *flags, extra: (
+            {"losses": [4.0, 3.0]} if extra == {"WEFT_CUDA_OFF": "padding"} else wrong)
+        row, theirs = gpu.ROWS["gpt2"], {"losses": [4.0, 3.0]}
+        self.assertGreater(check.distance(wrong, theirs), row.loss_off)
+        self.assertEqual(check.find_cure(row, theirs), "cured by WEFT_CUDA_OFF=padding")
+        check.weft = lambda row, *flags, extra: {"error": gpu.OUT_OF_TIME}
+        self.assertEqual(check.find_cure(row, theirs),
+                         "cured by none of 0 switches (7 were not tried)")
+
+
 class Threads(unittest.TestCase):
     def test_processes_at_once_share_the_cores(self):
         jobs = [gpu_check.Job(["sh", "-c", "echo $WEFT_THREADS"]) for _ in range(3)]
@@ -92,15 +108,14 @@ class Digest(unittest.TestCase):
 
 class Ceilings(unittest.TestCase):
     def test_they_are_of_the_gpu_that_is_there(self):
-        from gpu import ceiling_of
+        ceiling_of = gpu.ceiling_of
         self.assertEqual(ceiling_of("NVIDIA H100 80GB HBM3").bandwidth, 3.0e12)
         self.assertEqual(ceiling_of("NVIDIA H200").bandwidth, 4.3e12)
         self.assertIsNone(ceiling_of("NVIDIA T4"))
 
     def test_a_floor_is_of_memory_or_of_arithmetic(self):
-        from gpu import H200
-        self.assertAlmostEqual(H200.floor_ms({"bf16": 790e9}, 4.3e9), 1)
-        self.assertAlmostEqual(H200.floor_ms({"bf16": 790e9}, 8.6e9), 2)
+        self.assertAlmostEqual(gpu.H200.floor_ms({"bf16": 790e9}, 4.3e9), 1)
+        self.assertAlmostEqual(gpu.H200.floor_ms({"bf16": 790e9}, 8.6e9), 2)
 
 
 if __name__ == "__main__":
