@@ -238,7 +238,8 @@ class Check:
         print(devices.output + versions.output)
         self.report.add("device", state, "a first step was done" if state == PASSED else text,
                         devices.seconds + step.seconds, [devices, step, versions, clocks])
-        self.report.section("machine", devices.output + versions.output, 1500)
+        gpus = [text for text in devices.output.split("\n\n") if text.startswith("cuda:")]
+        self.report.section("machine", "\n".join([*gpus, versions.output]), 1100)
         if step.code == 7:
             print(f"gpu-check: there is no device {DEVICE} here. Run it on a machine with an NVIDIA "
                   "GPU and its driver, or with GPU_CHECK_DEVICE=opencl or cpu.", file=sys.stderr)
@@ -253,8 +254,8 @@ class Check:
                       *(["--small", "--seconds", "60"] if SMALL else []),
                       *(["copy", "reduce", "product_bf16", "bias_gelu", "graph"] if TINY else [])], 60)
         self.report.add("ladder of small steps", state, text, job.seconds, [job])
-        bad = [line for line in job.output.splitlines() if not line.startswith("passed")]
-        self.report.section("ladder", "\n".join(bad), 1500)
+        bad = [line for line in job.output.splitlines() if line.startswith((FAILED, "smoke:"))]
+        self.report.section("ladder", "\n".join(bad), 900)
 
     def libraries(self):
         if DEVICE != "cuda":
@@ -265,7 +266,7 @@ class Check:
                           *(["--small"] if SMALL else [])], 45)
         self.report.add("libraries at the shapes of the models", state, text, job.seconds, [job])
         self.report.section("libraries: the first choice and the fastest",
-                            summary_of_libraries(job.output), 1800)
+                            summary_of_libraries(job.output), 1300)
 
     def benchmarks(self, name, title, rows, seconds):
         limit = self.limit(seconds)
@@ -282,8 +283,8 @@ class Check:
             state = OUT_OF_TIME
         self.report.add(title, state, f"exit {job.code}; goals are in its table" +
                         (f"; {late} visits were not reached" if late else ""), job.seconds, [job])
-        tables = job.output[job.output.find("\n\n"):] if "\n\n" in job.output else job.output
-        self.report.section(title, tables, 2200)
+        table = OUT / f"{name}.md"
+        self.report.section(title, table.read_text() if table.exists() else job.output, 1200)
 
     def profile(self):
         if DEVICE != "cuda":
@@ -295,7 +296,7 @@ class Check:
         self.report.add("profile", state, seen.get("bottleneck", text), job.seconds, [job])
         rows = [f"{k['ms']:8.3f} ms x {k['count']:<4g} {100 * k.get('roofline', 0):4.0f} % of the "
                 f"roofline  {k['kernel'][:60]}" for k in seen.get("kernels", [])[:16]]
-        self.report.section("profile, by kernel", "\n".join(rows), 1700)
+        self.report.section("profile, by kernel", "\n".join(rows), 1200)
         if ncu := shutil.which("ncu"):
             self.hardware_counters(ncu)
 
@@ -331,7 +332,9 @@ class Check:
                            for job in failed] for switch in SWITCHES}
         run_all([job for trial in trials.values() for job in trial], self.limit(60))
         cures = [switch for switch, trial in trials.items() if all(job.code == 0 for job in trial)]
-        return f"cured by WEFT_CUDA_OFF={' or '.join(cures)}" if cures else "no switch cures it"
+        late = [switch for switch, trial in trials.items() if any(job.timed_out for job in trial)]
+        text = f"cured by WEFT_CUDA_OFF={' or '.join(cures)}" if cures else "no switch cures it"
+        return text + (f" ({', '.join(late)}: out of time)" if late else "")
 
     def judge(self, part, seconds):
         state, text = judged(part.jobs)
@@ -367,22 +370,24 @@ class Check:
 
 
 def summary_of_libraries(output):
-    """One line for each shape: the first choice of the heuristics beside the fastest of all."""
+    """A line for each shape: the heuristics' first choice beside the fastest of all. Products with
+    the vocabulary come first, then where the first choice loses most."""
     shapes = {}
     for line in output.splitlines():
         if line.startswith('{"'):
             seen = json.loads(line)
             shapes.setdefault(seen["shape"], []).append(seen)
-    lines = []
+    rows = []
     for shape, choices in shapes.items():
         timed = [choice for choice in choices if "us" in choice]
         if not timed:
-            lines.append(f"{shape}: {choices[0].get('error', 'nothing was timed')}"[:160])
+            rows.append((float("inf"), f"{shape}: {choices[0].get('error', 'not timed')}"[:160]))
             continue
         best = min(timed, key=lambda choice: choice["us"])
-        lines.append(f"{shape}: first {timed[0]['us']:.1f} us, fastest {best['us']:.1f} us "
-                     f"(rank {best['rank']} of {len(choices)})")
-    return "\n".join(lines)
+        gain = float("inf") if shape.startswith("head") else timed[0]["us"] / best["us"]
+        rows.append((gain, f"{timed[0]['us']:9.1f} {best['us']:9.1f} us, rank {best['rank']} of "
+                           f"{len(choices)}  {shape}"))
+    return "\n".join(text for _, text in sorted(rows, key=lambda row: -row[0]))
 
 
 def main():

@@ -18,10 +18,14 @@ def shortened(text, most):
     return text[:head] + gap + text[len(text) - tail:]
 
 
-def excerpt(output, most=700):
+def shortened_line(text, most=110):
+    return text if len(text) <= most else text[:most // 2 - 2] + " ... " + text[-(most // 2 - 3):]
+
+
+def excerpt(output, most=450):
     """Of what a process printed: lines that speak of errors, else the last ones."""
     lines = output.splitlines()
-    marks = ("error", "Error", "ERROR", "[cuda]", "assert", "Sanitizer", "CHECK(")
+    marks = ("error", "Error", "ERROR", "[cuda]", "assert", "Sanitizer", "CHECK(", "failed  ")
     chosen = [line for line in lines if any(mark in line for mark in marks)] or lines[-8:]
     return shortened("\n".join(line[:300] for line in chosen[:12]), most)
 
@@ -47,7 +51,7 @@ class Report:
                 print("\n".join("    " + line for line in job.output.splitlines()[-15:]), flush=True)
         self.write()
 
-    def section(self, title, text, most=1500):
+    def section(self, title, text, most=1000):
         """What the digest says of it, below the table; in the order of their coming."""
         self.sections[title] = shortened(text.strip(), most)
         self.write()
@@ -61,7 +65,7 @@ class Report:
 
     def table(self):
         return "\n".join(f"{row['state']:11} {row['seconds']:4.0f} s  {row['part']}: "
-                         f"{row['text'][:160]}" for row in self.rows)
+                         f"{shortened_line(row['text'])}" for row in self.rows)
 
     def verdict(self):
         named = {state: [row["part"] for row in self.rows if row["state"] == state]
@@ -72,9 +76,9 @@ class Report:
         return f"gpu-check on {self.device}, {time.monotonic() - self.began:.0f} s: {text}"
 
     def digest(self):
-        parts = [self.verdict(), self.table()]
+        parts = [shortened(self.verdict(), 300), self.table()]
         if self.failures:
-            parts.append("== failures\n" + shortened("\n".join(self.failures), 3000))
+            parts.append("== failures\n" + shortened("\n".join(self.failures), 1800))
         parts += [f"== {title}\n{text}" for title, text in self.sections.items()]
         return shortened("\n\n".join(parts) + "\n", MOST_DIGEST)
 

@@ -24,7 +24,8 @@ assert list(parts)[:4] == ["device", "ladder of small steps", "libraries at the 
                            "a small row"], parts
 digest = (out / "digest.txt").read_text()
 assert len(digest) <= 10000 and "nothing failed" in digest, digest
-for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "fastest", "of the roofline", "mlp, small"):
+for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofline",
+             "| mlp, small |"):
     assert said in digest, f"{said} is not in {digest}"
 row = json.loads((out / "gpu-bench.json").read_text())
 assert row["gpu"] == "NVIDIA H200" and len(row["visits"]["mlp-1"]["weft"]["losses"]) > 3, row

@@ -60,6 +60,12 @@ class Cures(unittest.TestCase):
     def test_none_may_cure(self):
         self.assertEqual(self.find("exit 1"), "no switch cures it")
 
+    def test_switches_that_were_not_tried_to_the_end_are_named(self):
+        check = object.__new__(gpu_check.Check)
+        check.limit = lambda seconds: 1
+        found = check.find_cure([shell('test -n "$WEFT_CUDA_OFF" && sleep 5; exit 1')])
+        self.assertTrue(found.startswith("no switch cures it (graphs, "), found)
+
 
     def test_losses_that_are_apart_are_cured_by_a_switch(self):
         check = object.__new__(gpu.Check)
@@ -100,10 +106,13 @@ class Digest(unittest.TestCase):
             self.assertIn("characters more", digest)
             self.assertTrue((out / "gpu-check-logs.tar.xz").exists())
 
-    def test_the_fastest_of_a_shape_is_named(self):
-        lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":2.5}', "other"]
-        self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)),
-                         "a: first 5.0 us, fastest 2.5 us (rank 1 of 2)")
+    def test_shapes_whose_first_choice_loses_most_come_first(self):
+        lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":4.0}', "other",
+                 '{"shape":"b","rank":0,"us":5.0}', '{"shape":"b","rank":1,"us":2.5}',
+                 '{"shape":"c","error":"no engine"}']
+        self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)).splitlines(),
+                         ["c: no engine", "      5.0       2.5 us, rank 1 of 2  b",
+                          "      5.0       4.0 us, rank 1 of 2  a"])
 
 
 class Ceilings(unittest.TestCase):
