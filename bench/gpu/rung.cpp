@@ -104,8 +104,9 @@ Problem training(const Sizes& n, bool offloaded) {
   const Variable weight("weight", f32({n.inner, n.columns}));
   for (size_t i = 0; i < weight.floats().size(); ++i)
     weight.floats()[i] = 0.02f * std::sin(static_cast<float>(i));
-  auto optimizer =
-      std::make_shared<optim::AdamW>(std::vector{weight}, optim::AdamOptions{.lr = 1e-3});
+  // Linear in the gradient: rounding stays rounding, where Adam's would turn signs.
+  auto optimizer = std::make_shared<optim::SGD>(std::vector{weight},
+                                                optim::SGDOptions{.lr = 100, .momentum = 0.9});
   Problem made{.inputs = {f32({n.rows, n.inner})},
                .function = [=](Tensors in) -> std::vector<Tensor> {
                  const Tensor loss = mean(square(matmul(in[0], weight) - 1.0));
@@ -122,7 +123,7 @@ Problem training(const Sizes& n, bool offloaded) {
 Problem embedding_and_loss(const Sizes& n) {
   return {.inputs = {ids({n.rows / 8}), bf16({n.vocabulary, n.inner})},
           .function = [](Tensors in) -> std::vector<Tensor> {
-            const Tensor x = embedding(in[0], in[1]);
+            const Tensor x = embedding(in[0], in[1]) * 0.02;  // no row is sure of its token
             const Tensor logits = matmul(x, transpose(in[1]));
             const Tensor loss = cross_entropy(widen(logits), in[0]);
             return {loss, grad(loss, in.subspan(1, 1))[0]};
@@ -308,7 +309,10 @@ void build(const Rung& rung, const Sizes& sizes, const std::string& device) {
 // Bytes to the device and back, without a kernel.
 void copy_there_and_back(const std::string& device, bool small, json& facts) {
   DeviceMemory* memory = library(device).memory();
-  WEFT_CHECK(memory != nullptr, "[rung] the memory of {} is the host's.", device);
+  if (memory == nullptr) {
+    facts["note"] = "the memory of this device is the host's";
+    return;
+  }
   const size_t bytes = small ? 100'003 : 100'000'003;
   std::vector<std::byte> sent(bytes), received(bytes);
   for (size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(i * 7919 >> 5);
