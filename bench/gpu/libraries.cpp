@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -192,8 +192,9 @@ class ProductBench {
   }
   template <class T>
   void set(int attribute, const T& value) const {
-    CublasLt::check(api().set_matmul(matmul_, attribute, &value, sizeof value),
-                    "cublasLtMatmulDescSetAttribute");
+    CublasLt::check(
+        api().set_matmul(matmul_, attribute, static_cast<const void*>(&value), sizeof value),
+        "cublasLtMatmulDescSetAttribute");
   }
   static Handle layout(int64_t rows, int64_t columns) {
     Handle made = nullptr;
