@@ -258,15 +258,17 @@ class Check:
         self.report.section("ladder", "\n".join(bad), 900)
 
     def libraries(self):
+        """What they offer, then cuDNN's engines that weft's rules reject, too."""
         if DEVICE != "cuda":
             return
-        seconds = self.limit(45)
-        job, state, text = self.one(
-            "libraries", [BIN / "gpu_libraries", "bench", "--seconds", int(seconds - 5),
-                          *(["--small"] if SMALL else [])], 45)
-        self.report.add("libraries at the shapes of the models", state, text, job.seconds, [job])
+        command = [BIN / "gpu_libraries", "bench", *(["--small"] if SMALL else []), "--seconds"]
+        job, state, text = self.one("libraries", [*command, int(self.limit(35))], 45)
+        rejected, *_ = self.one("engines", [*command, int(self.limit(15)), "--engines"], 25,
+                                WEFT_CUDA_ALLOW="nondeterministic")
+        self.report.add("libraries at the shapes of the models", state, text,
+                        job.seconds + rejected.seconds, [job, rejected])
         self.report.section("libraries: the first choice and the fastest",
-                            summary_of_libraries(job.output), 1300)
+                            summary_of_libraries(job.output + rejected.output), 1300)
 
     def benchmarks(self, name, title, rows, seconds):
         limit = self.limit(seconds)

@@ -3,7 +3,7 @@
 // Prints a JSON line for each as it comes, and stops when its time is up.
 //
 //   gpu_libraries versions                       where the libraries were found, and which they are
-//   gpu_libraries bench [--seconds 45] [--small]
+//   gpu_libraries bench [--seconds 45] [--small] [--engines]    (--engines: those of cuDNN alone)
 // WEFT_CUDA_ALLOW=nondeterministic adds engines that yield other bits in each run.
 #include <algorithm>
 #include <array>
@@ -266,8 +266,10 @@ std::vector<Product> products(bool small) {
 // ---- convolutions and attention, by the engines that weft would take
 
 // The library's step of `output`, compiled for each rank of what it can be chosen from.
-void run_engines(const std::string& shape, const std::vector<Value>& inputs, const Value& output,
+void run_engines(std::string shape, const std::vector<Value>& inputs, const Value& output,
                  const Timer& timer) {
+  if (const char* allowed = std::getenv("WEFT_CUDA_ALLOW"); allowed != nullptr)
+    shape += fmt::format(", {}", allowed);
   const KernelLibrary& cuda = library("cuda");
   const Plan plan = make_plan({.inputs = inputs, .outputs = {output}}, {.library = &cuda});
   const auto step = std::ranges::find_if(
@@ -358,13 +360,14 @@ void run_attention(int64_t batch, int64_t heads, int64_t length, const Timer& ti
 
 // ---- the program
 
-void bench(double seconds, bool small) {
+void bench(double seconds, bool small, bool only_engines) {
   const Stopwatch watch;
   const Timer timer;
   std::vector<std::function<void()>> work;
-  for (const Product& product : products(small))
-    work.emplace_back([&timer, product] { ProductBench(product).run(timer); });
-  auto first = work.begin() + 9;  // after the heads: attention
+  if (!only_engines)
+    for (const Product& product : products(small))
+      work.emplace_back([&timer, product] { ProductBench(product).run(timer); });
+  auto first = work.begin() + (only_engines ? 0 : 9);  // after the heads: attention
   const int64_t batch = small ? 1 : 64, heads = small ? 2 : 12, length = small ? 16 : 1024;
   work.insert(first, [=, &timer] { run_attention(batch, heads, length, timer); });
   const std::vector<Geometry> geometries =
@@ -415,14 +418,16 @@ void versions() {
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const bool small = std::ranges::find(words, "--small") != words.end();
+  const bool only_engines = std::ranges::find(words, "--engines") != words.end();
   const auto seconds = std::ranges::find(words, "--seconds");
   try {
     if (!words.empty() && words[0] == "versions") return versions(), 0;
     if (!words.empty() && words[0] == "bench") {
       const bool given = seconds != words.end() && seconds + 1 != words.end();
-      return bench(given ? std::atof((seconds + 1)->c_str()) : 45, small), 0;
+      return bench(given ? std::atof((seconds + 1)->c_str()) : 45, small, only_engines), 0;
     }
-    fmt::print(stderr, "usage: gpu_libraries versions | bench [--seconds N] [--small]\n");
+    fmt::print(stderr,
+               "usage: gpu_libraries versions | bench [--seconds N] [--small] [--engines]\n");
     return 2;
   } catch (const Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());
