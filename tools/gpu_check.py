@@ -3,10 +3,12 @@
 
     make gpu-check                                  (ends within nine minutes)
     GPU_CHECK_DEVICE=opencl make gpu-check          (or cpu: small sizes, to try the check itself)
+    GPU_CHECK_SMALL=1 make gpu-check                (a part of each part, in small sizes)
 
-Each part has its own time limit; one that fails does not stop the next. Results come as they are
-there, then once more as one table, and as JSON in $OUT or build/gpu-check-results. Exit code 1 where
-anything failed, 2 where nothing is packed, 7 where there is no such device.
+Parts come in the order of what they tell. Each has its own time limit; one that fails does not stop
+the next, and one that ran out of time says so, which is no failure. Results come as they are there,
+and are kept in $OUT or build/gpu-check-results: digest.txt, JSON, and one archive of all logs. Exit
+code 1 where anything failed, 2 where nothing is packed, 7 where there is no such device.
 """
 import concurrent.futures
 import dataclasses
@@ -18,20 +20,33 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench" / "peers"))
+from gpu import SWITCHES
+from gpu_report import FAILED, OUT_OF_TIME, PASSED, SKIPPED, Report
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACK = ROOT / "build" / "gpu-check"
+PACK = pathlib.Path(os.environ.get("GPU_CHECK_PACK") or ROOT / "build" / "gpu-check")
+BIN = PACK / "bin"
 BUDGET = 525  # seconds of everything
 SECONDS = float(os.environ.get("GPU_CHECK_SECONDS", BUDGET))
 SCALE = SECONDS / BUDGET  # of every limit below
-RESERVE = 200  # seconds that are kept for the benchmarks
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
+TINY = os.environ.get("GPU_CHECK_SMALL") == "1"
+SMALL = TINY or DEVICE != "cuda"
 OUT = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu-check-results")
 END = time.monotonic() + SECONDS
-WORKERS = os.cpu_count()
+CORES = len(os.sched_getaffinity(0))
 # Where the driver lies may be said there too.
 LIBRARIES = ":".join(filter(None, [str(PACK / "lib" / "weft"), os.environ.get("LD_LIBRARY_PATH")]))
+# GPT-2 124M as the row of the benchmarks has it.
+STEP = ["mlp", "--batch", "1"] if SMALL else ["gpt2", "--batch", "64", "--length", "1024",
+                                              "--precision", "bf16-mixed"]
+NCU_METRICS = ("gpu__time_duration.sum,dram__bytes.sum,"
+               "dram__throughput.avg.pct_of_peak_sustained_elapsed,"
+               "sm__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread")
 
 
 @dataclasses.dataclass
@@ -41,24 +56,54 @@ class Job:
     environment: dict = dataclasses.field(default_factory=dict)
     code: int = 0
     output: str = ""
+    seconds: float = 0
+    timed_out: bool = False
 
-    def run(self, seconds):
-        command = ["timeout", "-k", "5", str(max(1, int(seconds))), *map(str, self.command)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", cwd=ROOT, env=os.environ | self.environment)
+    def run(self, limit, threads=CORES):
+        if limit < 1:
+            self.code, self.timed_out = 124, True
+            return self
+        began = time.monotonic()
+        done = subprocess.run(
+            ["timeout", "-k", "5", str(int(limit)), *map(str, self.command)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT,
+            env=os.environ | {"WEFT_THREADS": str(threads)} | self.environment)
         self.code, self.output = done.returncode, done.stdout
+        self.seconds = time.monotonic() - began
+        self.timed_out = done.returncode in (124, 137) and self.seconds >= int(limit)
+        return self
+
+    def in_words(self):
+        switches = [f"{name}={self.environment[name]}"
+                    for name in ("PART", "WEFT_CUDA_OFF", "WEFT_TUNE") if name in self.environment]
+        return " ".join([*switches, *map(str, self.command)])
+
+    def json(self):
+        """The last JSON object that it printed; {}: none."""
+        for line in reversed(self.output.splitlines()):
+            if line.startswith('{"'):
+                return json.loads(line)
+        return {}
+
+
+def run_all(jobs, limit, at_once=CORES):
+    """Many at once; each has its part of the cores."""
+    end = time.monotonic() + limit
+    at_once = max(1, min(at_once, len(jobs)))
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(lambda job: job.run(end - time.monotonic(), max(1, CORES // at_once)), jobs))
 
 
 @dataclasses.dataclass
 class Part:
     name: str
-    seconds: int  # at most
-    jobs: list  # at once, as many as there are cores
+    jobs: list
+    curves: bool = False  # where it fails, it runs again with each switch off
 
 
 def test(program, *filters, **environment):
     """A program of doctest on the device."""
-    return Job([PACK / "bin" / program, *filters],
+    return Job([BIN / program, *filters],
                {"BACKEND": DEVICE, "LD_LIBRARY_PATH": LIBRARIES} | environment)
 
 
@@ -67,87 +112,70 @@ def device_test(*filters):
 
 
 def program_test(name):
-    return test("cli", "--test-suite=slow device program", f"--test-case={name}",
-                WEFT=PACK / "bin" / "weft")
+    return test("cli", "--test-suite=slow device program", f"--test-case={name}", WEFT=BIN / "weft")
 
 
-def parts():
+def tests():
+    graphs = ["--test-case=random graphs give*"]
+    bits = device_test("--test-case=two runs*")
+    if TINY:
+        return [Part("random graphs", [test("ops", *graphs, PART="0/64")]),
+                Part("training, f32 and bf16", [device_test("--test-case=a perceptron trains*")],
+                     curves=True)]
     suites = ["elementwise", "reduce", "types", "random"]
     steps = ["a variable *", "a perceptron trains*", "a GPT trains*", "convolutional nets*",
              "other nets of tokens*", "bfloat16 on a device*"]
     every_op = ["--source-file=*value_test.cpp", "--test-suite-exclude=slow*",
                 "--test-case=every op*,gradients of every op*"]
-    graphs = ["--test-case=random graphs give*"]
     runs = ["a run that was stopped*", "a run is planned*", "a run in any precision*"]
-    slices, most = max(WORKERS, 4), 16
-    on_gpu = [] if DEVICE == "cpu" else [Part("generated kernels", 90, [
+    slices, most = max(CORES, 4), 16
+    generated = [] if DEVICE == "cpu" else [Part("generated kernels", [
         test("codegen", "--test-suite=codegen gpu"),
         *[test("codegen", f"--test-suite=codegen {suite}", CODEGEN_TARGET="gpu")
           for suite in suites]])]
-    return [*on_gpu,
-            Part("every op and its gradient", 120,
-                 [test("ops", *every_op, PART=f"{i}/{slices}") for i in range(slices)]),
-            Part("edges, and products with what stands beside them", 60,
-                 [test("ops", "--source-file=*edges_test.cpp,*epilogue_test.cpp")]),
-            Part("convolutions and attention", 60,
+    return [Part("training, f32 and bf16", [device_test(f"--test-case={name}") for name in steps],
+                 curves=True),
+            Part("convolutions and attention",
                  [test("ops", "--test-suite=slow device forms", f"--test-case={case}")
                   for case in ["convolutions*", "attention*", "the gradient of attention*"]]),
-            Part("random graphs", 60,
-                 [test("ops", *graphs, PART=f"{i}/{most}") for i in range(min(WORKERS, most))]),
-            Part("training, f32 and bf16", 90, [device_test(f"--test-case={name}") for name in steps]),
-            Part("same bits twice", 60, [device_test("--test-case=two runs*")]),
-            Part("offload and results", 60,
-                 [test("models", "--source-file=*device_memory_test.cpp")]),
-            Part("weft train, resume, precisions", 90, [program_test(name) for name in runs]),
-            Part("memory as planned", 60, [device_test("--test-suite=slow device memory")])]
+            Part("every op and its gradient",
+                 [test("ops", *every_op, PART=f"{i}/{slices}") for i in range(slices)]),
+            Part("edges, and products with what stands beside them",
+                 [test("ops", "--source-file=*edges_test.cpp,*epilogue_test.cpp")]),
+            Part("same bits twice", [bits], curves=True),
+            Part("weft train, resume, precisions", [program_test(name) for name in runs]),
+            *generated,
+            Part("random graphs",
+                 [test("ops", *graphs, PART=f"{i}/{most}") for i in range(min(CORES, most))])]
+
+
+def tests_alone():
+    """What measures the device's memory, which others may not take at that time."""
+    if TINY:
+        return []
+    return [Part("offload and results", [test("models", "--source-file=*device_memory_test.cpp")]),
+            Part("memory as planned", [device_test("--test-suite=slow device memory")])]
 
 
 def judged(jobs):
     """(state, in words) of the processes of doctest of a part."""
     cases = assertions = 0
     for job in jobs:
-        if job.code in (124, 137):
-            return "failed", "ran out of its time"
         counts = re.findall(r"test cases:\s+(\d+).*\n.*assertions:\s+(\d+)", job.output)
-        if job.code != 0 or not counts:
-            return "failed", f"exit {job.code}"
-        cases, assertions = cases + int(counts[-1][0]), assertions + int(counts[-1][1])
+        if not job.timed_out and (job.code != 0 or not counts):
+            return FAILED, f"exit {job.code}: {job.in_words()}"
+        if counts:
+            cases, assertions = cases + int(counts[-1][0]), assertions + int(counts[-1][1])
+    if late := [job for job in jobs if job.timed_out]:
+        return OUT_OF_TIME, f"{len(late)} of {len(jobs)} processes did not end"
     skipped = [line for job in jobs for line in job.output.splitlines() if "skipped:" in line]
     if skipped and assertions == 0:
-        return "skipped", skipped[0].split("skipped:", 1)[1].strip()
+        return SKIPPED, skipped[0].split("skipped:", 1)[1].strip()
     if cases == 0:
-        return "failed", "no test ran"
+        return FAILED, "no test ran"
     refused = sum(job.output.count("compiled instead") for job in jobs)
-    return "passed", f"{assertions} assertions" + (
+    return PASSED, f"{assertions} assertions" + (
         f", {refused} kernels that cuBLASLt or cuDNN refused" if refused else "")
-
-
-class Report:
-    def __init__(self):
-        self.rows = []
-        OUT.mkdir(parents=True, exist_ok=True)
-        self.log = open(OUT / "gpu-check.log", "w")
-
-    def add(self, name, state, text, seconds, jobs=()):
-        self.rows.append({"part": name, "state": state, "text": text, "seconds": round(seconds, 1)})
-        print(f"{state:8} {seconds:6.1f} s  {name}: {text}", flush=True)
-        for job in jobs:
-            self.log.write(f"\n==== {name}: exit {job.code}: {' '.join(map(str, job.command))}\n"
-                           f"{job.output}")
-            if job.code != 0:
-                print("\n".join("    " + line for line in job.output.splitlines()[-25:]), flush=True)
-        self.log.flush()
-        (OUT / "gpu-check.json").write_text(json.dumps(
-            {"device": DEVICE, "parts": self.rows}, indent=1) + "\n")
-
-    def end(self):
-        failed = [row["part"] for row in self.rows if row["state"] == "failed"]
-        print("\npart                            result      s")
-        for row in self.rows:
-            print(f"{row['part']:31} {row['state']:8} {row['seconds']:5.0f}  {row['text']}")
-        print(f"\ngpu-check on {DEVICE}: " + (f"failed: {', '.join(failed)}" if failed else
-                                              "nothing failed") + f". All of it is in {OUT}")
-        return 1 if failed else 0
 
 
 def unpack():
@@ -156,70 +184,217 @@ def unpack():
         shutil.rmtree(PACK, ignore_errors=True)
         with tarfile.open(archive) as packed:
             packed.extractall(archive.parent, filter="data")
-    if not (PACK / "bin" / "weft").exists():
+    if not (BIN / "weft").exists():
         print(f"gpu-check: neither {PACK} nor {archive.name} beside it. Run `make gpu-pack` where weft "
               "is built, and bring one of them.", file=sys.stderr)
         sys.exit(2)
 
 
-def find_device(report):
-    """What the program says of the machine, and one step on the device; ends the check without one."""
-    start = time.monotonic()
-    weft = PACK / "bin" / "weft"
-    devices = Job([weft, "devices"])
-    step = Job([weft, "bench", "mlp", "--batch", "1", "--steps", "1", "--json", "--device", DEVICE])
-    devices.run(30)
-    step.run(60)
-    print(devices.output)
-    good = devices.code == 0 and step.code == 0
-    text = "a first step was done" if good else (step.output.strip() or "it says nothing")
-    report.add("device", "passed" if good else "failed", text.splitlines()[-1],
-               time.monotonic() - start, [devices, step])
-    if step.code == 7:
-        print(f"gpu-check: there is no device {DEVICE} here. Run it on a machine with an NVIDIA GPU "
-              "and its driver, or with GPU_CHECK_DEVICE=opencl or cpu.", file=sys.stderr)
-        sys.exit(7)
+class Check:
+    def __init__(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="weft-gpu-check-")
+        self.logs = pathlib.Path(self.scratch.name) / "logs"
+        self.cache = pathlib.Path(self.scratch.name) / "cache"
+        if (PACK / "cache").exists():  # machine code of kernels that travelled
+            shutil.copytree(PACK / "cache", self.cache)
+        self.cache.mkdir(exist_ok=True)
+        for folder in [self.cache, *filter(pathlib.Path.is_dir, self.cache.iterdir())]:
+            folder.chmod(0o700)  # else weft does not run what lies there
+        if "WEFT_CUDA_PATH" not in os.environ and (cuda := self.cuda_of_user()).exists():
+            os.environ["WEFT_CUDA_PATH"] = str(cuda)
+        os.environ["WEFT_CACHE_DIR"] = str(self.cache)
+        self.report = Report(OUT, self.logs, DEVICE)
+
+    @staticmethod
+    def cuda_of_user():
+        """Where tools/setup.sh --cuda puts libraries: another cache folder must not hide them."""
+        parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        default = pathlib.Path(parent) / "weft"
+        return pathlib.Path(os.environ.get("WEFT_CACHE_DIR") or default) / "cuda"
+
+    def limit(self, seconds):
+        return min(SCALE * seconds, END - time.monotonic() - 3)
+
+    def one(self, name, command, seconds, **environment):
+        """A process of the packed programs that has the machine to itself."""
+        job = Job(command, {"LD_LIBRARY_PATH": LIBRARIES} | environment).run(self.limit(seconds))
+        state = PASSED if job.code == 0 else OUT_OF_TIME if job.timed_out else FAILED
+        lines = job.output.strip().splitlines()
+        return job, state, (lines[-1][:200] if lines else "it printed nothing")
+
+    # ---- the parts
+
+    def device(self):
+        """What the machine says of itself, and a first step; ends the check without a device."""
+        weft = BIN / "weft"
+        devices = Job([weft, "devices"]).run(self.limit(30))
+        step, state, text = self.one("device", [weft, "bench", "mlp", "--batch", "1", "--steps", "1",
+                                                "--json", "--device", DEVICE], 60)
+        versions, clocks = Job([]), Job([])
+        if DEVICE == "cuda":
+            versions, *_ = self.one("versions", [BIN / "gpu_libraries", "versions"], 20)
+            if shutil.which("nvidia-smi"):
+                clocks = Job(["nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE"]).run(10)
+        print(devices.output + versions.output)
+        self.report.add("device", state, "a first step was done" if state == PASSED else text,
+                        devices.seconds + step.seconds, [devices, step, versions, clocks])
+        gpus = [text for text in devices.output.split("\n\n") if text.startswith("cuda:")]
+        self.report.section("machine", "\n".join([*gpus, versions.output]), 1100)
+        if step.code == 7:
+            print(f"gpu-check: there is no device {DEVICE} here. Run it on a machine with an NVIDIA "
+                  "GPU and its driver, or with GPU_CHECK_DEVICE=opencl or cpu.", file=sys.stderr)
+            self.report.pack()
+            sys.exit(7)
+
+    def smoke(self):
+        seconds = self.limit(60)
+        job, state, text = self.one(
+            "smoke", [sys.executable, "tools/gpu_smoke.py", "--rung", BIN / "gpu_rung", "--device",
+                      DEVICE, "--budget", int(seconds - 5), "--out", self.logs / "smoke",
+                      *(["--small", "--seconds", "60"] if SMALL else []),
+                      *(["copy", "reduce", "product_bf16", "bias_gelu", "graph"] if TINY else [])], 60)
+        self.report.add("ladder of small steps", state, text, job.seconds, [job])
+        bad = [line for line in job.output.splitlines() if line.startswith((FAILED, "smoke:"))]
+        self.report.section("ladder", "\n".join(bad), 900)
+
+    def libraries(self):
+        """What they offer, then cuDNN's engines that weft's rules reject, too."""
+        if DEVICE != "cuda":
+            return
+        command = [BIN / "gpu_libraries", "bench", *(["--small"] if SMALL else []), "--seconds"]
+        job, state, text = self.one("libraries", [*command, int(self.limit(35))], 45)
+        rejected, *_ = self.one("engines", [*command, int(self.limit(15)), "--engines"], 25,
+                                WEFT_CUDA_ALLOW="nondeterministic")
+        self.report.add("libraries at the shapes of the models", state, text,
+                        job.seconds + rejected.seconds, [job, rejected])
+        self.report.section("libraries: the first choice and the fastest",
+                            summary_of_libraries(job.output + rejected.output), 1300)
+
+    def benchmarks(self, name, title, rows, seconds):
+        limit = self.limit(seconds)
+        python = os.environ.get("PEERS_PYTHON")
+        job = Job([sys.executable, "bench/peers/gpu.py", *rows, "--weft", BIN / "weft", "--device",
+                   DEVICE, "--budget", max(1, int(limit - 10)), "--cache", self.cache,
+                   "--json", OUT / f"{name}.json", "--markdown", OUT / f"{name}.md",
+                   *(["--small"] if SMALL else []), *(["--python", python] if python else [])],
+                  {"LD_LIBRARY_PATH": LIBRARIES}).run(limit)
+        print(job.output, flush=True)
+        state = PASSED if job.code == 0 else OUT_OF_TIME if job.timed_out else FAILED
+        late = job.output.count("(out of time)")
+        if state == PASSED and late:
+            state = OUT_OF_TIME
+        self.report.add(title, state, f"exit {job.code}; goals are in its table" +
+                        (f"; {late} visits were not reached" if late else ""), job.seconds, [job])
+        table = OUT / f"{name}.md"
+        self.report.section(title, table.read_text() if table.exists() else job.output, 1200)
+
+    def profile(self):
+        if DEVICE != "cuda":
+            return  # a workload is profiled on the best device, which may be another one
+        command = [BIN / "weft", "profile", *STEP, "--steps", "5", "--json"]
+        job, state, text = self.one("profile", command, 40)
+        seen = job.json()
+        (self.logs / "profile.json").write_text(json.dumps(seen, indent=1) + "\n")
+        self.report.add("profile", state, seen.get("bottleneck", text), job.seconds, [job])
+        rows = [f"{k['ms']:8.3f} ms x {k['count']:<4g} {100 * k.get('roofline', 0):4.0f} % of the "
+                f"roofline  {k['kernel'][:60]}" for k in seen.get("kernels", [])[:16]]
+        self.report.section("profile, by kernel", "\n".join(rows), 1200)
+        if ncu := shutil.which("ncu"):
+            self.hardware_counters(ncu)
+
+    def hardware_counters(self, ncu):
+        """The first launch of each distinct kernel, in one pass of counters."""
+        job, state, text = self.one(
+            "ncu", [ncu, "--clock-control", "none", "--kernel-id", ":::1", "--metrics", NCU_METRICS,
+                    "--csv", "--page", "raw", BIN / "weft", "bench", *STEP, "--device", DEVICE,
+                    "--steps", "1"], 60, WEFT_CUDA_OFF="graphs")
+        (self.logs / "ncu.csv").write_text(job.output)
+        self.report.add("hardware counters (ncu)", state, text, job.seconds, [job])
+
+    def tuned(self):
+        """The row once more with every kernel chosen by measurement; what was chosen is kept."""
+        weft, tuned = BIN / "weft", self.cache.with_name("tuned")
+        shutil.copytree(self.cache, tuned)
+        command = [weft, "bench", *STEP, "--device", DEVICE, "--steps", "7", "--json"]
+        tuning, state, text = self.one("tune", command, 75, WEFT_TUNE="1", WEFT_CACHE_DIR=tuned)
+        jobs = [tuning]
+        if state == PASSED:
+            again, state, text = self.one("tuned", command, 30, WEFT_CACHE_DIR=tuned)
+            jobs.append(again)
+            if state == PASSED:
+                text = f"{again.json().get('median_ms')} ms with what was measured"
+        if (tuned / "selection").exists():
+            shutil.copytree(tuned / "selection", self.logs / "selection")
+        self.report.add("tuned", state, text, sum(job.seconds for job in jobs), jobs)
+
+    def find_cure(self, jobs):
+        """Which switch, turned off alone, makes the failed processes pass."""
+        failed = [job for job in jobs if job.code != 0 and not job.timed_out][:2]
+        trials = {switch: [Job(job.command, job.environment | {"WEFT_CUDA_OFF": switch})
+                           for job in failed] for switch in SWITCHES}
+        run_all([job for trial in trials.values() for job in trial], self.limit(60))
+        cures = [switch for switch, trial in trials.items() if all(job.code == 0 for job in trial)]
+        late = [switch for switch, trial in trials.items() if any(job.timed_out for job in trial)]
+        text = f"cured by WEFT_CUDA_OFF={' or '.join(cures)}" if cures else "no switch cures it"
+        return text + (f" ({', '.join(late)}: out of time)" if late else "")
+
+    def judge(self, part, seconds):
+        state, text = judged(part.jobs)
+        if state == FAILED and part.curves and DEVICE == "cuda":
+            text += "; " + self.find_cure(part.jobs)
+        self.report.add(part.name, state, text, seconds, part.jobs)
+
+    def tests(self):
+        together = tests()
+        run_all([job for part in together for job in part.jobs], self.limit(130))
+        for part in together:
+            self.judge(part, max(job.seconds for job in part.jobs))
+        for part in tests_alone():
+            run_all(part.jobs, self.limit(30))
+            self.judge(part, max(job.seconds for job in part.jobs))
+
+    def run(self):
+        first = ["mlp-1"] if SMALL else ["gpt2"]
+        others = ["layer-norm"] if TINY else ["gpt2", "gpt-char-1"] if SMALL else [
+            "mlp-1", "gpt-char-1", "layer-norm", "cross-entropy", "adamw", "resnet50", "gpt2-xl"]
+        self.device()
+        self.smoke()
+        self.libraries()
+        self.benchmarks("gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210)
+        self.report.pack()
+        self.profile()
+        self.tuned()
+        self.report.pack()
+        self.tests()
+        self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)
+        self.report.pack([self.cache / "refused", self.cache / "kernels"])
+        return self.report.end()
 
 
-def run_part(part, report):
-    start = time.monotonic()
-    limit = min(SCALE * part.seconds, END - SCALE * RESERVE - start)
-    if limit < 5:
-        report.add(part.name, "failed", "not run (out of time)", 0)
-        return
-
-    def run(job):
-        left = start + limit - time.monotonic()
-        job.run(left) if left >= 1 else setattr(job, "code", 124)
-
-    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(run, part.jobs))
-    state, text = judged(part.jobs)
-    report.add(part.name, state, text, time.monotonic() - start, part.jobs)
-
-
-def run_benchmarks(report):
-    start = time.monotonic()
-    left = int(END - start)
-    command = ["timeout", "-k", "5", str(left), sys.executable, "bench/peers/gpu.py",
-               "--weft", PACK / "bin" / "weft", "--device", DEVICE, "--budget", str(left - 15),
-               "--json", OUT / "gpu-bench.json", "--markdown", OUT / "gpu-bench.md"]
-    command += [] if DEVICE == "cuda" else ["--small"]
-    print("\nbenchmarks:", flush=True)
-    python = os.environ.get("PEERS_PYTHON")
-    done = subprocess.run([*map(str, command), *(["--python", python] if python else [])], cwd=ROOT)
-    report.add("benchmarks", "passed" if done.returncode == 0 else "failed",
-               f"exit {done.returncode}; goals are in its table", time.monotonic() - start)
+def summary_of_libraries(output):
+    """A line for each shape: the heuristics' first choice beside the fastest of all. Products with
+    the vocabulary come first, then where the first choice loses most."""
+    shapes = {}
+    for line in output.splitlines():
+        if line.startswith('{"'):
+            seen = json.loads(line)
+            shapes.setdefault(seen["shape"], []).append(seen)
+    rows = []
+    for shape, choices in shapes.items():
+        timed = [choice for choice in choices if "us" in choice]
+        if not timed:
+            rows.append((float("inf"), f"{shape}: {choices[0].get('error', 'not timed')}"[:160]))
+            continue
+        best = min(timed, key=lambda choice: choice["us"])
+        gain = float("inf") if shape.startswith("head") else timed[0]["us"] / best["us"]
+        rows.append((gain, f"{timed[0]['us']:9.1f} {best['us']:9.1f} us, rank {best['rank']} of "
+                           f"{len(choices)}  {shape}"))
+    return "\n".join(text for _, text in sorted(rows, key=lambda row: -row[0]))
 
 
 def main():
     unpack()
-    report = Report()
-    find_device(report)
-    for part in parts():
-        run_part(part, report)
-    run_benchmarks(report)
-    sys.exit(report.end())
+    sys.exit(Check().run())
 
 
 if __name__ == "__main__":

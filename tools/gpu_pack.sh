@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.xz:
-# the program and the tests that need a GPU, stripped, with the libraries that they need.
+# the program, the tests and benchmarks that need a GPU, stripped, with the libraries that they need;
+# and, where NVRTC is here (tools/setup.sh --cuda), the machine code of their kernels for sm_90.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/release}
 out=build/gpu-check
-most=$((55 * 1000 * 1000))
+most=$((58 * 1000 * 1000))
 newest_glibc=2.39 newest_glibcxx=3.4.32  # of Ubuntu 24.04
 
-programs=("$build/weft" "$build"/tests/{ops,codegen,models,cli})
+programs=("$build/weft" "$build"/tests/{ops,codegen,models,cli} "$build"/bench/gpu_{rung,libraries})
 for program in "${programs[@]}"; do
   [ -x "$program" ] || { echo "gpu-pack: no $program: make build"; exit 2; }
 done
@@ -29,6 +30,14 @@ for need in "GLIBC $newest_glibc" "GLIBCXX $newest_glibcxx"; do
   [ "$(printf '%s\n' "$found" "$limit" | sort -V | tail -1)" = "$limit" ] ||
     { echo "gpu-pack: needs $what $found; Ubuntu 24.04 has $limit"; exit 1; }
 done
+
+# Without it kernels are compiled there, which takes part of the visit.
+nvrtc=${WEFT_CUDA_PATH:-${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/cuda}
+if [ -n "$(find "$nvrtc" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
+  tools/gpu_cubins.py --build "$build" --nvrtc "$nvrtc" --out "$out/cache"
+else
+  echo "gpu-pack: without machine code of kernels, as no NVRTC is in $nvrtc (tools/setup.sh --cuda)"
+fi
 
 # Python unpacks it without another program. The dictionary holds what program and library share.
 tar -C build --sort=name --owner=0 --group=0 --numeric-owner -c gpu-check |

@@ -2,9 +2,12 @@
 """weft beside PyTorch on one GPU: the rows of the GPU's table, the most telling ones first.
 
     python bench/peers/gpu.py --weft build/release/weft --budget 300 --json gpu.json
+    python bench/peers/gpu.py gpt2 --weft build/release/weft       (that row alone)
 
 Each visit is a process of its own. Where the time is up, the rest is "not measured (out of time)".
-Exit code 1 where a visit failed or losses are apart; a goal that is missed is no failure.
+Where losses are apart, weft runs again with each switch of WEFT_CUDA_OFF, and the one that cures it
+is named. Floors and goals are those of the GPU that is there. Exit code 1 where a visit failed or
+losses are apart; a goal that is missed is no failure.
 """
 import argparse
 import dataclasses
@@ -21,9 +24,34 @@ from workloads import WORKLOADS
 
 HERE = pathlib.Path(__file__).resolve().parent
 OUT_OF_TIME = "not measured (out of time)"
-# Operations and bytes a second that an H200 was seen to reach; float32 by its data sheet.
-PEAKS = {"bf16": 790e12, "f16": 790e12, "f32": 67e12, "f64": 34e12}
-BANDWIDTH = 4.3e12
+# What can be switched off in turn (docs/gpu-check.md).
+SWITCHES = ("graphs", "cudnn-attention", "cudnn-conv", "epilogues", "padding", "read-only",
+            "side-copies")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ceiling:
+    """Operations and bytes a second that a GPU was seen to reach; f32 and f64 by its data sheet."""
+    peaks: dict
+    bandwidth: float
+
+    def floor_ms(self, flops, least_bytes):
+        compute = sum(count / self.peaks.get(kind, self.peaks["f32"])
+                      for kind, count in flops.items())
+        return 1e3 * max(compute, least_bytes / self.bandwidth)
+
+
+H200 = Ceiling({"bf16": 790e12, "f16": 790e12, "tf32": 395e12, "f32": 67e12, "f64": 34e12}, 4.3e12)
+CEILINGS = {
+    "H200": H200,
+    "H100": Ceiling({"bf16": 770e12, "f16": 770e12, "tf32": 385e12, "f32": 67e12, "f64": 34e12},
+                    3.0e12),
+}
+
+
+def ceiling_of(name):
+    """Of a GPU by the name that its driver gives it; None: nobody has measured such a one."""
+    return next((ceiling for part, ceiling in CEILINGS.items() if part in name), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +68,8 @@ class Row:
     weights: bool = True  # peers start from weft's, and losses are compared
     loss_off: float = 1e-3  # allowed of the first ten losses, as a part of the first
     ratio: float = 0  # goal: the best peer's time over weft's
-    rate: float = 0  # goal: items a second
-    bandwidth: float = 0  # goal: the share of BANDWIDTH
+    rate: float = 0  # goal: items a second on an H200; elsewhere as its floor is to an H200's
+    bandwidth: float = 0  # goal: the share of the GPU's bandwidth
 
 
 ROWS = {
@@ -68,6 +96,16 @@ COLD, WARM = 3.0, 0.6  # goals: seconds from start to first step
 MEMORY = "16GiB"  # goal: GPT-2 124M, 64 x 1024
 
 
+def size_flags(row):
+    return (["--batch", row.batch] if row.batch else []) + \
+        (["--length", row.length] if row.length else [])
+
+
+def workload_flags(row):
+    """What `weft bench` is told of a row."""
+    return [row.workload, *size_flags(row), *(["--precision", "bf16-mixed"] if row.bf16 else [])]
+
+
 def small(row):
     """To try out the check itself: nothing is to be reached."""
     batch, length = row.small
@@ -85,6 +123,12 @@ class Check:
         self.start = {}  # seconds, or why not
         self.lean = {}
         self.failed = []
+        self.gpu = self.name_of_gpu()
+        self.ceiling = ceiling_of(self.gpu)
+
+    def name_of_gpu(self):
+        seen = self.call([self.args.weft, "devices", "--json"], 30)
+        return next((gpu["name"] for gpu in seen.get("gpus", [])), "no GPU")
 
     def left(self):
         return self.end - time.monotonic()
@@ -99,29 +143,29 @@ class Check:
                               env=os.environ | (extra or {}))
         if done.returncode in (124, 137):
             return {"error": OUT_OF_TIME if self.left() < LEAST else f"ended after {seconds} s"}
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]
         if done.returncode == 0 and lines:
             return json.loads(lines[-1])
+        if done.returncode == 0 and done.stdout.startswith("{"):
+            return json.loads(done.stdout)
         said = (done.stderr.strip() or done.stdout.strip() or "printed nothing").splitlines()
         return {"error": f"exit {done.returncode}: {said[-1][:200]}", "output": said[-30:]}
-
-    def sizes(self, row):
-        flags = ["--batch", row.batch] if row.batch else []
-        return flags + (["--length", row.length] if row.length else [])
 
     def weights_file(self, row):
         return pathlib.Path(self.scratch.name) / f"{row.workload}.safetensors"
 
-    def weft(self, row, *flags, cache="rows"):
-        command = [self.args.weft, "bench", row.workload, "--json", "--device", self.args.device,
-                   *self.sizes(row), *(["--precision", "bf16-mixed"] if row.bf16 else []), *flags]
+    def weft(self, row, *flags, cache="rows", extra=None):
+        command = [self.args.weft, "bench", *workload_flags(row), "--json", "--device",
+                   self.args.device, *flags]
         folder = pathlib.Path(self.scratch.name) / f"cache-{cache}"
-        return self.call(command, SECONDS["weft"], {"WEFT_CACHE_DIR": str(folder)})
+        if cache == "rows" and self.args.cache:
+            folder = self.args.cache
+        return self.call(command, SECONDS["weft"], {"WEFT_CACHE_DIR": str(folder)} | (extra or {}))
 
     def peer(self, row, mode):
         command = [self.args.python, HERE / "torch_peer.py", row.workload, "--mode", mode,
                    "--device", "cuda" if self.args.device == "cuda" else "cpu",
-                   "--threads", os.cpu_count(), *self.sizes(row), "--steps", row.steps,
+                   "--threads", os.cpu_count(), *size_flags(row), "--steps", row.steps,
                    "--precision", "bf16" if row.bf16 else "f32"]
         command += ["--channels-last"] if WORKLOADS[row.workload].convolutions else []
         command += ["--weights", self.weights_file(row)] if self.weights_file(row).exists() else []
@@ -163,33 +207,68 @@ class Check:
         print(f"{title:55} {side:8} {text}", flush=True)
 
     def run(self):
-        for name in self.rows:
-            for side in ("weft", "eager"):
+        for name, row in self.rows.items():
+            sides = ["weft", "eager"]
+            if name == "gpt2" and row.compiled:  # the row that tells most is measured whole
+                sides = ["weft", "compile", "eager"]
+            for side in sides:
                 self.visit(name, side)
+                self.write()
+            self.compare_losses(name)
             if name == "gpt2":
                 self.measure_start()
                 self.measure_lean()
-            self.compare_losses(name)
+                self.write()
         # What compiles slowest comes last.
         for name in sorted(self.rows, key=lambda n: n == "gpt2-xl"):
-            if self.rows[name].compiled:
+            if self.rows[name].compiled and "compile" not in self.visits[name]:
                 self.visit(name, "compile")
+                self.write()
 
     def compare_losses(self, name):
         row, ours, theirs = self.rows[name], *(self.visits[name].get(s, {}) for s in ("weft", "eager"))
         if not row.weights or "losses" not in ours or "losses" not in theirs:
             return
-        pairs = list(zip(ours["losses"], theirs["losses"]))
-        # Few samples make a net with batch norm wander: a trial has the first loss alone.
-        off = max(abs(a - b) for a, b in pairs[:1 if self.args.small else None]) / abs(pairs[0][0])
+        off = self.distance(ours, theirs)
         self.visits[name]["loss_off"] = off
         if not off <= row.loss_off:
-            self.failed.append(f"{row.title}: losses are {off:.2g} apart, allowed {row.loss_off}")
+            cure = self.find_cure(row, theirs)
+            self.visits[name]["cure"] = cure
+            self.failed.append(f"{row.title}: losses are {off:.2g} apart, allowed {row.loss_off}; "
+                               f"{cure}")
 
-    def floor_ms(self, ours):
-        compute = sum(flops / PEAKS.get(kind, PEAKS["f32"])
-                      for kind, flops in ours["least_flops"].items())
-        return 1e3 * max(compute, ours["least_bytes"] / BANDWIDTH)
+    def distance(self, ours, theirs):
+        """Of the losses, as a part of the first."""
+        pairs = list(zip(ours["losses"], theirs["losses"]))
+        # Few samples make a net with batch norm wander: a trial has the first loss alone.
+        return max(abs(a - b) for a, b in pairs[:1 if self.args.small else None]) / abs(pairs[0][0])
+
+    def find_cure(self, row, theirs):
+        """Which switch, turned off alone, brings the losses of the peer."""
+        cures, tried = [], 0
+        for switch in SWITCHES:
+            seen = self.weft(row, "--steps", row.steps, extra={"WEFT_CUDA_OFF": switch})
+            tried += "losses" in seen
+            if "losses" in seen and self.distance(seen, theirs) <= row.loss_off:
+                cures.append(switch)
+        return (f"cured by WEFT_CUDA_OFF={' or '.join(cures)}" if cures else
+                f"cured by none of {tried} switches") + \
+            ("" if tried == len(SWITCHES) else f" ({len(SWITCHES) - tried} were not tried)")
+
+    def floor_ms(self, ours, ceiling):
+        return ceiling.floor_ms(ours["least_flops"], ours["least_bytes"])
+
+    def write(self):
+        """After each visit: what was seen is there, whatever becomes of the rest."""
+        if self.args.json:
+            self.args.json.write_text(json.dumps(
+                {"command": shlex.join(["bench/peers/gpu.py", *sys.argv[1:]]), "gpu": self.gpu,
+                 "visits": self.visits, "start": self.start, "lean": self.lean,
+                 "failed": self.failed}, indent=1) + "\n")
+        if self.args.markdown:
+            rows, others = tables(self)
+            self.args.markdown.write_text(markdown(rows, HEAD) + "\n\n" +
+                                          markdown(others, ["", "measured", "goal"]) + "\n")
 
 
 def milliseconds(seen):
@@ -213,18 +292,21 @@ def cells(check, name):
     time_ms = ours["median_ms"]
     peers = [visits[s]["median_ms"] for s in ("eager", "compile") if "median_ms" in visits.get(s, {})]
     ratio = min(peers) / time_ms if peers else None
-    floor = check.floor_ms(ours)
     goals = []
     if row.ratio:
         goals.append(verdict(ratio, row.ratio, f"{row.ratio:g}x") if ratio else
                      f"{row.ratio:g}x not measured")
-    if row.rate:
-        goals.append(verdict(ours["items_per_s"], row.rate, f"{row.rate:,.0f}/s"))
-    if row.bandwidth:
-        goals.append(verdict(ours["items_per_s"] / BANDWIDTH, row.bandwidth,
-                             f"{100 * row.bandwidth:.0f} % of 4.3 TB/s"))
-    return [*text, f"{ratio:.2f}" if ratio else "-", f"{ours['items_per_s']:,.0f}",
-            f"{floor:.3g} ms: {100 * floor / time_ms:.0f} %",
+    floor_text = "-"
+    if ceiling := check.ceiling:
+        floor = check.floor_ms(ours, ceiling)
+        floor_text = f"{floor:.3g} ms: {100 * floor / time_ms:.0f} %"
+        if row.rate:
+            rate = row.rate * check.floor_ms(ours, H200) / floor
+            goals.append(verdict(ours["items_per_s"], rate, f"{rate:,.0f}/s"))
+        if row.bandwidth:
+            goals.append(verdict(ours["items_per_s"] / ceiling.bandwidth, row.bandwidth,
+                                 f"{100 * row.bandwidth:.0f} % of {ceiling.bandwidth / 1e12} TB/s"))
+    return [*text, f"{ratio:.2f}" if ratio else "-", f"{ours['items_per_s']:,.0f}", floor_text,
             f"{visits['loss_off']:.1e}" if "loss_off" in visits else "-", "; ".join(goals)]
 
 
@@ -253,6 +335,10 @@ def other_rows(check):
                f"{goal}, {lean / ours:.2f} times as long" if ours and lean else goal]
 
 
+def tables(check):
+    return [cells(check, name) for name in check.rows], list(other_rows(check))
+
+
 def table(rows, head):
     widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip()
@@ -279,6 +365,8 @@ def parse():
     parser.add_argument("--device", default="cuda", help="weft's; PyTorch's is cuda or else cpu")
     parser.add_argument("--budget", type=float, default=400, help="seconds of everything")
     parser.add_argument("--small", action="store_true", help="small sizes, to try all of this out")
+    parser.add_argument("--cache", type=pathlib.Path,
+                        help="weft's cache of kernels and selections for the rows (default: a new one)")
     parser.add_argument("--json", type=pathlib.Path, help="everything that was seen")
     parser.add_argument("--markdown", type=pathlib.Path, help="the table, for docs/benchmarks.md")
     args = parser.parse_args()
@@ -297,19 +385,14 @@ def main():
     args = parse()
     check = Check(args)
     check.run()
-    rows, others = [cells(check, name) for name in check.rows], list(other_rows(check))
-    print("\n" + table(rows, HEAD))
+    check.write()
+    rows, others = tables(check)
+    print(f"\n{check.gpu}" + ("" if check.ceiling else ": no floors and no rates are known of it"))
+    print(table(rows, HEAD))
     if others:
         print("\n" + table(others, ["", "measured", "goal"]))
     for text in check.failed:
         print(f"failed: {text}")
-    if args.json:
-        args.json.write_text(json.dumps(
-            {"command": shlex.join(["bench/peers/gpu.py", *sys.argv[1:]]), "visits": check.visits,
-             "start": check.start, "lean": check.lean, "failed": check.failed}, indent=1) + "\n")
-    if args.markdown:
-        args.markdown.write_text(markdown(rows, HEAD) + "\n\n" +
-                                 markdown(others, ["", "measured", "goal"]) + "\n")
     sys.exit(1 if check.failed else 0)
 
 

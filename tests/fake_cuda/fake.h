@@ -12,6 +12,7 @@
 //   FAKE_CUBLASLT_REFUSES 1: no product has an algorithm; 2: none that does more than multiply
 //   FAKE_CUDNN_VERSION    (92800); 0: there is none
 //   FAKE_CUDNN_REFUSES    1: no graph has an engine
+//   FAKE_CUDA_IDLE        1: nothing is computed or copied, so that a step of any size is compiled
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_NVRTC_FAILS      1: no kernel compiles
 //   FAKE_NVML_FAILS       1: the management library finds no driver
@@ -37,6 +38,7 @@ inline const char* name() { return text("FAKE_CUDA_NAME", "NVIDIA H200"); }
 inline unsigned char uuid_byte(int gpu) {  // all sixteen
   return static_cast<unsigned char>(0xab + gpu);
 }
+inline bool is_idle() { return number("FAKE_CUDA_IDLE", 0) != 0; }
 inline const char* compiler() { return text("FAKE_CUDA_COMPILER", ""); }
 
 // Into a stream of the context that is current. What the driver says, 0: done later, or with each

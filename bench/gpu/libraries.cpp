@@ -1,0 +1,439 @@
+// What NVIDIA's libraries offer at the shapes of GPT-2 124M, GPT-2 XL and ResNet-50, timed with
+// CUDA events: every algorithm of cuBLASLt's heuristics, every engine of cuDNN that weft may take.
+// Prints a JSON line for each as it comes, and stops when its time is up.
+//
+//   gpu_libraries versions                       where the libraries were found, and which they are
+//   gpu_libraries bench [--seconds 45] [--small] [--engines]    (--engines: those of cuDNN alone)
+// WEFT_CUDA_ALLOW=nondeterministic adds engines that yield other bits in each run.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/backends/cuda/cublaslt.h>
+#include <weft/backends/cuda/cuda_device.h>
+#include <weft/backends/cuda/driver.h>
+#include <weft/base/error.h>
+#include <weft/base/stopwatch.h>
+#include <weft/device/bound.h>
+#include <weft/device/registry.h>
+#include <weft/io/json.h>
+#include <weft/ops/autodiff.h>
+#include <weft/passes/passes.h>
+#include <weft/weft.h>
+
+using namespace weft;
+using namespace weft::cuda;
+
+namespace {
+using nlohmann::json;
+
+void say(const json& facts) {
+  print("{}", io::json_text(facts));
+  std::fflush(stdout);
+}
+
+gpu::Device& device() { return static_cast<gpu::Device&>(*library("cuda").memory()); }
+
+// ---- time
+
+class Timer {
+ public:
+  Timer() {
+    stream_of(device());  // makes its context current
+    driver().library.find(elapsed_, "cuEventElapsedTime");
+    for (Handle* event : {&begin_, &end_})
+      driver().check(driver().cuEventCreate(event, 0), "cuEventCreate");
+  }
+  ~Timer() {
+    for (Handle event : {begin_, end_}) driver().cuEventDestroy(event);
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  // Microseconds of one of several runs, after a first that loads what they need.
+  double microseconds(const std::function<void()>& enqueue) const {
+    constexpr int runs = 5;
+    const Stream stream = stream_of(device());
+    enqueue();
+    driver().check(driver().cuEventRecord(begin_, stream.stream), "cuEventRecord");
+    for (int i = 0; i < runs; ++i) enqueue();
+    driver().check(driver().cuEventRecord(end_, stream.stream), "cuEventRecord");
+    driver().check(driver().cuEventSynchronize(end_), "cuEventSynchronize");
+    float milliseconds = 0;
+    driver().check(elapsed_(&milliseconds, begin_, end_), "cuEventElapsedTime");
+    return 1e3 * static_cast<double>(milliseconds) / runs;
+  }
+
+ private:
+  int (*elapsed_)(float*, Handle, Handle) = nullptr;
+  Handle begin_ = nullptr, end_ = nullptr;
+};
+
+// ---- products, by cuBLASLt itself
+
+// Numbers of cublasLt.h, cublas_api.h and library_types.h.
+constexpr int r_32f = 0, r_16bf = 14, compute_32f = 68;
+constexpr int transpose_a = 3, transpose_b = 4, epilogue_attribute = 7, bias_pointer = 8,
+              aux_pointer = 11, aux_stride = 12, most_workspace = 1;
+struct Found {  // cublasLtMatmulHeuristicResult_t
+  uint64_t algorithm[8];
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+struct CublasLt {
+  CublasLt() {
+    library.find(create, "cublasLtCreate");
+    library.find(make_matmul, "cublasLtMatmulDescCreate");
+    library.find(set_matmul, "cublasLtMatmulDescSetAttribute");
+    library.find(make_layout, "cublasLtMatrixLayoutCreate");
+    library.find(make_preference, "cublasLtMatmulPreferenceCreate");
+    library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
+    library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    library.find(matmul, "cublasLtMatmul");
+    library.find(version, "cublasLtGetVersion");
+  }
+  static void check(int status, const char* call) {
+    if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: status {}.", call, status);
+  }
+
+  cuda::SharedLibrary library = open_cublaslt();
+  int (*create)(Handle*) = nullptr;
+  int (*make_matmul)(Handle*, int compute, int scale) = nullptr;
+  int (*set_matmul)(Handle, int attribute, const void*, size_t) = nullptr;
+  int (*make_layout)(Handle*, int type, uint64_t rows, uint64_t columns, int64_t stride) = nullptr;
+  int (*make_preference)(Handle*) = nullptr;
+  int (*set_preference)(Handle, int attribute, const void*, size_t) = nullptr;
+  int (*heuristic)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d, Handle preference,
+                   int wanted, Found*, int* found) = nullptr;
+  int (*matmul)(Handle, Handle matmul, const void* alpha, const void* a, Handle a_layout,
+                const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
+                void* d, Handle d_layout, const void* algorithm, void* workspace, size_t bytes,
+                Handle stream) = nullptr;
+  size_t (*version)() = nullptr;
+};
+
+// y[m, n] = a[m, k] b[k, n] in bfloat16, row-major; what is transposed lies as [k, m] or [n, k].
+struct Product {
+  std::string of;
+  int64_t m, n, k;
+  bool a_transposed = false, b_transposed = false;
+  uint32_t epilogue = 1;  // CUBLASLT_EPILOGUE_DEFAULT
+
+  std::string text() const {
+    static const std::map<uint32_t, std::string> names{
+        {1, ""}, {4, " bias"}, {164, " bias gelu aux"}, {192, " dgelu"}, {512, " bias gradient"}};
+    return fmt::format("{}: {} x {} x {}{}{}{}", of, m, n, k, a_transposed ? " a^T" : "",
+                       b_transposed ? " b^T" : "", names.at(epilogue));
+  }
+};
+
+// Descriptors live as long as the process, which is short.
+class ProductBench {
+ public:
+  explicit ProductBench(const Product& product) : product_(product) {
+    const auto [of, m, n, k, a_across, b_across, epilogue] = product;
+    CublasLt::check(api().make_matmul(&matmul_, compute_32f, r_32f), "cublasLtMatmulDescCreate");
+    // The library counts column by column: b is its first factor, and y its transpose.
+    set(transpose_a, int32_t{b_across});
+    set(transpose_b, int32_t{a_across});
+    layouts_ = {layout(b_across ? k : n, b_across ? n : k),
+                layout(a_across ? m : k, a_across ? k : m), layout(n, m)};
+    const size_t y_bytes = static_cast<size_t>(m * n) * 2;
+    for (size_t bytes : {static_cast<size_t>(k * n) * 2, static_cast<size_t>(m * k) * 2, y_bytes,
+                         workspace_bytes, static_cast<size_t>(std::max(m, n)) * 4})
+      memory_.push_back(device().allocate(bytes));
+    if (epilogue == 1) return;
+    set(epilogue_attribute, epilogue);
+    if (epilogue != 192) set(bias_pointer, memory_[4]->data);
+    if (epilogue == 4 || epilogue == 512) return;
+    memory_.push_back(device().allocate(y_bytes));
+    set(aux_pointer, memory_[5]->data);
+    set(aux_stride, n);
+  }
+
+  void run(const Timer& timer) const {
+    Handle preference = nullptr;
+    CublasLt::check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
+    const uint64_t most = workspace_bytes;
+    CublasLt::check(api().set_preference(preference, most_workspace, &most, sizeof most),
+                    "cublasLtMatmulPreferenceSetAttribute");
+    std::vector<Found> all(32);
+    int count = 0;
+    const int status =
+        api().heuristic(handle(), matmul_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
+                        preference, static_cast<int>(all.size()), all.data(), &count);
+    if (status != 0 || count == 0)
+      return say({{"shape", product_.text()}, {"error", fmt::format("no algorithm ({})", status)}});
+    for (int rank = 0; rank < count; ++rank) time(timer, rank, all[static_cast<size_t>(rank)]);
+  }
+
+ private:
+  static constexpr size_t workspace_bytes = size_t{32} << 20;
+  static const CublasLt& api() {
+    static const CublasLt& instance = *new CublasLt;
+    return instance;
+  }
+  static Handle handle() {
+    static const Handle instance = [] {
+      Handle made = nullptr;
+      CublasLt::check(api().create(&made), "cublasLtCreate");
+      return made;
+    }();
+    return instance;
+  }
+  template <class T>
+  void set(int attribute, const T& value) const {
+    CublasLt::check(
+        api().set_matmul(matmul_, attribute, static_cast<const void*>(&value), sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+  }
+  static Handle layout(int64_t rows, int64_t columns) {
+    Handle made = nullptr;
+    CublasLt::check(api().make_layout(&made, r_16bf, static_cast<uint64_t>(rows),
+                                      static_cast<uint64_t>(columns), rows),
+                    "cublasLtMatrixLayoutCreate");
+    return made;
+  }
+  void time(const Timer& timer, int rank, const Found& found) const {
+    json facts = {{"shape", product_.text()},
+                  {"library", "cublaslt"},
+                  {"rank", rank},
+                  {"workspace", found.workspace},
+                  {"waves", found.waves}};
+    if (found.status != 0 || found.workspace > workspace_bytes) return say(facts);
+    const float one = 1, zero = 0;
+    void* const y = memory_[2]->data;
+    const Stream stream = stream_of(device());
+    try {
+      const double us = timer.microseconds([&] {
+        CublasLt::check(
+            api().matmul(handle(), matmul_, &one, memory_[0]->data, layouts_[0], memory_[1]->data,
+                         layouts_[1], &zero, y, layouts_[2], y, layouts_[2], found.algorithm,
+                         memory_[3]->data, found.workspace, stream.stream),
+            "cublasLtMatmul");
+      });
+      facts["us"] = us;
+      const auto [of, m, n, k, a_across, b_across, epilogue] = product_;
+      facts["tflops"] = 2e-6 * static_cast<double>(m) * static_cast<double>(n * k) / us;
+    } catch (const Error& error) {
+      facts["error"] = error.what();
+    }
+    say(facts);
+  }
+
+  Product product_;
+  Handle matmul_ = nullptr;
+  std::array<Handle, 3> layouts_{};
+  std::vector<std::shared_ptr<Buffer>> memory_;  // b, a, y, workspace, bias or its gradient, aux
+};
+
+// Forward, gradient of the input, gradient of the weight, which lies as [n, k].
+void add_layer(std::vector<Product>& to, const std::string& of, int64_t rows, int64_t n,
+               int64_t k) {
+  to.push_back({of, rows, n, k, false, true, 4});
+  to.push_back({of + " dx", rows, k, n});
+  to.push_back({of + " dw", n, k, rows, true, false});
+}
+
+std::vector<Product> products(bool small) {
+  std::vector<Product> all;
+  auto add_model = [&](const std::string& name, int64_t rows, int64_t width) {
+    add_layer(all, name + " qkv", rows, 3 * width, width);
+    add_layer(all, name + " proj", rows, width, width);
+    all.push_back({name + " fc", rows, 4 * width, width, false, true, 164});
+    all.push_back({name + " fc dx", rows, 4 * width, width, false, false, 192});
+    all.push_back({name + " fc dw", 4 * width, width, rows, true, false, 512});
+    add_layer(all, name + " fc_proj", rows, width, 4 * width);
+  };
+  const int64_t vocabulary = small ? 37 : 50257, padded = small ? 40 : 50264;
+  const int64_t rows = small ? 16 : 65536, width = small ? 8 : 768;
+  for (int64_t n : {vocabulary, padded, (padded + 63) / 64 * 64})
+    add_layer(all, fmt::format("head {}", n), rows / 4, n, width);
+  add_model("gpt2", rows, width);
+  if (!small) add_model("gpt2-xl", rows / 4, 1600);
+  return all;
+}
+
+// ---- convolutions and attention, by the engines that weft would take
+
+// The library's step of `output`, compiled for each rank of what it can be chosen from.
+void run_engines(std::string shape, const std::vector<Value>& inputs, const Value& output,
+                 const Timer& timer) {
+  if (const char* allowed = std::getenv("WEFT_CUDA_ALLOW"); allowed != nullptr)
+    shape += fmt::format(", {}", allowed);
+  const KernelLibrary& cuda = library("cuda");
+  const Plan plan = make_plan({.inputs = inputs, .outputs = {output}}, {.library = &cuda});
+  const auto step = std::ranges::find_if(
+      plan.steps, [](const Step& planned) { return planned.kernel.starts_with("cudnn:"); });
+  if (step == plan.steps.end()) return say({{"shape", shape}, {"error", "no step is cuDNN's"}});
+  std::vector<std::shared_ptr<Buffer>> rooms;
+  auto pointers_to = [&](const std::vector<Access>& accesses) {
+    std::vector<void*> pointers;
+    for (const auto& [value, at] : accesses) {
+      rooms.push_back(device().allocate(Bound{0, at.offset, at.strides, value.type()}.reach()));
+      pointers.push_back(rooms.back()->data);
+    }
+    return pointers;
+  };
+  const std::vector<void*> operands = pointers_to(step->operands),
+                           results = pointers_to(step->results);
+  const auto scratch = device().allocate(step->workspace);
+  constexpr int most = 8;
+  for (int rank = 0; rank < most; ++rank) {
+    json facts = {
+        {"shape", shape}, {"library", "cudnn"}, {"rank", rank}, {"workspace", step->workspace}};
+    try {
+      Stopwatch build;
+      const std::map<std::string, std::string> before = cuda.selection();
+      const std::unique_ptr<Kernel> kernel = cuda.compile(plan, *step);
+      facts["build_ms"] = build.milliseconds();
+      facts["us"] =
+          timer.microseconds([&] { kernel->run(operands.data(), results.data(), scratch->data); });
+      // The next rank, of every choice that this step asks for.
+      std::map<std::string, std::string> next;
+      for (const auto& [signature, chosen] : cuda.selection())
+        if (!before.contains(signature) || before.at(signature) != chosen || rank > 0)
+          if (signature.starts_with("cudnn") && chosen == std::to_string(rank))
+            next[signature] = std::to_string(rank + 1);
+      cuda.prefer(next);
+    } catch (const std::exception& error) {
+      facts["error"] = error.what();
+    }
+    say(facts);
+    if (facts.contains("error")) return;
+  }
+}
+
+struct Geometry {
+  int64_t batch, channels, extent, outputs, kernel, stride = 1, padding = 0;
+};
+
+// Stages of bottlenecks on images of 224 x 224 (He et al. 2016), each geometry once.
+std::vector<Geometry> resnet50(int64_t batch) {
+  std::vector<Geometry> all{{batch, 3, 224, 64, 7, 2, 3}};
+  int64_t channels = 64, extent = 56;
+  for (int64_t width : {64, 128, 256, 512}) {
+    const int64_t stride = width == 64 ? 1 : 2;
+    all.push_back({batch, width, extent, width, 3, stride, 1});
+    all.push_back({batch, channels, extent, 4 * width, 1, stride});
+    channels = 4 * width;
+    extent /= stride;
+    all.push_back({batch, width, extent, channels, 1});
+    all.push_back({batch, channels, extent, width, 1});
+  }
+  return all;
+}
+
+void run_convolution(const Geometry& g, const Timer& timer) {
+  const Value x = input({DType::bf16, {g.batch, g.channels, g.extent, g.extent}}, 0);
+  const Value weight = input({DType::bf16, {g.outputs, g.channels, g.kernel, g.kernel}}, 1);
+  const Value y =
+      conv(x, weight, {}, {.stride = {g.stride, g.stride}, .padding = {g.padding, g.padding}});
+  const Value dy = input(y.type(), 2), wanted[] = {x, weight};
+  const std::vector<Value> gradient = gradients(y, wanted, dy);
+  const std::string shape =
+      fmt::format("conv {} x {} x {} to {}, {} x {}, stride {}", g.batch, g.channels, g.extent,
+                  g.outputs, g.kernel, g.kernel, g.stride);
+  run_engines(shape, {x, weight}, y, timer);
+  run_engines(shape + " dx", {x, weight, dy}, gradient[0], timer);
+  run_engines(shape + " dw", {x, weight, dy}, gradient[1], timer);
+}
+
+void run_attention(int64_t batch, int64_t heads, int64_t length, const Timer& timer) {
+  const Type type{DType::bf16, {batch, heads, length, 64}};
+  const Value q = input(type, 0), k = input(type, 1), v = input(type, 2);
+  const Value y = attention(q, k, v, {.causal = true});
+  const Value dy = input(type, 3), wanted[] = {q};
+  const std::string shape = fmt::format("attention {} x {} x {} x 64", batch, heads, length);
+  run_engines(shape, {q, k, v}, y, timer);
+  run_engines(shape + " gradient", {q, k, v, dy}, gradients(y, wanted, dy)[0], timer);
+}
+
+// ---- the program
+
+void bench(double seconds, bool small, bool only_engines) {
+  const Stopwatch watch;
+  const Timer timer;
+  std::vector<std::function<void()>> work;
+  if (!only_engines)
+    for (const Product& product : products(small))
+      work.emplace_back([&timer, product] { ProductBench(product).run(timer); });
+  auto first = work.begin() + (only_engines ? 0 : 9);  // after the heads: attention
+  const int64_t batch = small ? 1 : 64, heads = small ? 2 : 12, length = small ? 16 : 1024;
+  work.insert(first, [=, &timer] { run_attention(batch, heads, length, timer); });
+  const std::vector<Geometry> geometries =
+      small ? std::vector<Geometry>{{1, 8, 6, 8, 3, 1, 1}} : resnet50(256);
+  for (const Geometry& geometry : geometries)
+    work.emplace_back([&timer, geometry] { run_convolution(geometry, timer); });
+  size_t done = 0;
+  for (const auto& one : work) {
+    if (watch.milliseconds() > 1e3 * seconds) break;
+    one();
+    ++done;
+  }
+  print("libraries: {} of {} shapes in {:.0f} s{}", done, work.size(), 1e-3 * watch.milliseconds(),
+        done < work.size() ? " (out of time)" : "");
+}
+
+void versions() {
+  print("driver {}: {}", driver().version, driver().library.path());
+  const auto at = [](const char* name, const std::vector<std::string>& names, const auto& version) {
+    try {
+      const cuda::SharedLibrary found(names, "");
+      print("{} {}: {}", name, version(found), found.path());
+    } catch (const Error& error) {
+      print("{}: {}", name, error.what());
+    }
+  };
+  at("NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"}, [](const cuda::SharedLibrary& found) {
+    int (*ask)(int*, int*) = nullptr;
+    found.find(ask, "nvrtcVersion");
+    int major = 0, minor = 0;
+    ask(&major, &minor);
+    return fmt::format("{}.{}", major, minor);
+  });
+  const auto number = [](const char* function) {
+    return [function](const cuda::SharedLibrary& found) {
+      size_t (*ask)() = nullptr;
+      found.find(ask, function);
+      return ask();
+    };
+  };
+  at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
+  const cuda::SharedLibrary products =
+      open_cublaslt();  // cuDNN ends the process where it is not there
+  at("cuDNN", {"libcudnn.so.9"}, number("cudnnGetVersion"));
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const bool small = std::ranges::find(words, "--small") != words.end();
+  const bool only_engines = std::ranges::find(words, "--engines") != words.end();
+  const auto seconds = std::ranges::find(words, "--seconds");
+  try {
+    if (!words.empty() && words[0] == "versions") return versions(), 0;
+    if (!words.empty() && words[0] == "bench") {
+      const bool given = seconds != words.end() && seconds + 1 != words.end();
+      return bench(given ? std::atof((seconds + 1)->c_str()) : 45, small, only_engines), 0;
+    }
+    fmt::print(stderr,
+               "usage: gpu_libraries versions | bench [--seconds N] [--small] [--engines]\n");
+    return 2;
+  } catch (const Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return static_cast<int>(error.kind());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}

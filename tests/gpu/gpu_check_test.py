@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""How tools/gpu_check.py judges processes, finds what cures a failure, and shortens a digest."""
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import gpu_check
+import gpu_report
+import gpu  # of bench/peers, which gpu_check looks in
+
+COUNTS = "test cases: 2 | 2 passed\n[doctest] assertions: 7 | 7 passed |\n"
+
+
+def shell(text, limit=20):
+    return gpu_check.Job(["sh", "-c", text]).run(limit)
+
+
+class Judging(unittest.TestCase):
+    def test_assertions_are_counted(self):
+        job = shell(f"printf '{COUNTS}'")
+        self.assertEqual(gpu_check.judged([job, job]), ("passed", "14 assertions"))
+
+    def test_time_that_ran_out_is_no_failure(self):
+        good, late = shell(f"printf '{COUNTS}'"), shell("sleep 5", limit=1)
+        self.assertEqual(gpu_check.judged([good, late]),
+                         ("out of time", "1 of 2 processes did not end"))
+
+    def test_a_failure_counts_beside_time_that_ran_out(self):
+        late, bad = shell("sleep 5", limit=1), shell("exit 1")
+        self.assertEqual(gpu_check.judged([late, bad])[0], "failed")
+
+    def test_a_process_that_is_killed_has_failed(self):
+        self.assertEqual(gpu_check.judged([shell("kill -9 $$")])[0], "failed")
+
+    def test_no_test_is_a_failure(self):
+        self.assertEqual(gpu_check.judged([shell("true")])[0], "failed")
+        nothing = "test cases: 0 |\n[doctest] assertions: 0 |\n"
+        self.assertEqual(gpu_check.judged([shell(f"printf '{nothing}'")]), ("failed", "no test ran"))
+
+    def test_a_skip_says_why(self):
+        said = "skipped: no libcuda\ntest cases: 1 |\n[doctest] assertions: 0 |\n"
+        self.assertEqual(gpu_check.judged([shell(f"printf '{said}'")]), ("skipped", "no libcuda"))
+
+
+class Cures(unittest.TestCase):
+    def find(self, text):
+        check = object.__new__(gpu_check.Check)
+        return check.find_cure([shell(text)])
+
+    def test_the_switch_that_cures_is_named(self):
+        self.assertEqual(self.find('test "$WEFT_CUDA_OFF" = epilogues'),
+                         "cured by WEFT_CUDA_OFF=epilogues")
+
+    def test_none_may_cure(self):
+        self.assertEqual(self.find("exit 1"), "no switch cures it")
+
+    def test_switches_that_were_not_tried_to_the_end_are_named(self):
+        check = object.__new__(gpu_check.Check)
+        check.limit = lambda seconds: 1
+        found = check.find_cure([shell('test -n "$WEFT_CUDA_OFF" && sleep 5; exit 1')])
+        self.assertTrue(found.startswith("no switch cures it (graphs, "), found)
+
+
+    def test_losses_that_are_apart_are_cured_by_a_switch(self):
+        check = object.__new__(gpu.Check)
+        check.args = types.SimpleNamespace(small=False)
+        wrong = {"losses": [4.0, 3.5]}
+        check.weft = lambda row, *flags, extra: (
+            {"losses": [4.0, 3.0]} if extra == {"WEFT_CUDA_OFF": "padding"} else wrong)
+        row, theirs = gpu.ROWS["gpt2"], {"losses": [4.0, 3.0]}
+        self.assertGreater(check.distance(wrong, theirs), row.loss_off)
+        self.assertEqual(check.find_cure(row, theirs), "cured by WEFT_CUDA_OFF=padding")
+        check.weft = lambda row, *flags, extra: {"error": gpu.OUT_OF_TIME}
+        self.assertEqual(check.find_cure(row, theirs),
+                         "cured by none of 0 switches (7 were not tried)")
+
+
+class Threads(unittest.TestCase):
+    def test_processes_at_once_share_the_cores(self):
+        jobs = [gpu_check.Job(["sh", "-c", "echo $WEFT_THREADS"]) for _ in range(3)]
+        gpu_check.run_all(jobs, 20, at_once=2)
+        self.assertEqual({job.output.strip() for job in jobs}, {str(max(1, gpu_check.CORES // 2))})
+
+
+class Digest(unittest.TestCase):
+    def test_it_is_short_whatever_happened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out"
+            report = gpu_report.Report(out, pathlib.Path(folder) / "logs", "cuda")
+            wrong = shell("echo error: something is wrong; exit 1")
+            with contextlib.redirect_stdout(io.StringIO()):
+                for i in range(60):
+                    report.add(f"part {i}", "failed", "x" * 500, 1, [wrong])
+                    report.section(f"section {i}", "y" * 5000)
+            report.pack()
+            report.log.close()
+            digest = (out / "digest.txt").read_text()
+            self.assertLessEqual(len(digest), gpu_report.MOST_DIGEST)
+            self.assertIn("failed: part 0", digest)
+            self.assertIn("characters more", digest)
+            self.assertTrue((out / "gpu-check-logs.tar.xz").exists())
+
+    def test_shapes_whose_first_choice_loses_most_come_first(self):
+        lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":4.0}', "other",
+                 '{"shape":"b","rank":0,"us":5.0}', '{"shape":"b","rank":1,"us":2.5}',
+                 '{"shape":"c","error":"no engine"}']
+        self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)).splitlines(),
+                         ["c: no engine", "      5.0       2.5 us, rank 1 of 2  b",
+                          "      5.0       4.0 us, rank 1 of 2  a"])
+
+
+class Ceilings(unittest.TestCase):
+    def test_they_are_of_the_gpu_that_is_there(self):
+        ceiling_of = gpu.ceiling_of
+        self.assertEqual(ceiling_of("NVIDIA H100 80GB HBM3").bandwidth, 3.0e12)
+        self.assertEqual(ceiling_of("NVIDIA H200").bandwidth, 4.3e12)
+        self.assertIsNone(ceiling_of("NVIDIA T4"))
+
+    def test_a_floor_is_of_memory_or_of_arithmetic(self):
+        self.assertAlmostEqual(gpu.H200.floor_ms({"bf16": 790e9}, 4.3e9), 1)
+        self.assertAlmostEqual(gpu.H200.floor_ms({"bf16": 790e9}, 8.6e9), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

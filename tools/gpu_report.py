@@ -1,0 +1,101 @@
+"""What tools/gpu_check.py brings back: a table, a digest, JSON, and one archive of logs."""
+import json
+import tarfile
+import time
+
+MOST_DIGEST = 10_000  # characters
+MOST_ARCHIVE = 15_000_000  # bytes
+PASSED, FAILED, SKIPPED, OUT_OF_TIME = "passed", "failed", "skipped", "out of time"
+
+
+def shortened(text, most):
+    """Its beginning and end, with what was left out in words between."""
+    if len(text) <= most:
+        return text
+    gap = f"\n... {len(text) - most:,} characters more are in the archive ...\n"
+    head = max(0, (most - len(gap)) * 2 // 3)
+    tail = max(0, most - len(gap) - head)
+    return text[:head] + gap + text[len(text) - tail:]
+
+
+def shortened_line(text, most=110):
+    return text if len(text) <= most else text[:most // 2 - 2] + " ... " + text[-(most // 2 - 3):]
+
+
+def excerpt(output, most=450):
+    """Of what a process printed: lines that speak of errors, else the last ones."""
+    lines = output.splitlines()
+    marks = ("error", "Error", "ERROR", "[cuda]", "assert", "Sanitizer", "CHECK(", "failed  ")
+    chosen = [line for line in lines if any(mark in line for mark in marks)] or lines[-8:]
+    return shortened("\n".join(line[:300] for line in chosen[:12]), most)
+
+
+class Report:
+    def __init__(self, out, logs, device):
+        self.out, self.logs, self.device = out, logs, device
+        self.rows, self.sections, self.failures = [], {}, []
+        self.began = time.monotonic()
+        for folder in (out, logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.log = open(logs / "gpu-check.log", "w")
+
+    def add(self, name, state, text, seconds, jobs=()):
+        self.rows.append({"part": name, "state": state, "text": text, "seconds": round(seconds, 1)})
+        print(f"{state:11} {seconds:6.1f} s  {name}: {text}", flush=True)
+        for job in jobs:
+            self.log.write(f"\n==== {name}: exit {job.code}, {job.seconds:.1f} s: {job.in_words()}\n"
+                           f"{job.output}")
+            if job.code != 0 and not job.timed_out:
+                self.failures.append(f"{name}: exit {job.code}: {job.in_words()}\n"
+                                     f"{excerpt(job.output)}")
+                print("\n".join("    " + line for line in job.output.splitlines()[-15:]), flush=True)
+        self.write()
+
+    def section(self, title, text, most=1000):
+        """What the digest says of it, below the table; in the order of their coming."""
+        self.sections[title] = shortened(text.strip(), most)
+        self.write()
+
+    def write(self):
+        """After each part: what was seen is there, whatever becomes of the rest."""
+        self.log.flush()
+        (self.out / "gpu-check.json").write_text(json.dumps(
+            {"device": self.device, "parts": self.rows}, indent=1) + "\n")
+        (self.out / "digest.txt").write_text(self.digest())
+
+    def table(self):
+        return "\n".join(f"{row['state']:11} {row['seconds']:4.0f} s  {row['part']}: "
+                         f"{shortened_line(row['text'])}" for row in self.rows)
+
+    def verdict(self):
+        named = {state: [row["part"] for row in self.rows if row["state"] == state]
+                 for state in (FAILED, OUT_OF_TIME)}
+        text = f"failed: {', '.join(named[FAILED])}" if named[FAILED] else "nothing failed"
+        if named[OUT_OF_TIME]:
+            text += f"; out of time: {', '.join(named[OUT_OF_TIME])}"
+        return f"gpu-check on {self.device}, {time.monotonic() - self.began:.0f} s: {text}"
+
+    def digest(self):
+        parts = [shortened(self.verdict(), 300), self.table()]
+        if self.failures:
+            parts.append("== failures\n" + shortened("\n".join(self.failures), 1800))
+        parts += [f"== {title}\n{text}" for title, text in self.sections.items()]
+        return shortened("\n\n".join(parts) + "\n", MOST_DIGEST)
+
+    def pack(self, more=()):
+        """Logs, then `more` (sources that were refused, cubins) while there is room for them."""
+        archive = self.out / "gpu-check-logs.tar.xz"
+        self.log.flush()
+        for folders in ([self.logs, *more], [self.logs, *more[:1]], [self.logs]):
+            with tarfile.open(archive, "w:xz", preset=1) as packed:
+                for folder in folders:
+                    if folder.exists():
+                        packed.add(folder, arcname=folder.name)
+            if archive.stat().st_size <= MOST_ARCHIVE:
+                return
+
+    def end(self):
+        self.write()
+        print("\n" + self.digest())
+        print(f"All of it is in {self.out}")
+        return 1 if any(row["state"] == FAILED for row in self.rows) else 0
