@@ -132,7 +132,7 @@ class Kernels {
     const bool fused = step.kind == Step::Kind::fused;
     const loop::Kernel kernel =
         fused ? loop::lower(step, maths_of(language_)) : loop::lower_primitive(step);
-    return emit_gpu(kernel, loop::schedule_gpu(kernel), language_, prefix);
+    return emit_gpu(kernel, loop::schedule_gpu(kernel, language_), language_, prefix);
   }
   void add(const std::string& where, const Step& step) {
     const bool ours = step.kind == Step::Kind::fused || step.kernel.starts_with("weft:") ||
@@ -161,7 +161,7 @@ double asked_bytes(const loop::Kernel& kernel) {
   auto bytes = [&](uint32_t axes, DType storage) {
     return static_cast<double>(kernel.extent(axes)) * static_cast<double>(size_of(storage));
   };
-  const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
+  const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, loop::GpuLanguage::cuda);
   double sum = 2 * static_cast<double>(schedule.scratch);
   std::vector<bool> once(kernel.code.size());
   auto read = [&](const std::vector<int>& roots, bool in_loop) {
