@@ -11,8 +11,8 @@
 
 namespace weft::gpu {
 
-// Of attention, attention_logsumexp and attention_backward, in float32 or narrower, with rows of 128
-// elements at most and no mask but the causal one.
+// Of attention, attention_logsumexp and attention_backward, in float32 or narrower, with rows of
+// 128 elements at most and no mask but the causal one.
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
 // Of attention that stores attention_logsumexp, too.
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
