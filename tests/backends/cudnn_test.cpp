@@ -15,6 +15,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
 
 namespace weft::testing {
 namespace {
@@ -150,11 +151,12 @@ Value attend(DType dtype, const Shape& q, const Shape& k, bool causal) {
   return attention(heads_in(dtype, q, 0), heads_in(dtype, k, 1), heads_in(dtype, k, 2),
                    {.causal = causal});
 }
+// As it is where no library has a kernel that begins with the forward pass.
 Value gradient_of(const Value& y) {
   const Value wanted[] = {y->inputs[0]};
   Value node = gradients(y, wanted, input(y.type(), 3))[0];
   while (!node->is("attention_gradient")) node = node->inputs[0];
-  return node;
+  return node->op->decompose(*node.node());
 }
 AttentionStrides strides_by_token(const Heads& heads) {
   const Dims order{0, 2, 1, 3};
@@ -241,6 +243,25 @@ TEST_SUITE("cudnn") {
                                heads_in(DType::bf16, shape, 2),
                                {.mask = input({DType::boolean, {24, 24}}, 3)})));
   }
+  TEST_CASE("the backward pass of attention reads what cuDNN's forward pass stored") {
+    const std::unique_ptr<KernelLibrary> library = cuda_library("h200");
+    auto kernels_of = [&](int64_t queries) {
+      const Shape shape{2, 4, queries, 64};
+      const Value y = attend(DType::bf16, shape, shape, false);
+      weft::Graph graph{.inputs = y->inputs,
+                        .outputs = gradients(y, y->inputs, input(y.type(), 3))};
+      graph.inputs.push_back(input(y.type(), 3));
+      graph.outputs.push_back(y);
+      std::vector<std::string> kernels;
+      for (const Step& step : make_plan(graph, {.library = library.get()}).steps)
+        if (step.kernel.find(":attention") != std::string::npos) kernels.push_back(step.kernel);
+      return kernels;
+    };
+    CHECK(kernels_of(24) ==
+          std::vector<std::string>{"cudnn:attention.and_logsumexp", "cudnn:attention_backward"});
+    CHECK(kernels_of(1) ==
+          std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});
+  }
   TEST_CASE("operands of attention are copied where their vectors would be torn") {
     const Shape shape{2, 4, 24, 64};
     const Value y = attend(DType::bf16, shape, shape, true);
@@ -275,10 +296,10 @@ TEST_SUITE("cudnn") {
           plan_attention(heads, strides_by_token(heads), false, properties, workspace, 1));
       if (form.q != form.k) continue;
       const KernelChoice gradient = choice_of(gradient_of(y)).value();
-      CHECK(gradient.kernel == "cudnn:attention_gradient");
+      CHECK(gradient.kernel == "cudnn:attention_backward");
+      CHECK_NOTHROW(plan_attention(heads, strides_by_token(heads), true, properties, workspace, 1));
       heads.batch = 1;
       const AttentionStrides strides = strides_by_token(heads);
-      CHECK_NOTHROW(plan_attention(heads, strides, true, properties, gradient.workspace, 1));
       CHECK_NOTHROW(plan_attention_gradient(heads, strides, strides.y, strides.q, properties,
                                             gradient.workspace, 1));
     }

@@ -12,6 +12,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/skip.h"
 #include "tests/support/values.h"
+#include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/conversion.h"
 #include "weft/backends/gpu/library.h"
@@ -19,6 +20,7 @@
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 
@@ -69,14 +71,18 @@ void compile_cuda(const std::string& program, const std::vector<int>& capabiliti
   }
 }
 
-// Every value is the result of one kernel that is written by hand.
+// Every value is the result of kernels that are written by hand: one, or two of a gradient that
+// begins with the forward pass.
 void check(const std::vector<Value>& values, const std::vector<int>& capabilities = {90}) {
   std::string program = gpu_prelude(loop::GpuLanguage::cuda);
   for (const Value& value : values) {
     const std::vector<Step> steps = written_steps(value);
-    REQUIRE_MESSAGE(steps.size() == 1, to_text(graph_of(value)));
-    const std::string prefix = "k" + std::to_string(program.size());
-    program += gpu::print_written(steps[0], loop::GpuLanguage::cuda, prefix).source;
+    REQUIRE_MESSAGE(steps.size() == (value->is("attention_gradient") ? 2 : 1),
+                    to_text(graph_of(value)));
+    for (const Step& step : steps) {
+      const std::string prefix = "k" + std::to_string(program.size());
+      program += gpu::print_written(step, loop::GpuLanguage::cuda, prefix).source;
+    }
     if (const KernelLibrary* library = opencl()) {
       const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
                                again = run_planned(graph_of(value), {}, *library);
@@ -114,7 +120,7 @@ struct Form {
 constexpr Form forms[] = {{DType::f32, 1, 1, 150, 64, true},   {DType::bf16, 4, 2, 70, 128, false},
                           {DType::f16, 1, 1, 200, 20, true},   {DType::f32, 1, 1, 1500, 32, true},
                           {DType::f32, 1, 1, 1500, 32, false}, {DType::f32, 1, 1, 70, 128, false}};
-// And its gradient.
+// With the logarithms of its sums, and its gradient.
 std::vector<Value> attention_of(const Form& form) {
   Random random(3);
   auto draw = [&](int64_t heads) {
@@ -122,7 +128,9 @@ std::vector<Value> attention_of(const Form& form) {
   };
   const std::vector<Value> inputs{draw(form.heads), draw(form.heads), draw(form.heads),
                                   draw(form.heads)};
-  return {attention(inputs[0], draw(form.key_heads), draw(form.key_heads), {.causal = form.causal}),
+  const Value y =
+      attention(inputs[0], draw(form.key_heads), draw(form.key_heads), {.causal = form.causal});
+  return {y, make_node(op("attention_logsumexp"), y->inputs, y->attrs),
           make_node(op("attention_gradient"), inputs,
                     {{"causal", int64_t{form.causal}}, {"scale", 0.2}})};
 }
@@ -155,6 +163,45 @@ TEST_SUITE("gpu kernels") {
       CHECK(got[static_cast<size_t>(i)].bits == to_bfloat16(given[static_cast<size_t>(i)]).bits);
   }
   TEST_CASE("attention and its gradient over several tiles") { check(attention_of(forms[0])); }
+  TEST_CASE("the backward pass of attention reads what the forward pass stored") {
+    Random random(5);
+    const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
+    std::vector<Value> heads;
+    for (int i = 0; i < 4; ++i)
+      heads.push_back(random_values({DType::f32, {2, 3, 40, 16}}, -1, 1, random));
+    const Value y = attention(heads[0], heads[1], heads[2], {.causal = true});
+    Graph graph{.outputs = gradients(y, std::span(heads).first(3), heads[3])};
+    graph.outputs.push_back(y);
+    for (const bool apart : {false, true}) {
+      std::vector<std::string> kernels;
+      for (const Step& step : make_plan(graph, {.library = planner.get(), .apart = apart}).steps)
+        if (step.kernel.starts_with("weft:")) kernels.push_back(step.kernel);
+      CHECK(kernels ==
+            std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});
+    }
+    if (const KernelLibrary* library = opencl())
+      CHECK(disagreement(run_planned(graph, {}, *library), interpret_with_errors(graph),
+                         *library) == "");
+  }
+  TEST_CASE("attention that runs again for the backward pass does so as a whole") {
+    Random random(6);
+    const auto planner = cuda_library("h200");
+    const Value x = random_values({DType::f32, {1, 2, 40, 16}}, -1, 1, random);
+    Value y = x;
+    for (int layer = 0; layer < 6; ++layer) y = attention(sin(y), y, y, {.causal = true});
+    const Graph graph{.outputs = gradients(y, std::span(&x, 1), x)};
+    const Plan plan =
+        make_plan(graph, {.library = planner.get(), .recompute = Recompute::full, .verify = true});
+    CHECK(std::ranges::any_of(plan.steps, [](const Step& step) {
+      return step.again && step.kernel == "weft:attention.and_logsumexp" &&
+             step.results.size() == 2;
+    }));
+    if (const KernelLibrary* library = opencl()) {
+      const Value kept = run_planned(graph, {}, *library)[0],
+                  again = run_planned(graph, {}, *library, {.recompute = Recompute::full})[0];
+      CHECK(std::memcmp(kept->data->data, again->data->data, x.type().bytes()) == 0);
+    }
+  }
   TEST_CASE("attention that no kernel is written for is decomposed") {
     Random random(4);
     auto draw = [&](DType dtype, int64_t depth) {

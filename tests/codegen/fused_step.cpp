@@ -332,7 +332,7 @@ GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language
   GpuProgram program;
   for (const FusedStep& fused : steps) {
     const loop::Kernel kernel = fused.loops(maths_of(language));
-    program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel), language,
+    program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel, language), language,
                                              "k" + std::to_string(program.kernels.size())));
     program.source += program.kernels.back().source;
   }

@@ -28,8 +28,9 @@ Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index)
 constexpr DType numbers[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DType::i64,
                              DType::f16, DType::bf16, DType::f32, DType::f64};
 
-loop::GpuSchedule schedule_of(const Value& value) {
-  return loop::schedule_gpu(test::FusedStep({value}).loops());
+loop::GpuSchedule schedule_of(const Value& value,
+                              loop::GpuLanguage language = loop::GpuLanguage::cuda) {
+  return loop::schedule_gpu(test::FusedStep({value}).loops(), language);
 }
 bool contracts(const Value& value) {
   return schedule_of(value).form == loop::GpuSchedule::Form::contract;
@@ -232,7 +233,7 @@ void check_registers(const std::vector<int>& capabilities) {
   CHECK(!schedule_of(products.front()).wide);
   for (const Value& y : products) {
     const loop::Kernel kernel = test::FusedStep({y}).loops();
-    const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
+    const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, loop::GpuLanguage::cuda);
     const bool narrow = is_float(y.dtype()) && y.dtype() != DType::f64;  // sums of 4 bytes
     if (y->is("matmul"))
       CHECK(schedule.left.tile * schedule.right.tile == (narrow ? 128 * 128 : 64 * 64));
@@ -387,6 +388,10 @@ TEST_SUITE("codegen gpu products") {
     const Value long_row = f32({300003});
     cases.push_back({{sum(long_row, over({0})), max(long_row, over({0}))}, 1e-4});
     cases.push_back({{long_row - sum(long_row, over({0})) * 1e-3}, 1e-3});
+    for (const Shape& shape : {Shape{3, 20'000}, Shape{1, 20'003}}) {  // by large groups on CUDA
+      const Value row = f32(shape);
+      cases.push_back({{softmax(row), max(row, over({1}))}, 1e-5});
+    }
     check_on_gpu(cases);
     CHECK(schedule_of(sum(slice(f32({5, 5008}), 1, 0, 5003), over({1}))).tail == 3);
     CHECK(schedule_of(sum(long_row, over({0}))).chunks > 1);
@@ -397,12 +402,21 @@ TEST_SUITE("codegen gpu products") {
     CHECK(schedule_of(sum(f32({1 << 20}), over({0}))).chunks > 16);
     CHECK(schedule_of(sum(f32({4096, 1024}), over({1}))).chunks == 1);
   }
+  TEST_CASE("rows that are long and read several times are taken by large groups, on CUDA") {
+    auto threads_of = [](int64_t row, loop::GpuLanguage language) {
+      return schedule_of(softmax(f32({4096, row})), language).threads;
+    };
+    CHECK(threads_of(50257, loop::GpuLanguage::cuda) == 1024);
+    CHECK(threads_of(50257, loop::GpuLanguage::opencl) == 256);
+    CHECK(threads_of(4096, loop::GpuLanguage::cuda) == 256);
+    CHECK(schedule_of(sum(f32({4096, 50257}), over({1}))).threads == 256);  // read once
+  }
   TEST_CASE("what compilers refuse is shown with its line") {
     const test::FusedStep fused({f32({5}) + 1.0});
     const loop::Kernel kernel = loop::lower(fused.step);
     auto broken = [&](loop::GpuLanguage language) {
       const std::string text =
-          emit_gpu(kernel, loop::schedule_gpu(kernel), language, "broken").source;
+          emit_gpu(kernel, loop::schedule_gpu(kernel, language), language, "broken").source;
       return without(text, "const f32 v0 = ");
     };
     try {

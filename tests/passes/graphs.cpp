@@ -17,7 +17,10 @@ std::optional<KernelChoice> PlanningLibrary::choose(const Node& node,
   KernelChoice choice;
   choice.kernel = "test:" + std::string(node.op->name);
   for (const Value& input : node.inputs) choice.operand_order.push_back(Dims::iota(input.rank()));
-  if (node.op->kind == OpKind::contraction) choice.workspace = workspace;
+  if (node.op->kind == OpKind::contraction) {
+    choice.workspace = workspace;
+    choice.most_workspace = most_workspace;
+  }
   return choice;
 }
 

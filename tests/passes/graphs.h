@@ -13,11 +13,11 @@ namespace weft::testing {
 
 // Plans like a backend that generates fused kernels and has others for contractions and pooling;
 // runs nothing. `overrides` names composites that it has kernels for; `workspace` is what
-// contractions need.
+// contractions need, `most_workspace` what they can use.
 class PlanningLibrary : public KernelLibrary {
  public:
   std::vector<std::string> overrides;
-  size_t workspace = 0;
+  size_t workspace = 0, most_workspace = 0;
   size_t most_results = 0;  // of a node of its own and whatever stands beside it
 
   std::string name() const override { return "planning"; }

@@ -96,6 +96,30 @@ TEST_SUITE("memory") {
     CHECK(plan.arena_bytes < 2 * 10'000);
   }
 
+  TEST_CASE("scratch grows into what the arena has free, which stays as large as it was") {
+    const Graph graph = gpt_step(2, 32, 2, 8);
+    PlanningLibrary library;
+    library.workspace = 256;
+    const Plan least = make_plan(graph, {.library = &library, .verify = true});
+    library.most_workspace = 65'536;
+    const Plan most = make_plan(graph, {.library = &library, .verify = true});
+    CHECK(most.arena_bytes == least.arena_bytes);
+    CHECK(most.live_peak_bytes == least.live_peak_bytes);
+    std::set<size_t> sizes;
+    for (size_t i = 0; i < most.steps.size(); ++i) {
+      const Step& step = most.steps[i];
+      if (step.workspace_slot < 0) continue;
+      const Slot& slot = most.slots[static_cast<size_t>(step.workspace_slot)];
+      CHECK(slot.bytes == step.workspace);
+      CHECK(slot.offset + slot.bytes <= most.arena_bytes);
+      CHECK(step.workspace >= least.steps[i].workspace);
+      sizes.insert(step.workspace);
+    }
+    CHECK(sizes.size() > 1);
+    CHECK(sizes.erase(256));  // where nothing is free
+    for (const size_t size : sizes) CHECK((size == 16'384 || size == 32'768 || size == 65'536));
+  }
+
   TEST_CASE("without reuse every slot has bytes of its own") {
     Plan plan = plan_of(mlp_step(2, 16, 4), {"reuse"});
     size_t total = 0;

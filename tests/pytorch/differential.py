@@ -118,7 +118,14 @@ def attention(a, q, k, v, mask=None):
     return torch.where((bias == -math.inf).all(-1, keepdim=True), 0.0, y)  # nothing to look at
 
 
-def attention_gradient(a, q, k, v, dy):
+def attention_logsumexp(a, q, k, v):
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = a["scale"] * q @ k.transpose(2, 3)
+    hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1) & bool(a["causal"])
+    return scores.masked_fill(hidden, -math.inf).logsumexp(3, keepdim=True)
+
+
+def attention_gradient(a, q, k, v, dy, *_):
     q, k, v = (x.detach().requires_grad_(True) for x in (q, k, v))
     return torch.stack(torch.autograd.grad(attention(a, q, k, v), (q, k, v), dy))
 
@@ -204,7 +211,8 @@ COMPOSITES = {
     "max_pool_gradient": lambda a, x, dy: gradient(
         lambda t: F.max_pool2d(t, **windows(a)), x, dy),
     "cross_entropy_rows": cross_entropy, "attention": attention,
-    "attention_gradient": attention_gradient,
+    "attention_gradient": attention_gradient, "attention_backward": attention_gradient,
+    "attention_logsumexp": attention_logsumexp,
     "lstm": recurrent("lstm"), "gru": recurrent("gru"),
 }
 

@@ -344,6 +344,24 @@ Value attention_gradient_case(const Draw& draw) {
   for (int i = 0; i < 4; ++i) inputs.push_back(draw.operand(shape));
   return draw.make(inputs, {{"causal", draw.random.below(2)}, {"scale", 0.5}});
 }
+Value attention_logsumexp_case(const Draw& draw) {
+  const int64_t batch = draw.many(1, 2), heads = draw.random.between(1, 2), width = draw.many(1, 4);
+  const int64_t keys = draw.many(1, 5);
+  return draw.make({draw.operand(Shape{batch, heads, draw.many(1, 5), width}),
+                    draw.operand(Shape{batch, heads, keys, width}),
+                    draw.operand(Shape{batch, heads, keys, draw.random.between(1, 4)})},
+                   {{"causal", draw.random.below(2)}, {"scale", 0.5}});
+}
+// With y and the logarithms of its q, k and v, the only ones that it is for.
+Value attention_backward_case(const Draw& draw) {
+  const Value gradient =
+      attention_gradient_case({op("attention_gradient"), draw.dtype, draw.source, draw.random});
+  std::vector<Value> inputs = gradient->inputs;
+  const std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
+  inputs.push_back(make_node(op("attention"), forward, gradient->attrs));
+  inputs.push_back(make_node(op("attention_logsumexp"), forward, gradient->attrs));
+  return draw.make(inputs, gradient->attrs);
+}
 
 const std::map<std::string_view, Builder>& builders() {
   static const std::map<std::string_view, Builder> table = {
@@ -378,6 +396,8 @@ const std::map<std::string_view, Builder>& builders() {
       {"cross_entropy_rows", cross_entropy_rows_case},
       {"attention", attention_case},
       {"attention_gradient", attention_gradient_case},
+      {"attention_logsumexp", attention_logsumexp_case},
+      {"attention_backward", attention_backward_case},
       {"lstm", lstm_case},
       {"gru", gru_case},
   };

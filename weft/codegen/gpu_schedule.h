@@ -1,6 +1,6 @@
 // How a kernel of the loop IR runs on a GPU: which positions threads take, which threads share a
-// sum, and what is a launch of its own. A function of the kernel alone, so that results depend on
-// no device.
+// sum, and what is a launch of its own. A function of the kernel and its language alone, so that
+// results depend on no device.
 //
 // Forms. *Flat*: nothing is reduced; a thread takes `vector` neighbouring positions. *Tiles*:
 // nothing is reduced, but some loads are contiguous along another axis than the stores: a group
@@ -21,6 +21,7 @@
 
 #include <vector>
 
+#include "weft/codegen/gpu_prelude.h"
 #include "weft/codegen/loop_ir.h"
 
 namespace weft::loop {
@@ -82,7 +83,7 @@ struct GpuSchedule {
 inline constexpr int tile_extent = 32;
 inline constexpr int64_t most_groups = 4096;  // of a launch; each goes on to further positions
 
-GpuSchedule schedule_gpu(const Kernel& kernel);
+GpuSchedule schedule_gpu(const Kernel& kernel, GpuLanguage language);
 
 // The instructions that must be computed for `roots`, reductions being given.
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots);

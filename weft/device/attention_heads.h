@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-#include "weft/ir/value.h"
+#include "weft/ir/op_def.h"
 
 namespace weft {
 
@@ -24,5 +25,19 @@ struct AttentionHeads {
         scale(node.attrs.number("scale")),
         causal(node.attrs.integer("causal") != 0) {}
 };
+
+// Whether a kernel of attention stores the logarithms that the backward pass reads as well: a body
+// of `attention` and `attention_logsumexp` of the same operands, both stored, in this order.
+inline bool is_attention_with_logsumexp(std::span<const Value> body,
+                                        std::span<const Value> results) {
+  if (body.size() != 2 || results.size() != 2) return false;
+  const Node &y = *body[0].node(), &logsumexp = *body[1].node();
+  if (!y.is("attention") || !logsumexp.is("attention_logsumexp") || y.inputs.size() != 3)
+    return false;
+  for (size_t i = 0; i < 3; ++i)
+    if (y.inputs[i].node() != logsumexp.inputs[i].node()) return false;
+  return y.attrs.integer("causal") == logsumexp.attrs.integer("causal") &&
+         y.attrs.number("scale") == logsumexp.attrs.number("scale") && results[0].node() == &y;
+}
 
 }  // namespace weft

@@ -25,9 +25,10 @@ struct KernelChoice {
   std::string kernel;               // "dnnl:conv"
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
                                     // empty: any strides that `accepts` said yes to
-  Dims result_order;         // axes of the result from outermost to innermost; empty: row-major
-  bool padded_rows = false;  // of the result, so that each begins at a multiple of row_alignment
-  size_t workspace = 0;      // bytes
+  Dims result_order;                // axes of the node's result, outermost first; empty: row-major
+  bool padded_rows = false;   // of the result, so that each begins at a multiple of row_alignment
+  size_t workspace = 0;       // bytes
+  size_t most_workspace = 0;  // that a faster algorithm may want, where the arena has room for it
   std::optional<int> in_place =
       {};  // operand whose memory the result may take over where both lie alike
   // A product whose elements are summed so many terms at a time, in order, whatever its extents

@@ -22,6 +22,7 @@ double MachineSpec::file_slowdown() const {
 }
 
 namespace {
+bool is_attention(const Value& value) { return value->op->name.starts_with("attention"); }
 // What is no factor (sums that go on, a mask) is wider, or no float.
 DType factor_type(const Node& product) {
   DType type = DType::f64;
@@ -34,7 +35,8 @@ DType factor_type(const Node& product) {
 DType computed_in(const Step& step) {
   bool wide = false;
   for (const Value& value : step.body) {
-    const bool product = value->op->narrows || value->op->axes == AxisRule::contraction;
+    const bool product =
+        value->op->narrows || value->op->axes == AxisRule::contraction || is_attention(value);
     if (product && !value->inputs.empty()) return factor_type(*value.node());
     wide = wide || value.dtype() == DType::f64;
   }
@@ -53,10 +55,6 @@ Roofline roofline(const Step& step, const MachineSpec& machine) {
 }
 
 namespace {
-bool is_attention(const Step& step) {
-  return std::ranges::any_of(
-      step.body, [](const Value& value) { return value->op->name.starts_with("attention"); });
-}
 bool is_product(const Step& step) {
   return std::ranges::any_of(step.body, [](const Value& value) {
     return value->op->narrows || value->op->axes == AxisRule::contraction;
@@ -77,7 +75,7 @@ double likely_seconds(const Step& step, const MachineSpec& machine) {
     return best.seconds();
   const Sustained& sustained = *machine.sustained;
   double compute = sustained.streams, memory = sustained.streams;
-  if (is_attention(step)) {
+  if (std::ranges::any_of(step.body, is_attention)) {
     const double width = static_cast<double>(step.body.front()->inputs.front().dim(-1));
     compute = std::min(sustained.products, sustained.attention * width / 64);
   } else if (is_product(step)) {

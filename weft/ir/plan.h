@@ -78,6 +78,7 @@ struct Step {
   // leaves those that it granted: there, and only there, result and operand share their bytes.
   std::vector<std::pair<int, int>> in_place;
   size_t workspace = 0;         // bytes of scratch
+  size_t most_workspace = 0;    // that the kernel can use: the memory pass gives what is free
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   std::string module;           // path of the last node that has one

@@ -43,14 +43,16 @@ struct Parts {
     Value past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
     return seen ? logical_and(seen, past) : past;
   }
-  // [B, H, T, S] in float32 at least; rows sum to one, or are zero where a query sees nothing.
+  // [B, H, T, S] in float32 at least. A query sees itself, but for a mask.
+  Value scores(const Value& seen) const {
+    Value all = scale * unfold(wide_matmul(fold(q), transpose(k)));
+    if (mask && !boolean_mask()) all = all + widen(mask);
+    return seen ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
+  }
+  // Rows sum to one, or are zero where a query sees nothing.
   Value probabilities() const {
-    Value scores = scale * unfold(wide_matmul(fold(q), transpose(k)));
-    if (mask && !boolean_mask()) scores = scores + widen(mask);
-    Value seen = visible();
-    if (!seen) return softmax(scores);
-    if (!boolean_mask()) return softmax(select(seen, scores, future_score));  // it sees itself
-    return select(seen, softmax(select(seen, scores, masked_score)), 0.0);
+    Value seen = visible(), p = softmax(scores(seen));
+    return boolean_mask() ? select(seen, p, 0.0) : p;
   }
 };
 
@@ -79,19 +81,63 @@ Gradients gradients_of(const Parts& parts, const Value& dy) {
   return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
 }
 
+Type stacked_gradients(std::span<const Value> inputs, const Attrs&) {
+  Shape shape{3};
+  for (int64_t extent : inputs[0].shape()) shape.push_back(extent);
+  return {inputs[0].dtype(), shape};
+}
+
+// What the forward pass of a kernel without scores has at hand, so that the backward pass need not
+// run it again: one value beside the result, for the same kernel to store.
+const OpDef& attention_logsumexp_def = define({
+    .name = "attention_logsumexp",
+    .arity = 3,
+    .doc = "logarithm of the sum of the exponentials of each row of attention's scores, float32",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      Shape rows = inputs[0].shape();
+      rows[3] = 1;
+      return {inputs[0].dtype() == DType::f64 ? DType::f64 : DType::f32, rows};
+    },
+    .decompose = [](const Node& node) -> Value {
+      Parts parts(node);
+      return logsumexp(parts.scores(parts.visible()), {.axes = {3}, .keepdim = true});
+    },
+    // Beside attention, whose scores it shares.
+    .flops = [](const Node& node) { return 2.0 * static_cast<double>(node.type.elements()); },
+    .axes = AxisRule::none,
+});
+
+// y and the logarithms are those of q, k and v: whoever has them reads them, the expression does
+// without.
+const OpDef& attention_backward_def = define({
+    .name = "attention_backward",
+    .arity = 6,
+    .doc = "attention_gradient; of q, k, v, the gradient of y, y and attention_logsumexp",
+    .infer = stacked_gradients,
+    .decompose = [](const Node& node) -> Value {
+      return stack(gradients_of(Parts(node), node.inputs[3]), 0);
+    },
+    .axes = AxisRule::none,
+});
+
+// In terms of what the forward pass computes, which simplify finds there.
+Value with_forward(const Node& gradient) {
+  std::vector<Value> inputs = gradient.inputs;
+  const std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
+  inputs.push_back(make_node(op("attention"), forward, gradient.attrs));
+  inputs.push_back(make_node(attention_logsumexp_def, forward, gradient.attrs));
+  return make_node(attention_backward_def, std::move(inputs), gradient.attrs);
+}
+
 // One value that a backend may compute at once, where q, k and v have one shape and no mask.
 const OpDef& attention_gradient_def = define({
     .name = "attention_gradient",
     .arity = 4,
     .doc = "gradients of attention by q, k and v, stacked; of q, k, v and the gradient of y",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
-      Shape shape{3};
-      for (int64_t extent : inputs[0].shape()) shape.push_back(extent);
-      return {inputs[0].dtype(), shape};
-    },
-    .decompose = [](const Node& node) -> Value {
-      return stack(gradients_of(Parts(node), node.inputs[3]), 0);
-    },
+    .infer = stacked_gradients,
+    .decompose = with_forward,
+    // What the forward pass did is done once.
+    .flops = [](const Node& node) { return flops(*with_forward(node).node()); },
     .axes = AxisRule::none,
     .narrows = true,
 });

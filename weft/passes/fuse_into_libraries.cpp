@@ -2,6 +2,7 @@
 #include <unordered_set>
 
 #include "weft/ir/op_def.h"
+#include "weft/passes/steps.h"
 #include "weft/passes/units.h"
 
 namespace weft {
@@ -30,6 +31,7 @@ class Joiner {
   // part of that one, where the library has a kernel for both; its sums may stay behind. So does
   // one that sums what a library's kernel reads.
   void join(int other) {
+    if (is_library(other)) return join_alike(other);
     if (units_[other].kind != Unit::Kind::fused) return;
     const std::vector<Value> part = elementwise_part(other);
     for (const Value& member : part)
@@ -47,6 +49,14 @@ class Joiner {
 
  private:
   bool is_library(int unit) const { return units_[unit].kind == Unit::Kind::library; }
+
+  // A library's kernel that another one of the same operands computes beside its own value.
+  void join_alike(int other) {
+    const std::vector<Value> own = units_[other].nodes;
+    if (own.size() != 1 || own.front()->op->kind != OpKind::composite) return;
+    for (const int reader : libraries_that_read(before_views(own.front()->inputs[0].node())))
+      if (reader != other && try_join(reader, other, own)) return;
+  }
 
   // The one value that a unit stores without reducing, and what it is computed from there; nothing
   // where there are more, or it and the rest would read of each other what is not stored by then.
@@ -107,7 +117,7 @@ class Joiner {
       else if (home == library)
         dropped.push_back(value);
     }
-    if (options_.apart && stored.size() > 1 && !reduces(both)) return false;
+    if (options_.apart && stored.size() > 1 && reads_own(both.nodes)) return false;
     if (!options_.library->choose_with(both.nodes, stored, dense(both.inputs())) ||
         units_.merging_makes_cycle(library, other))
       return false;

@@ -1,6 +1,8 @@
 // Where each stored value of the step lies in the arena. Stands last: lifetimes follow from the
 // order.
+#include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "weft/passes/arena.h"
 #include "weft/passes/lifetimes.h"
@@ -22,6 +24,7 @@ class MemoryPlanner {
     set_lifetimes();
     drop_unused();
     assign_offsets();
+    if (!options_.skips("reuse")) grow_workspaces();
     return std::move(plan_);
   }
 
@@ -128,6 +131,48 @@ class MemoryPlanner {
     }
     plan_.arena_bytes = pack(blocks);
     for (size_t i = 0; i < slots.size(); ++i) slots[i]->offset = blocks[i].offset;
+  }
+
+  struct Gap {
+    size_t offset = 0, bytes = 0;
+  };
+  // The largest part of the arena that nothing but `scratch` uses in a step.
+  Gap largest_gap(int at, const Slot& scratch) const {
+    std::vector<const Slot*> live;
+    for (const Slot& slot : plan_.slots)
+      if (slot.space == Space::arena && slot.first <= at && at <= slot.last && &slot != &scratch)
+        live.push_back(&slot);
+    std::ranges::sort(live, {}, &Slot::offset);
+    Gap largest;
+    size_t end = 0;  // of those so far
+    auto note = [&](size_t next) {
+      if (next > end && next - end > largest.bytes) largest = {end, next - end};
+    };
+    for (const Slot* slot : live) {
+      note(slot->offset);
+      end = std::max(end, slot->offset + slot->bytes);
+    }
+    note(plan_.arena_bytes);
+    return largest;
+  }
+  // More scratch, where a kernel can use it, out of what is free in its step: the arena stays as
+  // large as it is. The most that there is use for, or a half or a quarter of it, so that equal
+  // kernels have few sizes.
+  void grow_workspaces() {
+    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
+      Step& step = plan_.steps[index(at)];
+      if (step.most_workspace <= step.workspace || step.workspace_slot < 0) continue;
+      Slot& scratch = plan_.slots[index(step.workspace_slot)];
+      const Gap gap = largest_gap(at, scratch);
+      for (const size_t part : {1, 2, 4}) {
+        const size_t bytes = arena_size(step.most_workspace / part);
+        if (bytes <= step.workspace || bytes > gap.bytes) continue;
+        step.workspace = scratch.bytes = bytes;
+        scratch.offset = gap.offset;
+        scratch.type.shape = {static_cast<int64_t>(bytes)};
+        break;
+      }
+    }
   }
 
   Plan plan_;

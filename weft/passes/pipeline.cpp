@@ -65,10 +65,8 @@ Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongW
 
 // Whether a library's kernel stores what could be made again from what else it stores.
 bool stores_beside(const Plan& plan) {
-  const auto reduces = [](const Value& value) { return value->op->kind == OpKind::reduce; };
   return std::ranges::any_of(plan.steps, [&](const Step& step) {
-    return step.kind == Step::Kind::library && step.results.size() > 1 &&
-           std::ranges::none_of(step.body, reduces);
+    return step.kind == Step::Kind::library && step.results.size() > 1 && reads_own(step.body);
   });
 }
 

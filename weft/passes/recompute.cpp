@@ -233,11 +233,14 @@ int Recomputation::add(Step step) {
   return static_cast<int>(plan_.steps.size()) - 1;
 }
 
-// The kernel that computes just what lies in the slot; all of it where that takes a reduction: the
-// order of a sum depends on what else its kernel does, and the bits on the order.
+// The kernel that computes just what lies in the slot; all of it where that takes a reduction, as
+// the order of a sum depends on what else its kernel does, and the bits on the order, and where the
+// kernel is a library's.
 Step Recomputation::only(Step step, int slot) const {
   step.again = true;
-  if (std::ranges::all_of(step.results, [&](auto& r) { return r.at.slot == slot; })) return step;
+  if (step.kind == Step::Kind::library ||
+      std::ranges::all_of(step.results, [&](auto& r) { return r.at.slot == slot; }))
+    return step;
   std::unordered_set<const Node*> needed, read;
   for (const Access& result : step.results)
     if (result.at.slot == slot) needed.insert(result.value.node());

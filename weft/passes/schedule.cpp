@@ -226,6 +226,7 @@ class Scheduler {
     step.kernel = choice.kernel;
     step.body = unit.nodes;
     step.workspace = choice.workspace;
+    step.most_workspace = choice.most_workspace;
     const std::vector<Value> inputs = unit.inputs();
     for (size_t i = 0; i < operands.size(); ++i) step.operands.push_back({inputs[i], operands[i]});
     return step;
@@ -250,7 +251,8 @@ class Scheduler {
     Step step = library_step(unit, choice, operands);
     for (const Value& value : stored) {
       const bool root = uses_.roots.contains(value.node());
-      Layout layout{choice.result_order, choice.padded_rows && !root};
+      const bool own = value.node() == unit.nodes.front().node();
+      Layout layout{own ? choice.result_order : Dims(), choice.padded_rows && !root};
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
         layout.padded = false;
       step.results.push_back({value, placed_[value.node()] = new_slot(value, layout)});

@@ -51,4 +51,11 @@ bool gathers(const Step& step, const Node* operand) {
   });
 }
 
+bool reads_own(std::span<const Value> body) {
+  return std::ranges::any_of(body, [&](const Value& value) {
+    return std::ranges::find(value->inputs, body.front().node(), &Value::node) !=
+           value->inputs.end();
+  });
+}
+
 }  // namespace weft

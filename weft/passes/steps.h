@@ -23,4 +23,8 @@ void insert(Plan& plan, std::vector<std::pair<int, Step>> steps);
 // element by element.
 bool gathers(const Step& step, const Node* operand);
 
+// Whether a library's kernel computes something from the value of its own node, the first of
+// `body`: that could be made again by itself where the value is stored.
+bool reads_own(std::span<const Value> body);
+
 }  // namespace weft

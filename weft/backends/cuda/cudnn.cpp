@@ -8,7 +8,7 @@ namespace weft::cuda {
 namespace {
 bool is_conv(const Node& node) { return node.op->name.starts_with("conv"); }
 bool is_attention(const Node& node) {
-  return node.is("attention") || node.is("attention_gradient");
+  return node.is("attention") || node.is("attention_backward");
 }
 
 class Cudnn : public gpu::Provider {
@@ -20,6 +20,12 @@ class Cudnn : public gpu::Provider {
     if (is_conv(node)) return cudnn::choose_conv(node);
     if (is_attention(node)) return cudnn::choose_attention(node, operands);
     return std::nullopt;
+  }
+
+  std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
+                                          std::span<const Placement> operands) const override {
+    return cudnn::choose_attention_with(body, results, operands);
   }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {

@@ -98,25 +98,26 @@ size_t rounded(size_t bytes, size_t unit = buffer_alignment) {
 }
 
 // The gradient is computed some sequences at a time, as engines hold the products of all queries
-// and keys. It begins with the forward pass, as nobody kept the statistics.
+// and keys: as few parts as there are whose statistics begin where vectors may.
 struct GradientScratch {
-  explicit GradientScratch(const Heads& heads) {
+  explicit GradientScratch(const Heads& heads) : batch(heads.batch) {
     constexpr size_t most_products = size_t{256} << 20;
     const size_t products = static_cast<size_t>(heads.heads) *
                             rounded(static_cast<size_t>(heads.queries), 128) *
                             rounded(static_cast<size_t>(heads.keys), 128) * size_of(heads.dtype);
-    for (batch = heads.batch; batch > 1; --batch)
-      if (heads.batch % batch == 0 && static_cast<size_t>(batch) * products <= most_products) break;
+    auto of = [&](int64_t sequences) { return static_cast<size_t>(sequences) * products; };
+    const int64_t statistics = heads.heads * heads.queries * int64_t{sizeof(float)};
+    for (int64_t part = heads.batch - 1; part > 0 && of(batch) > most_products; --part)
+      if (heads.batch % part == 0 && part * statistics % aligned_bytes == 0) batch = part;
     Heads part = heads;
     part.batch = batch;
-    y = rounded(Type{heads.dtype, part.y()}.bytes());
-    rows = rounded(Type{DType::f32, part.rows()}.bytes());
-    engine = engine_bytes + static_cast<size_t>(batch) * products;
+    dots = rounded(Type{DType::f32, part.rows()}.bytes());
+    engine = engine_bytes + of(batch);
   }
   static constexpr size_t engine_bytes = size_t{1} << 20;
-  int64_t batch;           // of each part
-  size_t y, rows, engine;  // bytes; `rows` of the statistics, and of each row's dy y
-  size_t bytes() const { return y + 2 * rows + engine; }
+  int64_t batch;        // of each part
+  size_t dots, engine;  // bytes; `dots` of each row's dy y
+  size_t bytes() const { return dots + engine; }
 };
 
 // As engines take them, which do not say so where they cannot: their vectors lie within rows.
@@ -144,30 +145,36 @@ Dims strides_of(const Shape& shape, const Dims& strides) {
 class Attention : public Kernel {
  public:
   Attention(gpu::Device& device, const Step& step)
-      : stream_(stream_of(device)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
+      : stream_(stream_of(device)),
+        inputs_(bind_inputs(step)),
+        result_(bind_result(step, step.body[0])) {
     for (const Bound& input : inputs_) check_aligned(input, step);
     const Heads heads(*step.body.front().node());
     const AttentionStrides strides{
         strides_of(heads.q(), inputs_[0].strides), strides_of(heads.k(), inputs_[1].strides),
         strides_of(heads.v(), inputs_[2].strides), strides_of(heads.y(), result_.strides)};
-    plan_ = select_plan(device, describe(heads, "attention"), [&](size_t most) {
-      return plan_attention(heads, strides, false, properties_of_current_device(), step.workspace,
-                            most);
+    if (step.body.size() > 1) statistics_ = bind_result(step, step.body[1]);
+    const std::string_view what = statistics_ ? "attention with statistics" : "attention";
+    plan_ = select_plan(device, describe(heads, what), [&](size_t most) {
+      return plan_attention(heads, strides, statistics_.has_value(), properties_of_current_device(),
+                            step.workspace, most);
     });
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    const std::array<void*, 4> addresses{const_cast<std::byte*>(inputs_[0].in(operands)),
-                                         const_cast<std::byte*>(inputs_[1].in(operands)),
-                                         const_cast<std::byte*>(inputs_[2].in(operands)),
-                                         result_.out(results)};
-    plan_.run(stream_, addresses, workspace);
+    std::array<void*, 5> addresses{const_cast<std::byte*>(inputs_[0].in(operands)),
+                                   const_cast<std::byte*>(inputs_[1].in(operands)),
+                                   const_cast<std::byte*>(inputs_[2].in(operands)),
+                                   result_.out(results), nullptr};
+    if (statistics_) addresses[4] = statistics_->out(results);
+    plan_.run(stream_, std::span(addresses).first(statistics_ ? 5 : 4), workspace);
   }
 
  private:
   Stream stream_;
   std::vector<Bound> inputs_;
   Bound result_;
+  std::optional<Bound> statistics_;
   ExecutionPlan plan_;
 };
 
@@ -187,56 +194,48 @@ class AttentionGradient : public Kernel {
     const Dims& all = result_.strides;  // of [3, B, H, T, D]
     const AttentionStrides strides{
         strides_of(part.q(), inputs_[0].strides), strides_of(part.k(), inputs_[1].strides),
-        strides_of(part.v(), inputs_[2].strides), row_major_strides(part.y())};
+        strides_of(part.v(), inputs_[2].strides), strides_of(part.y(), inputs_[4].strides)};
     const Descriptor properties = properties_of_current_device();
     const Dims dy = strides_of(part.y(), inputs_[3].strides);
     const Dims gradient = strides_of(part.q(), {all[1], all[2], all[3], all[4]});
-    const ExecutionPlan forward =
-        select_plan(device, describe(part, "attention with statistics"), [&](size_t most) {
-          return plan_attention(part, strides, true, properties, scratch_.engine, most);
-        });
-    const ExecutionPlan backward =
-        select_plan(device, describe(part, "attention_gradient"), [&](size_t most) {
-          return plan_attention_gradient(part, strides, dy, gradient, properties, scratch_.engine,
-                                         most);
-        });
-    forward_.assign(static_cast<size_t>(parts), forward);
-    backward_.assign(static_cast<size_t>(parts), backward);
+    plans_.assign(static_cast<size_t>(parts),
+                  select_plan(device, describe(part, "attention_backward"), [&](size_t most) {
+                    return plan_attention_gradient(part, strides, dy, gradient, properties,
+                                                   scratch_.engine, most);
+                  }));
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    std::byte* const y = static_cast<std::byte*>(workspace);
-    std::byte *const statistics = y + scratch_.y, *const dots = statistics + scratch_.rows;
-    std::byte* const engine = dots + scratch_.rows;
-    for (size_t part = 0; part < forward_.size(); ++part) {
+    std::byte* const dots = static_cast<std::byte*>(workspace);
+    std::byte* const engine = dots + scratch_.dots;
+    for (size_t part = 0; part < plans_.size(); ++part) {
       auto in = [&](int input) {
-        return const_cast<std::byte*>(inputs_[input].in(operands)) +
-               first_of(part, inputs_[input].strides[0]);
+        const Bound& bound = inputs_[input];
+        return const_cast<std::byte*>(bound.in(operands)) + first_of(part, bound, 0);
       };
       auto out = [&](int64_t i) {
-        return result_.out(results) + first_of(part, result_.strides[1]) +
-               i * result_.strides[0] * element_bytes();
+        return result_.out(results) + first_of(part, result_, 1) +
+               i * result_.strides[0] * static_cast<int64_t>(size_of(result_.type.dtype));
       };
-      forward_[part].run(stream_, std::array<void*, 5>{in(0), in(1), in(2), y, statistics}, engine);
-      backward_[part].run(stream_,
-                          std::array<void*, 10>{in(0), in(1), in(2), y, statistics, in(3), dots,
-                                                out(0), out(1), out(2)},
-                          engine);
+      plans_[part].run(stream_,
+                       std::array<void*, 10>{in(0), in(1), in(2), in(4), in(5), in(3), dots, out(0),
+                                             out(1), out(2)},
+                       engine);
     }
   }
 
  private:
-  int64_t element_bytes() const { return static_cast<int64_t>(size_of(result_.type.dtype)); }
-  // Bytes to where a part begins whose sequences lie `stride` elements apart.
-  int64_t first_of(size_t part, int64_t stride) const {
-    return static_cast<int64_t>(part) * scratch_.batch * stride * element_bytes();
+  // Bytes to where a part begins of what has its sequences along `axis`.
+  int64_t first_of(size_t part, const Bound& bound, int axis) const {
+    return static_cast<int64_t>(part) * scratch_.batch * bound.strides[axis] *
+           static_cast<int64_t>(size_of(bound.type.dtype));
   }
 
   Stream stream_;
   std::vector<Bound> inputs_;
   Bound result_;
   GradientScratch scratch_;
-  std::vector<ExecutionPlan> forward_, backward_;  // one for each part
+  std::vector<ExecutionPlan> plans_;  // one for each part
 };
 }  // namespace
 
@@ -292,38 +291,49 @@ std::vector<ExecutionPlan> plan_attention_gradient(const Heads& heads,
   const Tensor k = on.graph.between(heads.dtype, heads.k(), strides.k);
   on.graph.reshape(k_across, k);
   on.graph.matmul(dscores, k, dq);
-  return on.graph.plans(properties, workspace, false, describe(heads, "attention_gradient"), most);
+  return on.graph.plans(properties, workspace, false, describe(heads, "attention_backward"), most);
 }
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
   constexpr int64_t most_depth = 128, whole = 8;
-  const bool gradient = node.is("attention_gradient");
+  constexpr size_t matrices = 5;  // of the operands; then the statistics of the rows
+  const bool backward = node.is("attention_backward");
   const Heads heads(node);
   const bool narrow = heads.dtype == DType::f16 || heads.dtype == DType::bf16;
-  const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
+  const bool masked = node.is("attention") && node.inputs.size() > 3;
   const bool deep = std::max(heads.depth, heads.width) > most_depth;
   const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;
   const bool empty = element_count(heads.q()) == 0 || element_count(heads.v()) == 0;
-  const bool single = gradient && heads.queries == 1;  // no engine has a gradient of this
+  const bool single = backward && heads.queries == 1;  // no engine has a gradient of this
   if (!narrow || masked || deep || odd || empty || single) return std::nullopt;
   // Heads side by side within a token, as the projections around attention want them.
   const Dims by_token{0, 2, 1, 3};
   KernelChoice choice{
       .kernel = "cudnn:" + std::string(node.op->name),
-      .result_order = gradient ? Dims{1, 3, 0, 2, 4} : by_token,
-      .workspace = gradient ? GradientScratch(heads).bytes() : GradientScratch::engine_bytes};
+      .result_order = backward ? Dims{1, 3, 0, 2, 4} : by_token,
+      .workspace = backward ? GradientScratch(heads).bytes() : GradientScratch::engine_bytes};
   choice.operand_order.resize(operands.size());
-  for (size_t i = 0; i < operands.size(); ++i) {
+  for (size_t i = 0; i < std::min(operands.size(), matrices); ++i) {
     if (is_aligned(node.inputs[i].shape(), operands[i], heads.dtype)) continue;
     // What lies in the order that is asked for is not copied.
     if (operands[i].strides == dense_strides(node.inputs[i].shape(), by_token)) return std::nullopt;
     choice.operand_order[i] = by_token;
   }
+  if (backward) choice.operand_order[matrices] = Dims::iota(4);
+  return choice;
+}
+std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
+                                                  std::span<const Value> results,
+                                                  std::span<const Placement> operands) {
+  // Where the backward pass is not cuDNN's, the statistics are not, either.
+  if (!is_attention_with_logsumexp(body, results) || body.front().dim(2) == 1) return std::nullopt;
+  std::optional<KernelChoice> choice = choose_attention(*body.front().node(), operands);
+  if (choice) choice->kernel += ".and_logsumexp";
   return choice;
 }
 
 std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step) {
-  if (step.body.front()->is("attention_gradient"))
+  if (step.body.front()->is("attention_backward"))
     return std::make_unique<AttentionGradient>(device, step);
   return std::make_unique<Attention>(device, step);
 }

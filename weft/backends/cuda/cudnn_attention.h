@@ -15,6 +15,10 @@
 namespace weft::cuda::cudnn {
 
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
+// Of attention that stores attention_logsumexp, too.
+std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
+                                                  std::span<const Value> results,
+                                                  std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step);
 
 struct Heads : AttentionHeads {

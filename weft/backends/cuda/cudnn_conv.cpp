@@ -33,6 +33,9 @@ size_t narrow_bytes(const Node& node) {
   return aligned(Type{node.inputs[0].dtype(), node.type.shape}.bytes());
 }
 
+// What engines that transform tiles, or sum more parts apart, take where it is free.
+constexpr size_t most_workspace = size_t{256} << 20;
+
 // A cap, as no GPU is asked when a plan is made. Engines for tensor cores copy what has channels
 // that do not fill 16 bytes, and sum parts of a weight's gradient apart.
 size_t workspace_bytes(const Node& node) {
@@ -132,7 +135,8 @@ std::optional<KernelChoice> choose_conv(const Node& node) {
   return KernelChoice{.kernel = "cudnn:" + std::string(node.op->name),
                       .operand_order = {order, order},
                       .result_order = order,
-                      .workspace = workspace_bytes(node) + narrow_bytes(node)};
+                      .workspace = workspace_bytes(node) + narrow_bytes(node),
+                      .most_workspace = most_workspace + narrow_bytes(node)};
 }
 
 ExecutionPlan plan_conv(const Node& node, const Descriptor& properties) {

@@ -3,9 +3,11 @@
 // in registers: a thread has a few rows, and of every 32 columns four. Operands go through shared
 // memory 16 columns at a time; all is float32 there.
 //
-// The gradient is three launches: of what is known of each query (the greatest of its scores, one
-// over the sum of their exponentials, and the product of y and dy), of dq, and of dk and dv. Each
-// sum is one thread's, in one order.
+// The forward pass stores the logarithm of the sum of each query's exponentials, where the backward
+// pass reads it. That is two launches: of dq, with the product of y and dy of each query, which the
+// second reads, and of dk and dv. Where y was rounded to 16 bits, a launch before these computes it
+// again for that product, whose error all of dq and dk would have. Each sum is one thread's, in one
+// order.
 #include "weft/backends/gpu/attention.h"
 
 #include <algorithm>
@@ -39,7 +41,7 @@ struct Heads : AttentionHeads {
   int64_t tiles(int64_t count) const { return divided(count, rows()); }
   int64_t groups(int64_t count) const { return tiles(count) * heads * batch; }
   size_t gradient_scratch() const {
-    return static_cast<size_t>(3 * batch * heads * queries) * sizeof(float);
+    return static_cast<size_t>(batch * heads * queries) * sizeof(float);
   }
 };
 
@@ -114,7 +116,7 @@ constexpr const char* begin = R"(
   const i32 first = $tile * $rows;
 )";
 constexpr const char* place_matrix = R"(
-  GLOBAL $element* $matrix = $pointer + (batch * (i64)$batch + $head * (i64)$stride);
+  GLOBAL $type* $matrix = $pointer + (batch * (i64)$batch + $head * (i64)$stride);
   const i64 $matrix_stride = $row;)";
 constexpr const char* zero = R"(
 #pragma unroll
@@ -219,11 +221,19 @@ constexpr const char* attend = R"(
 constexpr const char* invert = R"(
 #pragma unroll
   for (i32 r = 0; r < $own; ++r) total[r] = 1.0f / total[r];)";
+constexpr const char* store_logsumexp = R"(
+#pragma unroll
+  for (i32 r = 0; r < $own; ++r) {
+    const i32 query = first + own_row + r;
+    if (own_column > 0 || query >= $queries) continue;
+    logsumexp[query * logsumexp_stride] = (most[r] - $log(total[r])) * $natural;
+  }
+)";
 
-// What is known of each query lies in scratch, as [3][batch, head, query].
-constexpr const char* known = R"(
-  GLOBAL f32* known = (GLOBAL f32*)(scratch_memory + scratch_at) + (i64)group * $queries;)";
-constexpr const char* store_known = R"(
+// The product of y and dy of each query lies in scratch, as [batch, head, query].
+constexpr const char* dots_of_head = R"(
+  GLOBAL f32* dots = (GLOBAL f32*)(scratch_memory + scratch_at) + (i64)group * $queries;)";
+constexpr const char* make_dots = R"(
   f32 dot[$own];
 #pragma unroll
   for (i32 r = 0; r < $own; ++r) {
@@ -234,26 +244,27 @@ constexpr const char* store_known = R"(
       const i32 column = $column;
       if (query >= $queries || column >= $width) continue;
       const $element element = dy[query * dy_stride + column];
-      dot[r] += $ofdy * (sums[r][c] * total[r]);
+      dot[r] += $ofdy * $result;
     }
   }$combined
 #pragma unroll
   for (i32 r = 0; r < $own; ++r) {
     const i32 query = first + own_row + r;
-    if (own_column > 0 || query >= $queries) continue;
-    known[query] = most[r] == -F32_INFINITY ? 0.0f : most[r];
-    known[$all + query] = total[r];
-    known[2 * $all + query] = dot[r];
-  }
-)";
-constexpr const char* load_known = R"(
-    f32 most[$count], inverse[$count], dot[$count];
+    if (own_column == 0 && query < $queries) dots[query] = dot[r];
+  })";
+constexpr const char* load_dots = R"(
+    f32 dot[$count];
 #pragma unroll
     for (i32 $i = 0; $i < $count; ++$i) {
       const i32 query = $query;
-      most[$i] = query < $queries ? known[query] : 0.0f;
-      inverse[$i] = query < $queries ? known[$all + query] : 0.0f;
-      dot[$i] = query < $queries ? known[2 * $all + query] : 0.0f;
+      dot[$i] = query < $queries ? dots[query] : 0.0f;
+    })";
+constexpr const char* load_shifts = R"(
+    f32 shift[$count];
+#pragma unroll
+    for (i32 $i = 0; $i < $count; ++$i) {
+      const i32 query = $query;
+      shift[$i] = query < $queries ? logsumexp[query * logsumexp_stride] * $binary : 0.0f;
     })";
 // The probabilities of two tiles as `scores`, and what their scores change the loss by.
 constexpr const char* change = R"(
@@ -263,18 +274,18 @@ constexpr const char* change = R"(
       for (i32 c = 0; c < 8; ++c) {
         const i32 $keptone = first + own_row + r, $passedone = next + $column;
         const bool there = query < $queries && $visible;
-        const f32 p = there ? $exp(scores[r][c] * $scale - most[$i]) * inverse[$i] : 0.0f;
+        const f32 p = there ? $exp(scores[r][c] * $scale - shift[$i]) : 0.0f;
         changes[r][c] = there ? p * (changes[r][c] - dot[$i]) * $slope : 0.0f;
         scores[r][c] = p;
       })";
-constexpr const char* sum_by_queries = R"($zero$known
+constexpr const char* sum_by_queries = R"($zero$shifts
   const i32 end = $seen;
   for (i32 next = 0; next < end; next += $passing) {
     f32 scores[$own][8], changes[$own][8];$products$change$weighed
   })";
 constexpr const char* sum_by_keys = R"($zero
   for (i32 next = $begin; next < $queries; next += $passing) {
-    f32 scores[$own][8], changes[$own][8];$products$known$change$weighed
+    f32 scores[$own][8], changes[$own][8];$products$shifts$dots$change$weighed
   })";
 
 string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
@@ -290,6 +301,7 @@ class Text {
   Text(const Step& step, loop::GpuLanguage language, const string& prefix);
 
   loop::GpuKernel attention();
+  loop::GpuKernel logsumexp();
   loop::GpuKernel gradient();
 
  private:
@@ -306,6 +318,7 @@ class Text {
   string stored(const Matrix& to, const string& sums, const string& factor = "") const;
   // The loop over keys that ends with y of the kept queries.
   string attended();
+  string stored_logsumexp(size_t result);
 
   const Step& step_;
   Heads heads_;
@@ -313,10 +326,10 @@ class Text {
   Matrix q_, k_, v_;
 };
 
-// Of accesses whose last axis lies dense: what vectors of it must divide.
-std::vector<int64_t> counts_of(const std::vector<Access>& accesses) {
+// Of matrices, whose last axis lies dense: what vectors of it must divide.
+std::vector<int64_t> counts_of(const std::vector<Access>& accesses, size_t matrices) {
   std::vector<int64_t> counts;
-  for (const auto& [value, at] : accesses) {
+  for (const auto& [value, at] : std::span(accesses).first(std::min(matrices, accesses.size()))) {
     counts.push_back(at.offset);
     counts.push_back(value.shape().back());
     for (int axis = 0; axis + 1 < at.strides.size(); ++axis)
@@ -335,8 +348,8 @@ Text::Text(const Step& step, loop::GpuLanguage language, const string& prefix)
   const DType dtype = step.operands[0].value.dtype();
   const int64_t padded = divided(heads_.width, 4 * across) * 4 * across;
   const std::pair<const char*, int64_t> numbers[] = {
-      {"vector", vector_of(dtype, counts_of(step.operands))},
-      {"stored", std::min(4, vector_of(dtype, counts_of(step.results)))},
+      {"vector", vector_of(dtype, counts_of(step.operands, 5))},
+      {"stored", std::min(4, vector_of(dtype, counts_of(step.results, 1)))},
       {"threads", threads},
       {"across", across},
       {"chunk", chunk},
@@ -353,14 +366,17 @@ Text::Text(const Step& step, loop::GpuLanguage language, const string& prefix)
       {"keys", heads_.keys},
       {"depth", heads_.depth},
       {"width", heads_.width},
-      {"all", heads_.batch * heads_.heads * heads_.queries},
   };
   for (const auto& [word, number] : numbers) text_.set(word, number);
   text_.set("element", loop::memory_type(dtype));
   text_.set("loaded", loop::from_memory("pack.at[e]", dtype));
   text_.set("ofdy", loop::from_memory("element", dtype));
   text_.set("narrowed", loop::to_memory("value", dtype));
-  text_.set("exp", language == loop::GpuLanguage::cuda ? "exp2f" : "exp2");
+  const bool cuda = language == loop::GpuLanguage::cuda;
+  text_.set("exp", cuda ? "exp2f" : "exp2");
+  text_.set("log", cuda ? "log2f" : "log2");
+  text_.set("binary", literal(std::numbers::log2e));
+  text_.set("natural", literal(std::numbers::ln2));
   text_.set("scale", literal(heads_.scale * std::numbers::log2e));
   text_.set("slope", literal(heads_.scale));
   text_.set("column", "(c / 4 * 4 * $across + own_column * 4 + c % 4)");
@@ -389,6 +405,7 @@ string Text::placed(const Matrix& matrix, const char* kind, size_t index, int64_
   const int64_t shared =
       access.value.dim(batch + 1) == heads_.heads ? 1 : heads_.heads / heads_.key_heads;
   return text_.filled(place_matrix, {{"matrix", matrix.name},
+                                     {"type", loop::memory_type(access.value.dtype())},
                                      {"pointer", pointer(kind, index, access)},
                                      {"batch", std::to_string(strides[batch])},
                                      {"head", "head / " + std::to_string(shared)},
@@ -427,42 +444,60 @@ string Text::attended() {
          invert;
 }
 
+string Text::stored_logsumexp(size_t result) {
+  return placed({"logsumexp", heads_.queries}, "out", result) + text_.filled(store_logsumexp);
+}
+
 loop::GpuKernel Text::attention() {
   const Matrix y{"y", heads_.queries};
+  string body = begun(q_, heads_.causal) + placed(q_, "in", 0) + placed(k_, "in", 1) +
+                placed(v_, "in", 2) + placed(y, "out", 0) + attended() +
+                stored(y, "sums", " * total[r]");
+  if (step_.results.size() > 1) body += stored_logsumexp(1);
+  text_.launch(heads_.groups(heads_.queries), threads, body);
+  return text_.finish(0);
+}
+
+loop::GpuKernel Text::logsumexp() {
   text_.launch(heads_.groups(heads_.queries), threads,
                begun(q_, heads_.causal) + placed(q_, "in", 0) + placed(k_, "in", 1) +
-                   placed(v_, "in", 2) + placed(y, "out", 0) + attended() +
-                   stored(y, "sums", " * total[r]"));
+                   placed(v_, "in", 2) + attended() + stored_logsumexp(0));
   return text_.finish(0);
 }
 
 loop::GpuKernel Text::gradient() {
-  const Matrix dy{"dy", heads_.queries}, dq{"dq", heads_.queries}, dk{"dk", heads_.keys},
-      dv{"dv", heads_.keys};
+  const Matrix dy{"dy", heads_.queries}, y{"y", heads_.queries}, dq{"dq", heads_.queries},
+      dk{"dk", heads_.keys}, dv{"dv", heads_.keys};
   auto inputs = [&] {
     return placed(q_, "in", 0) + placed(k_, "in", 1) + placed(v_, "in", 2) + placed(dy, "in", 3) +
-           known;
+           placed({"logsumexp", heads_.queries}, "in", 5) + dots_of_head;
   };
   auto sums = [&](const string& name) {
     return "\n  f32 " + name + "[$own][$columns];" + zeros(name, "$columns");
   };
   const string zero_both = zeros("scores", "8") + zeros("changes", "8");
+  const Words of_row{{"count", "$own"}, {"i", "r"}, {"query", "first + own_row + r"}},
+      of_column{{"count", "8"}, {"i", "c"}, {"query", "next + $column"}};
 
-  text_.launch(heads_.groups(heads_.queries), threads,
-               begun(q_, heads_.causal) + inputs() + attended() +
-                   text_.filled(store_known, {{"combined", combined("dot")}}));
-
-  const string of_row =
-      text_.filled(load_known, {{"count", "$own"}, {"i", "r"}, {"query", "first + own_row + r"}});
-  const string of_column =
-      text_.filled(load_known, {{"count", "8"}, {"i", "c"}, {"query", "next + $column"}});
+  auto dots = [&](const char* result) {
+    return text_.filled(make_dots, {{"result", result}, {"combined", combined("dot")}});
+  };
+  string dots_of_rows;
+  if (step_.operands[4].value.dtype() == DType::f32) {
+    dots_of_rows = placed(y, "in", 4) + dots("y[query * y_stride + column]");
+  } else {
+    text_.launch(
+        heads_.groups(heads_.queries), threads,
+        begun(q_, heads_.causal) + inputs() + attended() + dots("(sums[r][c] * total[r])"));
+    dots_of_rows = text_.filled(load_dots, of_row);
+  }
   text_.launch(
       heads_.groups(heads_.queries), threads,
-      begun(q_, heads_.causal) + inputs() + placed(dq, "out", 0, 0) +
+      begun(q_, heads_.causal) + inputs() + placed(dq, "out", 0, 0) + dots_of_rows +
           text_.filled(
               sum_by_queries,
               {{"zero", sums("dq_sums")},
-               {"known", of_row},
+               {"shifts", text_.filled(load_shifts, of_row)},
                {"products", zero_both + products("scores", q_, k_) + products("changes", dy, v_)},
                {"change",
                 text_.filled(change, {{"keptone", "query"}, {"passedone", "key"}, {"i", "r"}})},
@@ -474,7 +509,8 @@ loop::GpuKernel Text::gradient() {
           text_.filled(
               sum_by_keys,
               {{"zero", sums("dk_sums") + sums("dv_sums")},
-               {"known", of_column},
+               {"shifts", text_.filled(load_shifts, of_column)},
+               {"dots", text_.filled(load_dots, of_column)},
                {"products", zero_both + products("scores", k_, q_) + products("changes", v_, dy)},
                {"change",
                 text_.filled(change, {{"keptone", "key"}, {"passedone", "query"}, {"i", "c"}})},
@@ -486,30 +522,44 @@ loop::GpuKernel Text::gradient() {
 
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
-  const bool gradient = node.is("attention_gradient");
-  const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
-  const DType dtype = node.type.dtype;
+  const bool backward = node.is("attention_backward");
+  const bool masked = node.is("attention") && node.inputs.size() > 3;
+  const DType dtype = node.inputs[0].dtype();
   const Heads heads(node);
   if (masked || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
   if (std::max(heads.depth, heads.width) > most_depth) return std::nullopt;
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;
   KernelChoice choice;
-  choice.kernel = gradient ? "weft:attention_gradient" : "weft:attention";
+  choice.kernel = "weft:" + string(node.op->name);
   // Heads side by side within a token, as the projections around attention want them.
-  choice.result_order = gradient ? Dims{1, 3, 0, 2, 4} : Dims{0, 2, 1, 3};
+  if (node.is("attention")) choice.result_order = {0, 2, 1, 3};
+  if (backward) choice.result_order = {1, 3, 0, 2, 4};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i)
-    if (operands[i].strides[3] != 1) choice.operand_order[i] = Dims{0, 2, 1, 3};
-  if (gradient) choice.workspace = heads.gradient_scratch();
+    if (node.inputs[i].dim(3) > 1 && operands[i].strides[3] != 1)
+      choice.operand_order[i] = Dims{0, 2, 1, 3};
+  if (backward) choice.workspace = heads.gradient_scratch();
+  return choice;
+}
+std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
+                                                  std::span<const Value> results,
+                                                  std::span<const Placement> operands) {
+  if (!is_attention_with_logsumexp(body, results)) return std::nullopt;
+  std::optional<KernelChoice> choice = choose_attention(*body.front().node(), operands);
+  if (choice) choice->kernel += ".and_logsumexp";
   return choice;
 }
 
-loop::GpuKernel attention(const Step& step, loop::GpuLanguage language, const string& prefix) {
+loop::GpuKernel attention(const Step& step, loop::GpuLanguage language, const std::string& prefix) {
   return Text(step, language, prefix).attention();
 }
-loop::GpuKernel attention_gradient(const Step& step, loop::GpuLanguage language,
-                                   const string& prefix) {
+loop::GpuKernel attention_logsumexp(const Step& step, loop::GpuLanguage language,
+                                    const std::string& prefix) {
+  return Text(step, language, prefix).logsumexp();
+}
+loop::GpuKernel attention_backward(const Step& step, loop::GpuLanguage language,
+                                   const std::string& prefix) {
   return Text(step, language, prefix).gradient();
 }
 

@@ -11,11 +11,17 @@
 
 namespace weft::gpu {
 
-// Of attention and attention_gradient, in float32 or narrower, with rows of 128 elements at most
-// and no mask but the causal one.
+// Of attention, attention_logsumexp and attention_backward, in float32 or narrower, with rows of
+// 128 elements at most and no mask but the causal one.
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
+// Of attention that stores attention_logsumexp, too.
+std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
+                                                  std::span<const Value> results,
+                                                  std::span<const Placement> operands);
 loop::GpuKernel attention(const Step& step, loop::GpuLanguage language, const std::string& prefix);
-loop::GpuKernel attention_gradient(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel attention_logsumexp(const Step& step, loop::GpuLanguage language,
+                                    const std::string& prefix);
+loop::GpuKernel attention_backward(const Step& step, loop::GpuLanguage language,
                                    const std::string& prefix);
 
 }  // namespace weft::gpu

@@ -13,8 +13,9 @@ std::unique_ptr<Kernel> make_conversion(Device& device, DType from, DType to, in
   step.operands = {{given, {0, 0, {1}}}};
   step.results = {{converted, {1, 0, {1}}}};
   const loop::Kernel kernel = loop::lower(step);
+  const loop::GpuLanguage language = device.language();
   return make_kernel(
-      device, emit_gpu(kernel, loop::schedule_gpu(kernel), device.language(), "kernel"), step);
+      device, emit_gpu(kernel, loop::schedule_gpu(kernel, language), language, "kernel"), step);
 }
 
 }  // namespace weft::gpu

@@ -96,7 +96,8 @@ class Library : public KernelLibrary {
     const Placement result{-1, 0, row_major_strides(node.type.shape)};
     return KernelChoice{
         .kernel = "loops:" + std::string(node.op->name),
-        .workspace = loop::schedule_gpu(loop::lower_primitive(node, operands, result)).scratch};
+        .workspace =
+            loop::schedule_gpu(loop::lower_primitive(node, operands, result), language_).scratch};
   }
 
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
@@ -112,7 +113,7 @@ class Library : public KernelLibrary {
   }
 
   size_t workspace(const Step& fused) const override {
-    return loop::schedule_gpu(loop::lower(fused, maths())).scratch;
+    return loop::schedule_gpu(loop::lower(fused, maths()), language_).scratch;
   }
 
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
@@ -144,7 +145,7 @@ class Library : public KernelLibrary {
         return own.compile(device(), step);
       }
       if (!loop::has_loops(*step.body.front().node()) ||
-          loop::schedule_gpu(loop::lower_primitive(step)).scratch > step.workspace)
+          loop::schedule_gpu(loop::lower_primitive(step), language_).scratch > step.workspace)
         throw;
       logging::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
       return compile_loops(step);
@@ -231,15 +232,24 @@ class Library : public KernelLibrary {
       rest.results.push_back(step.results[i]);
       to.push_back(i);
     }
-    if (loop::schedule_gpu(loop::lower(rest, maths())).scratch > step.workspace) return nullptr;
-    return std::make_unique<InTwo>(compile_by(provider, node), compile_loops(rest), step, holder,
+    std::unique_ptr<Kernel> after = compile_rest(std::move(rest));
+    if (after == nullptr) return nullptr;
+    return std::make_unique<InTwo>(compile_by(provider, node), std::move(after), step, holder,
                                    std::move(from), std::move(to));
+  }
+  // What a library would compute beside its node: a kernel of weft's own, or loops.
+  std::unique_ptr<Kernel> compile_rest(Step rest) const {
+    const Provider& own = *providers_.back();
+    if (rest.body.size() == 1 && takes(own, rest)) return own.compile(device(), rest);
+    if (loop::schedule_gpu(loop::lower(rest, maths()), language_).scratch > rest.workspace)
+      return nullptr;
+    return compile_loops(rest);
   }
 
   std::unique_ptr<Kernel> compile_loops(const Step& step) const {
     const bool fused = step.kind == Step::Kind::fused;
     const loop::Kernel kernel = fused ? loop::lower(step, maths()) : loop::lower_primitive(step);
-    const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
+    const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
     if (debug_level() >= 5)
       logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
     return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);

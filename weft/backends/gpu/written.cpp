@@ -15,7 +15,8 @@ struct Written {
 const Written* find(std::string_view op) {
   static constexpr Written all[] = {
       {"attention", choose_attention, attention},
-      {"attention_gradient", choose_attention, attention_gradient},
+      {"attention_logsumexp", choose_attention, attention_logsumexp},
+      {"attention_backward", choose_attention, attention_backward},
       {"scatter_add", choose_scatter_add, scatter_add},
       {"first_position", choose_first_position, first_position},
   };
@@ -33,6 +34,11 @@ class WrittenKernels : public Provider {
     const Written* written = find(node.op->name);
     if (written == nullptr) return std::nullopt;
     return written->choose(node, operands);
+  }
+  std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
+                                          std::span<const Placement> operands) const override {
+    return choose_attention_with(body, results, operands);
   }
   std::unique_ptr<Kernel> compile(Device& device, const Step& step) const override {
     return make_kernel(device, print_written(step, device.language(), "kernel"), step);
