@@ -117,7 +117,7 @@ def judged(jobs):
         return "skipped", skipped[0].split("skipped:", 1)[1].strip()
     if cases == 0:
         return "failed", "no test ran"
-    refused = sum(job.output.count("compiled instead") for job in jobs)
+    refused = sum(job.output.count("is planned again without") for job in jobs)
     return "passed", f"{assertions} assertions" + (
         f", {refused} kernels that cuBLASLt or cuDNN refused" if refused else "")
 

@@ -1,6 +1,7 @@
 #include "weft/backends/gpu/library.h"
 
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -91,7 +92,8 @@ class Library : public KernelLibrary {
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
     for (const auto& provider : providers_)
-      if (auto choice = provider->choose(node, operands)) return choice;
+      if (auto choice = provider->choose(node, operands); choice && !avoids(choice->kernel, node))
+        return choice;
     if (!loop::has_loops(node)) return std::nullopt;
     const Placement result{-1, 0, row_major_strides(node.type.shape)};
     return KernelChoice{
@@ -103,7 +105,9 @@ class Library : public KernelLibrary {
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
     for (const auto& provider : providers_)
-      if (auto choice = provider->choose_with(body, results, operands)) return choice;
+      if (auto choice = provider->choose_with(body, results, operands);
+          choice && !avoids(choice->kernel, *body.front().node()))
+        return choice;
     return std::nullopt;
   }
   bool stores_sums_beside(const Node& function) const override {
@@ -119,46 +123,36 @@ class Library : public KernelLibrary {
     return device().named(compile_one(step), step.module);
   }
 
+  bool may_refuse(const Step& step) const override {
+    const auto vendors = std::span(providers_).first(providers_.size() - 1);
+    return std::ranges::any_of(vendors, [&](const auto& vendor) { return is_of(*vendor, step); });
+  }
+  void avoid(const Step& step) const override {
+    std::lock_guard lock(mutex_);
+    avoided_.insert(use_of(step.kernel, *step.body.front().node()));
+  }
+
  private:
+  static bool is_of(const Provider& provider, const Step& step) {
+    return step.kernel.starts_with(provider.name() + ":");
+  }
+  // A kernel, and what it is used for: the step's first node.
+  static std::string use_of(const std::string& kernel, const Node& node) {
+    std::string use = kernel + to_string(node.attrs);
+    for (const Value& input : node.inputs) use += " " + to_string(input.type());
+    return use;
+  }
+  bool avoids(const std::string& kernel, const Node& node) const {
+    std::lock_guard lock(mutex_);
+    return avoided_.contains(use_of(kernel, node));
+  }
+
   std::unique_ptr<Kernel> compile_one(const Step& step) const {
     for (const auto& provider : providers_)
-      if (step.kernel.starts_with(provider->name() + ":")) return compile_by(*provider, step);
+      if (is_of(*provider, step))
+        return step.body.size() > 1 ? compile_whole(*provider, step)
+                                    : provider->compile(device(), step);
     return compile_loops(step);
-  }
-
-  // What a vendor's library cannot do on this device after all is done without what it took in, by
-  // a kernel of weft's own, or by loops, where there are any.
-  std::unique_ptr<Kernel> compile_by(const Provider& provider, const Step& step) const {
-    try {
-      return step.body.size() > 1 ? compile_whole(provider, step)
-                                  : provider.compile(device(), step);
-    } catch (const Error& refused) {
-      if (step.body.size() > 1) {
-        if (auto both = compile_in_two(provider, step)) return both;
-        throw;
-      }
-      const Provider& own = *providers_.back();
-      if (&provider != &own && takes(own, step)) {
-        logging::warn("{} A kernel of weft's own is compiled instead, which may be slow.",
-                      refused.what());
-        return own.compile(device(), step);
-      }
-      if (!loop::has_loops(*step.body.front().node()) ||
-          loop::schedule_gpu(loop::lower_primitive(step)).scratch > step.workspace)
-        throw;
-      logging::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
-      return compile_loops(step);
-    }
-  }
-
-  // As it is planned: operands where they lie, and no more workspace.
-  static bool takes(const Provider& provider, const Step& step) {
-    std::vector<Placement> operands;
-    operands.reserve(step.operands.size());
-    for (const Access& operand : step.operands) operands.push_back(operand.at);
-    const auto choice = provider.choose(*step.body.front().node(), operands);
-    return choice && choice->workspace <= step.workspace &&
-           std::ranges::all_of(choice->operand_order, &Dims::empty);
   }
 
   // In one kernel or, where that was measured to be faster, in two.
@@ -232,8 +226,8 @@ class Library : public KernelLibrary {
       to.push_back(i);
     }
     if (loop::schedule_gpu(loop::lower(rest, maths())).scratch > step.workspace) return nullptr;
-    return std::make_unique<InTwo>(compile_by(provider, node), compile_loops(rest), step, holder,
-                                   std::move(from), std::move(to));
+    return std::make_unique<InTwo>(provider.compile(device(), node), compile_loops(rest), step,
+                                   holder, std::move(from), std::move(to));
   }
 
   std::unique_ptr<Kernel> compile_loops(const Step& step) const {
@@ -242,7 +236,10 @@ class Library : public KernelLibrary {
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel);
     if (debug_level() >= 5)
       logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
-    return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);
+    return make_kernel(
+        device(),
+        [&](const std::string& prefix) { return emit_gpu(kernel, schedule, language_, prefix); },
+        step);
   }
 
   loop::Maths maths() const { return maths_of(language_); }
@@ -279,7 +276,8 @@ class Library : public KernelLibrary {
   Open open_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Device> device_;
-  Providers providers_;
+  Providers providers_;                    // of vendors, then weft's own
+  mutable std::set<std::string> avoided_;  // uses of kernels
   const GpuModel* model_;
 };
 }  // namespace
