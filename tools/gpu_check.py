@@ -173,7 +173,7 @@ def judged(jobs):
         return SKIPPED, skipped[0].split("skipped:", 1)[1].strip()
     if cases == 0:
         return FAILED, "no test ran"
-    refused = sum(job.output.count("compiled instead") for job in jobs)
+    refused = sum(job.output.count("is planned again without") for job in jobs)
     return PASSED, f"{assertions} assertions" + (
         f", {refused} kernels that cuBLASLt or cuDNN refused" if refused else "")
 

@@ -2,8 +2,9 @@
 # Installs what weft is built and tested with, on Debian 12. Asks nothing; a second run does nothing.
 #   tools/setup.sh          installs what is missing
 #   tools/setup.sh --check  says what is missing; exit code 0 if nothing is
-#   tools/setup.sh --cuda   also brings NVIDIA's compiler NVRTC and headers, which need no GPU, to
-#                           WEFT_CUDA_PATH (default: ~/.cache/weft/cuda, where weft looks for them)
+#   tools/setup.sh --cuda   also brings NVIDIA's compiler NVRTC, cuBLASLt, cuDNN and their headers,
+#                           none of which needs a GPU, to WEFT_CUDA_PATH (default:
+#                           ~/.cache/weft/cuda, where weft looks for them)
 set -euo pipefail
 
 packages=(
@@ -51,9 +52,18 @@ fi
 [ "${1:-}" = --cuda ] || exit 0
 
 cuda=${WEFT_CUDA_PATH:-${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/cuda}
-if [ -z "$(find "$cuda" -name 'libnvrtc.so*' -print -quit 2>/dev/null)" ]; then
-  echo "setup: bringing CUDA's compiler and headers to $cuda"
-  python3 -m pip install -q --no-deps --target "$cuda" 'nvidia-cuda-nvrtc==13.*' \
-    'nvidia-cuda-runtime==13.*'
-fi
-echo "setup: CUDA's compiler is in $cuda"
+wheels=(
+  # the compiler, of the version that its machine code was looked at with
+  'nvidia-cuda-nvrtc==13.0.*'
+  # cuda.h, and what it and the headers below include
+  'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*'
+  # libraries and their headers: tests make plans with cuDNN, which needs no GPU for that
+  'nvidia-cublas==13.*' 'nvidia-cudnn-cu13==9.*'
+)
+for file in libnvrtc.so.13 cuda.h cublasLt.h cudnn_graph.h host_defines.h target; do
+  [ -z "$(find "$cuda" -name "$file" -print -quit 2>/dev/null)" ] || continue
+  echo "setup: bringing CUDA's compiler, libraries and headers to $cuda"
+  python3 -m pip install -q --no-deps --upgrade --target "$cuda" "${wheels[@]}"
+  break
+done
+echo "setup: CUDA's compiler, libraries and headers are in $cuda"

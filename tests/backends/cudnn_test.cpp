@@ -214,13 +214,34 @@ TEST_SUITE("cudnn") {
                {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
     const size_t bytes = Type{DType::bf16, image}.bytes();
     for (size_t most : {1, 2, 8}) {
-      const std::vector<ExecutionPlan> plans = graph.plans(properties, 1 << 20, false, "", most);
+      const std::vector<ExecutionPlan> plans =
+          graph.plans(properties, {.workspace = 1 << 20}, "", most);
       REQUIRE(plans.size() == most);
       for (const ExecutionPlan& plan : plans) {
         CHECK(plan.workspace() <= 1 << 20);
         CHECK(plan.bytes() == std::vector<size_t>{bytes, Type{DType::bf16, filter}.bytes(), bytes});
       }
     }
+  }
+  TEST_CASE("a plan that was written down is the same plan when it is read") {
+    const Descriptor properties = h200_properties();
+    if (properties == nullptr) return;
+    const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
+    cuda::cudnn::Graph graph;
+    const Dims last{0, 2, 3, 1};
+    const Tensor x = graph.tensor(DType::bf16, image, dense_strides(image, last), 64),
+                 weight = graph.tensor(DType::bf16, filter, dense_strides(filter, last), 64),
+                 y = graph.tensor(DType::bf16, image, dense_strides(image, last), 64);
+    graph.conv(Direction::weight_gradient, x, weight, y,
+               {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
+    const ExecutionPlan built = graph.plans(properties, {.workspace = 8 << 20}, "", 1).front();
+    REQUIRE(!built.json().empty());
+    const std::optional<ExecutionPlan> read = graph.plan_from(properties, built.json());
+    REQUIRE(read);
+    CHECK(read->workspace() == built.workspace());
+    CHECK(read->json() == built.json());
+    CHECK(!graph.plan_from(properties, "{}"));
+    CHECK(!graph.plan_from(properties, built.json().substr(0, built.json().size() / 2)));
   }
   TEST_CASE("properties that are none are refused") {
     if (h200_properties() == nullptr) return;
@@ -283,25 +304,30 @@ TEST_SUITE("cudnn") {
     };
     const std::vector<Form> forms{
         {{64, 12, 1024, 64}, {64, 12, 1024, 64}, true},  // GPT-2
+        {{8, 12, 1024, 64}, {8, 12, 1024, 64}, true},    // all sequences at once
         {{8, 12, 128, 64}, {8, 12, 128, 64}, false},     // BERT
-        {{2, 3, 77, 40}, {2, 3, 77, 40}, true},
-        {{1, 8, 100, 128}, {1, 2, 300, 128}, false},
+        {{2, 3, 77, 40}, {2, 3, 77, 40}, true},         {{1, 8, 100, 128}, {1, 2, 300, 128}, false},
     };
     for (const Form& form : forms) {
       CAPTURE(to_string(form.q));
       const Value y = attend(DType::bf16, form.q, form.k, form.causal);
       Heads heads(*y.node());
       const size_t workspace = choice_of(y)->workspace;
-      CHECK_NOTHROW(
-          plan_attention(heads, strides_by_token(heads), false, properties, workspace, 1));
+      auto has_plan = [&](const cuda::cudnn::Graph& graph, size_t bytes) {
+        CHECK_NOTHROW(graph.plans(properties, {.workspace = bytes}, "attention", 1));
+      };
+      has_plan(attention_graph(heads, strides_by_token(heads), false), workspace);
       if (form.q != form.k) continue;
       const KernelChoice gradient = choice_of(gradient_of(y)).value();
       CHECK(gradient.kernel == "cudnn:attention_backward");
-      CHECK_NOTHROW(plan_attention(heads, strides_by_token(heads), true, properties, workspace, 1));
-      heads.batch = 1;
+      has_plan(attention_graph(heads, strides_by_token(heads), true), workspace);
+      // As a run has it: some sequences at a time, and what is left of the workspace for the
+      // engine.
+      const GradientScratch scratch(heads);
+      REQUIRE(scratch.bytes() == gradient.workspace);
+      heads.batch = scratch.batch;
       const AttentionStrides strides = strides_by_token(heads);
-      CHECK_NOTHROW(plan_attention_gradient(heads, strides, strides.y, strides.q, properties,
-                                            gradient.workspace, 1));
+      has_plan(attention_gradient_graph(heads, strides, strides.y, strides.q), scratch.engine);
     }
   }
 }

@@ -156,7 +156,8 @@ TEST_SUITE("gpu kernels") {
     device->write(from->data, reinterpret_cast<const std::byte*>(given.data()),
                   sizeof(float) * count);
     void *operand = from->data, *result = to->data;
-    gpu::make_conversion(*device, DType::f32, DType::bf16, count)->run(&operand, &result, nullptr);
+    gpu::make_conversion(*device, {DType::f32}, {DType::bf16}, count)
+        ->run(&operand, &result, nullptr);
     std::vector<BFloat16> got(count);
     device->read(reinterpret_cast<std::byte*>(got.data()), to->data, 2 * count);
     for (int64_t i = 0; i < count; ++i)

@@ -3,10 +3,13 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
@@ -71,29 +74,175 @@ TEST_CASE("a step stays one graph where losses are read and checkpoints are writ
   }
 }
 
-TEST_CASE("products that cuBLASLt refuses are computed by loops, which is said") {
-  FakeGpu place;
-  const Outcome outcome = place.train({{"FAKE_CUBLASLT_REFUSES", "1"}});
-  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  CHECK(has(outcome.err, "cuBLASLt has no algorithm for "));
-  CHECK(has(outcome.err, "Its loops are compiled instead, which may be slow."));
+namespace {
+// Of the plan that a run left: how many kernels a step has, and what each module's are.
+nlohmann::json plans_of(const FakeGpu& place) {
+  return nlohmann::json::parse(place.read("runs/tiny/plan.json"))["plans"];
+}
+size_t lines_with(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+}  // namespace
+
+TEST_CASE(
+    "a kernel that its library refuses to compile or to run is planned without, which is said") {
+  for (const char* how : {"FAKE_CUBLASLT_REFUSES", "FAKE_CUBLASLT_FAILS"}) {
+    CAPTURE(how);
+    FakeGpu place;
+    const Outcome outcome = place.train({{how, "1"}});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    CHECK(has(outcome.err, std::string(how) == "FAKE_CUBLASLT_REFUSES"
+                               ? "cuBLASLt has no algorithm for "
+                               : "cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED."));
+    CHECK(has(outcome.err, " Refused: cublaslt:matmul"));
+    CHECK(has(outcome.err, " of h.0.attn.c_attn and "));
+    CHECK(has(outcome.err, "The step is planned again without, which may be slower."));
+  }
 }
 
-TEST_CASE("what cuDNN refuses is computed by loops, or by a kernel of weft's own, which is said") {
+TEST_CASE("what fails with an epilogue is planned as if there were none, before the first update") {
   FakeGpu place;
-  auto bench = [&](const std::string& model) {
-    return place.run({"bench", model, "--batch", "1", "--steps", "1", "--precision", "bf16-mixed",
-                      "--device", "cuda"},
-                     {{"FAKE_CUDNN_REFUSES", "1"}});
+  const std::vector<std::string> mixed{"--precision", "bf16-mixed", "--overwrite"};
+  const Outcome refused = place.train({{"FAKE_CUBLASLT_FAILS", "2"}}, mixed);
+  REQUIRE_MESSAGE(refused.code == 0, refused.err);
+  CHECK(has(refused.err, " Refused: cublaslt:matmul."));
+  const nlohmann::json without = plans_of(place);
+  CHECK(has(refused.out, fmt::format("{} kernels", without[0]["kernels"].get<int>())));
+  const std::string losses = place.read("runs/tiny/log.jsonl");
+  REQUIRE(place.train({}, mixed).code == 0);
+  CHECK(plans_of(place)[0]["kernels"] < without[0]["kernels"]);
+  REQUIRE(place.train({{"WEFT_CUDA_OFF", "epilogues"}}, mixed).code == 0);
+  CHECK(plans_of(place)[0]["kernels"] == without[0]["kernels"]);
+  CHECK(lines_with(losses, "\"loss\"") ==
+        lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\""));
+}
+
+TEST_CASE("what cuDNN refuses to plan or to run is done by loops, or by a kernel of weft's own") {
+  FakeGpu place;
+  for (const char* how : {"FAKE_CUDNN_REFUSES", "FAKE_CUDNN_FAILS"}) {
+    CAPTURE(how);
+    const bool runs = std::string(how) == "FAKE_CUDNN_FAILS";
+    auto bench = [&](const std::string& model) {
+      return place.run({"bench", model, "--batch", "1", "--steps", "1", "--precision", "bf16-mixed",
+                        "--device", "cuda"},
+                       {{how, "1"}, {"WEFT_CACHE_DIR", place.path("cache")}});  // without plans
+    };
+    for (const auto& [model, op] :
+         {std::pair("mnist-conv", "conv"), std::pair("gpt-char", "attention")}) {
+      const Outcome outcome = bench(model);
+      REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+      CHECK(has(outcome.err, runs ? "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED"
+                                  : fmt::format("cuDNN 9.28 cannot do {}", op)));
+      CHECK(has(outcome.err, fmt::format(" Refused: cudnn:{}", op)));
+      CHECK(has(outcome.err, "The step is planned again without"));
+    }
+  }
+}
+
+TEST_CASE("a cuDNN that is not there, or too old, is said once") {
+  FakeGpu place;
+  const Outcome old = place.train({{"FAKE_CUDNN_VERSION", "91500"}});
+  REQUIRE(old.code == 0);
+  CHECK(lines_with(old.err, "is too old: it is cuDNN 9.15, weft needs 9.16 or later.") == 1);
+  CHECK(has(old.err, "computed by kernels of weft's own, which are slower."));
+  // A folder that has all but that library, as a wheel may.
+  const std::string fake = std::string(std::getenv("BUILD")) + "/tests/fake_cuda";
+  fs::create_directories(place.path("cuda"));
+  for (const auto& entry : fs::directory_iterator(fake))
+    if (!has(entry.path().filename().string(), "cudnn"))
+      fs::copy(entry.path(), place.path("cuda") + "/" + entry.path().filename().string(),
+               fs::copy_options::copy_symlinks);
+  if (dlopen("libcudnn.so.9", RTLD_LAZY) != nullptr) {
+    weft::testing::skipped("there is a cuDNN among the system's libraries");
+    return;
+  }
+  const Outcome none =
+      place.train({{"WEFT_CUDA_PATH", place.path("cuda")}, {"PATH", "/usr/bin"}}, {"--overwrite"});
+  REQUIRE_MESSAGE(none.code == 0, none.err);
+  CHECK(lines_with(none.err, "libcudnn.so.9") == 1);
+}
+
+TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by the next run") {
+  FakeGpu place;
+  const Settings settings{{"FAKE_CUDNN_PLANS", place.path("plans")},
+                          {"WEFT_CACHE_DIR", place.path("cache")}};
+  const std::vector<std::string> deep{"--precision", "bf16-mixed", "--overwrite",
+                                      "--model.config.num_hidden_layers", "3"};
+  REQUIRE(place.train(settings, deep).code == 0);
+  // Attention, attention that keeps its statistics, and the gradient.
+  CHECK(place.read("plans") == "ppp");
+  const std::string losses = place.read("runs/tiny/log.jsonl");
+  REQUIRE(place.train(settings, deep).code == 0);
+  CHECK(place.read("plans") == "ppp");
+}
+
+TEST_CASE("what a run does without is chosen by hand") {
+  FakeGpu place;
+  auto kernels = [&](const std::string& off) {
+    const Outcome plan = place.run({"plan", "tiny.yaml", "--precision", "bf16-mixed"},
+                                   {{"WEFT_CUDA_OFF", off}, {"WEFT_DEBUG", "2"}});
+    REQUIRE_MESSAGE(plan.code == 0, plan.err);
+    return plan.err;
   };
-  const Outcome images = bench("mnist-conv");
-  REQUIRE_MESSAGE(images.code == 0, images.err);
-  CHECK(has(images.err, "cuDNN 9.28 cannot do conv of "));
-  CHECK(has(images.err, "Its loops are compiled instead, which may be slow."));
-  const Outcome text = bench("gpt-char");
-  REQUIRE_MESSAGE(text.code == 0, text.err);
-  CHECK(has(text.err, "cuDNN 9.28 cannot do attention of "));
-  CHECK(has(text.err, "A kernel of weft's own is compiled instead, which may be slow."));
+  const std::string all = kernels("");
+  CHECK(has(all, "cublaslt:matmul.bias"));
+  CHECK(has(all, "cudnn:attention"));
+  CHECK(!has(kernels("epilogues"), "cublaslt:matmul.bias"));
+  CHECK(has(kernels("epilogues,padding"), "cudnn:attention"));
+  CHECK(!has(kernels("padding,cudnn-attention"), "cudnn:attention"));
+  CHECK(has(kernels("cudnn-conv,cudnn-attention"), "weft:attention"));
+  for (const char* off : {"graphs", "side-copies", "read-only"}) {
+    const std::string graphs = place.path(off);
+    const Outcome outcome =
+        place.train({{"WEFT_CUDA_OFF", off}, {"FAKE_CUDA_GRAPHS", graphs}}, {"--overwrite"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    CHECK(fs::exists(graphs) == (std::string(off) != "graphs"));
+  }
+  CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_OFF", "graphs,speed"}}), usage,
+                   "WEFT_CUDA_OFF lists some of graphs,cudnn-attention,cudnn-conv,epilogues,"
+                   "padding,read-only,side-copies. Got 'speed'.") == "");
+  CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_ALLOW", "all"}}), usage,
+                   "WEFT_CUDA_ALLOW lists some of nondeterministic. Got 'all'.") == "");
+  CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_SYNC", "2"}}), usage,
+                   "WEFT_CUDA_SYNC is 0 to 1. Got 2.") == "");
+}
+
+TEST_CASE("the kernel after which a GPU is lost is named where each is waited for") {
+  FakeGpu place;
+  const Outcome outcome = place.train(
+      {{"FAKE_CUDA_LOST_AFTER", "60"}, {"FAKE_CUDA_LOST_CODE", "716"}, {"WEFT_CUDA_SYNC", "1"}});
+  CHECK(outcome.code == device);
+  CHECK(has(outcome.err, "misaligned address (CUDA_ERROR_MISALIGNED_ADDRESS). Kernel "));
+  CHECK(std::regex_search(outcome.err, std::regex("Kernel \\S+, \\d+ of \\d+, of \\S+\\.")));
+}
+
+TEST_CASE(
+    "engines that are only nondeterministic are told apart, and taken where that is allowed") {
+  FakeGpu place;
+  auto trained = [&](const char* allowed) {
+    return place
+        .train({{"WEFT_DEBUG", "4"},
+                {"WEFT_CUDA_ALLOW", allowed},
+                {"WEFT_CACHE_DIR", place.path("cache")}},
+               {"--precision", "bf16-mixed", "--overwrite"})
+        .err;
+  };
+  const std::string strict = trained("");
+  CHECK(has(strict, "is passed over: it is nondeterministic"));
+  CHECK(has(strict, "is passed over: it narrows its inputs"));
+  CHECK(has(strict, "bytes of workspace"));
+  CHECK(has(strict, ": 1 are passed over only because they are nondeterministic"));
+  CHECK(!has(trained("nondeterministic"), "is passed over: it is nondeterministic"));
+}
+
+TEST_CASE("a GPU that is too old for CUDA's libraries is refused in a line") {
+  FakeGpu place;
+  CHECK(fails_with(place.train({{"FAKE_CUDA_CAPABILITY", "61"}, {"FAKE_CUDA_NAME", "Tesla P40"}}),
+                   device,
+                   "Tesla P40 has compute capability 6.1, weft needs 7.5 or later. Hint: train "
+                   "with --device cpu.") == "");
 }
 
 TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do") {

@@ -13,12 +13,17 @@ inline constexpr const char* cuda_c = R"(
 #define __CUDA_ARCH__ 900
 using Bits = unsigned long long;
 struct Position { unsigned x, y, z; };
-struct uint2 { unsigned x, y; };
-struct uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 extern "C" {
 Position threadIdx, blockIdx, blockDim, gridDim;
 void (*await_group)();
 void (*await_warp)();
+void (*trap)();
+// What Clang calls (-fsanitize-minimal-runtime) where an address is no multiple of its type's
+// alignment.
+void __ubsan_handle_type_mismatch_minimal_abort() { trap(); }
+void __ubsan_handle_alignment_assumption_minimal_abort() { trap(); }
 #define OF_BOTH(name) float name##f(float); double name(double);
 OF_BOTH(exp) OF_BOTH(exp2) OF_BOTH(expm1) OF_BOTH(log) OF_BOTH(log2) OF_BOTH(log10) OF_BOTH(log1p)
 OF_BOTH(sin) OF_BOTH(cos) OF_BOTH(tan) OF_BOTH(asin) OF_BOTH(acos) OF_BOTH(atan) OF_BOTH(sinh)

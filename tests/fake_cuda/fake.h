@@ -7,12 +7,17 @@
 //   FAKE_CUDA_DEVICES     GPUs that it shows (1)
 //   FAKE_CUDA_HIDDEN      more GPUs that only the management library shows (0)
 //   FAKE_CUDA_NAME        of the GPU (NVIDIA H200)
+//   FAKE_CUDA_CAPABILITY  of the GPU (90)
 //   FAKE_CUDA_MEMORY      of the GPU, in MiB (143000); FAKE_CUDA_HELD: by another process (0)
 //   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
+//   FAKE_CUDA_ORDER       in which threads and groups run: reversed or shuffled (else by number)
+//   FAKE_CUBLASLT_FAILS   1: no product runs; 2: none that does more than multiply
 //   FAKE_CUBLASLT_REFUSES 1: no product has an algorithm; 2: none that does more than multiply
 //   FAKE_CUDNN_VERSION    (92800); 0: there is none
 //   FAKE_CUDNN_REFUSES    1: no graph has an engine
 //   FAKE_CUDA_IDLE        1: nothing is computed or copied, so that a step of any size is compiled
+//   FAKE_CUDNN_FAILS      1: no plan runs
+//   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_NVRTC_FAILS      1: no kernel compiles
 //   FAKE_NVML_FAILS       1: the management library finds no driver
@@ -40,6 +45,10 @@ inline unsigned char uuid_byte(int gpu) {  // all sixteen
 }
 inline bool is_idle() { return number("FAKE_CUDA_IDLE", 0) != 0; }
 inline const char* compiler() { return text("FAKE_CUDA_COMPILER", ""); }
+
+// The context is lost to this from now on, as to what a kernel does wrong: every call fails with
+// it.
+void fault(int code);
 
 // Into a stream of the context that is current. What the driver says, 0: done later, or with each
 // launch of the graph that is being captured.

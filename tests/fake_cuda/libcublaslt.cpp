@@ -9,7 +9,7 @@
 
 namespace {
 using Handle = void*;
-constexpr int invalid = 7, execution_failed = 13;
+constexpr int invalid = 7, execution_failed = 13, misaligned = 716;
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
 enum Epilogue : uint32_t {
   none = 1,
@@ -198,6 +198,10 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
   const Operand b{as<Layout>(b_layout), b_data, matmul.transpose_b != 0};
   const Operand c{as<Layout>(so_far_layout), so_far}, d{as<Layout>(result_layout), result};
   const int64_t terms = a.columns();
+  const long fails = fake::number("FAKE_CUBLASLT_FAILS", 0);
+  if (fails == 1 || (fails == 2 && matmul.epilogue != none)) return execution_failed;
+  const bool has_vector = matmul.adds_bias() || matmul.epilogue == bgradb;
+  if (has_vector && reinterpret_cast<uintptr_t>(matmul.bias) % 16 != 0) fake::fault(misaligned);
   if (b.rows() != terms || d.rows() != a.rows() || d.columns() != b.columns()) return invalid;
   if (matmul.has_aux() &&
       (matmul.aux_stride % 8 != 0 || matmul.aux_stride < d.rows() ||
@@ -232,5 +236,7 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
   return refused == 0 ? 0 : execution_failed;
 }
 size_t cublasLtGetVersion() { return 130000; }
-const char* cublasLtGetStatusString(int) { return "a status"; }
+const char* cublasLtGetStatusString(int status) {
+  return status == execution_failed ? "CUBLAS_STATUS_EXECUTION_FAILED" : "a status";
+}
 }

@@ -28,9 +28,9 @@ using Handle = void*;
 
 constexpr int invalid_value = 1, out_of_memory = 2, no_device = 100, no_image = 200,
               invalid_context = 201, lost = 214, invalid_handle = 400, illegal_state = 401,
-              no_such_name = 500, illegal_address = 700, capture_unsupported = 900,
-              capture_merge = 902, capture_unmatched = 903, capture_unjoined = 904,
-              capture_isolation = 905, captured_event = 907;
+              no_such_name = 500, illegal_address = 700, misaligned_address = 716,
+              capture_unsupported = 900, capture_merge = 902, capture_unmatched = 903,
+              capture_unjoined = 904, capture_isolation = 905, captured_event = 907;
 struct ErrorCode {
   int code;
   const char *name, *text;
@@ -42,6 +42,7 @@ constexpr ErrorCode codes[] = {
     {invalid_context, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     {lost, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
     {invalid_handle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {misaligned_address, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {illegal_address, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {capture_unsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
@@ -80,6 +81,7 @@ using Executable = std::shared_ptr<Graph>;  // a launch that waits keeps it
 
 struct Gpu {
   std::recursive_mutex mutex;
+  int fault = 0;
   std::array<Context, 16> contexts;  // by device
   std::map<Address, Memory> memory;
   std::set<Stream*> streams;
@@ -97,6 +99,7 @@ thread_local const Context* current;
 thread_local int captures;  // that this thread began
 
 int status() {
+  if (gpu().fault != 0) return gpu().fault;
   const long most = fake::number("FAKE_CUDA_LOST_AFTER", -1);
   if (most < 0 || gpu().launches <= most) return 0;
   return static_cast<int>(fake::number("FAKE_CUDA_LOST_CODE", lost));
@@ -225,6 +228,11 @@ int write_text(char* to, int bytes, const char* text) {
 }
 }  // namespace
 
+void fake::fault(int code) {
+  const Lock lock(gpu().mutex);
+  gpu().fault = code;
+}
+
 int fake::enqueue(void* handle, std::function<void()> what) {
   const Lock lock(gpu().mutex);
   auto& stream = as<Stream>(handle);
@@ -258,8 +266,9 @@ int cuDeviceGet(int* device, int ordinal) {
 int cuDeviceGetName(char* name, int bytes, int) { return write_text(name, bytes, fake::name()); }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   constexpr int capability_major = 75, capability_minor = 76, multiprocessors = 16;
-  *value = attribute == capability_major   ? 9
-           : attribute == capability_minor ? 0
+  const auto capability = static_cast<int>(fake::number("FAKE_CUDA_CAPABILITY", 90));
+  *value = attribute == capability_major   ? capability / 10
+           : attribute == capability_minor ? capability % 10
            : attribute == multiprocessors  ? 132
                                            : 1;
   return status();

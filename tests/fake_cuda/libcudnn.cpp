@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,7 +132,60 @@ void rank_engines(Descriptor& heuristics) {
       configs.push_back(config_of(graph, i));
   heuristics.say(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::move(configs));
 }
+// A descriptor and its parts, each of them as "{KIND NAME TYPE COUNT VALUES ...}", bytes as
+// numbers.
+void write(std::ostream& to, const Descriptor& descriptor) {
+  to << "{ " << descriptor.kind << ' ';
+  for (const auto& [name, value] : descriptor.values) {
+    to << name << ' ' << value.type << ' ' << value.count << ' ' << value.bytes.size() << ' ';
+    for (std::byte byte : value.bytes) to << static_cast<int>(byte) << ' ';
+    to << value.parts.size() << ' ';
+    for (const Shared& part : value.parts) write(to, *part);
+  }
+  to << "} ";
+}
+Shared read(std::istream& from) {
+  auto next = [&] {
+    std::string word;
+    from >> word;
+    require(!word.empty(), CUDNN_STATUS_BAD_PARAM, "a plan that is whole");
+    return word;
+  };
+  require(next() == "{", CUDNN_STATUS_BAD_PARAM, "a plan as it was written");
+  const auto made = std::make_shared<Descriptor>(static_cast<Kind>(std::stoi(next())), true);
+  for (std::string word = next(); word != "}"; word = next()) {
+    Value& value = made->values[std::stoi(word)];
+    value.type = std::stoi(next());
+    value.count = std::stoll(next());
+    value.bytes.resize(std::stoul(next()));
+    for (std::byte& byte : value.bytes) byte = static_cast<std::byte>(std::stoi(next()));
+    value.parts.resize(std::stoul(next()));
+    for (Shared& part : value.parts) part = read(from);
+  }
+  return made;
+}
+
+// From an engine's configuration, which takes long, or from what another plan was written down as.
+void make_plan(Descriptor& plan) {
+  constexpr auto config = CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG;
+  constexpr auto json = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+  if (plan.has(json)) {
+    const auto text = plan.all<char>(json);
+    std::istringstream from(text.data());
+    plan.say(config, {read(from)});
+    return;
+  }
+  if (const char* file = std::getenv("FAKE_CUDNN_PLANS")) std::ofstream(file, std::ios::app) << 'p';
+  std::ostringstream to;
+  write(to, plan.part(config, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+  const std::string text = to.str();
+  plan.say(json, CUDNN_TYPE_CHAR, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
+}
 void check_plan(Descriptor& plan) {
+  require(plan.has(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) !=
+              plan.has(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION),
+          CUDNN_STATUS_BAD_PARAM, "a configuration, or JSON");
+  make_plan(plan);
   if (plan.has(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP))
     plan.part(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   else
@@ -300,7 +355,9 @@ int answer(const std::function<void()>& call) {
 extern "C" {
 size_t cudnnGetVersion() { return static_cast<size_t>(fake::number("FAKE_CUDNN_VERSION", 92800)); }
 const char* cudnnGetErrorString(int status) {
-  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "a status";
+  return status == CUDNN_STATUS_SUCCESS            ? "CUDNN_STATUS_SUCCESS"
+         : status == CUDNN_STATUS_EXECUTION_FAILED ? "CUDNN_STATUS_EXECUTION_FAILED"
+                                                   : "a status";
 }
 void cudnnGetLastErrorString(char* message, size_t bytes) {
   std::strncpy(message, last_error.c_str(), bytes - 1);
@@ -381,6 +438,8 @@ int cudnnBackendExecute(Handle handle, Handle plan, Handle pack) {
     const auto& library = *static_cast<const Library*>(handle);
     require(library.stream != nullptr, CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH, "a stream");
     require(library.context == current_context(), CUDNN_STATUS_BAD_PARAM, "its own context");
+    require(fake::number("FAKE_CUDNN_FAILS", 0) == 0, CUDNN_STATUS_EXECUTION_FAILED,
+            "a device that runs it");
     const int refused = fake::enqueue(
         library.stream, run_of(final_one(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
                                final_one(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)));

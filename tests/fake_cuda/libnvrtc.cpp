@@ -36,8 +36,9 @@ void compile(Program& program) {
   const std::string to = folder.file("weft.so"), log = folder.file("log");
   const std::string command =
       std::string(fake::compiler()) +
-      " -std=c++17 -O1 -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + to + " " + from +
-      " -lm 2>" + log;
+      " -std=c++17 -O1 -ffp-contract=off -fno-math-errno -fPIC -shared -w "
+      "-fsanitize=alignment -fno-sanitize-recover=alignment -fsanitize-minimal-runtime -o " +
+      to + " " + from + " -lm 2>" + log;
   if (std::system(command.c_str()) != 0) {  // NOLINT(bugprone-command-processor): of a test
     program.log = weft::test::contents_of(log);
   } else {

@@ -4,10 +4,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include <ucontext.h>
+
+#include "tests/fake_cuda/fake.h"
 
 namespace fake {
 namespace {
@@ -39,6 +44,7 @@ void leave(State state) {
 }
 void await_group() { leave(State::at_barrier); }
 void await_warp() { leave(State::at_shuffle); }
+void trap() { fail("an access that is not aligned to its type"); }
 void live() {
   running->call(arguments_of_it);
   all[current].state = State::ended;
@@ -65,13 +71,29 @@ bool release(std::span<Thread> threads, State place) {
   return true;
 }
 
-void run_group(size_t count) {
+// A GPU promises no order.
+const std::vector<unsigned>& in_order(unsigned count) {
+  static const std::string order = fake::text("FAKE_CUDA_ORDER", "");
+  static std::map<unsigned, std::vector<unsigned>> orders;
+  static std::mt19937 random(1);
+  std::vector<unsigned>& numbers = orders[count];
+  if (numbers.empty()) {
+    numbers.resize(count);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    if (order == "reversed") std::ranges::reverse(numbers);
+  }
+  if (order == "shuffled") std::ranges::shuffle(numbers, random);
+  return numbers;
+}
+
+void run_group(unsigned count) {
   const std::span<Thread> threads(all.data(), count);
   std::ranges::for_each(threads, begin);
   for (bool some = true; some;) {
-    for (current = 0; current < count; ++current) {
+    for (unsigned number : in_order(count)) {
+      current = number;
       if (threads[current].state != State::ready) continue;
-      *running->thread = {static_cast<unsigned>(current), 0, 0};
+      *running->thread = {number, 0, 0};
       swapcontext(&scheduler, &threads[current].context);
     }
     some = release(threads, State::at_barrier);
@@ -101,6 +123,7 @@ Kernel kernel_in(void* module, const std::string& name) {
   kernel.groups = symbol<Position>(module, "gridDim");
   *symbol<void (*)()>(module, "await_group") = await_group;
   *symbol<void (*)()>(module, "await_warp") = await_warp;
+  *symbol<void (*)()>(module, "trap") = trap;
   return kernel;
 }
 
@@ -111,7 +134,8 @@ void run(const Kernel& kernel, unsigned groups, unsigned threads,
   if (groups == 0 || threads == 0 || threads > most_threads) fail("a launch of no such size");
   *kernel.threads = {threads, 1, 1};
   *kernel.groups = {groups, 1, 1};
-  for (unsigned group = 0; group < groups; ++group) {
+  const std::vector<unsigned> numbers = in_order(groups);  // those of threads come between
+  for (unsigned group : numbers) {
     *kernel.group = {group, 0, 0};
     run_group(threads);
   }

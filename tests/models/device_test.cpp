@@ -80,7 +80,7 @@ void check_narrow_curve(const Curve& curve) {
 std::vector<std::vector<std::byte>> bits_after(const Curve& curve, bool one_by_one) {
   manual_seed(1);
   Training training(curve.model, curve.optimizer, 8, {.device = device()});
-  if (one_by_one) training.executable().set_observer([](size_t, double, double) {});
+  if (one_by_one) training.executable().set_observer([](size_t) {});
   std::vector<std::vector<std::byte>> bits;
   for (int i = 0; i < curve.steps; ++i) {
     const double loss = training.step()[0].item();

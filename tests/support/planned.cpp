@@ -78,29 +78,30 @@ bool is_in_part(std::string_view name) {
 
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
                                const KernelLibrary& library, const PlanSettings& settings) {
-  Plan plan = make_plan(graph, {.library = &library,
-                                .threads = thread_count(),
-                                .narrow = settings.narrow,
-                                .keep = settings.keep,
-                                .memory = settings.memory,
-                                .recompute = settings.recompute,
-                                .chunks = settings.chunks,
-                                .chunk_anywhere = settings.anywhere,
-                                .offload = settings.offload,
-                                .skip = settings.skip,
-                                .verify = true,
-                                .fault = settings.fault});
+  const PassOptions options{.library = &library,
+                            .threads = thread_count(),
+                            .narrow = settings.narrow,
+                            .keep = settings.keep,
+                            .memory = settings.memory,
+                            .recompute = settings.recompute,
+                            .chunks = settings.chunks,
+                            .chunk_anywhere = settings.anywhere,
+                            .offload = settings.offload,
+                            .skip = settings.skip,
+                            .verify = true,
+                            .fault = settings.fault};
   ForgetsOffsets wrong(library);
   bool lowers_wrongly = settings.fault == "lower-forgets-offsets";
   const KernelLibrary& compiler = lowers_wrongly ? wrong : library;
-  Executable executable(std::move(plan), compiler, std::make_shared<Workspace>());
+  const std::unique_ptr<Executable> executable = make_executable(
+      [&] { return make_plan(graph, options); }, compiler, std::make_shared<Workspace>());
   std::vector<Value> before;
   before.reserve(graph.assignments.size());
   for (const auto& [variable, value] : graph.assignments)
     before.push_back(copy_of(variable->variable->elements().data, variable.type()));
 
   std::vector<Value> results;
-  for (const Value& result : executable.run(inputs))
+  for (const Value& result : executable->run(inputs))
     results.push_back(copy_of(result.eval()->data->data, result.type()));
   for (size_t i = 0; i < before.size(); ++i) {
     std::byte* state = graph.assignments[i].variable->variable->elements().data;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "weft/base/buffer.h"
 
@@ -30,6 +31,17 @@ class SideCopy {
   virtual void finish() = 0;  // returns when the last one is done
 };
 
+// Marks between the kernels of a device, and when it came to each.
+class Timeline {
+ public:
+  virtual ~Timeline() = default;
+  virtual void mark() = 0;
+  // Of each mark, since the first; returns when the device has come to the last.
+  virtual std::vector<double> seconds() = 0;
+};
+// Of the host, which is at a mark when it makes it.
+std::unique_ptr<Timeline> host_timeline();
+
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -47,6 +59,14 @@ class DeviceMemory {
   // Of the host, `pinned`; zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
   virtual void finish() = 0;  // returns when all that was begun is done
+  // By the device's own clock or, where it has none that can be read, by the host's, which waits at
+  // each mark.
+  virtual std::unique_ptr<Timeline> make_timeline();
+  // Kernels that are begun later find nothing in the caches; where the device has no way to do so,
+  // what is there.
+  virtual void flush_caches() {}
+  // Whether each kernel is waited for before the next one begins, so that an error names it.
+  virtual bool is_synchronous() const { return false; }
 };
 
 }  // namespace weft

@@ -21,6 +21,11 @@ constexpr EnvVariable registry[] = {
     {"WEFT_PATIENCE", "seconds in which a refused plan looks for changes that would fit (10)"},
     {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
+    {"WEFT_CUDA_OFF", "list of what CUDA steps do without, to find what is wrong",
+     "graphs,cudnn-attention,cudnn-conv,epilogues,padding,read-only,side-copies"},
+    {"WEFT_CUDA_SYNC", "1: wait for the GPU after every kernel, so that an error names it"},
+    {"WEFT_CUDA_ALLOW", "list of what engines of cuDNN may do that others must not",
+     "nondeterministic"},
     {"WEFT_DATA_DIR", "folder of data sets (default: $XDG_DATA_HOME/weft)"},
     {"WEFT_ISA",
      "most that is used of the processor: auto, baseline, avx2, avx512, avx512_bf16 or amx"},
@@ -38,10 +43,27 @@ constexpr EnvVariable registry[] = {
 
 std::span<const EnvVariable> env_registry() { return registry; }
 
+namespace {
+const EnvVariable& registered(std::string_view name) {
+  const auto* const found = std::ranges::find(registry, name, &EnvVariable::name);
+  WEFT_ASSERT(found != std::end(registry), "environment variable {} is not registered", name);
+  return *found;
+}
+
+// Of a list with commas between them.
+std::vector<std::string_view> words_of(std::string_view list) {
+  std::vector<std::string_view> words;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    if (comma > 0) words.push_back(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return words;
+}
+}  // namespace
+
 std::optional<std::string> env(std::string_view name) {
-  WEFT_ASSERT(std::any_of(std::begin(registry), std::end(registry),
-                          [&](const EnvVariable& v) { return v.name == name; }),
-              "environment variable {} is not registered", name);
+  (void)registered(name);
   const char* value = std::getenv(std::string(name).c_str());
   if (value == nullptr || *value == '\0') return std::nullopt;
   return value;
@@ -81,6 +103,20 @@ int env_threads(int cores) {
   }
 }
 
+bool env_lists(std::string_view name, std::string_view word) {
+  const std::vector<std::string_view> known = words_of(registered(name).words);
+  WEFT_ASSERT(std::ranges::find(known, word) != known.end(), "{} has no word {}", name, word);
+  const std::string list = env(name).value_or("");
+  bool found = false;
+  for (std::string_view listed : words_of(list)) {
+    if (std::ranges::find(known, listed) == known.end())
+      throw Error(ErrorKind::usage, "{} lists some of {}. Got '{}'.", name, registered(name).words,
+                  listed);
+    found |= listed == word;
+  }
+  return found;
+}
+
 bool env_flag(std::string_view name) { return env_int(name, 0, 0, 1) != 0; }
 
 int debug_level() {
@@ -94,7 +130,9 @@ void check_environment() {
   debug_level();
   env_patience();
   isa();
-  for (std::string_view name : {"WEFT_TUNE", "WEFT_NO_FLOAT64"}) env_flag(name);
+  for (std::string_view name : {"WEFT_TUNE", "WEFT_NO_FLOAT64", "WEFT_CUDA_SYNC"}) env_flag(name);
+  for (const EnvVariable& variable : registry)
+    if (!variable.words.empty()) env_lists(variable.name, words_of(variable.words).front());
   env_int("WEFT_THREADS", 1, 1, most_threads);
   for (std::string_view name : {"WEFT_CUDA_PATH", "HOME"})
     if (env(name) && !env_folder(name))

@@ -11,6 +11,7 @@ namespace weft {
 struct EnvVariable {
   std::string_view name;
   std::string_view help;
+  std::string_view words = "";  // of a variable that lists some of these, "a,b,c"
 };
 std::span<const EnvVariable> env_registry();
 
@@ -24,7 +25,12 @@ constexpr int most_threads = 1024;
 // most_threads, throws Error(usage) in WEFT_THREADS, and warns in OMP_NUM_THREADS.
 int env_threads(int cores);
 
-// WEFT_NO_FLOAT64 or WEFT_TUNE: 0 (the default) or 1. Throws Error(usage) for anything else.
+// Whether the list that is the variable's value has the word, which the registry must name. Throws
+// Error(usage) for a list with a word that the registry does not name.
+bool env_lists(std::string_view name, std::string_view word);
+
+// WEFT_NO_FLOAT64, WEFT_TUNE or WEFT_CUDA_SYNC: 0 (the default) or 1. Throws Error(usage) for
+// anything else.
 bool env_flag(std::string_view name);
 
 int env_patience();  // WEFT_PATIENCE, 0 to 3600

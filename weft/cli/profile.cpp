@@ -137,7 +137,7 @@ Profile record(const NamedExecutables& executables, int updates,
   profile.events.reserve(kernels * static_cast<size_t>(updates));
   const double start = now();
   for (size_t i = 0; i < executables.size(); ++i)
-    executables[i].second->set_observer([&, i](size_t step, double begin, double seconds) {
+    executables[i].second->set_timer([&, i](size_t step, double begin, double seconds) {
       int number = static_cast<int>(profile.updates.size());
       profile.events.push_back({i, step, number, begin - start, seconds});
     });
@@ -146,7 +146,7 @@ Profile record(const NamedExecutables& executables, int updates,
     update();
     profile.updates.push_back({begin - start, now() - begin});
   }
-  for (const auto& [name, executable] : executables) executable->set_observer({});
+  for (const auto& [name, executable] : executables) executable->set_timer({});
   return profile;
 }
 
@@ -193,6 +193,15 @@ std::vector<KernelTime> by_kernel(const Profile& profile, const MachineSpec& mac
 std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& machine) {
   return sum_by(profile, machine,
                 [&](const KernelEvent& event) { return std::string(name(profile.family(event))); });
+}
+std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machine) {
+  std::vector<KernelTime> rows = sum_by(profile, machine, [&](const KernelEvent& event) {
+    const Step& step = profile.step(event);
+    return fmt::format("{} {:5} {} {}", profile.plans[event.plan].name, event.step, step.kernel,
+                       step.module);
+  });
+  std::ranges::sort(rows, {}, &KernelTime::name);
+  return rows;
 }
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth) {
   return sum_by(profile, machine, [&](const KernelEvent& event) {

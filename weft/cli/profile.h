@@ -75,6 +75,8 @@ std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machin
                                const std::function<std::string(const KernelEvent&)>& name);
 std::vector<KernelTime> by_kernel(const Profile& profile, const MachineSpec& machine);
 std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& machine);
+// In the order of the plans: "train 12 cublaslt:matmul h.0.attn.c_attn".
+std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machine);
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth);
 KernelTime total(const std::vector<KernelTime>& rows, std::string name);
 

@@ -1,5 +1,6 @@
 #include "weft/codegen/gpu_prelude.h"
 
+#include "weft/base/env.h"
 #include "weft/codegen/gpu_f64.h"
 
 namespace weft::loop {
@@ -238,11 +239,14 @@ PACK(f32, 2, 8) PACK(f32, 4, 16)
 PACK(i64, 2, 16)
 )";
 
+constexpr const char* no_read_only = "#undef READ_ONLY\n#define READ_ONLY(at) (*(at))\n";
+
 }  // namespace
 
 std::string gpu_prelude(GpuLanguage language) {
   if (language == GpuLanguage::cuda)
-    return std::string(cuda_names) + cuda_half + helpers + f64_of_device();
+    return std::string(cuda_names) + (env_lists("WEFT_CUDA_OFF", "read-only") ? no_read_only : "") +
+           cuda_half + helpers + f64_of_device();
   return std::string(opencl_names) + opencl_half + helpers + "\n#ifdef HAS_F64\n" +
          f64_of_device() + "#else\n" + f64_of_integers() + "#endif\n";
 }

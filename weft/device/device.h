@@ -107,6 +107,14 @@ class KernelLibrary {
   }
   // Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const = 0;
+  // Whether the step's kernel is one of a vendor's library, which may refuse to compile or to run
+  // it on the device that is here.
+  virtual bool may_refuse(const Step& step) const {
+    (void)step;
+    return false;
+  }
+  // No later plan has the step's kernel for operands of these types.
+  virtual void avoid(const Step& step) const { (void)step; }
 };
 
 }  // namespace weft

@@ -21,9 +21,7 @@ std::string to_string(const Attr& attr) {
 }
 
 std::string attributes(const Node& node) {
-  std::string text;
-  for (const auto& [key, value] : node.attrs.entries())
-    text += fmt::format(", {}={}", key, to_string(value));
+  std::string text = weft::to_string(node.attrs);
   if (node.variable != nullptr) text += ", " + node.variable->name;
   return text;
 }
@@ -42,6 +40,13 @@ std::string expression(const Node& node, const Numbers& numbers) {
   return fmt::format("{}({})", node.op->name, text.empty() ? text : text.substr(2));
 }
 }  // namespace
+
+std::string to_string(const Attrs& attrs) {
+  std::string text;
+  for (const auto& [key, value] : attrs.entries())
+    text += fmt::format(", {}={}", key, to_string(value));
+  return text;
+}
 
 std::string to_text(const Graph& graph) {
   std::vector<Value> nodes = graph.nodes();

@@ -65,6 +65,7 @@ class Attrs {
   const Attr& get(std::string_view key) const;
   std::vector<Entry> entries_;
 };
+std::string to_string(const Attrs& attrs);  // ", stride=[1, 1], tf32=1", in the order of entries
 
 class Value {
  public:

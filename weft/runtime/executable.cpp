@@ -33,6 +33,11 @@ constexpr bool debug_build = true;
 constexpr bool debug_build = false;
 #endif
 
+double steady_seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
 // A null memory is the host's; `held`: bytes that this process has there already for it; `beside`:
 // bytes of the host that the program holds for other things.
 void check_plan_fits(const Plan& plan, const DeviceMemory* memory, size_t staged, size_t held,
@@ -125,7 +130,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   start_team();
   check_plan_fits(plan_, memory_, library.stages_inputs() ? staged_bytes(plan_) : 0, held_bytes(),
                   beside);
-  compile_kernels(library);
+  compile_kernels();
   if (memory_ != nullptr) {
     place_with_host();
     make_side_copies();
@@ -142,6 +147,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
       constant = memory_->allocate(slot.value.type().bytes());
       memory_->write(constant->data, slot.value->data->data, slot.value.type().bytes());
     }
+    try_kernels();
     return;
   }
   for (const Assign& assign : plan_.assigns)
@@ -291,44 +297,136 @@ void Executable::make_transfers() {
   }
 }
 
-// Generated kernels on threads of their own; library kernels on the caller.
-void Executable::compile_kernels(const KernelLibrary& library) {
+// Generated kernels on threads of their own. So are kernels of libraries for a device; those for
+// the host, which share its threads, are compiled by the caller.
+void Executable::compile_kernels() {
   Stopwatch watch;
-  std::atomic<size_t> next = 0;
+  std::vector<size_t> here, apart;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step::Kind kind = plan_.steps[i].kind;
+    if (kind == Step::Kind::fused || (kind == Step::Kind::library && memory_ != nullptr))
+      apart.push_back(i);
+    else if (kind == Step::Kind::library)
+      here.push_back(i);
+  }
+  std::atomic<size_t> next = 0, compiled = 0;
   std::exception_ptr failure;
-  std::mutex failure_mutex;
-  const auto generated = std::ranges::count(plan_.steps, Step::Kind::fused, &Step::kind);
-  const auto all = generated + std::ranges::count(plan_.steps, Step::Kind::library, &Step::kind);
-  logging::LongWork compiling(fmt::format("compiling {} kernels", all));
-  std::atomic<size_t> compiled = 0;
+  std::mutex mutex;
+  logging::LongWork compiling(fmt::format("compiling {} kernels", here.size() + apart.size()));
   auto compile = [&](size_t i) {
     logging::debug(4, "kernel {} {}", i, plan_.steps[i].kernel);
-    steps_[i].kernel = library.compile(plan_, plan_.steps[i]);
+    try {
+      steps_[i].kernel = library_.compile(plan_, plan_.steps[i]);
+    } catch (const Error& error) {
+      if (!library_.may_refuse(plan_.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
+      std::lock_guard lock(mutex);
+      refuse(i, error);
+    }
     compiling.go_on(fmt::format("{} are done", ++compiled));
   };
   auto work = [&] {
     try {
-      for (size_t i = next++; i < steps_.size(); i = next++)
-        if (plan_.steps[i].kind == Step::Kind::fused) compile(i);
+      for (size_t i = next++; i < apart.size(); i = next++) compile(apart[i]);
     } catch (...) {
-      std::lock_guard lock(failure_mutex);
+      std::lock_guard lock(mutex);
       failure = std::current_exception();
     }
   };
   {
     std::vector<std::jthread> helpers;
     try {
-      for (int64_t i = 1; i < std::min<int64_t>(compile_threads(), generated); ++i)
+      for (int64_t i = 1; i < std::min<int64_t>(compile_threads(), std::ssize(apart)); ++i)
         helpers.emplace_back(work);
     } catch (const std::system_error&) {
       logging::debug(1, "{} threads compile, as the system gives no more", helpers.size() + 1);
     }
-    for (size_t i = 0; i < steps_.size(); ++i)
-      if (plan_.steps[i].kind == Step::Kind::library) compile(i);
+    for (size_t i : here) compile(i);
     work();
   }
   if (failure) std::rethrow_exception(failure);
+  check_refusals();
   logging::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
+}
+
+void Executable::refuse(size_t step, const Error& error) {
+  const Step& refused = plan_.steps[step];
+  refusals_.push_back(fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
+                                  refused.module.empty() ? "" : " of ", refused.module));
+  logging::debug(1, "refused: {}", refusals_.back());
+  library_.avoid(refused);
+}
+
+void Executable::check_refusals() const {
+  if (refusals_.empty()) return;
+  const size_t others = refusals_.size() - 1;
+  throw KernelsRefused(
+      ErrorKind::device, "{}{}", refusals_.front(),
+      others == 0 ? "" : fmt::format(" and {} more (WEFT_DEBUG=1 lists them)", others));
+}
+
+namespace {
+// All that a library can tell kernels apart by.
+std::string signature_of(const Step& step) {
+  std::string text = step.kernel + to_string(step.body.front()->attrs);
+  for (const auto* accesses : {&step.operands, &step.results})
+    for (const auto& [value, at] : *accesses)
+      text += fmt::format(" {}+{}{}", to_string(value.type()), at.offset, to_string(at.strides));
+  return text;
+}
+}  // namespace
+
+// What stands in for an operand or a result outside of the arena.
+size_t Executable::outside_bytes(const Access& access) const {
+  const Slot& slot = plan_.slots[static_cast<size_t>(access.at.slot)];
+  return slot.space == Space::arena ? 0 : aligned(std::max<size_t>(slot.bytes, 1));
+}
+
+// What a library says only when its kernel runs, it says before a step has updated anything.
+// Kernels that are alike are tried once. No variable has a place on the device yet, and none may be
+// written: memory beside the arena stands in for what the step has there.
+void Executable::try_kernels() {
+  std::set<std::string> signatures;
+  std::vector<size_t> distinct;
+  size_t most = 0;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = plan_.steps[i];
+    if (step.kind != Step::Kind::library || !library_.may_refuse(step)) continue;
+    if (!signatures.insert(signature_of(step)).second) continue;
+    distinct.push_back(i);
+    size_t bytes = 0;
+    for (const auto* accesses : {&step.operands, &step.results})
+      for (const Access& access : *accesses) bytes += outside_bytes(access);
+    most = std::max(most, bytes);
+  }
+  const std::shared_ptr<Buffer> outside = most > 0 ? memory_->allocate(most) : nullptr;
+  for (const size_t i : distinct) {
+    try {
+      try_kernel(i, outside == nullptr ? nullptr : outside->data);
+      if (memory_->is_synchronous()) memory_->finish();
+    } catch (const Error& error) {
+      memory_->finish();  // throws where the device is lost, which no other kernel would change
+      refuse(i, error);
+    }
+  }
+  memory_->finish();
+  check_refusals();
+}
+
+void Executable::try_kernel(size_t step, std::byte* outside) const {
+  auto addresses_of = [&](const std::vector<Access>& accesses) {
+    std::vector<void*> addresses;
+    for (const Access& access : accesses) {
+      const size_t bytes = outside_bytes(access);
+      addresses.push_back(bytes == 0 ? address(access.at.slot) : outside);
+      outside += bytes;
+    }
+    return addresses;
+  };
+  const Step& tried = plan_.steps[step];
+  const std::vector<void*> operands = addresses_of(tried.operands),
+                           results = addresses_of(tried.results);
+  steps_[step].kernel->run(operands.data(), results.data(),
+                           tried.workspace_slot >= 0 ? address(tried.workspace_slot) : nullptr);
 }
 
 // What still runs would outlive its memory, and at the end of the process its compiler.
@@ -457,21 +555,39 @@ void Executable::run_steps() {
       if (transfers != nullptr) transfers->settle();
     }
   } settled{transfers_.get()};
-  auto now = [] {
-    using Clock = std::chrono::steady_clock;
-    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-  };
+  const bool waits = memory_ != nullptr && (observer_ || memory_->is_synchronous());
+  std::unique_ptr<Timeline> timeline;
+  if (timer_) timeline = memory_ != nullptr ? memory_->make_timeline() : host_timeline();
+  const double begin = steady_seconds();
+  if (timeline != nullptr) timeline->mark();
   for (size_t i = 0; i < steps_.size(); ++i) {
-    const BoundStep& step = steps_[i];
     logging::debug(6, "step {} {}", i, plan_.steps[i].kernel);
     if (poison_ != nullptr) poison_->begin_step(i);
-    const double begin = observer_ ? now() : 0;
-    step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
-    if (observer_ && memory_ != nullptr) memory_->finish();
-    if (observer_) observer_(i, begin, now() - begin);
+    run_step(i, waits);
+    if (timeline != nullptr) timeline->mark();
+    if (observer_) observer_(i);
     if (poison_ != nullptr) poison_->end_step(i);
   }
   copy_assigned();
+  if (timeline != nullptr) tell_times(*timeline, begin);
+}
+
+void Executable::tell_times(Timeline& timeline, double begin) const {
+  const std::vector<double> marks = timeline.seconds();
+  for (size_t i = 0; i < steps_.size(); ++i) timer_(i, begin + marks[i], marks[i + 1] - marks[i]);
+}
+
+void Executable::run_step(size_t i, bool waits) const {
+  const BoundStep& step = steps_[i];
+  try {
+    step.kernel->run(step.operands.data(), step.results.data(), step.workspace);
+    if (waits) memory_->finish();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
+    const Step& failed = plan_.steps[i];
+    throw Error(ErrorKind::device, "{} Kernel {}, {} of {}{}{}.", error.what(), failed.kernel,
+                i + 1, steps_.size(), failed.module.empty() ? "" : ", of ", failed.module);
+  }
 }
 
 void Executable::copy_assigned() {
@@ -579,13 +695,27 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   lend_variables();
   if (poison_ != nullptr) poison_->begin_run(bound_to_);
   take_inputs(inputs);
-  if (memory_ != nullptr && !observer_)
+  if (memory_ != nullptr && !observer_ && !timer_)
     run_recorded();
   else
     run_steps();
   if (poison_ != nullptr) poison_->end_run();
   show_results();
   return results_;
+}
+
+// Each turn leaves out a kernel, of which there are so many.
+std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
+                                            const KernelLibrary& library,
+                                            const std::shared_ptr<Workspace>& workspace,
+                                            const std::string& folder, size_t beside) {
+  for (;;) {
+    try {
+      return std::make_unique<Executable>(plan(), library, workspace, folder, beside);
+    } catch (const KernelsRefused& refused) {
+      logging::warn("{}. The step is planned again without, which may be slower.", refused.what());
+    }
+  }
 }
 
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
@@ -595,9 +725,8 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   options.threads = thread_count();
   for (const Value& value : graph.nodes())  // results of steps, which nobody has read yet
     if (value->elsewhere.memory != nullptr) value.node()->fetch();
-  Plan plan = make_plan(graph, options);
   if (library.name().starts_with("null")) workspace = nullptr;
-  return std::make_unique<Executable>(std::move(plan), library, std::move(workspace),
-                                      options.offload.folder, options.beside);
+  return make_executable([&] { return make_plan(graph, options); }, library, workspace,
+                         options.offload.folder, options.beside);
 }
 }  // namespace weft

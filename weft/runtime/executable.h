@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/device/device.h"
 #include "weft/ir/plan.h"
 #include "weft/passes/passes.h"
@@ -30,14 +31,23 @@ struct Workspace {
   size_t touched_bytes() const;
 };
 
-// Told of a step of the plan after it ran: when it began, on the steady clock, and how long it
-// took.
-using StepObserver = std::function<void(size_t step, double begin, double seconds)>;
+// Steps of a plan whose kernels their libraries refuse to compile or to run on this device
+// (KernelLibrary::may_refuse). The library avoids these kernels from then on.
+class KernelsRefused : public Error {
+ public:
+  using Error::Error;
+};
+
+// Told of a step of the plan when all that it does is done, before the next one begins.
+using StepObserver = std::function<void(size_t step)>;
+// Told of every step after a run: when it began, on the steady clock, and how long it took.
+using StepTimer = std::function<void(size_t step, double begin, double seconds)>;
 
 class Executable {
  public:
-  // Compiles the kernels, several at once; moves variables to a file in `folder` where the plan has
-  // them in one. A null workspace makes a plan that cannot run. Throws Error(does_not_fit) where
+  // Compiles the kernels, several at once, and runs each that a library may refuse once, on numbers
+  // that mean nothing; moves variables to a file in `folder` where the plan has them in one. A null
+  // workspace makes a plan that cannot run. Throws KernelsRefused, and Error(does_not_fit) where
   // the plan, what compiles it, and `beside` bytes of the host that the program holds have no room.
   Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
              const std::string& folder = ".", size_t beside = 0);
@@ -56,8 +66,9 @@ class Executable {
   std::byte* address(int slot) const;
   // Of the arena, which other executables may share, the bytes that were really touched.
   size_t used_arena_bytes() const;
-  // Steps are timed while somebody watches them; an empty one takes the watch away.
+  // An empty one is told nothing more.
   void set_observer(StepObserver observer) { observer_ = std::move(observer); }
+  void set_timer(StepTimer timer) { timer_ = std::move(timer); }
   // Fills what is dead with NaN while the plan runs; as debug builds always do.
   void set_poisoning(bool on);
 
@@ -68,7 +79,12 @@ class Executable {
     void* workspace = nullptr;
   };
   size_t held_bytes() const;
-  void compile_kernels(const KernelLibrary& library);
+  void compile_kernels();
+  void try_kernels();
+  size_t outside_bytes(const Access& access) const;
+  void try_kernel(size_t step, std::byte* outside) const;
+  void refuse(size_t step, const Error& error);
+  void check_refusals() const;
   void place_in_files();
   void make_transfers();
   void place_with_host();
@@ -81,6 +97,8 @@ class Executable {
   void detach_results();
   void show_results();
   void run_steps();
+  void run_step(size_t i, bool waits) const;
+  void tell_times(Timeline& timeline, double begin) const;
   void run_recorded();
   void copy_assigned();
   void finish_kernels() const;
@@ -101,15 +119,23 @@ class Executable {
   std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
   std::shared_ptr<Buffer> host_;                        // in place of file_
   std::vector<BoundStep> steps_;
-  std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
-  bool warm_ = false;                 // they ran once since they were bound
+  std::vector<std::string> refusals_;  // what libraries said
+  std::unique_ptr<Kernel> recorded_;   // all steps, as they are bound; null: not yet, or cannot be
+  bool warm_ = false;                  // they ran once since they were bound
   std::vector<Value> results_;
   StepObserver observer_;
+  StepTimer timer_;
   std::unique_ptr<Poison> poison_;  // null: off
 };
 
 // Of the inputs, on a device that stages them (KernelLibrary::stages_inputs), each aligned.
 size_t staged_bytes(const Plan& plan);
+
+// Plans, and plans again without the kernels that libraries refuse, which a warning names.
+std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
+                                            const KernelLibrary& library,
+                                            const std::shared_ptr<Workspace>& workspace,
+                                            const std::string& folder = ".", size_t beside = 0);
 
 // Plans `graph` for the library on this thread count and compiles it. On the null library, and with
 // a null workspace, the plan is all.

@@ -66,7 +66,7 @@ void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const 
 void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs) {
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
-  executable.set_observer([&](size_t step, double, double) {
+  executable.set_observer([&](size_t step) {
     if (plan.steps[step].kind == Step::Kind::transfer) return;  // another step made what it moves
     for (const Access& result : plan.steps[step].results)
       stored_[result.value.node()] =

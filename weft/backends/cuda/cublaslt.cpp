@@ -11,57 +11,25 @@
 
 #include <fmt/ranges.h>
 
+#include "weft/backends/cuda/cublaslt_api.h"
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/gpu/conversion.h"
 #include "weft/base/alignment.h"
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::cuda {
 namespace {
+using namespace cublaslt;
 
 // ---- the library
 
-// Numbers of cublasLt.h, cublas_api.h and library_types.h.
-enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
-enum ComputeType : int { compute_32f = 68, compute_64f = 70, compute_tf32 = 77 };
-enum MatmulAttribute : int {
-  transpose_a = 3,
-  transpose_b = 4,
-  epilogue = 7,
-  bias_pointer = 8,  // or where sums of b go
-  aux_pointer = 11,
-  aux_stride = 12,
-};
-// Bits of an epilogue.
-constexpr uint32_t adds_bias = 4, gelu_of_sum = 32, times_gelu_slope = 64, has_aux = 128,
-                   sums_of_b = 512;
 constexpr int64_t aux_alignment = 8;  // of its rows, in elements
-enum LayoutAttribute : int { batch_count = 5, batch_stride = 6 };
-enum PreferenceAttribute : int {
-  most_workspace = 1,
-  reduction_schemes = 3,
-  alignment_a = 5,
-  alignment_b = 6,
-  alignment_c = 7,
-  alignment_d = 8,
-};
-constexpr uint32_t sums_in_workspace = 2;  // parts of K are added in the type of the sums
 
-struct Algorithm {
-  uint64_t data[8];
-};
-struct Found {  // cublasLtMatmulHeuristicResult_t
-  Algorithm algorithm;
-  size_t workspace;
-  int status;
-  float waves;
-  int reserved[4];
-};
-
-struct Library {
+struct Library : Functions {
   Library() {
     library.find(create, "cublasLtCreate");
     library.find(make_matmul, "cublasLtMatmulDescCreate");
@@ -84,26 +52,6 @@ struct Library {
   }
 
   SharedLibrary library = open_cublaslt();
-  int (*create)(Handle*) = nullptr;
-  int (*make_matmul)(Handle*, int compute, int scale) = nullptr;
-  int (*free_matmul)(Handle) = nullptr;
-  int (*set_matmul)(Handle, int attribute, const void*, size_t) = nullptr;
-  int (*make_layout)(Handle*, int type, uint64_t rows, uint64_t columns, int64_t stride) = nullptr;
-  int (*free_layout)(Handle) = nullptr;
-  int (*set_layout)(Handle, int attribute, const void*, size_t) = nullptr;
-  int (*make_preference)(Handle*) = nullptr;
-  int (*free_preference)(Handle) = nullptr;
-  int (*set_preference)(Handle, int attribute, const void*, size_t) = nullptr;
-  int (*heuristic)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d, Handle preference,
-                   int wanted, Found*, int* found) = nullptr;
-  int (*check_algorithm)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d,
-                         const Algorithm*, Found*) = nullptr;
-  int (*matmul)(Handle, Handle matmul, const void* alpha, const void* a, Handle a_layout,
-                const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
-                void* d, Handle d_layout, const Algorithm*, void* workspace, size_t bytes,
-                Handle stream) = nullptr;
-  size_t (*version)() = nullptr;
-  const char* (*status_text)(int) = nullptr;
 };
 
 // Never let go, as the driver is not.
@@ -154,11 +102,22 @@ size_t workspace_bytes(const Contraction& task) {
   return aligned(std::min(most, parts * elements * sizeof(float))) + workspace_slack;
 }
 
-// The library adds biases of the result's own type: others are converted at the end of the
-// workspace.
-size_t converted_bytes(DType bias, const Contraction& task) {
+// What an epilogue reads or writes beside the result begins at such multiples, in bytes: heuristics
+// pick kernels that take it for granted.
+constexpr int64_t epilogue_alignment = 16;
+bool suits_epilogue(int64_t byte_offset) { return byte_offset % epilogue_alignment == 0; }
+void check_alignment(const std::optional<Bound>& bound, const char* what) {
+  WEFT_CHECK(!bound || suits_epilogue(bound->byte_offset()),
+             "[cuda] cuBLASLt's epilogues need {} from a multiple of {} bytes on. Got {}.", what,
+             epilogue_alignment, bound->byte_offset());
+}
+
+// The library adds biases of the result's own type, from an aligned address: others are converted,
+// or copied, at the end of the workspace.
+size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task) {
   const DType result = task.wide ? DType::f32 : task.dtype;
-  return bias == result ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
+  const bool as_it_is = bias == result && suits_epilogue(byte_offset);
+  return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
 
 uint32_t epilogue_bits(const GemmStep& step) {
@@ -222,12 +181,17 @@ class Product : public Kernel {
     if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
     // Pointers are never read here: their values say how what they point to will be aligned.
     if (step_.bias) {
-      const size_t bytes = converted_bytes(step_.bias->type.dtype, task);
+      const size_t bytes = converted_bytes(step_.bias->type.dtype, step_.bias->byte_offset(), task);
       workspace -= bytes;
       set_matmul(bias_pointer, uint64_t{bytes > 0 ? buffer_alignment : alignment_of(*step_.bias)});
       converted_at_ = step.workspace - bytes;
-      if (bytes > 0) convert_ = gpu::make_conversion(device, step_.bias->type.dtype, sums, task.n);
+      if (bytes > 0)
+        convert_ = gpu::make_conversion(device, {step_.bias->type.dtype, step_.bias->offset},
+                                        {sums}, task.n);
     }
+    check_alignment(step_.a_sums, "the gradient of the bias");
+    check_alignment(step_.sum, "the sums");
+    check_alignment(step_.at, "the matrix beside the product");
     if (step_.a_sums) set_matmul(bias_pointer, uint64_t{alignment_of(*step_.a_sums)});
     if (const std::optional<Bound>& aux = step_.sum ? step_.sum : step_.at) {
       set_matmul(aux_pointer, uint64_t{alignment_of(*aux)});
@@ -259,9 +223,8 @@ class Product : public Kernel {
     if (step_.bias) {
       const void* bias = step_.bias->in(operands);
       if (convert_ != nullptr) {
-        void* from = const_cast<void*>(bias);  // read only
         void* to = static_cast<std::byte*>(workspace) + converted_at_;
-        convert_->run(&from, &to, nullptr);
+        convert_->run(operands + step_.bias->index, &to, nullptr);
         bias = to;
       }
       set_matmul(bias_pointer, bias);
@@ -379,7 +342,7 @@ class Product : public Kernel {
 // Rows that begin anywhere leave only the library's slow kernels. Sums that go on lie as they did;
 // of single rows a batch may be one matrix only where nothing lies between them.
 bool pads_rows(const Node& product) {
-  return product.op->name == std::string_view("matmul") &&
+  return !env_lists("WEFT_CUDA_OFF", "padding") && product.op->name == std::string_view("matmul") &&
          product.type.shape[product.type.shape.size() - 2] > 1;
 }
 
@@ -419,6 +382,7 @@ class CublasLt : public gpu::Provider {
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
+    if (!has_epilogues_) return std::nullopt;
     const std::optional<GemmEpilogue> epilogue = epilogue_of(body, results);
     if (!epilogue || (epilogue->bias && epilogue->bias.dtype() == DType::f64)) return std::nullopt;
     const bool has_matrix = epilogue->sum || epilogue->at;  // beside the result
@@ -429,15 +393,26 @@ class CublasLt : public gpu::Provider {
     choice.kernel = "cublaslt:matmul" + name_of(*epilogue);
     choice.padded_rows = pads_rows(*body.front().node());
     choice.workspace = workspace_bytes(known->task);
-    if (epilogue->bias) choice.workspace += converted_bytes(epilogue->bias.dtype(), known->task);
+    if (epilogue->bias) {
+      // The bias is what a body reads first after the inputs of its product.
+      const int64_t offset = operands[body.front()->inputs.size()].offset;
+      const DType type = epilogue->bias.dtype();
+      choice.workspace +=
+          converted_bytes(type, offset * static_cast<int64_t>(size_of(type)), known->task);
+    }
     if (epilogue->at) choice.operand_order.push_back(Dims::iota(epilogue->at.rank()));
     return choice;
   }
-  bool stores_sums_beside(const Node& function) const override { return function.is("gelu_tanh"); }
+  bool stores_sums_beside(const Node& function) const override {
+    return has_epilogues_ && function.is("gelu_tanh");
+  }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
     return std::make_unique<Product>(device, step);
   }
+
+ private:
+  bool has_epilogues_ = !env_lists("WEFT_CUDA_OFF", "epilogues");
 };
 }  // namespace
 

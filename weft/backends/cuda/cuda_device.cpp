@@ -15,14 +15,17 @@
 #include "weft/backends/cuda/nvml.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/cuda/nvtx.h"
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
 #include "weft/codegen/object_cache.h"
 
 namespace weft::cuda {
 namespace {
-constexpr unsigned non_blocking = 1, no_timing = 2, portable = 1;  // flags of cuda.h
+constexpr unsigned non_blocking = 1, timing = 0, no_timing = 2,
+                   portable = 1;  // flags of cuda.h
 constexpr int thread_local_capture = 1;
+constexpr int least_capability = 75;  // that CUDA 13 makes code for
 
 Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
 
@@ -121,6 +124,41 @@ class CudaSideCopy : public SideCopy {
   Handle copies_, before_ = nullptr, done_ = nullptr;
 };
 
+// Events of the stream that kernels run in.
+class CudaTimeline : public Timeline {
+ public:
+  explicit CudaTimeline(Stream kernels) : kernels_(kernels) {}
+  ~CudaTimeline() override {
+    for (Handle event : events_) api_.cuEventDestroy(event);
+  }
+  CudaTimeline(const CudaTimeline&) = delete;
+  CudaTimeline& operator=(const CudaTimeline&) = delete;
+
+  void mark() override {
+    kernels_.make_current();
+    Handle event = nullptr;
+    api_.check(api_.cuEventCreate(&event, timing), "cuEventCreate");
+    events_.push_back(event);
+    api_.check(api_.cuEventRecord(event, kernels_.stream), "cuEventRecord");
+  }
+  std::vector<double> seconds() override {
+    std::vector<double> all;
+    if (!events_.empty()) api_.check(api_.cuEventSynchronize(events_.back()), "cuEventSynchronize");
+    for (Handle event : events_) {
+      float milliseconds = 0;
+      api_.check(api_.cuEventElapsedTime(&milliseconds, events_.front(), event),
+                 "cuEventElapsedTime");
+      all.push_back(1e-3 * static_cast<double>(milliseconds));
+    }
+    return all;
+  }
+
+ private:
+  const Driver& api_ = driver();
+  Stream kernels_;
+  std::vector<Handle> events_;
+};
+
 class Graph : public Kernel {
  public:
   Graph(Handle executable, Stream stream) : executable_(executable), stream_(stream) {}
@@ -180,6 +218,12 @@ class CudaDevice : public gpu::Device {
     api_.check(api_.cuDeviceGet(&device_, number), "cuDeviceGet");
     capability_ =
         10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
+    if (capability_ < least_capability)
+      throw Error(ErrorKind::device,
+                  "[cuda] {} has compute capability {}.{}, weft needs {}.{} or later. Hint: train "
+                  "with --device cpu.",
+                  name(), capability_ / 10, capability_ % 10, least_capability / 10,
+                  least_capability % 10);
     check_versions(compiler_);
     Handle context = nullptr;
     api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
@@ -268,8 +312,9 @@ class CudaDevice : public gpu::Device {
   }
   std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) override {
     make_current();
-    return std::make_unique<CudaSideCopy>(
-        handles(), (direction == CopyDirection::to_device ? to_device_ : to_host_).get());
+    const bool beside = !env_lists("WEFT_CUDA_OFF", "side-copies");
+    const auto& side = direction == CopyDirection::to_device ? to_device_ : to_host_;
+    return std::make_unique<CudaSideCopy>(handles(), beside ? side.get() : stream());
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();
@@ -291,6 +336,19 @@ class CudaDevice : public gpu::Device {
     make_current();
     api_.check(api_.cuStreamSynchronize(stream()), "cuStreamSynchronize");
   }
+  std::unique_ptr<Timeline> make_timeline() override {
+    return std::make_unique<CudaTimeline>(handles());
+  }
+  // Twice what the cache of the second level holds is written, which takes longer than the host
+  // needs to begin the next kernel.
+  void flush_caches() override {
+    const size_t bytes = 2 * static_cast<size_t>(value_of(attribute::l2_bytes));
+    if (flushed_ == nullptr) flushed_ = allocate(bytes);
+    make_current();
+    api_.check(api_.cuMemsetD8Async(address_of(flushed_->data), 0, flushed_->bytes, stream()),
+               "cuMemsetD8Async");
+  }
+  bool is_synchronous() const override { return env_flag("WEFT_CUDA_SYNC"); }
 
   gpu::Function function(const gpu::Program& program, const std::string& name) override {
     make_current();
@@ -321,7 +379,8 @@ class CudaDevice : public gpu::Device {
     return in_range(std::move(kernel), name);
   }
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
-    if (has_ranges()) return nullptr;  // a graph would be one launch, which has no module
+    // A graph would be one launch, which has no module and no kernel that an error could name.
+    if (has_ranges() || is_synchronous() || env_lists("WEFT_CUDA_OFF", "graphs")) return nullptr;
     make_current();
     api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");
     Handle graph = nullptr;
@@ -372,7 +431,8 @@ class CudaDevice : public gpu::Device {
   int device_ = 0, capability_ = 0;
   std::shared_ptr<void> context_, stream_, to_device_, to_host_;
   std::unique_ptr<Staging> staging_;
-  std::vector<void*> parameters_;  // of a launch: a step allocates nothing
+  std::shared_ptr<Buffer> flushed_;  // null: no measurement has begun yet
+  std::vector<void*> parameters_;    // of a launch: a step allocates nothing
 };
 }  // namespace
 
@@ -381,7 +441,8 @@ std::unique_ptr<gpu::Device> open_device(int number) {
 }
 
 bool has_device() {
-  if (compute_capability() == 0) return false;  // before the compiler, which is large, is loaded
+  if (compute_capability() < least_capability)
+    return false;  // before the compiler, which is large, is loaded
   try {
     check_versions(Nvrtc());
     open_cublaslt();

@@ -2,6 +2,7 @@
 
 #include "weft/backends/cuda/cudnn_attention.h"
 #include "weft/backends/cuda/cudnn_conv.h"
+#include "weft/base/env.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::cuda {
@@ -17,8 +18,8 @@ class Cudnn : public gpu::Provider {
 
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
-    if (is_conv(node)) return cudnn::choose_conv(node);
-    if (is_attention(node)) return cudnn::choose_attention(node, operands);
+    if (is_conv(node) && convolves_) return cudnn::choose_conv(node);
+    if (is_attention(node) && attends_) return cudnn::choose_attention(node, operands);
     return std::nullopt;
   }
 
@@ -32,6 +33,10 @@ class Cudnn : public gpu::Provider {
     if (is_conv(*step.body.front().node())) return cudnn::compile_conv(device, step);
     return cudnn::compile_attention(device, step);
   }
+
+ private:
+  bool convolves_ = !env_lists("WEFT_CUDA_OFF", "cudnn-conv");
+  bool attends_ = !env_lists("WEFT_CUDA_OFF", "cudnn-attention");
 };
 }  // namespace
 

@@ -97,29 +97,24 @@ size_t rounded(size_t bytes, size_t unit = buffer_alignment) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// The gradient is computed some sequences at a time, as engines hold the products of all queries
-// and keys: as few parts as there are whose statistics begin where vectors may.
-struct GradientScratch {
-  explicit GradientScratch(const Heads& heads) : batch(heads.batch) {
-    constexpr size_t most_products = size_t{256} << 20;
-    const size_t products = static_cast<size_t>(heads.heads) *
-                            rounded(static_cast<size_t>(heads.queries), 128) *
-                            rounded(static_cast<size_t>(heads.keys), 128) * size_of(heads.dtype);
-    auto of = [&](int64_t sequences) { return static_cast<size_t>(sequences) * products; };
-    const int64_t statistics = heads.heads * heads.queries * int64_t{sizeof(float)};
-    for (int64_t part = heads.batch - 1; part > 0 && of(batch) > most_products; --part)
-      if (heads.batch % part == 0 && part * statistics % aligned_bytes == 0) batch = part;
-    Heads part = heads;
-    part.batch = batch;
-    dots = rounded(Type{DType::f32, part.rows()}.bytes());
-    engine = engine_bytes + of(batch);
-  }
-  static constexpr size_t engine_bytes = size_t{1} << 20;
-  int64_t batch;        // of each part
-  size_t dots, engine;  // bytes; `dots` of each row's dy y
-  size_t bytes() const { return dots + engine; }
-};
+}  // namespace
 
+GradientScratch::GradientScratch(const Heads& heads) : batch(heads.batch) {
+  constexpr size_t most_products = size_t{256} << 20;
+  const size_t products = static_cast<size_t>(heads.heads) *
+                          rounded(static_cast<size_t>(heads.queries), 128) *
+                          rounded(static_cast<size_t>(heads.keys), 128) * size_of(heads.dtype);
+  auto of = [&](int64_t sequences) { return static_cast<size_t>(sequences) * products; };
+  const int64_t statistics = heads.heads * heads.queries * int64_t{sizeof(float)};
+  for (int64_t part = heads.batch - 1; part > 0 && of(batch) > most_products; --part)
+    if (heads.batch % part == 0 && part * statistics % aligned_bytes == 0) batch = part;
+  Heads part = heads;
+  part.batch = batch;
+  dots = rounded(Type{DType::f32, part.rows()}.bytes());
+  engine = engine_bytes + of(batch);
+}
+
+namespace {
 // As engines take them, which do not say so where they cannot: their vectors lie within rows.
 bool is_aligned(const Shape& shape, const Placement& at, DType dtype) {
   const int64_t elements = aligned_bytes / static_cast<int64_t>(size_of(dtype));
@@ -155,10 +150,8 @@ class Attention : public Kernel {
         strides_of(heads.v(), inputs_[2].strides), strides_of(heads.y(), result_.strides)};
     if (step.body.size() > 1) statistics_ = bind_result(step, step.body[1]);
     const std::string_view what = statistics_ ? "attention with statistics" : "attention";
-    plan_ = select_plan(device, describe(heads, what), [&](size_t most) {
-      return plan_attention(heads, strides, statistics_.has_value(), properties_of_current_device(),
-                            step.workspace, most);
-    });
+    plan_ = attention_graph(heads, strides, statistics_.has_value())
+                .select(device, {step.workspace}, describe(heads, what));
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -195,14 +188,11 @@ class AttentionGradient : public Kernel {
     const AttentionStrides strides{
         strides_of(part.q(), inputs_[0].strides), strides_of(part.k(), inputs_[1].strides),
         strides_of(part.v(), inputs_[2].strides), strides_of(part.y(), inputs_[4].strides)};
-    const Descriptor properties = properties_of_current_device();
     const Dims dy = strides_of(part.y(), inputs_[3].strides);
     const Dims gradient = strides_of(part.q(), {all[1], all[2], all[3], all[4]});
     plans_.assign(static_cast<size_t>(parts),
-                  select_plan(device, describe(part, "attention_backward"), [&](size_t most) {
-                    return plan_attention_gradient(part, strides, dy, gradient, properties,
-                                                   scratch_.engine, most);
-                  }));
+                  attention_gradient_graph(part, strides, dy, gradient)
+                      .select(device, {scratch_.engine}, describe(part, "attention_backward")));
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -239,9 +229,7 @@ class AttentionGradient : public Kernel {
 };
 }  // namespace
 
-std::vector<ExecutionPlan> plan_attention(const Heads& heads, const AttentionStrides& strides,
-                                          bool statistics, const Descriptor& properties,
-                                          size_t workspace, size_t most) {
+Graph attention_graph(const Heads& heads, const AttentionStrides& strides, bool statistics) {
   AttentionGraph on(heads);
   const Tensor q = on.operand(heads.q(), strides.q);
   const Tensor k_across = on.operand(transposed(heads.k()), transposed(strides.k));
@@ -257,15 +245,12 @@ std::vector<ExecutionPlan> plan_attention(const Heads& heads, const AttentionStr
   const Tensor probabilities = on.scores(heads.dtype);
   on.graph.pointwise(Pointwise::divide, {exponentials, sums}, probabilities);
   on.graph.matmul(probabilities, v, y);
-  return on.graph.plans(properties, workspace, false, describe(heads, "attention"), most);
+  return std::move(on.graph);
 }
 
 // As Dao et al. 2022, but dq is one sum over what a workspace holds, so that its order is fixed.
-std::vector<ExecutionPlan> plan_attention_gradient(const Heads& heads,
-                                                   const AttentionStrides& strides,
-                                                   const Dims& dy_strides, const Dims& gradient,
-                                                   const Descriptor& properties, size_t workspace,
-                                                   size_t most) {
+Graph attention_gradient_graph(const Heads& heads, const AttentionStrides& strides,
+                               const Dims& dy_strides, const Dims& gradient) {
   AttentionGraph on(heads);
   const Tensor q = on.operand(heads.q(), strides.q);
   const Tensor k_across = on.operand(transposed(heads.k()), transposed(strides.k));
@@ -291,8 +276,9 @@ std::vector<ExecutionPlan> plan_attention_gradient(const Heads& heads,
   const Tensor k = on.graph.between(heads.dtype, heads.k(), strides.k);
   on.graph.reshape(k_across, k);
   on.graph.matmul(dscores, k, dq);
-  return on.graph.plans(properties, workspace, false, describe(heads, "attention_backward"), most);
+  return std::move(on.graph);
 }
+
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
   constexpr int64_t most_depth = 128, whole = 8;

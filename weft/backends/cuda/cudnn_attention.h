@@ -36,16 +36,21 @@ struct Heads : AttentionHeads {
 struct AttentionStrides {
   Dims q, k, v, y;
 };
-// As Graph::plans. In memory: q, k, v, y and, where `statistics`, the logarithm of each row's sum
-// of exponentials, f32[B, H, T, 1].
-std::vector<ExecutionPlan> plan_attention(const Heads& heads, const AttentionStrides& strides,
-                                          bool statistics, const Descriptor& properties,
-                                          size_t workspace, size_t most);
+// The gradient is computed some sequences at a time, as engines hold the products of all queries
+// and keys: as few parts as there are whose statistics begin where vectors may.
+struct GradientScratch {
+  explicit GradientScratch(const Heads& heads);
+  static constexpr size_t engine_bytes = size_t{1} << 20;
+  int64_t batch;        // of each part
+  size_t dots, engine;  // bytes; `dots` of each row's dy y
+  size_t bytes() const { return dots + engine; }
+};
+
+// In memory: q, k, v, y and, where `statistics`, the logarithm of each row's sum of exponentials,
+// f32[B, H, T, 1].
+Graph attention_graph(const Heads& heads, const AttentionStrides& strides, bool statistics);
 // In memory: q, k, v, y, the statistics, dy, scratch of their size, dq, dk, dv.
-std::vector<ExecutionPlan> plan_attention_gradient(const Heads& heads,
-                                                   const AttentionStrides& strides, const Dims& dy,
-                                                   const Dims& gradient,
-                                                   const Descriptor& properties, size_t workspace,
-                                                   size_t most);
+Graph attention_gradient_graph(const Heads& heads, const AttentionStrides& strides, const Dims& dy,
+                               const Dims& gradient);
 
 }  // namespace weft::cuda::cudnn

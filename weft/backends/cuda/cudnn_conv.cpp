@@ -62,8 +62,7 @@ std::string describe(const Node& node) {
                      node.attrs.has("tf32") ? ", tf32" : "");
 }
 
-std::vector<ExecutionPlan> plans(const Node& node, const std::array<int64_t, 3>& alignment,
-                                 const Descriptor& properties, size_t workspace, size_t most) {
+Graph graph_of(const Node& node, const std::array<int64_t, 3>& alignment) {
   const DType dtype = node.inputs[0].dtype();
   Graph graph;
   auto tensor = [&](const Shape& shape, int64_t bytes) {
@@ -83,8 +82,11 @@ std::vector<ExecutionPlan> plans(const Node& node, const std::array<int64_t, 3>&
               .padding = node.attrs.dims("padding"),
               .dilation = node.attrs.dims("dilation"),
               .sums = dtype == DType::f64 ? DType::f64 : DType::f32});
-  return graph.plans(properties, workspace, dtype == DType::f32 && !on_tensor_cores(node),
-                     describe(node), most);
+  return graph;
+}
+
+EngineRules rules_of(const Node& node, size_t workspace) {
+  return {workspace, node.inputs[0].dtype() == DType::f32 && !on_tensor_cores(node)};
 }
 
 class Convolution : public Kernel {
@@ -98,13 +100,11 @@ class Convolution : public Kernel {
     const std::array<int64_t, 3> alignment{
         inputs_[0].alignment(), inputs_[1].alignment(),
         narrow_bytes_ > 0 ? static_cast<int64_t>(buffer_alignment) : result_.alignment()};
-    plan_ = select_plan(device, describe(node), [&](size_t most) {
-      return plans(node, alignment, properties_of_current_device(), step.workspace - narrow_bytes_,
-                   most);
-    });
+    plan_ = graph_of(node, alignment)
+                .select(device, rules_of(node, step.workspace - narrow_bytes_), describe(node));
     if (narrow_bytes_ > 0)
-      widen_ =
-          gpu::make_conversion(device, inputs_[0].type.dtype, DType::f32, result_.type.elements());
+      widen_ = gpu::make_conversion(device, {inputs_[0].type.dtype}, {DType::f32, result_.offset},
+                                    result_.type.elements());
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -114,7 +114,7 @@ class Convolution : public Kernel {
                                          const_cast<std::byte*>(inputs_[1].in(operands)),
                                          widen_ == nullptr ? result : workspace};
     plan_.run(stream_, addresses, scratch + narrow_bytes_);
-    if (widen_ != nullptr) widen_->run(&workspace, &result, nullptr);
+    if (widen_ != nullptr) widen_->run(&workspace, results + result_.index, nullptr);
   }
 
  private:
@@ -141,7 +141,9 @@ std::optional<KernelChoice> choose_conv(const Node& node) {
 
 ExecutionPlan plan_conv(const Node& node, const Descriptor& properties) {
   constexpr auto whole = static_cast<int64_t>(buffer_alignment);
-  return plans(node, {whole, whole, whole}, properties, workspace_bytes(node), 1).front();
+  return graph_of(node, {whole, whole, whole})
+      .plans(properties, rules_of(node, workspace_bytes(node)), describe(node), 1)
+      .front();
 }
 
 std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step) {

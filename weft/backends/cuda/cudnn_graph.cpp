@@ -3,142 +3,31 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "weft/backends/cuda/cublaslt.h"
 #include "weft/backends/cuda/cuda_device.h"
+#include "weft/backends/cuda/cudnn_api.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/buffer.h"
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
+#include "weft/base/made_once.h"
+#include "weft/codegen/object_cache.h"
 
 namespace weft::cuda::cudnn {
 namespace {
+using namespace api;
 
 // ---- the library
 
-using Handle = void*;  // cudnnHandle_t, cudnnBackendDescriptor_t, cudaStream_t
-
-// Numbers of cudnn_graph.h.
-enum Kind : int {
-  pointwise_kind = 0,
-  convolution_kind = 1,
-  engine_kind = 2,
-  engine_config_kind = 3,
-  heuristics_kind = 4,
-  execution_plan_kind = 5,
-  conv_forward_kind = 10,
-  conv_weight_gradient_kind = 11,
-  conv_input_gradient_kind = 12,
-  pointwise_operation_kind = 13,
-  operation_graph_kind = 15,
-  variant_pack_kind = 16,
-  tensor_kind = 17,
-  matmul_kind = 18,
-  matmul_operation_kind = 19,
-  reduction_kind = 21,
-  reduction_operation_kind = 22,
-  reshape_operation_kind = 31,
-  device_properties_kind = 38,
-};
-enum Attribute : int {
-  pointwise_mode = 0,
-  pointwise_precision = 1,
-  pointwise_axis = 9,
-  convolution_precision = 100,
-  convolution_mode = 101,
-  convolution_dilations = 102,
-  convolution_strides = 103,
-  convolution_padding_after = 104,
-  convolution_padding_before = 105,
-  convolution_spatial_axes = 106,
-  heuristics_mode = 200,
-  heuristics_graph = 201,
-  heuristics_results = 202,
-  heuristics_device = 204,
-  config_engine = 300,
-  config_workspace = 303,
-  plan_config = 401,
-  plan_workspace = 402,
-  plan_device = 407,
-  conv_forward_alpha = 700,
-  conv_forward_beta = 701,
-  conv_forward_convolution = 702,
-  conv_forward_weight = 703,
-  conv_forward_x = 704,
-  conv_forward_y = 705,
-  conv_input_gradient_alpha = 706,
-  conv_input_gradient_beta = 707,
-  conv_input_gradient_convolution = 708,
-  conv_input_gradient_weight = 709,
-  conv_input_gradient_dx = 710,
-  conv_input_gradient_dy = 711,
-  conv_weight_gradient_alpha = 712,
-  conv_weight_gradient_beta = 713,
-  conv_weight_gradient_convolution = 714,
-  conv_weight_gradient_dw = 715,
-  conv_weight_gradient_x = 716,
-  conv_weight_gradient_dy = 717,
-  pointwise_descriptor = 750,
-  pointwise_x = 751,
-  pointwise_b = 752,
-  pointwise_y = 753,
-  pointwise_t = 758,
-  graph_operations = 801,
-  tensor_alignment = 900,
-  tensor_type = 901,
-  tensor_shape = 902,
-  tensor_strides = 903,
-  tensor_id = 906,
-  tensor_is_virtual = 907,
-  tensor_is_by_value = 908,
-  pack_ids = 1000,
-  pack_addresses = 1001,
-  pack_workspace = 1003,
-  engine_notes = 1303,
-  matmul_precision = 1500,
-  matmul_a = 1520,
-  matmul_b = 1521,
-  matmul_c = 1522,
-  matmul_descriptor = 1523,
-  reduction_mode = 1600,
-  reduction_precision = 1601,
-  reduction_x = 1610,
-  reduction_y = 1611,
-  reduction_descriptor = 1612,
-  reshape_x = 2200,
-  reshape_y = 2201,
-  device_handle = 2701,
-  device_json = 2702,
-};
-enum AttributeType : int {
-  handle_type = 0,
-  data_type_type = 1,
-  boolean_type = 2,
-  int64_type = 3,
-  float_type = 4,
-  double_type = 5,
-  void_pointer_type = 6,
-  convolution_mode_type = 7,
-  heuristics_mode_type = 8,
-  note_type = 11,
-  pointwise_mode_type = 14,
-  descriptor_type = 15,
-  reduction_mode_type = 18,
-  char_type = 24,
-};
-enum Note : int {
-  tensor_core = 0,
-  strict_nan = 9,
-  note_count = 10,
-};
-enum HeuristicsMode : int { fallback_heuristics = 2, best_heuristics = 3 };
-constexpr int cross_correlation = 1;
 // Earlier ones sum over keys that are not there in gradients of attention.
 constexpr size_t least_version = 91600;
 
-struct Library {
+struct Library : Functions {
   Library() {
     library.find(version, "cudnnGetVersion");
     if (version() < least_version)
@@ -172,18 +61,6 @@ struct Library {
   SharedLibrary library{{"libcudnn.so.9"},
                         "it comes with Python's package nvidia-cudnn-cu13, and from "
                         "developer.nvidia.com/cudnn."};
-  size_t (*version)() = nullptr;
-  int (*create)(Handle*) = nullptr;
-  int (*set_stream)(Handle, Handle stream) = nullptr;
-  int (*make_descriptor)(int kind, Handle*) = nullptr;
-  int (*free_descriptor)(Handle) = nullptr;
-  int (*set_attribute)(Handle, int attribute, int type, int64_t count, const void*) = nullptr;
-  int (*get_attribute)(Handle, int attribute, int type, int64_t wanted, int64_t* count,
-                       void*) = nullptr;
-  int (*finalize)(Handle) = nullptr;
-  int (*execute)(Handle, Handle plan, Handle pack) = nullptr;
-  const char* (*status_text)(int) = nullptr;
-  void (*last_error)(char*, size_t) = nullptr;
 };
 
 // Never let go, as the driver is not.
@@ -302,27 +179,119 @@ std::vector<Descriptor> ranked(const Descriptor& graph, const Descriptor& proper
   return configs;
 }
 
-// Notes of all else say that it rounds more, or yields other bits each time.
-bool keeps_rules(const Descriptor& config, bool exact) {
+// What an engine does that it must not: the notes say that it rounds more, or yields other bits
+// each time.
+std::vector<int> offences(const Descriptor& config, bool exact) {
   const Descriptor engine = make(engine_kind);
   Handle handle = engine.get();
   get(config, config_engine, descriptor_type, std::span(&handle, 1));
   std::array<int, note_count> notes{};
   const size_t count = get(engine, engine_notes, note_type, std::span(notes));
-  return std::all_of(notes.begin(), notes.begin() + static_cast<ptrdiff_t>(count), [&](int note) {
-    return note == strict_nan || (note == tensor_core && !exact);
+  std::vector<int> bad(notes.begin(), notes.begin() + static_cast<ptrdiff_t>(count));
+  std::erase_if(bad, [&](int note) {
+    return note == strict_nan || (note == tensor_core && !exact) ||
+           (note == nondeterministic && env_lists("WEFT_CUDA_ALLOW", "nondeterministic"));
   });
+  return bad;
 }
+
+// Of plans that others must not be taken for.
+const char* allowed() {
+  return env_lists("WEFT_CUDA_ALLOW", "nondeterministic") ? ", nondeterministic" : "";
+}
+
+std::string words_of(const std::vector<int>& notes) {
+  constexpr std::array<const char*, note_count> words{"uses tensor cores",
+                                                      "narrows its inputs",
+                                                      "sums in a narrower type",
+                                                      "uses Fourier transforms",
+                                                      "is nondeterministic",
+                                                      "uses Winograd's algorithm",
+                                                      "uses Winograd's algorithm (4x4)",
+                                                      "uses Winograd's algorithm (6x6)",
+                                                      "uses Winograd's algorithm (13x13)",
+                                                      "keeps NaNs"};
+  std::string text;
+  for (int note : notes) {
+    const bool is_known = note >= 0 && note < note_count;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ",
+                        is_known ? words[static_cast<size_t>(note)] : "does what is not known");
+  }
+  return text;
+}
+
+// The engines for a graph that keep the rules, the best first. What is passed over is logged.
+class Engines {
+ public:
+  Engines(Descriptor graph, Descriptor properties, EngineRules rules, const std::string& what)
+      : graph_(std::move(graph)), properties_(std::move(properties)), rules_(rules), what_(what) {}
+
+  // A configuration; null: there are no more.
+  Descriptor next() {
+    for (;; ++at_) {
+      while (at_ == configs_.size()) {
+        if (modes_.empty()) return nullptr;
+        configs_ = ranked(graph_, properties_, modes_.front());
+        modes_ = modes_.subspan(1);
+        at_ = 0;
+      }
+      if (keeps_rules(configs_[at_])) return configs_[at_++];
+    }
+  }
+  void pass_over(const std::string& reason) {
+    ++passed_over_;
+    last_reason_ = reason;
+    logging::debug(4, "cuDNN's engine for {} is passed over: it {}", what_, reason);
+  }
+  // Why there is none: "no engine", or how many were passed over, and what the last one did.
+  std::string reason() const {
+    if (passed_over_ == 0) return "no engine";
+    return fmt::format(
+        "of {} engines the last {}{}", passed_over_, last_reason_,
+        only_nondeterministic_ == 0
+            ? ""
+            : fmt::format("; {} would be taken with WEFT_CUDA_ALLOW=nondeterministic",
+                          only_nondeterministic_));
+  }
+  int only_nondeterministic() const { return only_nondeterministic_; }
+
+ private:
+  bool keeps_rules(const Descriptor& config) {
+    const std::vector<int> bad = offences(config, rules_.exact);
+    const size_t workspace = bytes_of(config, config_workspace);
+    const bool fits = workspace <= rules_.workspace;
+    if (bad == std::vector<int>{nondeterministic} && fits) ++only_nondeterministic_;
+    if (!bad.empty())
+      pass_over(words_of(bad));
+    else if (!fits)
+      pass_over(fmt::format("needs {} bytes of workspace", workspace));
+    return bad.empty() && fits;
+  }
+
+  static constexpr std::array all_modes{best_heuristics, fallback_heuristics};
+  Descriptor graph_, properties_;
+  EngineRules rules_;
+  std::string what_, last_reason_;
+  std::span<const HeuristicsMode> modes_ = all_modes;
+  std::vector<Descriptor> configs_;
+  size_t at_ = 0;
+  int passed_over_ = 0, only_nondeterministic_ = 0;
+};
 }  // namespace
 
 bool is_installed() {
-  try {
-    library();
-    return true;
-  } catch (const Error& missing) {
-    logging::debug(1, "{}", missing.what());
-    return false;
-  }
+  static const bool found = [] {
+    try {
+      library();
+      return true;
+    } catch (const Error& missing) {
+      logging::warn(
+          "{} Convolutions and attention are computed by kernels of weft's own, which are slower.",
+          missing.what());
+      return false;
+    }
+  }();
+  return found;
 }
 
 Descriptor properties_of_current_device() {
@@ -347,6 +316,8 @@ Tensor Graph::tensor(DType dtype, const Shape& shape, const Dims& strides, int64
   int64_t elements = 1;
   for (int axis = 0; axis < shape.size(); ++axis) elements += strides[axis] * (shape[axis] - 1);
   bytes_.push_back(static_cast<size_t>(elements) * size_of(dtype));
+  text_ += fmt::format("{} = {}{} by {} at {}\n", id, name(dtype), to_string(shape),
+                       to_string(strides), alignment);
   Tensor made{id, describe(id, dtype, shape, strides, alignment), shape};
   finish(made.descriptor);
   return made;
@@ -354,9 +325,9 @@ Tensor Graph::tensor(DType dtype, const Shape& shape, const Dims& strides, int64
 
 Tensor Graph::between(DType dtype, const Shape& shape, const Dims& strides) {
   const int64_t id = next_id();
-  Tensor made{id,
-              describe(id, dtype, shape, strides.empty() ? row_major_strides(shape) : strides, 16),
-              shape};
+  const Dims lies = strides.empty() ? Dims(row_major_strides(shape)) : strides;
+  text_ += fmt::format("{} = {}{} by {}\n", id, name(dtype), to_string(shape), to_string(lies));
+  Tensor made{id, describe(id, dtype, shape, lies, 16), shape};
   set(made.descriptor, tensor_is_virtual, boolean_type, true);
   finish(made.descriptor);
   return made;
@@ -366,6 +337,7 @@ Tensor Graph::constant(float value, int rank) {
   const int64_t id = next_id();
   constant_ids_.push_back(id);
   constants_.push_back(value);
+  text_ += fmt::format("{} = {} of rank {}\n", id, value, rank);
   const Dims ones = Dims::filled(rank, 1);
   Tensor made{id, describe(id, DType::f32, ones, ones, 16), ones};
   set(made.descriptor, tensor_is_by_value, boolean_type, true);
@@ -375,6 +347,9 @@ Tensor Graph::constant(float value, int rank) {
 
 void Graph::conv(Direction direction, const Tensor& x, const Tensor& weight, const Tensor& y,
                  const ConvAttributes& attributes) {
+  text_ += fmt::format("conv {} of {} {} {}, {} {} {} {}\n", static_cast<int>(direction), x.id,
+                       weight.id, y.id, to_string(attributes.stride), to_string(attributes.padding),
+                       to_string(attributes.dilation), name(attributes.sums));
   const Descriptor convolution = make(convolution_kind);
   set(convolution, convolution_precision, attributes.sums);
   set(convolution, convolution_mode, convolution_mode_type, cross_correlation);
@@ -420,6 +395,7 @@ void Graph::conv(Direction direction, const Tensor& x, const Tensor& weight, con
 }
 
 void Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& result) {
+  text_ += fmt::format("{} = {} times {}\n", result.id, a.id, b.id);
   const Descriptor matmul = make(matmul_kind);
   set(matmul, matmul_precision, DType::f32);
   finish(matmul);
@@ -434,6 +410,9 @@ void Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& result) {
 
 void Graph::pointwise(Pointwise mode, const std::vector<Tensor>& inputs, const Tensor& result,
                       int axis) {
+  text_ += fmt::format("{} = pointwise {} {}", result.id, static_cast<int>(mode), axis);
+  for (const Tensor& input : inputs) text_ += fmt::format(" {}", input.id);
+  text_ += '\n';
   const Descriptor pointwise = make(pointwise_kind);
   set(pointwise, pointwise_mode, pointwise_mode_type, mode);
   set(pointwise, pointwise_precision,
@@ -450,6 +429,7 @@ void Graph::pointwise(Pointwise mode, const std::vector<Tensor>& inputs, const T
 }
 
 void Graph::reduce(Reduction mode, const Tensor& x, const Tensor& result) {
+  text_ += fmt::format("{} = reduce {} {}\n", result.id, static_cast<int>(mode), x.id);
   const Descriptor reduction = make(reduction_kind);
   set(reduction, reduction_mode, reduction_mode_type, mode);
   set(reduction, reduction_precision, DType::f32);
@@ -463,6 +443,7 @@ void Graph::reduce(Reduction mode, const Tensor& x, const Tensor& result) {
 }
 
 void Graph::reshape(const Tensor& x, const Tensor& result) {
+  text_ += fmt::format("{} = reshape {}\n", result.id, x.id);
   const Descriptor operation = make(reshape_operation_kind);
   set(operation, reshape_x, x);
   set(operation, reshape_y, result);
@@ -470,44 +451,103 @@ void Graph::reshape(const Tensor& x, const Tensor& result) {
   operations_.push_back(operation);
 }
 
-std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, size_t most_workspace,
-                                        bool exact, const std::string& what, size_t most) const {
-  const Descriptor graph = make(operation_graph_kind);
+Descriptor Graph::finished() const {
+  Descriptor graph = make(operation_graph_kind);
   std::vector<Handle> handles(operations_.size());
   std::ranges::transform(operations_, handles.begin(), &Descriptor::get);
   set(graph, graph_operations, descriptor_type, static_cast<int64_t>(handles.size()),
       static_cast<const void*>(handles.data()));
   finish(graph);
+  return graph;
+}
 
+// Without its engine.
+ExecutionPlan Graph::empty_plan() const {
+  ExecutionPlan plan;
+  plan.bytes_ = bytes_;
+  plan.ids_ = in_memory_;
+  plan.ids_.insert(plan.ids_.end(), constant_ids_.begin(), constant_ids_.end());
+  plan.constants_ = std::make_shared<const std::vector<float>>(constants_);
+  return plan;
+}
+
+std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, const EngineRules& rules,
+                                        const std::string& what, size_t most,
+                                        size_t first_rank) const {
   std::vector<ExecutionPlan> all;
-  ExecutionPlan found;
-  found.bytes_ = bytes_;
-  found.ids_ = in_memory_;
-  found.ids_.insert(found.ids_.end(), constant_ids_.begin(), constant_ids_.end());
-  found.constants_ = std::make_shared<const std::vector<float>>(constants_);
-  std::string reason = "no engine";
-  for (HeuristicsMode mode : {best_heuristics, fallback_heuristics})
-    for (const Descriptor& config : ranked(graph, properties, mode)) {
-      if (!keeps_rules(config, exact) || bytes_of(config, config_workspace) > most_workspace)
-        continue;
-      const Descriptor plan = make(execution_plan_kind);
-      set(plan, plan_device, properties);
-      set(plan, plan_config, config);
-      if (const int status = library().finalize(plan.get()); status != 0) {
-        reason = library().reason(status);
-        continue;
-      }
-      found.workspace_ = bytes_of(plan, plan_workspace);
-      if (found.workspace_ > most_workspace) continue;
-      found.plan_ = plan;
-      found.made_of_ = {properties, config};
-      all.push_back(found);
-      if (all.size() == most) return all;
+  Engines engines(finished(), properties, rules, what);
+  size_t rank = 0;
+  for (Descriptor config = engines.next(); config != nullptr && all.size() < most;
+       config = engines.next()) {
+    if (rank++ < first_rank) continue;
+    const Descriptor plan = make(execution_plan_kind);
+    set(plan, plan_device, properties);
+    set(plan, plan_config, config);
+    if (const int status = library().finalize(plan.get()); status != 0) {
+      engines.pass_over("cannot be built: " + library().reason(status));
+      continue;
     }
-  if (!all.empty()) return all;
-  throw Error(ErrorKind::device, "[cuda] cuDNN {}.{} cannot do {} in {} bytes of workspace: {}.",
-              library().version() / 10000, library().version() % 10000 / 100, what, most_workspace,
-              reason);
+    const size_t workspace = bytes_of(plan, plan_workspace);
+    if (workspace > rules.workspace) {
+      engines.pass_over(fmt::format("needs {} bytes of workspace", workspace));
+      continue;
+    }
+    all.push_back(empty_plan());
+    all.back().plan_ = plan;
+    all.back().workspace_ = workspace;
+    all.back().rank_ = rank - 1;
+    all.back().made_of_ = {properties, config};
+  }
+  if (all.empty() && first_rank > 0) return plans(properties, rules, what, most);
+  if (all.empty())
+    throw Error(ErrorKind::device, "[cuda] cuDNN {}.{} cannot do {} in {} bytes of workspace: {}.",
+                library().version() / 10000, library().version() % 10000 / 100, what,
+                rules.workspace, engines.reason());
+  if (const int refused = engines.only_nondeterministic(); refused > 0)
+    logging::debug(1,
+                   "cuDNN's engines for {}: {} are passed over only because they are "
+                   "nondeterministic, which WEFT_CUDA_ALLOW=nondeterministic changes",
+                   what, refused);
+  return all;
+}
+
+std::optional<ExecutionPlan> Graph::plan_from(const Descriptor& properties,
+                                              const std::string& json) const {
+  ExecutionPlan plan = empty_plan();
+  plan.plan_ = make(execution_plan_kind);
+  plan.made_of_ = {properties};
+  set(plan.plan_, plan_device, properties);
+  const auto count = static_cast<int64_t>(json.size() + 1);  // as C ends it
+  const int set_status =
+      library().set_attribute(plan.plan_.get(), plan_json, char_type, count, json.c_str());
+  if (set_status != 0 || library().finalize(plan.plan_.get()) != 0) return std::nullopt;
+  plan.workspace_ = bytes_of(plan.plan_, plan_workspace);
+  return plan;
+}
+
+std::string ExecutionPlan::json() const {
+  int64_t count = 0;
+  if (library().get_attribute(plan_.get(), plan_json, char_type, 0, &count, nullptr) != 0)
+    return "";
+  std::string json(static_cast<size_t>(count), '\0');
+  if (library().get_attribute(plan_.get(), plan_json, char_type, count, &count, json.data()) != 0)
+    return "";
+  return json.c_str();  // up to the first zero
+}
+
+ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRules& rules,
+                                   const std::string& what, size_t rank,
+                                   const std::string& machine) const {
+  const std::string key =
+      fmt::format("cudnn {} plan {} of at most {} bytes{}{}, on {}\n{}", library().version(), rank,
+                  rules.workspace, rules.exact ? ", exact" : "", allowed(), machine, text_);
+  if (const std::optional<std::string> json = loop::read_object(key))
+    if (std::optional<ExecutionPlan> kept = plan_from(properties, *json);
+        kept && kept->workspace() <= rules.workspace)
+      return *kept;
+  ExecutionPlan built = plans(properties, rules, what, 1, rank).front();
+  if (const std::string json = built.json(); !json.empty()) loop::write_object(key, json);
+  return built;
 }
 
 namespace {
@@ -527,15 +567,26 @@ size_t fastest(gpu::Device& device, const std::vector<ExecutionPlan>& all) {
 }
 }  // namespace
 
-ExecutionPlan select_plan(gpu::Device& device, const std::string& what,
-                          const std::function<std::vector<ExecutionPlan>(size_t most)>& plans) {
+ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
+                            const std::string& what) const {
   constexpr size_t most = 8;
+  const Stream stream = stream_of(device);
   const std::string chosen = device.select(
-      fmt::format("cudnn {} {}", library().version(), what),
-      [&] { return std::to_string(fastest(device, plans(most))); }, "0");
+      fmt::format("cudnn {} {}{}", library().version(), what, allowed()),
+      [&] {
+        const std::vector<ExecutionPlan> all =
+            plans(properties_of_current_device(), rules, what, most);
+        return std::to_string(all[fastest(device, all)].rank());
+      },
+      "0");
   size_t rank = 0;
   std::from_chars(chosen.data(), chosen.data() + chosen.size(), rank);
-  return plans(std::min(rank + 1, most)).back();
+  static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // as the library is
+  const std::string key = fmt::format("{} {} {} {}{}\n{}", fmt::ptr(stream.context), rank,
+                                      rules.workspace, rules.exact, allowed(), text_);
+  return built.get(key, [&] {
+    return read_or_build(properties_of_current_device(), rules, what, rank, device.machine());
+  });
 }
 
 void ExecutionPlan::run(const Stream& stream, std::span<void* const> addresses,

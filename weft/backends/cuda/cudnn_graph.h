@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,10 +57,18 @@ struct ConvAttributes {
   DType sums = DType::f32;
 };
 
+// What engines for a graph may do.
+struct EngineRules {
+  size_t workspace = 0;  // bytes at most
+  bool exact = false;    // without tensor cores
+};
+
 // An engine for a graph on one kind of GPU. Copies share it; each keeps its own addresses.
 class ExecutionPlan {
  public:
   size_t workspace() const { return workspace_; }  // bytes
+  std::string json() const;                        // as cuDNN writes it down; "": it cannot
+  size_t rank() const { return rank_; }  // among the engines that keep the rules, the best first
   // That each tensor in memory takes from its address on, in order.
   const std::vector<size_t>& bytes() const { return bytes_; }
   // On `stream`, with the addresses of the graph's tensors in memory in the order in which they
@@ -74,7 +82,7 @@ class ExecutionPlan {
   std::vector<size_t> bytes_;
   std::vector<int64_t> ids_;                             // of tensors in memory, then of constants
   std::shared_ptr<const std::vector<float>> constants_;  // in memory of the host
-  size_t workspace_ = 0;
+  size_t workspace_ = 0, rank_ = 0;
   mutable Descriptor bound_;             // addresses as cuDNN takes them
   mutable std::vector<void*> bound_to_;  // addresses, then the workspace
 };
@@ -98,25 +106,39 @@ class Graph {
   void reduce(Reduction mode, const Tensor& x, const Tensor& result);
   void reshape(const Tensor& x, const Tensor& result);  // same elements, otherwise strided
 
-  // Engines, the best first by the library's heuristics, at most `most`: that yield the same bits
-  // in every run, round nothing on the way to float32 sums, and need at most so much workspace;
-  // where `exact`, without tensor cores. Throws Error(device) with `what` where there is none.
-  std::vector<ExecutionPlan> plans(const Descriptor& properties, size_t most_workspace, bool exact,
-                                   const std::string& what, size_t most) const;
+  // Plans of engines, the best first by the library's heuristics, at most `most`, from that rank
+  // on: that yield the same bits in every run, round nothing on the way to float32 sums, and keep
+  // the rules. With WEFT_CUDA_ALLOW=nondeterministic also those that may yield other bits. Where
+  // none has such a rank, from the best on; throws Error(device) with `what` where there is none at
+  // all.
+  std::vector<ExecutionPlan> plans(const Descriptor& properties, const EngineRules& rules,
+                                   const std::string& what, size_t most,
+                                   size_t first_rank = 0) const;
+
+  // Of what ExecutionPlan::json() says of a plan for this graph; nullopt: cuDNN does not take it.
+  std::optional<ExecutionPlan> plan_from(const Descriptor& properties,
+                                         const std::string& json) const;
+
+  // The plan that a measurement on the device found to be the fastest (WEFT_TUNE), else the first.
+  // It is built once for all steps of a device that compute such a graph, by such rules, and kept
+  // on disk.
+  ExecutionPlan select(gpu::Device& device, const EngineRules& rules,
+                       const std::string& what) const;
 
  private:
   int64_t next_id();
+  Descriptor finished() const;
+  ExecutionPlan empty_plan() const;
+  ExecutionPlan read_or_build(const Descriptor& properties, const EngineRules& rules,
+                              const std::string& what, size_t rank,
+                              const std::string& machine) const;
 
+  std::string text_;  // all that plans depend on
   std::vector<Descriptor> operations_;
   std::vector<int64_t> in_memory_, constant_ids_;
   std::vector<size_t> bytes_;
   std::vector<float> constants_;
   int64_t count_ = 0;
 };
-
-// Of the plans for `what`, as many as asked for, the one that a measurement on the device found to
-// be the fastest (WEFT_TUNE), else the first.
-ExecutionPlan select_plan(gpu::Device& device, const std::string& what,
-                          const std::function<std::vector<ExecutionPlan>(size_t most)>& plans);
 
 }  // namespace weft::cuda::cudnn

@@ -2,11 +2,17 @@
 
 #include <string_view>
 
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 
 namespace weft::cuda {
 namespace {
 constexpr int out_of_memory = 2, no_device = 100, system_not_ready = 802;  // of cuda.h
+// What a kernel did wrong is said by whichever call comes after it.
+bool is_fault_of_kernel(int status) {
+  constexpr int illegal_address = 700, first_of_kernels = 714, launch_failed = 719;
+  return status == illegal_address || (status >= first_of_kernels && status <= launch_failed);
+}
 constexpr int least_version = 12000;
 }  // namespace
 
@@ -58,6 +64,7 @@ Driver::Driver()
   library.find(cuEventCreate, "cuEventCreate");
   library.find(cuEventRecord, "cuEventRecord");
   library.find(cuEventSynchronize, "cuEventSynchronize");
+  library.find(cuEventElapsedTime, "cuEventElapsedTime");
   library.find(cuEventDestroy, "cuEventDestroy_v2");
   library.find(cuModuleLoadData, "cuModuleLoadData");
   library.find(cuModuleUnload, "cuModuleUnload");
@@ -77,9 +84,12 @@ void Driver::check(int status, const char* call) const {
   const char *name = "an unknown error", *text = "";
   cuGetErrorName(status, &name);
   cuGetErrorString(status, &text);
+  const bool names_kernel = is_fault_of_kernel(status) && !env_flag("WEFT_CUDA_SYNC");
   const bool none = status == no_device || status == system_not_ready;
   throw Error(ErrorKind::device, "[cuda] {}: {} ({}).{}", call, text, name,
-              none ? " Hint: train with --device cpu." : "");
+              none           ? " Hint: train with --device cpu."
+              : names_kernel ? " Hint: WEFT_CUDA_SYNC=1 names the kernel."
+                             : "");
 }
 
 const Driver& driver() {

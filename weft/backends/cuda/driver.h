@@ -64,6 +64,7 @@ struct Driver {
   int (*cuEventCreate)(Handle* event, unsigned flags) = nullptr;
   int (*cuEventRecord)(Handle event, Handle stream) = nullptr;
   int (*cuEventSynchronize)(Handle event) = nullptr;
+  int (*cuEventElapsedTime)(float* milliseconds, Handle start, Handle end) = nullptr;
   int (*cuEventDestroy)(Handle event) = nullptr;
   int (*cuModuleLoadData)(Handle* module, const void* image) = nullptr;
   int (*cuModuleUnload)(Handle module) = nullptr;

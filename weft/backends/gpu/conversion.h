@@ -8,7 +8,13 @@
 
 namespace weft::gpu {
 
-// `count` numbers that lie densely, to as many: run({from}, {to}, null).
-std::unique_ptr<Kernel> make_conversion(Device& device, DType from, DType to, int64_t count);
+// Numbers that lie side by side in a slot, from element `offset` on.
+struct Row {
+  DType dtype;
+  int64_t offset = 0;
+};
+// Of `count` numbers: run({slot of from}, {slot of to}, null).
+std::unique_ptr<Kernel> make_conversion(Device& device, const Row& from, const Row& to,
+                                        int64_t count);
 
 }  // namespace weft::gpu

@@ -1,12 +1,13 @@
 #include "weft/backends/gpu/device.h"
 
-#include <exception>
+#include <algorithm>
+#include <cctype>
 #include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/base/logging.h"
-#include "weft/base/stopwatch.h"
 
 namespace weft::gpu {
 namespace {
@@ -38,26 +39,7 @@ class Launches : public Kernel {
 }  // namespace
 
 Program Device::compile(const std::string& source) {
-  std::promise<Program> made;
-  std::shared_future<Program> program;
-  bool is_first = false;
-  {
-    std::lock_guard lock(mutex_);
-    const auto [at, is_new] = programs_.try_emplace(source);
-    if (is_new) at->second = made.get_future().share();
-    program = at->second;
-    is_first = is_new;
-  }
-  if (is_first) {
-    try {
-      made.set_value(build(gpu_prelude(language()) + source));
-    } catch (...) {
-      made.set_exception(std::current_exception());
-      std::lock_guard lock(mutex_);
-      programs_.erase(source);  // a later try may find more memory
-    }
-  }
-  return program.get();
+  return programs_.get(source, [&] { return build(gpu_prelude(language()) + source); });
 }
 
 // With the mutex held.
@@ -93,19 +75,40 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
   double least = 0;
   for (size_t i = 0; i < count; ++i) {
     begin(i);
-    device.finish();
-    Stopwatch watch;
-    for (int k = 0; k < runs; ++k) begin(i);
-    device.finish();
-    const double took = watch.milliseconds() / runs;
-    logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, took);
-    if (i == 0 || took < least) best = i, least = took;
+    const std::unique_ptr<Timeline> timeline = device.make_timeline();
+    for (int k = 0; k < runs; ++k) {
+      device.flush_caches();
+      timeline->mark();
+      begin(i);
+      timeline->mark();
+    }
+    const std::vector<double> marks = timeline->seconds();
+    std::vector<double> took;
+    for (size_t k = 0; k + 1 < marks.size(); k += 2) took.push_back(marks[k + 1] - marks[k]);
+    std::ranges::sort(took);
+    const double median = took[took.size() / 2];
+    logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, 1e3 * median);
+    if (i == 0 || median < least) best = i, least = median;
   }
   return best;
 }
 
-std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,
-                                    const Step& step) {
+namespace {
+// An identifier of C that says what a kernel does, and of which text it is: the name by which
+// profilers of the device show it.
+std::string name_of(const Step& step, const std::string& source) {
+  constexpr size_t most = 48;
+  std::string kind = step.kernel.substr(0, most);
+  for (char& c : kind)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return fmt::format("{}_{:08x}", kind, static_cast<uint32_t>(hash_text(source)));
+}
+}  // namespace
+
+std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step) {
+  const std::string name = name_of(step, print("kernel").source);
+  const loop::GpuKernel printed = print(name);
+  logging::debug(4, "kernel {} of {} is {}", step.kernel, step.module, name);
   WEFT_ASSERT(printed.scratch <= step.workspace, "{} needs {} bytes of scratch, not {}",
               step.kernel, printed.scratch, step.workspace);
   return std::make_unique<Launches>(device, printed, step.operands.size(), step.results.size());

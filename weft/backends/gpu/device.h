@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <string>
 
 #include "weft/base/device_memory.h"
+#include "weft/base/made_once.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/device/device.h"
 #include "weft/device/selection.h"
@@ -61,16 +61,18 @@ class Device : public DeviceMemory {
   Selection& selection();
 
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_future<Program>> programs_;  // by source
+  MadeOnce<Program> programs_;  // by source
   std::optional<Selection> selection_;
   std::map<std::string, std::string> selected_;
 };
 
-// The fastest of `count` that `begin` puts into the queue, by a few runs of each.
+// The fastest of `count` that `begin` puts into the queue, by the median of a few runs of each on
+// cold caches.
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin);
 
-// A kernel of `step` that is the launches of `printed`.
-std::unique_ptr<Kernel> make_kernel(Device& device, const loop::GpuKernel& printed,
-                                    const Step& step);
+// A kernel of `step` that is the launches of what `print` yields, whose names begin with the prefix
+// that it is given.
+using Print = std::function<loop::GpuKernel(const std::string& prefix)>;
+std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step);
 
 }  // namespace weft::gpu

@@ -1,6 +1,7 @@
 #include "weft/backends/gpu/library.h"
 
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -91,7 +92,8 @@ class Library : public KernelLibrary {
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
     for (const auto& provider : providers_)
-      if (auto choice = provider->choose(node, operands)) return choice;
+      if (auto choice = provider->choose(node, operands); choice && !avoids(choice->kernel, node))
+        return choice;
     if (!loop::has_loops(node)) return std::nullopt;
     const Placement result{-1, 0, row_major_strides(node.type.shape)};
     return KernelChoice{
@@ -104,7 +106,9 @@ class Library : public KernelLibrary {
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
     for (const auto& provider : providers_)
-      if (auto choice = provider->choose_with(body, results, operands)) return choice;
+      if (auto choice = provider->choose_with(body, results, operands);
+          choice && !avoids(choice->kernel, *body.front().node()))
+        return choice;
     return std::nullopt;
   }
   bool stores_sums_beside(const Node& function) const override {
@@ -120,36 +124,36 @@ class Library : public KernelLibrary {
     return device().named(compile_one(step), step.module);
   }
 
- private:
-  std::unique_ptr<Kernel> compile_one(const Step& step) const {
-    for (const auto& provider : providers_)
-      if (step.kernel.starts_with(provider->name() + ":")) return compile_by(*provider, step);
-    return compile_loops(step);
+  bool may_refuse(const Step& step) const override {
+    const auto vendors = std::span(providers_).first(providers_.size() - 1);
+    return std::ranges::any_of(vendors, [&](const auto& vendor) { return is_of(*vendor, step); });
+  }
+  void avoid(const Step& step) const override {
+    std::lock_guard lock(mutex_);
+    avoided_.insert(use_of(step.kernel, *step.body.front().node()));
   }
 
-  // What a vendor's library cannot do on this device after all is done without what it took in, by
-  // a kernel of weft's own, or by loops, where there are any.
-  std::unique_ptr<Kernel> compile_by(const Provider& provider, const Step& step) const {
-    try {
-      return step.body.size() > 1 ? compile_whole(provider, step)
-                                  : provider.compile(device(), step);
-    } catch (const Error& refused) {
-      if (step.body.size() > 1) {
-        if (auto both = compile_in_two(provider, step)) return both;
-        throw;
-      }
-      const Provider& own = *providers_.back();
-      if (&provider != &own && takes(own, step)) {
-        logging::warn("{} A kernel of weft's own is compiled instead, which may be slow.",
-                      refused.what());
-        return own.compile(device(), step);
-      }
-      if (!loop::has_loops(*step.body.front().node()) ||
-          loop::schedule_gpu(loop::lower_primitive(step), language_).scratch > step.workspace)
-        throw;
-      logging::warn("{} Its loops are compiled instead, which may be slow.", refused.what());
-      return compile_loops(step);
-    }
+ private:
+  static bool is_of(const Provider& provider, const Step& step) {
+    return step.kernel.starts_with(provider.name() + ":");
+  }
+  // A kernel, and what it is used for: the step's first node.
+  static std::string use_of(const std::string& kernel, const Node& node) {
+    std::string use = kernel + to_string(node.attrs);
+    for (const Value& input : node.inputs) use += " " + to_string(input.type());
+    return use;
+  }
+  bool avoids(const std::string& kernel, const Node& node) const {
+    std::lock_guard lock(mutex_);
+    return avoided_.contains(use_of(kernel, node));
+  }
+
+  std::unique_ptr<Kernel> compile_one(const Step& step) const {
+    for (const auto& provider : providers_)
+      if (is_of(*provider, step))
+        return step.body.size() > 1 ? compile_whole(*provider, step)
+                                    : provider->compile(device(), step);
+    return compile_loops(step);
   }
 
   // As it is planned: operands where they lie, and no more workspace.
@@ -234,7 +238,7 @@ class Library : public KernelLibrary {
     }
     std::unique_ptr<Kernel> after = compile_rest(std::move(rest));
     if (after == nullptr) return nullptr;
-    return std::make_unique<InTwo>(compile_by(provider, node), std::move(after), step, holder,
+    return std::make_unique<InTwo>(provider.compile(device(), node), std::move(after), step, holder,
                                    std::move(from), std::move(to));
   }
   // What a library would compute beside its node: a kernel of weft's own, or loops.
@@ -252,7 +256,10 @@ class Library : public KernelLibrary {
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
     if (debug_level() >= 5)
       logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
-    return make_kernel(device(), emit_gpu(kernel, schedule, language_, "kernel"), step);
+    return make_kernel(
+        device(),
+        [&](const std::string& prefix) { return emit_gpu(kernel, schedule, language_, prefix); },
+        step);
   }
 
   loop::Maths maths() const { return maths_of(language_); }
@@ -289,7 +296,8 @@ class Library : public KernelLibrary {
   Open open_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<Device> device_;
-  Providers providers_;
+  Providers providers_;                    // of vendors, then weft's own
+  mutable std::set<std::string> avoided_;  // uses of kernels
   const GpuModel* model_;
 };
 }  // namespace

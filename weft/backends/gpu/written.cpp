@@ -41,7 +41,10 @@ class WrittenKernels : public Provider {
     return choose_attention_with(body, results, operands);
   }
   std::unique_ptr<Kernel> compile(Device& device, const Step& step) const override {
-    return make_kernel(device, print_written(step, device.language(), "kernel"), step);
+    return make_kernel(
+        device,
+        [&](const std::string& prefix) { return print_written(step, device.language(), prefix); },
+        step);
   }
 };
 }  // namespace

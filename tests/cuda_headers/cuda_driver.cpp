@@ -1,0 +1,70 @@
+// The driver's numbers and signatures against its header, when they are compiled. The header says
+// by macros which version of a function goes by its name, so it comes first.
+#include <cuda.h>
+
+#include "tests/cuda_headers/abi.h"
+#include "weft/backends/cuda/driver.h"
+
+namespace cuda_headers {
+using weft::cuda::Driver;
+namespace attribute = weft::cuda::attribute;
+
+static_assert(attribute::multiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(attribute::clock_khz == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+static_assert(attribute::memory_clock_khz == CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+static_assert(attribute::memory_bus_bits == CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+static_assert(attribute::l2_bytes == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+static_assert(attribute::capability_major == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(attribute::capability_minor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+
+static_assert(same_abi<decltype(Driver::cuInit), decltype(&::cuInit)>);
+static_assert(same_abi<decltype(Driver::cuDriverGetVersion), decltype(&::cuDriverGetVersion)>);
+static_assert(same_abi<decltype(Driver::cuGetErrorName), decltype(&::cuGetErrorName)>);
+static_assert(same_abi<decltype(Driver::cuGetErrorString), decltype(&::cuGetErrorString)>);
+static_assert(same_abi<decltype(Driver::cuDeviceGetCount), decltype(&::cuDeviceGetCount)>);
+static_assert(same_abi<decltype(Driver::cuDeviceGet), decltype(&::cuDeviceGet)>);
+static_assert(same_abi<decltype(Driver::cuDeviceGetName), decltype(&::cuDeviceGetName)>);
+static_assert(same_abi<decltype(Driver::cuDeviceGetAttribute), decltype(&::cuDeviceGetAttribute)>);
+static_assert(same_abi<decltype(Driver::cuDeviceGetUuid), decltype(&::cuDeviceGetUuid)>);
+static_assert(same_abi<decltype(Driver::cuDeviceTotalMem), decltype(&::cuDeviceTotalMem)>);
+static_assert(
+    same_abi<decltype(Driver::cuDevicePrimaryCtxRetain), decltype(&::cuDevicePrimaryCtxRetain)>);
+static_assert(
+    same_abi<decltype(Driver::cuDevicePrimaryCtxRelease), decltype(&::cuDevicePrimaryCtxRelease)>);
+static_assert(same_abi<decltype(Driver::cuCtxSetCurrent), decltype(&::cuCtxSetCurrent)>);
+static_assert(same_abi<decltype(Driver::cuCtxGetCurrent), decltype(&::cuCtxGetCurrent)>);
+static_assert(
+    same_abi<decltype(Driver::cuCtxEnablePeerAccess), decltype(&::cuCtxEnablePeerAccess)>);
+static_assert(same_abi<decltype(Driver::cuMemGetInfo), decltype(&::cuMemGetInfo)>);
+static_assert(same_abi<decltype(Driver::cuMemAlloc), decltype(&::cuMemAlloc)>);
+static_assert(same_abi<decltype(Driver::cuMemFree), decltype(&::cuMemFree)>);
+static_assert(same_abi<decltype(Driver::cuMemHostAlloc), decltype(&::cuMemHostAlloc)>);
+static_assert(same_abi<decltype(Driver::cuMemFreeHost), decltype(&::cuMemFreeHost)>);
+static_assert(same_abi<decltype(Driver::cuMemsetD8Async), decltype(&::cuMemsetD8Async)>);
+static_assert(same_abi<decltype(Driver::cuMemcpyHtoDAsync), decltype(&::cuMemcpyHtoDAsync)>);
+static_assert(same_abi<decltype(Driver::cuMemcpyDtoHAsync), decltype(&::cuMemcpyDtoHAsync)>);
+static_assert(same_abi<decltype(Driver::cuMemcpyAsync), decltype(&::cuMemcpyAsync)>);
+static_assert(same_abi<decltype(Driver::cuMemcpyDtoDAsync), decltype(&::cuMemcpyDtoDAsync)>);
+static_assert(same_abi<decltype(Driver::cuMemcpyPeerAsync), decltype(&::cuMemcpyPeerAsync)>);
+static_assert(same_abi<decltype(Driver::cuStreamCreate), decltype(&::cuStreamCreate)>);
+static_assert(same_abi<decltype(Driver::cuStreamDestroy), decltype(&::cuStreamDestroy)>);
+static_assert(same_abi<decltype(Driver::cuStreamSynchronize), decltype(&::cuStreamSynchronize)>);
+static_assert(same_abi<decltype(Driver::cuStreamWaitEvent), decltype(&::cuStreamWaitEvent)>);
+static_assert(same_abi<decltype(Driver::cuStreamBeginCapture), decltype(&::cuStreamBeginCapture)>);
+static_assert(same_abi<decltype(Driver::cuStreamEndCapture), decltype(&::cuStreamEndCapture)>);
+static_assert(
+    same_abi<decltype(Driver::cuGraphInstantiate), decltype(&::cuGraphInstantiateWithFlags)>);
+static_assert(same_abi<decltype(Driver::cuGraphLaunch), decltype(&::cuGraphLaunch)>);
+static_assert(same_abi<decltype(Driver::cuGraphExecDestroy), decltype(&::cuGraphExecDestroy)>);
+static_assert(same_abi<decltype(Driver::cuGraphDestroy), decltype(&::cuGraphDestroy)>);
+static_assert(same_abi<decltype(Driver::cuEventCreate), decltype(&::cuEventCreate)>);
+static_assert(same_abi<decltype(Driver::cuEventRecord), decltype(&::cuEventRecord)>);
+static_assert(same_abi<decltype(Driver::cuEventSynchronize), decltype(&::cuEventSynchronize)>);
+static_assert(same_abi<decltype(Driver::cuEventElapsedTime), decltype(&::cuEventElapsedTime)>);
+static_assert(same_abi<decltype(Driver::cuEventDestroy), decltype(&::cuEventDestroy)>);
+static_assert(same_abi<decltype(Driver::cuModuleLoadData), decltype(&::cuModuleLoadData)>);
+static_assert(same_abi<decltype(Driver::cuModuleUnload), decltype(&::cuModuleUnload)>);
+static_assert(same_abi<decltype(Driver::cuModuleGetFunction), decltype(&::cuModuleGetFunction)>);
+static_assert(same_abi<decltype(Driver::cuLaunchKernel), decltype(&::cuLaunchKernel)>);
+
+}  // namespace cuda_headers
