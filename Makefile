@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-packages test-gpu-check test-all check tsan fuzz fuzz-long mutate bad-input bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -29,8 +29,8 @@ test-isa: build ## ops, kernels, passes and training under every instruction set
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
 
-test-gpu-check: build ## runs all of gpu-check in small sizes, on a driver that pretends to have a GPU
-	@tools/test.sh release -R '^gpu/'
+test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU
+	@tools/test.sh release -R '^gpu/|\.cuda(\.refused)?$$'
 
 test-all: build test-isa check tsan ## quick and slow tests, under the sanitizers too, and short fuzzing
 	@tools/test.sh release

@@ -109,7 +109,7 @@ std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& pla
 
 TEST_CASE("the process of a run takes what is planned") {
   Workplace place;
-  const std::map<std::string, int> threads{{"cnn", 3}, {"files", 2}, {"lstm", 12}};
+  const std::map<std::string, int> threads{{"cnn", 3}, {"lstm", 12}};
   for (const auto& [name, recipe] : recipes_in(place))
     if (threads.contains(name)) check_process(place, name, recipe, threads.at(name));
 }

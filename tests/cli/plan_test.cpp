@@ -22,6 +22,9 @@ struct Asked : Workplace {
     write("large.yaml",
           "model: {name: llama-8b}\ndata: {dataset: random-tokens, seq_len: 1024}\n"
           "train: {steps: 10, global_batch_size: 1}\n");
+    write("medium.yaml",
+          "model: {name: llama-1b}\ndata: {dataset: random-tokens, seq_len: 1024}\n"
+          "train: {steps: 10, global_batch_size: 1}\n");
   }
 };
 
@@ -57,8 +60,10 @@ TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
 
 TEST_CASE("several GPUs of which none fits are a table and exit code 3") {
   Asked place;
-  for (const auto& [on, code] : {std::pair{"t4,rtx4090", does_not_fit}, std::pair{"t4,h200", 0}}) {
-    const Outcome answer = place.weft({"plan", "large.yaml", "--on", on}, {{"WEFT_PATIENCE", "1"}});
+  for (const auto& [on, code] :
+       {std::pair{"t4,v100-16gb", does_not_fit}, std::pair{"t4,h200", 0}}) {
+    const Outcome answer =
+        place.weft({"plan", "medium.yaml", "--on", on}, {{"WEFT_PATIENCE", "0"}});
     CAPTURE(answer.out);
     CHECK(answer.code == code);
     CHECK(answer.out.find("does not fit") != std::string::npos);
@@ -86,7 +91,7 @@ TEST_CASE("a plan that this machine cannot hold is refused with what it would ta
   Asked place;
   for (const char* memory : {"null", "900GiB"}) {  // a limit above what there is makes no room
     const Outcome answer =
-        place.weft({"plan", "large.yaml", "--memory", memory}, {{"WEFT_PATIENCE", "1"}});
+        place.weft({"plan", "large.yaml", "--memory", memory}, {{"WEFT_PATIENCE", "0"}});
     CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
     for (const char* row : {"weights", "optimizer", "in all", "over"})
       CHECK(answer.out.find(row) != std::string::npos);

@@ -26,6 +26,7 @@ class Cudnn : public gpu::Provider {
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
+    if (!attends_) return std::nullopt;
     return cudnn::choose_attention_with(body, results, operands);
   }
 
