@@ -268,10 +268,9 @@ TEST_SUITE("cudnn") {
     const std::unique_ptr<KernelLibrary> library = cuda_library("h200");
     auto kernels_of = [&](int64_t queries) {
       const Shape shape{2, 4, queries, 64};
-      const Value y = attend(DType::bf16, shape, shape, false);
-      weft::Graph graph{.inputs = y->inputs,
-                        .outputs = gradients(y, y->inputs, input(y.type(), 3))};
-      graph.inputs.push_back(input(y.type(), 3));
+      const Value y = attend(DType::bf16, shape, shape, false), dy = input(y.type(), 3);
+      weft::Graph graph{.inputs = y->inputs, .outputs = gradients(y, y->inputs, dy)};
+      graph.inputs.push_back(dy);
       graph.outputs.push_back(y);
       std::vector<std::string> kernels;
       for (const Step& step : make_plan(graph, {.library = library.get()}).steps)
