@@ -75,7 +75,7 @@ TEST_CASE("a step stays one graph where losses are read and checkpoints are writ
 }
 
 namespace {
-// Of the plan that a run left: how many kernels a step has, and what each module's are.
+// A run's plan.json says how many kernels a step has, and what each module's are.
 nlohmann::json plans_of(const FakeGpu& place) {
   return nlohmann::json::parse(place.read("runs/tiny/plan.json"))["plans"];
 }

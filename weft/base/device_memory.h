@@ -39,7 +39,7 @@ class Timeline {
   // Of each mark, since the first; returns when the device has come to the last.
   virtual std::vector<double> seconds() = 0;
 };
-// Of the host, which is at a mark when it makes it.
+// The host's clock: the host reaches a mark when it makes it.
 std::unique_ptr<Timeline> host_timeline();
 
 class DeviceMemory {

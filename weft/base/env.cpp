@@ -50,7 +50,7 @@ const EnvVariable& registered(std::string_view name) {
   return *found;
 }
 
-// Of a list with commas between them.
+// Words of a list that commas separate.
 std::vector<std::string_view> words_of(std::string_view list) {
   std::vector<std::string_view> words;
   while (!list.empty()) {

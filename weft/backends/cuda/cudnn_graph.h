@@ -115,7 +115,7 @@ class Graph {
                                    const std::string& what, size_t most,
                                    size_t first_rank = 0) const;
 
-  // Of what ExecutionPlan::json() says of a plan for this graph; nullopt: cuDNN does not take it.
+  // Reads a plan for this graph from what ExecutionPlan::json() wrote; nullopt: cuDNN refuses it.
   std::optional<ExecutionPlan> plan_from(const Descriptor& properties,
                                          const std::string& json) const;
 

@@ -230,7 +230,7 @@ constexpr const char* store_logsumexp = R"(
   }
 )";
 
-// The product of y and dy of each query lies in scratch, as [batch, head, query].
+// Scratch holds the product of y and dy of each query, as [batch, head, query].
 constexpr const char* dots_of_head = R"(
   GLOBAL f32* dots = (GLOBAL f32*)(scratch_memory + scratch_at) + (i64)group * $queries;)";
 constexpr const char* make_dots = R"(
