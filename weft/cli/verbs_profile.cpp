@@ -172,7 +172,7 @@ json rows_json(const std::vector<KernelTime>& rows, const char* title, double up
                   {"share", row.seconds / update_seconds},
                   {"gflops_per_s", 1e-9 * row.flops / row.seconds},
                   {"gbytes_per_s", 1e-9 * row.bytes / row.seconds}};
-    if (row.at_best > 0) entry["roofline"] = row.at_best / row.seconds;
+    if (row.at_best > 0 && row.seconds > 0) entry["roofline"] = row.at_best / row.seconds;
     list.push_back(std::move(entry));
   }
   return list;
