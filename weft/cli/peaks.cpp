@@ -69,9 +69,8 @@ cpu::Peaks keep(cpu::Peaks peaks) {
   if (!path) return peaks;
   try {
     io::write_file_atomically(
-        *path,
-        fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth,
-                    machine_is_busy() ? "busy" : "quiet", machine_text()));
+        *path, fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16,
+                           peaks.bandwidth, machine_is_busy() ? "busy" : "quiet", machine_text()));
   } catch (const Error& error) {
     logging::debug(1, "the peaks of this machine are not kept: {}", error.what());
   }

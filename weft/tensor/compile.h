@@ -42,8 +42,8 @@ struct CompileOptions {
   // computed again; throws Error(does_not_fit) where that is not enough.
   size_t memory = 0;
   size_t held = 0;  // bytes of that limit that others hold: the state of another step
-  // Bytes of the host's memory that the program holds while the step runs, for its data: a step that
-  // does not fit beside them is refused before it takes memory.
+  // Bytes of the host's memory that the program holds while the step runs, for its data: a step
+  // that does not fit beside them is refused before it takes memory.
   size_t beside = 0;
   Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
   // Into so many parts the widest rows (logits) are cut, so that they never exist whole, to the
