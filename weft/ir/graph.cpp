@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <queue>
 #include <unordered_set>
 #include <utility>
 
@@ -116,38 +115,57 @@ std::vector<Value> Graph::roots() const {
   return all;
 }
 
-// From the greatest id down: inputs have smaller ids than their users, so a node's users have all
-// reached it when its turn comes, and it lies in memory beside what came before.
 std::vector<Value> Graph::nodes() const {
-  std::priority_queue<std::pair<uint64_t, const Value*>> reached;
-  auto reach = [&](const Value& value) { reached.emplace(value->id, &value); };
+  std::vector<std::pair<uint64_t, const Value*>> reached;  // first seen there, by id
+  NodeMap<bool> seen;
+  auto reach = [&](const Value& value) {
+    if (seen.insert(value.node(), true).second) reached.emplace_back(value->id, &value);
+  };
   for (const Value& output : outputs) reach(output);
   for (const auto& [variable, value] : assignments) reach(variable), reach(value);
   for (const Value& input : inputs) reach(input);
+  for (size_t i = 0; i < reached.size(); ++i)
+    for (const Value& input : (*reached[i].second)->inputs) reach(input);
+  std::ranges::sort(reached);
   std::vector<Value> found;
-  for (; !reached.empty();) {
-    const Value& value = *reached.top().second;
-    reached.pop();
-    if (!found.empty() && found.back().node() == value.node()) continue;
-    found.push_back(value);
-    for (const Value& input : value->inputs) reach(input);
-  }
-  std::ranges::reverse(found);
+  found.reserve(reached.size());
+  for (const auto& [id, value] : reached) found.push_back(*value);
   return found;
 }
 
 Uses::Uses(const Graph& graph) {
   const std::vector<Value> nodes = graph.nodes();
-  users.reserve(nodes.size());
+  ranges_.reserve(nodes.size());
+  for (const Value& value : nodes) {
+    ranges_[value.node()];
+    for (const Value& input : value->inputs) ++ranges_.at(input.node()).count;
+  }
+  for (const Value& root : graph.roots()) ++ranges_.at(root.node()).roots;
+  size_t all = 0;
+  for (const Value& value : nodes) {
+    Range& range = ranges_.at(value.node());
+    range.first = all;
+    all += std::exchange(range.count, 0);
+  }
+  users_.resize(all);
   for (const Value& value : nodes)
-    for (const Value& input : value->inputs) users[input.node()].push_back(value.node());
-  for (const Value& root : graph.roots()) ++roots[root.node()];
+    for (const Value& input : value->inputs) {
+      Range& range = ranges_.at(input.node());
+      users_[range.first + range.count++] = value.node();
+    }
+}
+std::span<const Node* const> Uses::of(const Node* node) const {
+  const Range* range = ranges_.find(node);
+  if (range == nullptr) return {};
+  return std::span(users_).subspan(range->first, range->count);
+}
+bool Uses::is_root(const Node* node) const {
+  const Range* range = ranges_.find(node);
+  return range != nullptr && range->roots > 0;
 }
 int Uses::count(const Node* node) const {
-  auto user = users.find(node);
-  auto root = roots.find(node);
-  return (user == users.end() ? 0 : static_cast<int>(user->second.size())) +
-         (root == roots.end() ? 0 : root->second);
+  const Range* range = ranges_.find(node);
+  return range == nullptr ? 0 : static_cast<int>(range->count) + range->roots;
 }
 
 namespace {
@@ -172,8 +190,7 @@ class Rewriter {
  private:
   // Recurs only into what a rule has just made: everything below was replaced before.
   Value now(const Value& value) {
-    if (auto known = replaced_.find(value.node()); known != replaced_.end())
-      return known->second.now;
+    if (const Value* known = replaced_.find(value.node())) return *known;
     Value current = with_inputs_of_now(value);
     OriginOverride origin(current->origin);
     if (Value replacement = rule_(current)) {
@@ -181,8 +198,8 @@ class Rewriter {
                   value->op->name, to_string(value.type()), to_string(replacement.type()));
       current = fully_ ? now(replacement) : replacement;
     }
-    replaced_.try_emplace(value.node(), Entry{value, current});
-    if (fully_) replaced_.try_emplace(current.node(), Entry{current, current});
+    replaced_.insert(value.node(), current);
+    if (fully_) replaced_.insert(current.node(), current);
     return current;
   }
 
@@ -195,12 +212,9 @@ class Rewriter {
     return rebuild(*value.node(), std::move(inputs));
   }
 
-  struct Entry {
-    Value before, now;  // `before` keeps the key's address from being used again
-  };
   const Rule& rule_;
   bool fully_;
-  std::unordered_map<const Node*, Entry> replaced_;
+  NodeMap<Value> replaced_;
 };
 }  // namespace
 

@@ -11,10 +11,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "weft/base/file_range.h"
+#include "weft/ir/node_map.h"
 #include "weft/ir/value.h"
 
 namespace weft {
@@ -87,12 +87,22 @@ struct Graph {
   std::vector<Value> nodes() const;
 };
 
-// Users of each node within the graph (roots are not counted; see Uses::root).
-struct Uses {
-  std::unordered_map<const Node*, std::vector<const Node*>> users;
-  std::unordered_map<const Node*, int> roots;  // how many roots name it
+// Who reads each node of a graph.
+class Uses {
+ public:
   explicit Uses(const Graph& graph);
-  int count(const Node* node) const;  // users (an operand used twice counts twice) plus roots
+  // In the order of the graph; one that reads an operand twice is there twice.
+  std::span<const Node* const> of(const Node* node) const;
+  bool is_root(const Node* node) const;
+  int count(const Node* node) const;  // users plus roots that name it
+
+ private:
+  struct Range {
+    size_t first = 0, count = 0;  // of `users_`
+    int roots = 0;
+  };
+  NodeMap<Range> ranges_;
+  std::vector<const Node*> users_;
 };
 
 // Rebuilds a graph bottom-up. `rule` gets a node whose inputs are already rewritten and returns its

@@ -13,6 +13,44 @@ using Order = std::vector<int>;
 
 constexpr int64_t patience = 2'000'000;  // blocks looked at in a search: some 5 ms
 
+struct Placed {
+  size_t offset, end;
+  int first, last;
+};
+bool is_below(const Placed& a, const Placed& b) { return a.offset < b.offset; }
+using List = std::vector<Placed>;  // ascending offsets
+void add(List& list, const Placed& placed) {
+  list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
+}
+
+// The same order in pieces, so that adding a block to tens of thousands moves a few hundred.
+class LongList {
+ public:
+  void clear() { pieces_.clear(); }
+  void add(const Placed& placed) {
+    if (pieces_.empty()) pieces_.emplace_back();
+    auto after = std::upper_bound(
+        pieces_.begin() + 1, pieces_.end(), placed,
+        [](const Placed& a, const List& piece) { return is_below(a, piece.front()); });
+    List& piece = *std::prev(after);
+    weft::add(piece, placed);
+    if (piece.size() < most) return;
+    List upper(piece.begin() + most / 2, piece.end());
+    piece.resize(most / 2);
+    pieces_.insert(after, std::move(upper));
+  }
+  // In ascending order, until `visit` returns false.
+  template <class Visit>
+  bool all_of(Visit visit) const {
+    return std::ranges::all_of(
+        pieces_, [&](const List& piece) { return std::ranges::all_of(piece, visit); });
+  }
+
+ private:
+  static constexpr size_t most = 512;
+  std::vector<List> pieces_;  // none is empty but a lone first one
+};
+
 class Packer {
  public:
   explicit Packer(const std::vector<Block>& blocks)
@@ -68,30 +106,19 @@ class Packer {
  private:
   static constexpr int most_fruitless = 20;
 
-  struct Placed {
-    size_t offset, end;
-    int first, last;
-  };
-  using List = std::vector<Placed>;  // ascending offsets
-
   size_t place(int index) {
     const Block& block = blocks_[static_cast<size_t>(index)];
     size_t offset = lowest_fit(block);
     offset_[static_cast<size_t>(index)] = offset;
     Placed placed{offset, offset + block.bytes, block.first, block.last};
-    add(placed_, placed);
+    placed_.add(placed);
     if (is_short(block))
       for (size_t cell = cell_of(block.first); cell <= cell_of(block.last); ++cell)
         add(cells_[cell], placed);
     else
-      add(long_, placed);
+      long_.add(placed);
     return placed.end;
   }
-
-  static void add(List& list, const Placed& placed) {
-    list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
-  }
-  static bool is_below(const Placed& a, const Placed& b) { return a.offset < b.offset; }
 
   // A block that lives for few steps meets the long-lived ones, and the short-lived of its cells of
   // time: a deep net, whose layers come one after another, costs no more a layer than a flat one.
@@ -113,7 +140,7 @@ class Packer {
       return true;
     };
     if (!is_short(block)) {
-      (void)std::all_of(placed_.begin(), placed_.end(), rises);
+      (void)placed_.all_of(rises);
       return offset;
     }
     near_.clear();
@@ -121,12 +148,12 @@ class Packer {
       std::copy_if(cells_[cell].begin(), cells_[cell].end(), std::back_inserter(near_), overlaps);
     std::sort(near_.begin(), near_.end(), is_below);
     auto near = near_.begin();
-    for (const Placed& other : long_) {
+    const bool open = long_.all_of([&](const Placed& other) {
       for (; near != near_.end() && near->offset <= other.offset; ++near)
-        if (!rises(*near)) return offset;
-      if (!rises(other)) return offset;
-    }
-    (void)std::all_of(near, near_.end(), rises);
+        if (!rises(*near)) return false;
+      return rises(other);
+    });
+    if (open) (void)std::all_of(near, near_.end(), rises);
     return offset;
   }
 
@@ -149,7 +176,7 @@ class Packer {
   const std::vector<Block>& blocks_;
   int64_t looked_at_ = 0;
   uint64_t state_ = 0x9E3779B97F4A7C15;
-  List placed_, long_;       // all; those that are not short
+  LongList placed_, long_;   // all; those that are not short
   std::vector<List> cells_;  // the short ones that live in each cell of time
   List near_;                // scratch
   std::vector<size_t> offset_, best_;

@@ -82,10 +82,8 @@ class Grower {
   // Nobody else may read what is wide.
   bool follow_users(const Value& value) {
     if (!is_wide(value)) return true;
-    if (uses_.roots.contains(value.node())) return false;
-    auto users = uses_.users.find(value.node());
-    if (users == uses_.users.end()) return true;
-    return std::ranges::all_of(users->second,
+    if (uses_.is_root(value.node())) return false;
+    return std::ranges::all_of(uses_.of(value.node()),
                                [&](const Node* user) { return follow(value, user); });
   }
   bool follow(const Value& value, const Node* user) {
@@ -112,9 +110,7 @@ class Grower {
     }
     for (const Value& value : nodes_) {
       if (!region_.holds(value) || is_wide(value)) continue;
-      auto users = uses_.users.find(value.node());
-      if (users == uses_.users.end()) continue;
-      for (const Node* user : users->second)
+      for (const Node* user : uses_.of(value.node()))
         if (leading.contains(user) && !follow(value, user)) return false;
     }
     return true;

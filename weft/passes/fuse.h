@@ -40,7 +40,7 @@ struct Fusion {
   std::vector<Unit> units;
   std::vector<int> order;  // each unit after those it reads
   // The unit that stores (or views) each value; nodes that live only inside kernels have none.
-  std::unordered_map<const Node*, int> home;
+  NodeMap<int> home;
 };
 
 // Fault "fuse-ignores-cycles": a way out of a kernel and back into it is not seen.

@@ -43,7 +43,7 @@ class Joiner {
     const std::vector<Value> all = units_[other].nodes;
     for (const Value& member : all)
       for (const Value& input : member->inputs)
-        for (const int reader : libraries_that_read(before_views(input.node())))
+        for (const int reader : libraries_that_read(units_.before_views(input.node())))
           if (try_join(reader, other, all)) return;
   }
 
@@ -54,7 +54,7 @@ class Joiner {
   void join_alike(int other) {
     const std::vector<Value> own = units_[other].nodes;
     if (own.size() != 1 || own.front()->op->kind != OpKind::composite) return;
-    for (const int reader : libraries_that_read(before_views(own.front()->inputs[0].node())))
+    for (const int reader : libraries_that_read(units_.before_views(own.front()->inputs[0].node())))
       if (reader != other && try_join(reader, other, own)) return;
   }
 
@@ -80,17 +80,12 @@ class Joiner {
           return {};
     return part;
   }
-  const Node* before_views(const Node* node) const {
-    while (units_.kind(node) == Unit::Kind::view) node = node->inputs[0].node();
-    return node;
-  }
   // Itself, or a view of it. Readers of a constant do not count: every layer reads the same one,
   // and a kernel for two of them would save no traffic.
   std::vector<int> libraries_that_read(const Node* node) const {
     std::vector<int> readers;
-    const auto users = uses_.users.find(node);
-    if (is_constant(*node) || users == uses_.users.end()) return readers;
-    for (const Node* user : users->second)
+    if (is_constant(*node)) return readers;
+    for (const Node* user : uses_.of(node))
       for (int unit : units_.holders(user)) {
         if (is_library(unit)) readers.push_back(unit);
         if (units_[unit].kind != Unit::Kind::view) continue;
@@ -127,8 +122,8 @@ class Joiner {
   }
   // Whether anyone but `unit`, which is made of its value's home and a part of `other`, reads it.
   bool is_read_outside(const Node* node, const Unit& unit, int other) const {
-    if (uses_.roots.contains(node)) return true;
-    return std::ranges::any_of(uses_.users.at(node), [&](const Node* user) {
+    if (uses_.is_root(node)) return true;
+    return std::ranges::any_of(uses_.of(node), [&](const Node* user) {
       return !unit.contains(user) || std::ranges::any_of(units_.holders(user), [&](int in) {
         return in != other && in != units_.home(node);
       });
@@ -157,8 +152,7 @@ bool library_makes(const Units& units, const Node* own, const Value& value, cons
   const auto is_read = [&](const Value& member) {
     const auto outside = [&](const Node* user) { return !unit.contains(user); };
     return member.node() != value.node() && !is_constant(*member.node()) &&
-           (uses.roots.contains(member.node()) ||
-            std::ranges::any_of(uses.users.at(member.node()), outside));
+           (uses.is_root(member.node()) || std::ranges::any_of(uses.of(member.node()), outside));
   };
   if (options.apart && std::ranges::any_of(unit.nodes, is_read)) return false;
   return options.library->choose_with(unit.nodes, {&value, 1}, dense(unit.inputs())).has_value();

@@ -84,10 +84,8 @@ class Placer {
   };
   Demand demand(const Value& value) const {
     Demand result;
-    result.memory = uses_.roots.contains(value.node());
-    const auto users = uses_.users.find(value.node());
-    if (users == uses_.users.end()) return result;
-    for (const Node* user : users->second) {
+    result.memory = uses_.is_root(value.node());
+    for (const Node* user : uses_.of(value.node())) {
       const bool inlines = !reads_memory(*user) && user->op->kind != OpKind::random;
       for (int unit : units_.holders(user)) {
         if (!inlines || units_[unit].kind != Unit::Kind::fused)
@@ -130,10 +128,9 @@ class Placer {
   }
   // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
   bool leads_back(const Node* node, int target) const {
-    const auto users = uses_.users.find(node);
-    if (users == uses_.users.end()) return false;
+    const auto users = uses_.of(node);
     std::vector<int> others;
-    for (const Node* user : users->second)
+    for (const Node* user : users)
       for (int unit : units_.holders(user))
         if (unit != target) others.push_back(unit);
     return units_.leads_to(others, target);
@@ -197,7 +194,7 @@ class Placer {
   const Uses& uses_;
   const PassOptions& options_;
   bool whole_;
-  std::unordered_map<const Node*, const Node*> bases_;
+  NodeMap<const Node*> bases_;
 };
 }  // namespace
 

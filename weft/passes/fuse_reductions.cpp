@@ -45,7 +45,7 @@ class Merger {
  private:
   // For each value, the reducing units that read all of it from memory.
   std::vector<std::vector<int>> readers_of_whole_values() const {
-    std::unordered_map<const Node*, std::vector<int>> readers;
+    NodeMap<std::vector<int>> readers;
     for (int u = 0; u < units_.count(); ++u) {
       const Unit& unit = units_[u];
       if (unit.kind != Unit::Kind::fused || unit.reduced.empty()) continue;
@@ -56,8 +56,7 @@ class Merger {
     }
     std::vector<std::vector<int>> result;
     for (const Value& value : nodes_)
-      if (auto found = readers.find(value.node()); found != readers.end())
-        result.push_back(found->second);
+      if (std::vector<int>* found = readers.find(value.node())) result.push_back(std::move(*found));
     return result;
   }
 
@@ -99,10 +98,8 @@ class Merger {
 
   // Whether anyone reads it from memory.
   bool is_read(const Node* node) const {
-    if (uses_.roots.contains(node)) return true;
-    const auto users = uses_.users.find(node);
-    if (users == uses_.users.end()) return false;
-    for (const Node* user : users->second) {
+    if (uses_.is_root(node)) return true;
+    for (const Node* user : uses_.of(node)) {
       if (reads_memory(*user) || user->op->kind == OpKind::random) return true;
       for (int unit : units_.holders(user))
         if (!units_.holds(unit, node)) return true;

@@ -75,23 +75,26 @@ bool stores_beside(const Plan& plan) {
 // for a sum.
 Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning) {
   const Runner run(options, planning);
-  auto plans_of = [&](const Graph& graph) {
-    std::vector<Plan> plans{kernels_of(graph, options, planning)};
-    Plan in_order = run.unless_skipped("order", order, plans.front());
-    if (graph.nodes().size() == step.nodes().size()) plans.pop_back();
-    plans.insert(plans.begin(), std::move(in_order));
+  auto is_cut = [&](const Graph& graph) { return graph.nodes().size() > step.nodes().size(); };
+  auto plans_of = [&](const Graph& graph, bool cut) {
+    Plan plan = kernels_of(graph, options, planning);
+    std::vector<Plan> plans(cut ? 2 : 1);
+    if (cut) plans.back() = plan;
+    plans.front() = run.unless_skipped("order", order, std::move(plan));
     return plans;
   };
-  std::vector<Plan> plans = plans_of(in_parts(options.chunks, step, options, planning));
+  const Graph graph = in_parts(options.chunks, step, options, planning);
+  const bool cut = options.chunks > 1 && is_cut(graph);
+  std::vector<Plan> plans = plans_of(graph, cut);
   Plan placed = run.always("memory", place, plans.front());
   if (options.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
   if (stores_beside(plans.front())) {
     options.apart = true;
-    plans = plans_of(in_parts(options.chunks, step, options, planning));
+    plans = plans_of(graph, cut);
   }
   if (options.memory > 0 && options.chunks == 0) {
     const Graph parts = in_parts(most_parts, step, options, planning);
-    if (parts.nodes().size() > step.nodes().size()) plans = plans_of(parts);
+    if (is_cut(parts)) plans = plans_of(parts, true);
   }
   return run.always("fit", fit_memory, plans);
 }

@@ -85,7 +85,7 @@ class Scheduler {
       slot.category = Category::constant;
     } else if (value->is("input")) {
       slot.category = Category::input;
-    } else if (uses_.roots.contains(value.node())) {
+    } else if (uses_.is_root(value.node())) {
       slot.category = Category::output;
     } else if (follows_gradients(value)) {
       slot.category = Category::gradient;
@@ -97,7 +97,7 @@ class Scheduler {
   // Whether the backward pass computes it, or something from what the backward pass computed, as
   // clipping and update do.
   bool follows_gradients(const Value& value) {
-    if (auto known = follows_.find(value.node()); known != follows_.end()) return known->second;
+    if (const bool* known = follows_.find(value.node())) return *known;
     const bool follows =
         value->op->kind != OpKind::leaf &&
         (value->origin.backward || std::ranges::any_of(value->inputs, [&](const Value& input) {
@@ -144,10 +144,9 @@ class Scheduler {
       return false;
     const bool same = same_strides(part.shape(), from.strides, to.strides);
     if (!same) {
-      auto home = fusion_.home.find(part.node());
+      const int* home = fusion_.home.find(part.node());
       const bool generated =
-          home != fusion_.home.end() &&
-          fusion_.units[static_cast<size_t>(home->second)].kind == Unit::Kind::fused;
+          home != nullptr && fusion_.units[static_cast<size_t>(*home)].kind == Unit::Kind::fused;
       if (!generated || uses_.count(part.node()) != 1) return false;
     }
     moves_[from.slot] = {to, !same};
@@ -250,7 +249,7 @@ class Scheduler {
         operands[i] = copy_as(inputs[i], choice.operand_order[i]);
     Step step = library_step(unit, choice, operands);
     for (const Value& value : stored) {
-      const bool root = uses_.roots.contains(value.node());
+      const bool root = uses_.is_root(value.node());
       const bool own = value.node() == unit.nodes.front().node();
       Layout layout{own ? choice.result_order : Dims(), choice.padded_rows && !root};
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
@@ -266,8 +265,8 @@ class Scheduler {
   std::vector<Value> stored_values(const Unit& unit, int index) const {
     std::vector<Value> stored;
     for (const Value& value : unit.nodes) {
-      const auto home = fusion_.home.find(value.node());
-      if (home != fusion_.home.end() && home->second == index) stored.push_back(value);
+      const int* home = fusion_.home.find(value.node());
+      if (home != nullptr && *home == index) stored.push_back(value);
     }
     return stored;
   }
@@ -352,7 +351,7 @@ class Scheduler {
       step.operands.push_back({input, placed_.at(input.node())});
     Layout layout = natural_layout(unit, step);
     for (const Value& value : stored_values(unit, index)) {
-      bool root = uses_.roots.contains(value.node());
+      bool root = uses_.is_root(value.node());
       Placement to = new_slot(value, root ? Layout() : layout);
       placed_[value.node()] = to;
       step.results.push_back({value, to});
@@ -403,10 +402,10 @@ class Scheduler {
   Uses uses_;
   Fusion fusion_;
   Plan plan_;
-  std::unordered_map<const Node*, Placement> placed_;
-  std::unordered_map<const Node*, bool> follows_;  // see follows_gradients
-  std::unordered_map<int, Move> moves_;            // by slot
-  std::unordered_map<const Node*, std::map<std::vector<int64_t>, Placement>> copies_;
+  NodeMap<Placement> placed_;
+  NodeMap<bool> follows_;                // see follows_gradients
+  std::unordered_map<int, Move> moves_;  // by slot
+  NodeMap<std::map<std::vector<int64_t>, Placement>> copies_;
 };
 }  // namespace
 

@@ -51,9 +51,8 @@ void sort_nodes(Unit& unit) {
 }
 
 Units::Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact)
-    : uses_(uses), options_(options), exact_(exact) {
-  places_.reserve(nodes.size());
-  for (const Value& value : nodes) places_[value.node()] = {.kind = kind_of(*value.node())};
+    : uses_(uses), options_(options), exact_(exact), graph_(nodes), places_(nodes.size()) {
+  for (const Value& value : nodes) places_[value.node()].kind = kind_of(*value.node());
 }
 
 Unit::Kind Units::kind_of(const Node& node) const {
@@ -152,10 +151,9 @@ void Units::move(std::span<const Value> part, int from, int into) {
 std::vector<int> Units::readers_of(int unit, int a, int b) const {
   std::vector<int> readers;
   for (const Value& member : units_[index(unit)].nodes) {
-    const auto users = uses_.users.find(member.node());
-    if (users == uses_.users.end() || home(member.node()) != unit) continue;
+    if (home(member.node()) != unit) continue;
     const bool inside = lives_within(*member.node(), a, b);
-    for (const Node* user : users->second)
+    for (const Node* user : uses_.of(member.node()))
       for (int next : holders(user)) {
         const bool joined = next == a || next == b;
         if (joined ? !inside : next != unit && !holds(next, member.node())) readers.push_back(next);
@@ -166,9 +164,8 @@ std::vector<int> Units::readers_of(int unit, int a, int b) const {
 // To what `a` and `b` would be as one. The latest unit goes first: values that the backward pass
 // reads are short cuts. Units that store nothing before the target's last node can lead back only
 // through one that straddles it: rare, so the search stops there and fuse() checks the outcome.
-bool Units::leads_to(std::span<const int> from, int a, int b) const {
+bool Units::leads_to(std::span<const int> from, int a, int b, uint64_t last) const {
   if (options_.fault == "fuse-ignores-cycles") return false;
-  const uint64_t last = std::max(ids_[index(a)].last, ids_[index(b)].last);
   std::unordered_set<int> seen;
   std::priority_queue<std::pair<uint64_t, int>> pending;
   auto reach = [&](std::span<const int> units) {
@@ -184,9 +181,26 @@ bool Units::leads_to(std::span<const int> from, int a, int b) const {
   return false;
 }
 bool Units::merging_makes_cycle(int a, int b) const {
-  std::vector<int> readers = readers_of(a, a, b), more = readers_of(b, a, b);
-  readers.insert(readers.end(), more.begin(), more.end());
-  return leads_to(readers, a, b);
+  const auto leads = [&](int from, int to) {
+    return !reads_all_of(from, to) && leads_to(readers_of(from, a, b), a, b, ids_[index(to)].last);
+  };
+  return leads(a, b) || leads(b, a);
+}
+// No way leads from a unit to another one that reads nothing else: it would lead back to itself.
+bool Units::reads_all_of(int unit, int other) const {
+  NodeMap<bool> own;
+  for (const Value& member : units_[index(unit)].nodes)
+    for (const Value& input : member->inputs)
+      if (const Node* base = before_views(input.node()); !holds(unit, base)) own.insert(base, true);
+  return std::ranges::all_of(units_[index(other)].nodes, [&](const Value& member) {
+    return std::ranges::all_of(member->inputs, [&](const Value& input) {
+      return holds(other, input.node()) || own.contains(before_views(input.node()));
+    });
+  });
+}
+const Node* Units::before_views(const Node* node) const {
+  while (kind(node) == Unit::Kind::view) node = node->inputs[0].node();
+  return node;
 }
 // Whether a kernel made of both would hold it: theirs, or a broadcast over the rows of what is.
 bool Units::lives_within(const Node& node, int a, int b) const {
@@ -211,8 +225,10 @@ Fusion Units::finish() {
     if (!reduces(unit)) unit.reduced = {};
     sort_nodes(unit);
   }
-  for (const auto& [node, place] : places_)
-    if (place.home >= 0) fusion.home[node] = moved[index(place.home)];
+  fusion.home.reserve(graph_.size());
+  for (const Value& value : graph_)
+    if (const int stored = home(value.node()); stored >= 0)
+      fusion.home[value.node()] = moved[index(stored)];
   return fusion;
 }
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "weft/device/bound.h"
@@ -58,11 +57,14 @@ class Units {
   std::vector<int> readers_of(int unit) const { return readers_of(unit, unit, unit); }
   // Whether any of these units leads to `target`, through values that are stored and read.
   bool leads_to(std::span<const int> from, int target) const {
-    return leads_to(from, target, target);
+    return leads_to(from, target, target, ids_[static_cast<size_t>(target)].last);
   }
   // Whether one of the two would read what comes of the other, but for what they could read of each
   // other inside one kernel.
   bool merging_makes_cycle(int a, int b) const;
+
+  // What a view is of, itself where it is none.
+  const Node* before_views(const Node* node) const;
 
   // All but the order; units that were merged into others are gone.
   Fusion finish();
@@ -74,7 +76,7 @@ class Units {
   };
   // Where a node is.
   struct Place {
-    Unit::Kind kind;
+    Unit::Kind kind = Unit::Kind::leaf;
     int home = -1;
     std::vector<int> holders;
   };
@@ -82,7 +84,8 @@ class Units {
   Unit::Kind kind_of(const Node& node) const;
   bool is_placed(const Node& concat) const;
   std::vector<int> readers_of(int unit, int a, int b) const;
-  bool leads_to(std::span<const int> from, int a, int b) const;
+  bool leads_to(std::span<const int> from, int a, int b, uint64_t last) const;
+  bool reads_all_of(int unit, int other) const;
   bool lives_within(const Node& node, int a, int b) const;
 
   const Uses& uses_;
@@ -90,7 +93,8 @@ class Units {
   bool exact_;
   std::vector<Unit> units_;
   std::vector<Ids> ids_;  // of each unit
-  std::unordered_map<const Node*, Place> places_;
+  std::span<const Value> graph_;
+  NodeMap<Place> places_;
 };
 
 // From users to producers: each node joins kernels of its users, or gets a unit of its own.
