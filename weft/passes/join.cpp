@@ -17,7 +17,6 @@
 #include "weft/passes/dependencies.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/steps.h"
 
 namespace weft {
 namespace {
@@ -47,6 +46,8 @@ void append(Step& step, const Step& part) {
   step.results.insert(step.results.end(), part.results.begin(), part.results.end());
   for (auto [result, operand] : part.in_place)
     step.in_place.emplace_back(results + result, operands + operand);
+  step.flops += part.flops;
+  step.bytes += part.bytes;  // each part reads what it shares with others by itself
   step.module = common_path(step.module, part.module);
   ++step.parts;
 }
@@ -191,7 +192,6 @@ class Join {
     Step launch = step(steps.front());
     for (size_t i = 1; i < steps.size(); ++i) append(launch, step(steps[i]));
     launch.kernel += fmt::format(" x{}", launch.parts);
-    count_work(launch, plan_.slots);
     launch.workspace = options_.library->workspace(launch);
     Plan plan = plan_;
     plan.steps = moved(plan_.steps, steps, at, launch);
