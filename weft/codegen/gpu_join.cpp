@@ -55,8 +55,7 @@ std::vector<int> order_of_loads(const Kernel& kernel) {
 // The extent of the outermost axis is in no address, nor is where elements begin.
 std::optional<GpuForm> form_of(const Kernel& kernel, GpuLanguage language) {
   const GpuSchedule schedule = schedule_gpu(kernel, language);
-  if (schedule.form != GpuSchedule::Form::flat || language != GpuLanguage::cuda)
-    return std::nullopt;
+  if (schedule.form != GpuSchedule::Form::flat) return std::nullopt;
   GpuForm form{.text = "", .operands = order_of_loads(kernel)};
   Kernel general = kernel;
   take_offsets(general);

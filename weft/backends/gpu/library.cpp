@@ -119,7 +119,8 @@ class Library : public KernelLibrary {
   }
 
   std::optional<KernelForm> form(const Step& fused) const override {
-    if (env_lists("WEFT_CUDA_OFF", "joins")) return std::nullopt;
+    const bool has_addresses = language_ == loop::GpuLanguage::cuda;  // for the table
+    if (!has_addresses || env_lists("WEFT_CUDA_OFF", "joins")) return std::nullopt;
     return form_of(fused, language_);
   }
   size_t workspace(const Step& fused) const override {
