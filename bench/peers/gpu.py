@@ -25,8 +25,8 @@ from workloads import WORKLOADS
 HERE = pathlib.Path(__file__).resolve().parent
 OUT_OF_TIME = "not measured (out of time)"
 # What can be switched off in turn (docs/gpu-check.md).
-SWITCHES = ("graphs", "cudnn-attention", "cudnn-conv", "epilogues", "padding", "read-only",
-            "side-copies")
+SWITCHES = ("graphs", "cudnn-attention", "cudnn-conv", "epilogues", "joins", "padding",
+            "read-only", "side-copies")
 
 
 @dataclasses.dataclass(frozen=True)

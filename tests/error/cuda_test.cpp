@@ -188,12 +188,14 @@ TEST_CASE("what a run does without is chosen by hand") {
   };
   const std::string all = kernels("");
   CHECK(has(all, "cublaslt:matmul.bias"));
+  CHECK(has(all, "cast x"));
+  CHECK(!has(kernels("joins"), "cast x"));
   CHECK(has(all, "cudnn:attention"));
   CHECK(!has(kernels("epilogues"), "cublaslt:matmul.bias"));
   CHECK(has(kernels("epilogues,padding"), "cudnn:attention"));
   CHECK(!has(kernels("padding,cudnn-attention"), "cudnn:attention"));
   CHECK(has(kernels("cudnn-conv,cudnn-attention"), "weft:attention"));
-  for (const char* off : {"graphs", "side-copies", "read-only"}) {
+  for (const char* off : {"graphs", "joins", "side-copies", "read-only"}) {
     const std::string graphs = place.path(off);
     const Outcome outcome =
         place.train({{"WEFT_CUDA_OFF", off}, {"FAKE_CUDA_GRAPHS", graphs}}, {"--overwrite"});
@@ -202,7 +204,7 @@ TEST_CASE("what a run does without is chosen by hand") {
   }
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_OFF", "graphs,speed"}}), usage,
                    "WEFT_CUDA_OFF lists some of graphs,cudnn-attention,cudnn-conv,epilogues,"
-                   "padding,read-only,side-copies. Got 'speed'.") == "");
+                   "joins,padding,read-only,side-copies. Got 'speed'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_ALLOW", "all"}}), usage,
                    "WEFT_CUDA_ALLOW lists some of nondeterministic. Got 'all'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_SYNC", "2"}}), usage,

@@ -16,6 +16,7 @@
 #include "tests/support/cubin.h"
 #include "tests/support/skip.h"
 #include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/gpu/joined.h"
 #include "weft/backends/gpu/library.h"
 #include "weft/backends/gpu/written.h"
 #include "weft/backends/opencl/cl_device.h"
@@ -143,6 +144,7 @@ class Kernels {
 
   loop::GpuKernel print(const Step& step, const std::string& prefix) const {
     if (step.kernel.starts_with("weft:")) return gpu::print_written(step, language_, prefix);
+    if (step.parts > 1) return emit_joined(gpu::joined_kernels(step, language_), language_, prefix);
     const bool fused = step.kind == Step::Kind::fused;
     const loop::Kernel kernel =
         fused ? loop::lower(step, maths_of(language_)) : loop::lower_primitive(step);
@@ -303,7 +305,9 @@ TEST_SUITE("slow gpu kernels of models") {
     for (const Step& step : steps.executables().front().second->plan().steps) {
       kernels.add("gpt2", step);
       if (step.kind != Step::Kind::fused) continue;
-      const double asked = asked_bytes(loop::lower(step));
+      double asked = 0;
+      for (int part = 0; part < step.parts; ++part)
+        asked += asked_bytes(loop::lower(part_of(step, part)));
       const bool logits = std::ranges::any_of(step.results, [](const Access& result) {
         return result.value.rank() == 3 && result.value.dim(-1) == 50257;
       });

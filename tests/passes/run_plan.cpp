@@ -102,8 +102,7 @@ class PlanRunner {
           inputs.empty() ? interpret(value) : interpret(rebuild(*value.node(), inputs));
     }
     if (step.workspace > 0)  // kernels may leave anything there
-      std::memset(arena_.data() + plan_.slots[static_cast<size_t>(step.workspace_slot)].offset,
-                  0x5A, step.workspace);
+      std::memset(address({{}, {step.workspace_slot, 0, {}}}), 0x5A, step.workspace);
     for (const Access& result : step.results) put(result, known.at(result.value.node()));
   }
 

@@ -22,7 +22,7 @@ constexpr EnvVariable registry[] = {
     {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
     {"WEFT_CUDA_OFF", "list of what CUDA steps do without, to find what is wrong",
-     "graphs,cudnn-attention,cudnn-conv,epilogues,padding,read-only,side-copies"},
+     "graphs,cudnn-attention,cudnn-conv,epilogues,joins,padding,read-only,side-copies"},
     {"WEFT_CUDA_SYNC", "1: wait for the GPU after every kernel, so that an error names it"},
     {"WEFT_CUDA_ALLOW", "list of what engines of cuDNN may do that others must not",
      "nondeterministic"},

@@ -48,15 +48,24 @@ void GpuEmitter::end_launch() {
     pointers += fmt::format("  GLOBAL {}* {}{} = (GLOBAL {}*)({}{}_memory + {}{}_at);\n", type,
                             kind, id, type, kind, id, kind, id);
   };
-  for (int operand = 0; operand < k_.operands; ++operand) {
-    auto load = std::ranges::find_if(
-        k_.code, [&](const Instruction& in) { return in.op == Op::load && in.operand == operand; });
-    add("in", operand, memory_type(load == k_.code.end() ? DType::u8 : load->storage));
-  }
-  for (int result = 0; result < k_.results; ++result) {
-    auto store = std::ranges::find(k_.stores, result, &Store::result);
-    add("out", result, memory_type(store == k_.stores.end() ? DType::u8 : store->storage));
-  }
+  for (int operand = 0; operand < k_.operands; ++operand)
+    add("in", operand, type_of_operand(operand));
+  for (int result = 0; result < k_.results; ++result) add("out", result, type_of_result(result));
+  finish_launch(parameters, pointers);
+}
+
+string GpuEmitter::type_of_operand(int operand) const {
+  auto load = std::ranges::find_if(
+      k_.code, [&](const Instruction& in) { return in.op == Op::load && in.operand == operand; });
+  return memory_type(load == k_.code.end() ? DType::u8 : load->storage);
+}
+string GpuEmitter::type_of_result(int result) const {
+  auto store = std::ranges::find(k_.stores, result, &Store::result);
+  return memory_type(store == k_.stores.end() ? DType::u8 : store->storage);
+}
+
+// Before scratch, which is the last parameter of each function.
+void GpuEmitter::finish_launch(const string& parameters, const string& pointers) {
   const GpuLaunch& launch = result_.launches.back();
   string& text = result_.source;
   const string kernel = together_ > 1 ? fmt::format("KERNEL_BY({}, {})", launch.threads, together_)

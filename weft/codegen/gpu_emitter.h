@@ -1,4 +1,5 @@
-// The emitter behind emit_gpu, in one file per concern (launches and loops, contractions, values).
+// The emitter behind emit_gpu, in one file per concern (launches and loops, contractions, joined
+// kernels, values).
 // Internal to weft/codegen.
 //
 // Names in the text: p3 the position along axis 3, v12 the value of instruction 12, v12_1 the same
@@ -17,6 +18,8 @@
 
 namespace weft::loop {
 
+struct JoinedKernels;
+
 class GpuEmitter {
  public:
   // References are kept.
@@ -31,6 +34,8 @@ class GpuEmitter {
         vector_(schedule.vector),
         known_(kernel.code.size()) {}
   GpuKernel run();
+  // Of what all of them are; in one launch (gpu_join.h).
+  GpuKernel run_joined(const JoinedKernels& kernels);
 
  private:
   // ---- launches (gpu_emit.cpp)
@@ -43,6 +48,9 @@ class GpuEmitter {
   void emit_across_results();
   void begin_launch(int64_t groups, int threads);
   void end_launch();
+  void finish_launch(const std::string& parameters, const std::string& pointers);
+  std::string type_of_operand(int operand) const;
+  std::string type_of_result(int result) const;
   void open_groups(int64_t groups);
   void open_positions(int threads, int64_t positions);
   void open_turns(const std::string& from, const std::string& to);
@@ -85,6 +93,9 @@ class GpuEmitter {
   const char* name_of(const GpuSchedule::Side& side) const {
     return &side == &s_.left ? "left" : "right";
   }
+
+  // ---- joined kernels (gpu_join.cpp)
+  void find_row(int64_t parts, size_t words);
 
   // ---- values (gpu_values.cpp)
   std::vector<bool> needed(const std::vector<int>& roots) const { return loop::needed(k_, roots); }

@@ -43,6 +43,17 @@ class Kernel {
   // Pointers of operands, results (each to its slot; kernels know offsets and strides) and scratch,
   // in the order of the Step. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
+  // Called with what runs will be given, once before the first of them.
+  virtual void bind(void* const* operands, void* const* results, void* workspace) const {
+    (void)operands, (void)results, (void)workspace;
+  }
+};
+
+// What the kernels of some fused steps have in common, but for their number of elements and where
+// those lie.
+struct KernelForm {
+  std::string text;           // equal where the kernels may be one launch (Step::parts)
+  std::vector<int> operands;  // the step's, in the order that is the same in all of these steps
 };
 
 // What a device says of itself; nullopt: it does not.
@@ -88,6 +99,11 @@ class KernelLibrary {
   virtual size_t workspace(const Step& fused) const {
     (void)fused;
     return 0;
+  }
+  // nullopt: its kernel is a launch of its own.
+  virtual std::optional<KernelForm> form(const Step& fused) const {
+    (void)fused;
+    return std::nullopt;
   }
   // Whether kernels find operands and results in the host's memory.
   virtual bool on_host() const { return true; }

@@ -286,6 +286,20 @@ bool same_elements(const Access& a, const Access& b) {
          merged_axes(a) == merged_axes(b);
 }
 
+Step part_of(const Step& step, int part) {
+  Step one{.kind = step.kind, .kernel = step.kernel, .module = step.module};
+  auto take = [&](const auto& from, auto& to) {
+    const auto count = std::ssize(from) / step.parts;
+    to.assign(from.begin() + count * part, from.begin() + count * (part + 1));
+    return static_cast<int>(count);
+  };
+  take(step.body, one.body);
+  const int operands = take(step.operands, one.operands), results = take(step.results, one.results);
+  for (auto [result, operand] : step.in_place)
+    if (result / results == part) one.in_place.emplace_back(result % results, operand % operands);
+  return one;
+}
+
 double Plan::flops() const {
   double total = 0;
   for (const Step& step : steps) total += step.flops;

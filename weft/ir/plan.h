@@ -83,7 +83,13 @@ struct Step {
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   std::string module;           // path of the last node that has one
   bool again = false;           // run before with the same operands, for the memory between
+  // So many kernels of one form (KernelLibrary::form) in one launch: their bodies, operands and
+  // results stand one after the other, as many of each. Then the workspace is the table of where
+  // their elements lie: a constant, as long as no address changes.
+  int parts = 1;
 };
+// One of them, as a step by itself.
+Step part_of(const Step& step, int part);
 
 // The new value of a variable, at the end of the step.
 struct Assign {

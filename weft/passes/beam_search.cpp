@@ -23,7 +23,7 @@ class BeamSearch {
  public:
   BeamSearch(size_t bound, const Plan& plan, const Dependencies& edges, const ArenaUse& use)
       : bound_(bound), edges_(edges), use_(use) {
-    for (const Step& step : plan.steps) scratch_.push_back(arena_size(step.workspace));
+    for (const Step& step : plan.steps) scratch_.push_back(scratch_bytes(step));
   }
 
   std::vector<int> run(size_t width) {

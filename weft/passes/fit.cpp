@@ -31,6 +31,12 @@ size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
   return bytes_outside_arena(plan, options) + plan.arena_bytes;
 }
 
+// What the limit leaves for the arena; without a limit as much as there is.
+size_t limit_of_arena(const Plan& plan, const PassOptions& options) {
+  if (options.memory == 0) return std::numeric_limits<size_t>::max();
+  return options.memory - std::min(options.memory, bytes_outside_arena(plan, options));
+}
+
 // With no transfer beside a kernel: as small as the plan gets.
 Plan packed(const Plan& plan, const PassOptions& options) {
   return assign_memory(overlap(plan, 0, options), options);
@@ -73,7 +79,7 @@ std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
     if (one.bytes > options.memory) continue;
     const Plan plan = one.way->plan(*one.stage);
     Plan sequential = packed(plan, options);
-    if (fits_memory(sequential, options)) return overlapped(plan, std::move(sequential), options);
+    if (fits_memory(sequential, options)) return place(plan, options);
   }
   return std::nullopt;
 }
@@ -90,6 +96,7 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
     plan = std::move(next);
     least = std::move(sequential);
   }
+  if (options.memory == 0) return place(plan, options);
   return overlapped(plan, std::move(least), options);
 }
 }  // namespace
@@ -99,8 +106,17 @@ bool PassOptions::may_run_again() const {
 }
 bool PassOptions::may_drop() const { return may_run_again() || !offload.categories.empty(); }
 
+// Launches that are joined may take a hundredth more, or what the limit leaves of that.
 Plan place(const Plan& plan, const PassOptions& options) {
-  return overlapped(plan, packed(plan, options), options);
+  Plan sequential = packed(plan, options);
+  const size_t peak = sequential.live_peak_bytes, limit = limit_of_arena(plan, options);
+  const size_t room = std::max(peak, std::min(peak + peak / 100, limit));
+  const Plan joined = join(plan, room, options);
+  if (joined.steps.size() < plan.steps.size())
+    if (Plan whole = overlapped(joined, packed(joined, options), options);
+        fits_memory(whole, options))
+      return whole;
+  return overlapped(plan, std::move(sequential), options);
 }
 
 Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {

@@ -46,6 +46,7 @@ StepUse use_of(const Plan& plan, const Step& step) {
 }  // namespace
 
 size_t arena_size(size_t bytes) { return aligned(bytes); }
+size_t scratch_bytes(const Step& step) { return step.parts > 1 ? 0 : arena_size(step.workspace); }
 
 ArenaUse::ArenaUse(const Plan& plan) {
   extend(plan);
@@ -86,7 +87,7 @@ Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> o
   for (int at = 0; at < end; ++at) {
     int step = order[index(at)];
     for (int slot : use.steps[index(step)].slots) begin_at(slot, at);
-    size_t now = live - grant(use, step, at) + arena_size(plan.steps[index(step)].workspace);
+    size_t now = live - grant(use, step, at) + scratch_bytes(plan.steps[index(step)]);
     if (now > peak)
       peak = now, peak_at = at, peaks = 1;
     else if (now == peak)

@@ -12,6 +12,8 @@ namespace weft {
 
 // Bytes of a slot in the arena: rounded up to buffer_alignment.
 size_t arena_size(size_t bytes);
+// Of its scratch there; the table of a joined launch lies elsewhere.
+size_t scratch_bytes(const Step& step);
 
 // What a step does to the arena. Indices are those of Plan::slots.
 struct StepUse {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "weft/ir/op_def.h"
 #include "weft/passes/arena.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
@@ -29,14 +30,20 @@ class MemoryPlanner {
   }
 
  private:
-  // Scratch is a slot that lives in its step only.
+  // Scratch is a slot that lives in its step only. The table of a joined launch stays from run to
+  // run, in memory that no other step uses.
   void add_workspaces() {
     for (Step& step : plan_.steps) {
       if (step.workspace == 0) continue;
       step.workspace_slot = static_cast<int>(plan_.slots.size());
-      plan_.slots.push_back({.type = {DType::u8, {static_cast<int64_t>(step.workspace)}},
-                             .category = Category::workspace,
-                             .bytes = step.workspace});
+      const Type type{DType::u8, {static_cast<int64_t>(step.workspace)}};
+      Slot slot{.type = type, .category = Category::workspace, .bytes = step.workspace};
+      if (step.parts > 1) {
+        slot.space = Space::constant;
+        slot.category = Category::constant;
+        slot.value = make_leaf(op("data"), type);
+      }
+      plan_.slots.push_back(std::move(slot));
     }
   }
 

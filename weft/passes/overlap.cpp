@@ -81,7 +81,7 @@ class Overlap {
     std::ptrdiff_t live = 0;
     for (size_t at = 0; at < live_bytes_.size(); ++at) {
       live += change[at];
-      live_bytes_[at] = static_cast<size_t>(live) + arena_size(plan_.steps[at].workspace);
+      live_bytes_[at] = static_cast<size_t>(live) + scratch_bytes(plan_.steps[at]);
     }
     for (const Liveness::Granted& granted : live_.granted)
       live_bytes_[index(granted.step)] -= use_.bytes[index(granted.result_slot)];

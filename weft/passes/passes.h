@@ -10,6 +10,7 @@
 //   offload     variables that live in files come from there before they are read, and go back
 //   order       the order of steps with the least peak of live bytes
 //   recompute   kernels run again, or values lie in files, where that lowers the peak below a limit
+//   join        kernels of one form become one launch, where there is room
 //   overlap     what comes from files or goes there does so while other steps run
 //   memory      arena offsets, with reuse and in-place
 #pragma once
@@ -66,10 +67,12 @@ Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skippe
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
+// Where that leaves at most `room` bytes live.
+Plan join(Plan plan, size_t room, const PassOptions& options);
 // Begins transfers early and awaits them late, where that leaves at most `room` bytes live.
 Plan overlap(Plan plan, size_t room, const PassOptions& options);
 Plan assign_memory(Plan plan, const PassOptions& options);
-// Both: transfers in as much room as the limit leaves, then offsets.
+// All three: launches that are joined, transfers in as much room as the limit leaves, then offsets.
 Plan place(const Plan& plan, const PassOptions& options);
 // Runs kernels again, or fetches what was stored in a file, right before their results are read
 // next: of these plans of a step, and all that becomes of them in this way, the one of the least

@@ -11,8 +11,8 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"precision", "simplify", "chunk",     "keep",  "fuse",
-                                         "alias",     "offload",  "recompute", "order", "reuse"};
+constexpr std::string_view optional[] = {"precision", "simplify",  "chunk", "keep", "fuse", "alias",
+                                         "offload",   "recompute", "order", "join", "reuse"};
 
 // Of the widest rows, where a limit asks for it: with more, they are not what memory is for.
 constexpr int most_parts = 32;

@@ -145,7 +145,8 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
       if (slot.space != Space::constant) continue;
       std::shared_ptr<Buffer>& constant = constants_[slot.value.node()];
       constant = memory_->allocate(slot.value.type().bytes());
-      memory_->write(constant->data, slot.value->data->data, slot.value.type().bytes());
+      if (slot.value->data != nullptr)
+        memory_->write(constant->data, slot.value->data->data, slot.value.type().bytes());
     }
     try_kernels();
     return;
@@ -520,6 +521,7 @@ void Executable::bind() {
       WEFT_ASSERT(reinterpret_cast<uintptr_t>(result) % buffer_alignment == 0,
                   "a result of {} is not aligned", step.kernel);
     bound.workspace = step.workspace_slot >= 0 ? address(step.workspace_slot) : nullptr;
+    bound.kernel->bind(bound.operands.data(), bound.results.data(), bound.workspace);
   }
   bound_to_ = const_cast<std::byte*>(arena);
   bound_moves_ = VariableState::moves;

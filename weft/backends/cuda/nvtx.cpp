@@ -43,6 +43,9 @@ class Ranged : public Kernel {
     kernel_->run(operands, results, workspace);
     nvtx()->pop();
   }
+  void bind(void* const* operands, void* const* results, void* workspace) const override {
+    kernel_->bind(operands, results, workspace);
+  }
 
  private:
   std::unique_ptr<Kernel> kernel_;

@@ -94,8 +94,7 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
 }
 
 namespace {
-// An identifier of C that says what a kernel does, and of which text it is: the name by which
-// profilers of the device show it.
+// An identifier of C.
 std::string name_of(const Step& step, const std::string& source) {
   constexpr size_t most = 48;
   std::string kind = step.kernel.substr(0, most);
@@ -105,10 +104,14 @@ std::string name_of(const Step& step, const std::string& source) {
 }
 }  // namespace
 
-std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step) {
+loop::GpuKernel print_named(const Print& print, const Step& step) {
   const std::string name = name_of(step, print("kernel").source);
-  const loop::GpuKernel printed = print(name);
   logging::debug(4, "kernel {} of {} is {}", step.kernel, step.module, name);
+  return print(name);
+}
+
+std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step) {
+  const loop::GpuKernel printed = print_named(print, step);
   WEFT_ASSERT(printed.scratch <= step.workspace, "{} needs {} bytes of scratch, not {}",
               step.kernel, printed.scratch, step.workspace);
   return std::make_unique<Launches>(device, printed, step.operands.size(), step.results.size());

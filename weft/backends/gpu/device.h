@@ -13,7 +13,7 @@
 
 #include "weft/base/device_memory.h"
 #include "weft/base/made_once.h"
-#include "weft/codegen/gpu_emit.h"
+#include "weft/codegen/gpu_join.h"
 #include "weft/device/device.h"
 #include "weft/device/selection.h"
 
@@ -70,9 +70,12 @@ class Device : public DeviceMemory {
 // cold caches.
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin);
 
-// A kernel of `step` that is the launches of what `print` yields, whose names begin with the prefix
-// that it is given.
+// What it yields has names that begin with the prefix that it is given.
 using Print = std::function<loop::GpuKernel(const std::string& prefix)>;
+// With names that say what the step's kernel does, and of which text it is: profilers of the device
+// show them.
+loop::GpuKernel print_named(const Print& print, const Step& step);
+// A kernel of `step` that is the launches of what `print` yields.
 std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step);
 
 }  // namespace weft::gpu

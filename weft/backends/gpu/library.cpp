@@ -6,7 +6,9 @@
 
 #include <fmt/ranges.h>
 
+#include "weft/backends/gpu/joined.h"
 #include "weft/backends/gpu/written.h"
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
 #include "weft/codegen/lower.h"
@@ -116,7 +118,13 @@ class Library : public KernelLibrary {
         providers_, [&](const auto& provider) { return provider->stores_sums_beside(function); });
   }
 
+  std::optional<KernelForm> form(const Step& fused) const override {
+    const bool has_addresses = language_ == loop::GpuLanguage::cuda;  // for the table
+    if (!has_addresses || env_lists("WEFT_CUDA_OFF", "joins")) return std::nullopt;
+    return form_of(fused, language_);
+  }
   size_t workspace(const Step& fused) const override {
+    if (fused.parts > 1) return table_bytes(fused);
     return loop::schedule_gpu(loop::lower(fused, maths()), language_).scratch;
   }
 
@@ -251,6 +259,7 @@ class Library : public KernelLibrary {
   }
 
   std::unique_ptr<Kernel> compile_loops(const Step& step) const {
+    if (step.parts > 1) return make_joined(device(), step);
     const bool fused = step.kind == Step::Kind::fused;
     const loop::Kernel kernel = fused ? loop::lower(step, maths()) : loop::lower_primitive(step);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);

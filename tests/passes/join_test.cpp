@@ -1,0 +1,175 @@
+// Kernels of one form in one launch: what the step means stays, and what it needs.
+#include <algorithm>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <fmt/ranges.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/passes/run_plan.h"
+#include "tests/support/interpreter.h"
+#include "weft/backends/cuda/cuda_backend.h"
+#include "weft/ir/op_def.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// Every kernel that computes the same of operands of the same types may be one launch with others.
+class JoiningLibrary : public PlanningLibrary {
+ public:
+  std::optional<KernelForm> form(const Step& fused) const override {
+    KernelForm form;
+    for (const Value& value : fused.body)
+      form.text += fmt::format("{} {} ", value->op->name, weft::name(value.dtype()));
+    for (int i = 0; i < static_cast<int>(fused.operands.size()); ++i) {
+      form.text += weft::name(fused.operands[static_cast<size_t>(i)].value.dtype());
+      form.operands.insert(form.operands.begin(), i);
+    }
+    form.text += fmt::format(" {}", fused.results.size());
+    return form;
+  }
+  size_t workspace(const Step& fused) const override {
+    return fused.parts > 1 ? 64 : PlanningLibrary::workspace;
+  }
+};
+
+int largest(const Plan& plan) {
+  int most = 1;
+  for (const Step& step : plan.steps) most = std::max(most, step.parts);
+  return most;
+}
+
+// What was planned on a real arena computes what the graph means.
+std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed) {
+  Random random(seed);
+  const std::vector<Value> inputs = random_inputs(graph, random);
+  const std::vector<Value> want = interpret(graph, inputs);
+  const PlanResult got = run_plan(make_plan(graph, options), inputs);
+  for (size_t i = 0; i < graph.outputs.size(); ++i)
+    if (std::string text = difference(got.outputs[i], want[i], 1e-5); !text.empty()) return text;
+  for (size_t i = 0; i < graph.assignments.size(); ++i) {
+    const auto& [variable, value] = graph.assignments[i];
+    const auto found = got.assigned.find(variable->variable->name);
+    const Value now = found != got.assigned.end() ? found->second : interpret(variable);
+    if (std::string text = difference(now, want[graph.outputs.size() + i], 1e-5); !text.empty())
+      return text;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a plan with joined launches computes what the graph means") {
+  const JoiningLibrary library;
+  int joined = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    Random random(seed);
+    const Graph graph = random_graph(random, 40);
+    PassOptions options{.library = &library, .threads = 2, .skip = {"fuse"}, .verify = true};
+    if (seed % 2 == 1) options.skip.clear();
+    CAPTURE(seed);
+    CHECK(disagreement(graph, options, seed) == "");
+    joined += largest(make_plan(graph, options)) > 1 ? 1 : 0;
+  }
+  CHECK(joined >= 20);
+  for (const Graph& graph : {mlp_step(3, 16, 4), conv_step(3, 4, 2), gpt_step(2, 16, 2, 4)})
+    CHECK(disagreement(graph, {.library = &library, .threads = 2, .verify = true}, 1) == "");
+}
+
+TEST_CASE("a launch of what waits for a part of it is noticed") {
+  const JoiningLibrary library;
+  int caught = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    const Graph graph = random_graph(random, 30);
+    PassOptions options{.library = &library,
+                        .threads = 2,
+                        .skip = {"fuse"},
+                        .verify = seed % 2 == 0,
+                        .fault = "join-ignores-dependencies"};
+    try {
+      caught += disagreement(graph, options, seed).empty() ? 0 : 1;
+    } catch (const InternalError&) {
+      ++caught;
+    }
+  }
+  CHECK(caught > 0);
+}
+
+TEST_CASE("launches are joined as far as there is room") {
+  const JoiningLibrary library;
+  const Graph graph = gpt_step(4, 32, 2, 8);
+  PassOptions options{.library = &library, .threads = 2, .skip = {"join"}, .verify = true};
+  const Plan apart = make_plan(graph, options);
+  options.skip.clear();
+  const Plan joined = make_plan(graph, options);
+  CHECK(largest(joined) > 10);
+  CHECK(joined.steps.size() + 20 < apart.steps.size());
+  CHECK(joined.live_peak_bytes <= apart.live_peak_bytes + apart.live_peak_bytes / 100);
+  CHECK(joined.flops() == apart.flops());
+
+  // A limit that the step keeps to by itself, it keeps to with joined launches.
+  size_t state = 0;
+  for (const Slot& slot : apart.slots)
+    if (slot.space == Space::state || slot.space == Space::constant) state += slot.bytes;
+  for (const size_t more : {0, 1000, 100000}) {
+    options.memory = state + apart.arena_bytes + more;
+    const Plan limited = make_plan(graph, options);
+    size_t bytes = limited.arena_bytes;
+    for (const Slot& slot : limited.slots)
+      if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
+    CHECK(bytes <= options.memory);
+  }
+}
+
+TEST_CASE("a part of a launch is the kernel that it was") {
+  const JoiningLibrary library;
+  const Graph graph = mlp_step(3, 16, 4);
+  auto kernels = [&](std::vector<std::string> skip) {
+    std::vector<std::string> all;
+    for (const Step& step : make_plan(graph, {.library = &library, .skip = std::move(skip)}).steps)
+      for (int part = 0; part < step.parts; ++part) {
+        const Step one = part_of(step, part);
+        std::vector<std::string> words;
+        for (const Access& operand : one.operands) words.push_back(to_string(operand.value.type()));
+        std::ranges::sort(words);
+        for (const Value& value : one.body) words.push_back(to_string(value.type()));
+        for (const Access& result : one.results) words.push_back(to_string(result.value.type()));
+        for (const auto& [result, operand] : one.in_place)
+          words.push_back(
+              fmt::format("{} in {}", result, one.operands.at(size_t(operand)).at.slot));
+        all.push_back(fmt::format("{}", fmt::join(words, " ")));
+      }
+    std::ranges::sort(all);
+    return all;
+  };
+  CHECK(kernels({"reuse"}) == kernels({"reuse", "join"}));
+}
+
+TEST_CASE("on CUDA the updates of a GPT are a launch or two, and so are the casts of its weights") {
+  const auto library = cuda_library("h100");
+  const Graph graph = gpt_step(6, 64, 16, 32);
+  const int parameters = static_cast<int>(graph.assignments.size()) / 3;  // and two moments each
+  for (const DType narrow : {DType::f32, DType::bf16}) {
+    const Plan plan =
+        make_plan(graph, {.library = library.get(), .narrow = narrow, .verify = true});
+    int updates = 0, updated = 0, casts = 0, cast = 0;
+    for (const Step& step : plan.steps) {
+      const auto lies_in_state = [&](const Access& access) {
+        return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::state;
+      };
+      const bool narrows = step.kernel.starts_with("cast") && lies_in_state(step.operands[0]);
+      casts += narrows ? 1 : 0;
+      cast += narrows ? step.parts : 0;
+      const bool is_update = step.results.size() >= 3 && lies_in_state(step.results[0]);
+      updates += is_update ? 1 : 0;
+      updated += is_update ? step.parts : 0;
+    }
+    CHECK(updated == parameters);
+    CHECK(updates <= 2);
+    CHECK(casts == (narrow == DType::f32 ? 0 : 1));
+    CHECK(cast == (narrow == DType::f32 ? 0 : 25));  // four of each block, and the table
+  }
+}

@@ -1,0 +1,217 @@
+// Kernels of one form become one launch (horizontal fusion): the updates of all parameters, the
+// casts of all weights. Which forms there are says the library; that the kernels may run at one
+// time is seen from what they touch. Gradients wait for the last of them then, so a launch for
+// which there is no room is made of fewer. Stands after order and recompute, which see each kernel
+// by itself, and before overlap and memory.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/passes/dependencies.h"
+#include "weft/passes/lifetimes.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+size_t index(int i) { return static_cast<size_t>(i); }
+
+std::pair<size_t, double> live_bytes(const Plan& plan) {
+  std::vector<int> order(plan.steps.size());
+  std::iota(order.begin(), order.end(), 0);
+  const Liveness live(plan, ArenaUse(plan), order);
+  return {live.peak, live.total};
+}
+
+// The names that both paths begin with: "h.3.attn" of "h.3.attn.c_proj" and "h.3.attn.c_attn".
+std::string common_path(const std::string& a, const std::string& b) {
+  const size_t same = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  auto ends = [same](const std::string& path) { return path.size() == same || path[same] == '.'; };
+  if (ends(a) && ends(b)) return a.substr(0, same);
+  const size_t dot = a.substr(0, same).rfind('.');
+  return dot == std::string::npos ? "" : a.substr(0, dot);
+}
+
+void append(Step& step, const Step& part) {
+  const int operands = static_cast<int>(step.operands.size()),
+            results = static_cast<int>(step.results.size());
+  step.body.insert(step.body.end(), part.body.begin(), part.body.end());
+  step.operands.insert(step.operands.end(), part.operands.begin(), part.operands.end());
+  step.results.insert(step.results.end(), part.results.begin(), part.results.end());
+  for (auto [result, operand] : part.in_place)
+    step.in_place.emplace_back(results + result, operands + operand);
+  step.flops += part.flops;
+  step.bytes += part.bytes;  // each part reads what it shares with others by itself
+  step.module = common_path(step.module, part.module);
+  ++step.parts;
+}
+
+Step with_operands(const Step& step, const std::vector<int>& order) {
+  Step ordered = step;
+  for (size_t i = 0; i < order.size(); ++i) ordered.operands[i] = step.operands[index(order[i])];
+  for (auto& [result, operand] : ordered.in_place)
+    operand = static_cast<int>(std::ranges::find(order, operand) - order.begin());
+  return ordered;
+}
+
+int64_t elements_of(const Step& step) {
+  int64_t most = 0;
+  for (const Access& result : step.results) most = std::max(most, result.value.elements());
+  return most;
+}
+
+class Join {
+ public:
+  Join(Plan plan, size_t room, const PassOptions& options)
+      : plan_(std::move(plan)),
+        options_(options),
+        room_(room),
+        edges_(plan_),
+        forms_(plan_.steps.size(), none),
+        ids_(plan_.steps.size()) {
+    std::iota(ids_.begin(), ids_.end(), 0);
+  }
+
+  Plan run() {
+    std::map<std::string, int> known;
+    for (size_t at = 0; at < plan_.steps.size(); ++at) {
+      Step& step = plan_.steps[at];
+      if (step.kind != Step::Kind::fused || step.again) continue;
+      const std::optional<KernelForm> form = options_.library->form(step);
+      if (!form) continue;
+      step = with_operands(step, form->operands);
+      forms_[at] = known.try_emplace(form->text, static_cast<int>(known.size())).first->second;
+    }
+    for (int form = 0; form < static_cast<int>(known.size()); ++form)
+      for (std::vector<int> ids = together(form); !ids.empty(); ids = together(form)) {
+        std::ranges::stable_sort(ids, {}, [&](int id) { return elements_of(step(place_of(id))); });
+        join_or_split(ids);
+      }
+    return std::move(plan_);
+  }
+
+ private:
+  static constexpr int none = -1;
+
+  // Places in the plan that a step may have: before any step from `first` to `last`.
+  struct Range {
+    int first = 0, last = std::numeric_limits<int>::max();
+  };
+  Range range_of(int step) const {
+    Range range;
+    for (int before : edges_.before[index(step)]) range.first = std::max(range.first, before + 1);
+    for (int after : edges_.after[index(step)]) range.last = std::min(range.last, after);
+    return range;
+  }
+  static Range common(Range a, Range b) {
+    return {std::max(a.first, b.first), std::min(a.last, b.last)};
+  }
+
+  // One launch or, where there is no room for it, one of the smaller half and one of the rest.
+  void join_or_split(std::span<const int> ids) {
+    if (ids.size() < 2) return;
+    std::vector<int> places;
+    for (int id : ids) places.push_back(place_of(id));
+    std::ranges::sort(places);
+    if (take(places)) return;
+    join_or_split(ids.first(ids.size() / 2));
+    join_or_split(ids.subspan(ids.size() / 2));
+  }
+
+  // The first step of the form, and those that may run at the same time: none needs another, nor
+  // what needs another. They have no form any more.
+  std::vector<int> together(int form) {
+    std::vector<int> steps, ids;
+    Range range;
+    for (int at = 0; at < static_cast<int>(forms_.size()); ++at) {
+      if (forms_[index(at)] != form) continue;
+      const Range both = common(range, range_of(at));
+      const std::vector<int>& before = edges_.before[index(at)];
+      const auto needs = [&](int other) {
+        return std::ranges::find(before, other) != before.end();
+      };
+      if (options_.fault != "join-ignores-dependencies" &&
+          (both.first > both.last || std::ranges::any_of(steps, needs)))
+        continue;
+      range = both;
+      steps.push_back(at);
+      ids.push_back(ids_[index(at)]);
+      forms_[index(at)] = none;
+    }
+    return ids;
+  }
+  int place_of(int id) const {
+    return static_cast<int>(std::ranges::find(ids_, id) - ids_.begin());
+  }
+
+  // Early or late, whichever has less live; false where there is room for neither.
+  bool take(const std::vector<int>& steps) {
+    Range range;
+    for (int at : steps) range = common(range, range_of(at));
+    const int early = std::max(range.first, steps.front()),
+              late = std::max(early, std::min(range.last, steps.back() + 1));
+    Plan best = with_launch(steps, early);
+    std::pair<size_t, double> least = live_bytes(best);
+    int at = early;
+    if (late != early) {
+      Plan other = with_launch(steps, late);
+      if (const auto live = live_bytes(other); live < least)
+        best = std::move(other), least = live, at = late;
+    }
+    if (least.first > room_) return false;
+    plan_ = std::move(best);
+    forms_ = moved(forms_, steps, at, none);
+    ids_ = moved(ids_, steps, at, none);
+    edges_ = Dependencies(plan_);
+    return true;
+  }
+
+  // The list with `one` before place `at` in place of all that are at `places`.
+  template <class T>
+  static std::vector<T> moved(const std::vector<T>& all, const std::vector<int>& places, int at,
+                              const T& one) {
+    std::vector<T> result;
+    auto next = places.begin();
+    for (int i = 0; i <= static_cast<int>(all.size()); ++i) {
+      if (i == at) result.push_back(one);
+      if (next != places.end() && *next == i)
+        ++next;
+      else if (i < static_cast<int>(all.size()))
+        result.push_back(all[index(i)]);
+    }
+    return result;
+  }
+
+  Plan with_launch(const std::vector<int>& steps, int at) const {
+    Step launch = step(steps.front());
+    for (size_t i = 1; i < steps.size(); ++i) append(launch, step(steps[i]));
+    launch.kernel += fmt::format(" x{}", launch.parts);
+    launch.workspace = options_.library->workspace(launch);
+    Plan plan = plan_;
+    plan.steps = moved(plan_.steps, steps, at, launch);
+    return plan;
+  }
+
+  const Step& step(int at) const { return plan_.steps[index(at)]; }
+
+  Plan plan_;
+  const PassOptions& options_;
+  size_t room_;
+  Dependencies edges_;
+  std::vector<int> forms_, ids_;  // of each step; ids are places in the plan as it was
+};
+}  // namespace
+
+// Fault "join-ignores-dependencies": a kernel runs together with what it waits for.
+Plan join(Plan plan, size_t room, const PassOptions& options) {
+  if (options.skips("join") || plan.steps.empty()) return plan;
+  return Join(std::move(plan), room, options).run();
+}
+
+}  // namespace weft
