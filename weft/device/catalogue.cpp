@@ -42,7 +42,7 @@ constexpr double context_gib = 0.6;
 // or H200, attention of heads of 64 at 290 forward and 260 to 350 backward (Shah et al. 2024,
 // "FlashAttention-3"), norms at 60 to 75 % of the bandwidth. A vocabulary of 50,304 instead of
 // 50,257 made a training step of GPT-2 124M a quarter faster on an A100 (Karpathy 2023, nanoGPT),
-// whose head is three tenths of its operations: so the head's products took twice as long before.
+// whose head is three tenths of its operations: so the head's products took nearly twice as long.
 constexpr Sustained sustained{.products = 0.8,
                               .shallow = 220,
                               .unaligned = 0.5,

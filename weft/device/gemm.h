@@ -81,8 +81,8 @@ struct GemmStep {
   std::optional<Bound> at;
   std::optional<Bound> a_sums;  // stored, too
   GemmEpilogue::Function function = GemmEpilogue::Function::none;
-  Contraction task;      // rounded up where the step is padded: what lies there is
-  int64_t n = 0, k = 0;  // more than these, and undefined
+  Contraction task;      // as it is computed: with extents rounded up where the step is padded
+  int64_t n = 0, k = 0;  // of the elements
   Gemm gemm;
 };
 
