@@ -6,6 +6,7 @@
 
 #include "tests/support/allocations.h"
 #include "weft/codegen/codegen.h"
+#include "weft/device/gemm.h"
 #include "weft/models/gpt.h"
 #include "weft/models/model.h"
 #include "weft/optim/adam.h"
@@ -13,6 +14,7 @@
 #include "weft/optim/optimizer.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
+#include "weft/train/steps.h"
 
 using namespace weft;
 using namespace weft::testing;
@@ -98,4 +100,34 @@ TEST_CASE("a step that no kernel that runs again makes small enough is given up 
   };
   const auto whole = static_cast<double>(planning(0).own);
   CHECK(static_cast<double>(planning(1).own) < 10 * whole);
+}
+
+// Its vocabulary has 50,257 tokens.
+TEST_CASE("on CUDA the products of GPT-2 have extents that fit tensor cores") {
+  for (const char* device : {"null:cuda:h100", "null:cuda:h200"})
+    for (const char* model : {"gpt2", "gpt2-xl"}) {
+      INFO(model << " on " << device);
+      train::Recipe recipe = train::Recipe::parse(
+          "data: {dataset: random-tokens, classes: 50257, seq_len: 1024}\n"
+          "train: {steps: 10, global_batch_size: 8, precision: bf16-mixed}\n"
+          "eval: {every: 5, batch_size: 8}\n"
+          "model: {name: " +
+              std::string(model) + ", config: {num_hidden_layers: 1}}\n",
+          model);
+      const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
+      train::Steps steps(experiment, device);
+      int products = 0, padded = 0;
+      for (const auto& [name, executable] : steps.executables())
+        for (const Step& step : executable->plan().steps) {
+          if (!step.kernel.starts_with("cublaslt:")) continue;
+          CAPTURE(name);
+          const Gemm gemm = GemmStep(step).gemm;
+          for (const int64_t extent : {gemm.a.rows, gemm.b.rows, gemm.result.rows})
+            CHECK(extent % 8 == 0);
+          ++products;
+          padded += step.padded ? 1 : 0;
+        }
+      CHECK(products >= 15);
+      CHECK(padded == 4);  // logits, twice, and what the gradient of the logits is multiplied with
+    }
 }

@@ -1,5 +1,10 @@
 #include "weft/device/contraction.h"
 
+#include <algorithm>
+#include <initializer_list>
+
+#include "weft/device/device.h"
+
 namespace weft {
 namespace {
 
@@ -50,7 +55,33 @@ bool absorb_innermost(Contraction& task) {
   return true;
 }
 
+// A matrix along one of its axes: strides there and along the other.
+struct Along {
+  int64_t there = 0, across = 0;
+};
+int64_t padded_extent(int64_t extent, DType dtype, std::initializer_list<Along> matrices) {
+  const int64_t padded = padded_row(extent, dtype);
+  bool begins_rows = false;
+  for (const Along& matrix : matrices) {
+    if (matrix.there != 1) continue;
+    if (matrix.across < padded) return extent;
+    begins_rows = true;
+  }
+  return begins_rows ? padded : extent;
+}
+
 }  // namespace
+
+Contraction padded(const Contraction& task) {
+  if (!task.batch.empty() || std::min({task.m, task.n, task.k}) < 2) return task;
+  const DType sums = task.wide ? DType::f32 : task.dtype;
+  const auto &a = task.a, &b = task.b, &result = task.result;
+  Contraction more = task;
+  more.m = padded_extent(task.m, task.dtype, {{a.row, a.column}, {result.row, result.column}});
+  more.k = padded_extent(task.k, task.dtype, {{a.column, a.row}, {b.row, b.column}});
+  more.n = padded_extent(task.n, sums, {{b.column, b.row}, {result.column, result.row}});
+  return more;
+}
 
 Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
                      const Dims& b_strides, const Dims& result_strides) {

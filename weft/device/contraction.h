@@ -31,4 +31,8 @@ struct Contraction {
 Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
                      const Dims& b_strides, const Dims& result_strides);
 
+// With those extents rounded up along which elements are neighbours in memory and rows are no
+// whole multiples of 16 bytes, where what lies between rows is room enough in every matrix.
+Contraction padded(const Contraction& task);
+
 }  // namespace weft

@@ -11,14 +11,31 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/alignment.h"
 #include "weft/base/device_memory.h"
 #include "weft/device/spec.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
 
-// Bytes: what a thread of a GPU reads at once.
-inline constexpr size_t row_alignment = 16;
+// Elements of a row that is filled up: to a multiple of 128 bytes, or of as few (at least the 16
+// that a thread of a GPU reads at once) as add no more than an eighth. Rows of whole multiples of
+// 16 bytes, and rows too short for that, stay as they are.
+inline int64_t padded_row(int64_t elements, DType dtype) {
+  constexpr size_t least = 16, most = 128, part = 8;
+  const size_t bytes = static_cast<size_t>(elements) * size_of(dtype);
+  size_t unit = most;
+  while (unit > least && bytes < part * unit) unit /= 2;
+  const bool stays = bytes % least == 0 || bytes < part * unit;
+  return stays ? elements : static_cast<int64_t>(aligned(bytes, unit) / size_of(dtype));
+}
+
+// Memory from the first element of an operand or a result on that a kernel reads and fills beyond
+// the elements.
+struct Room {
+  Dims strides;          // between elements, where they must lie otherwise than they do
+  int64_t elements = 0;  // 0: no more than the elements reach
+};
 
 // How a library kernel wants a node's operands and how it lays out its result.
 struct KernelChoice {
@@ -26,7 +43,10 @@ struct KernelChoice {
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
                                     // empty: any strides that `accepts` said yes to
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
-  bool padded_rows = false;   // of the result, so that each begins at a multiple of row_alignment
+  bool padded_rows = false;         // of the result (padded_row)
+  // Of operands, then of results: the kernel is faster where all have it (Step::padded). Empty: it
+  // has no use for any.
+  std::vector<Room> rooms = {};
   size_t workspace = 0;       // bytes
   size_t most_workspace = 0;  // that a faster algorithm may want, where the arena has room for it
   std::optional<int> in_place =

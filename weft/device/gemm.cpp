@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -75,6 +76,54 @@ std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placemen
     return GemmChoice{choice, task, *gemm};
   }
   return std::nullopt;
+}
+
+namespace {
+// As it lies, or with rows filled up where they are to be and lie densely.
+Dims with_padded_rows(const Value& value, const Dims& strides) {
+  const Dims order = physical_order(value.shape(), strides);
+  const auto row = static_cast<int>(order.back());
+  Shape room = value.shape();
+  room[row] = padded_row(room[row], value.dtype());
+  const Dims padded = dense_strides(room, order);
+  const auto next = static_cast<int>(order[order.size() - 2]);
+  return strides[row] == 1 && strides[next] < padded[next] ? padded : strides;
+}
+int64_t reach(int64_t rows, int64_t columns, const MatrixStrides& strides) {
+  return (rows - 1) * strides.row + (columns - 1) * strides.column + 1;
+}
+}  // namespace
+
+std::optional<GemmRooms> rooms_of(const Node& node, std::span<const Placement> operands,
+                                  const KernelChoice& choice) {
+  const size_t first = first_factor(node.op->name);
+  const Value &a = node.inputs[first], &b = node.inputs[first + 1];
+  auto strides_of = [&](const Value& value, size_t i) {
+    const Dims& order = choice.operand_order[i];
+    return order.empty() ? operands[i].strides : dense_strides(value.shape(), order);
+  };
+  GemmRooms rooms;
+  const auto place = [](Room& room, const Value& value, const Dims& strides) {
+    const Dims padded = with_padded_rows(value, strides);
+    if (padded != strides) room.strides = padded;
+    return padded;
+  };
+  const Dims a_strides = place(rooms.a, a, strides_of(a, first));
+  const Dims b_strides = place(rooms.b, b, strides_of(b, first + 1));
+  Shape rows = node.type.shape;
+  int64_t& row = rows[rows.size() - 1];
+  if (choice.padded_rows) row = padded_row(row, node.type.dtype);
+  rooms.result.strides = row_major_strides(rows);
+  const Contraction task =
+      simplest(node.type, a.type(), a_strides, b.shape(), b_strides, rooms.result.strides);
+  rooms.task = padded(task);
+  const auto& [m, n, k] = std::tie(rooms.task.m, rooms.task.n, rooms.task.k);
+  const bool more_m = m > task.m, more_n = n > task.n, more_k = k > task.k;
+  if ((!more_m && !more_n && !more_k) || !gemm_of(rooms.task)) return std::nullopt;
+  if (more_m || more_k) rooms.a.elements = reach(m, k, task.a);
+  if (more_k || more_n) rooms.b.elements = reach(k, n, task.b);
+  if (more_m || more_n) rooms.result.elements = reach(m, n, task.result);
+  return rooms;
 }
 
 namespace {
@@ -261,6 +310,8 @@ GemmStep::GemmStep(const Step& step) {
     if (epilogue->a_sums) a_sums = bind_result(step, epilogue->a_sums);
   }
   task = task_of(a, b, result);
+  n = task.n, k = task.k;
+  if (step.padded) task = padded(task);
   const std::optional<Gemm> known = gemm_of(task);
   WEFT_ASSERT(known.has_value(), "{} lies as no library takes it", step.kernel);
   gemm = *known;

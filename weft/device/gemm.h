@@ -38,6 +38,15 @@ struct GemmChoice {
 };
 std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placement> operands);
 
+// What a product that was so chosen takes of memory when its extents are rounded up (`padded`).
+struct GemmRooms {
+  Room a, b, result;
+  Contraction task;  // rounded up
+};
+// nullopt where nothing is to be rounded up.
+std::optional<GemmRooms> rooms_of(const Node& node, std::span<const Placement> operands,
+                                  const KernelChoice& choice);
+
 // A number for each of `columns`, neighbours in memory.
 bool is_bias(const Value& value, int64_t columns);
 
@@ -72,7 +81,8 @@ struct GemmStep {
   std::optional<Bound> at;
   std::optional<Bound> a_sums;  // stored, too
   GemmEpilogue::Function function = GemmEpilogue::Function::none;
-  Contraction task;
+  Contraction task;      // as it is computed: with extents rounded up where the step is padded
+  int64_t n = 0, k = 0;  // of the elements
   Gemm gemm;
 };
 

@@ -67,6 +67,23 @@ double depth_of(const Step& step) {
     sums = std::max(sums, static_cast<double>(result.value.type().elements()));
   return sums > 0 ? step.flops / (2 * sums) : 0;
 }
+// Whether neighbours in memory, of an operand or of the result of a product for tensor cores, are
+// no whole multiple of 16 bytes, and the kernel has nothing behind them to go on with.
+bool has_unaligned_rows(const Step& step) {
+  if (step.padded || step.body.empty()) return false;
+  const Node& product = *step.body.front().node();
+  if (product.op->axes != AxisRule::contraction || product.inputs.size() < 2) return false;
+  const bool narrow = size_of(factor_type(product)) == 2 || product.attrs.has("tf32");
+  auto is_unaligned = [](const Access& access) {
+    const Shape& shape = access.value.shape();
+    for (int i = 0; i < shape.size(); ++i)
+      if (shape[i] > 1 && access.at.strides[i] == 1)
+        return shape[i] * static_cast<int64_t>(size_of(access.value.dtype())) % 16 != 0;
+    return false;
+  };
+  return narrow && (std::ranges::any_of(step.operands, is_unaligned) ||
+                    std::ranges::any_of(step.results, is_unaligned));
+}
 }  // namespace
 
 double likely_seconds(const Step& step, const MachineSpec& machine) {
@@ -83,6 +100,7 @@ double likely_seconds(const Step& step, const MachineSpec& machine) {
     const double shallow =
         sustained.shallow * flops_per_s_of(step, machine) / machine.flops_per_s_in(DType::f16);
     compute = sustained.products * depth / (depth + shallow);
+    if (has_unaligned_rows(step)) compute *= sustained.unaligned;
   } else if (std::ranges::any_of(step.body, [](const Value& value) {
                return value->op->axes != AxisRule::elementwise;
              })) {

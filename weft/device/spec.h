@@ -15,6 +15,7 @@ namespace weft {
 struct Sustained {
   double products = 1;   // of many products for each sum
   double shallow = 0;    // at so many the part is half of that in 16 bits; slower types need fewer
+  double unaligned = 1;  // of that, where tensor cores meet rows of no whole multiple of 16 bytes
   double attention = 1;  // at 64 elements a head; more have more, up to what products have
   double rows = 1;       // of the bandwidth, where a kernel reduces or gathers
   double streams = 1;    // where it does neither

@@ -325,6 +325,7 @@ std::string to_text(const Plan& plan) {
     for (auto [result, operand] : step.in_place) text += fmt::format(" {}<-{}", result, operand);
     if (step.workspace > 0)
       text += fmt::format(" scratch s{} {}", step.workspace_slot, step.workspace);
+    if (step.padded) text += " padded";
     if (step.again) text += " again";
     if (!step.module.empty()) text += "  # " + step.module;
     text += '\n';

@@ -82,6 +82,7 @@ struct Step {
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   std::string module;           // path of the last node that has one
+  bool padded = false;          // operands and results have the room that the kernel asked for
   bool again = false;           // run before with the same operands, for the memory between
   // So many kernels of one form (KernelLibrary::form) in one launch: their bodies, operands and
   // results stand one after the other, as many of each. Then the workspace is the table of where

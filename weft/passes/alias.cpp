@@ -58,7 +58,8 @@ class Aliasing {
     auto is_slot = [&](const Access& access) { return access.at.slot == assign.value.at.slot; };
     bool output = std::any_of(plan_.outputs.begin(), plan_.outputs.end(), is_slot);
     bool input = std::any_of(plan_.inputs.begin(), plan_.inputs.end(), is_slot);
-    if (from.space != Space::arena || from.type.bytes() != state.type.bytes() || output || input)
+    // What has more room than its value has elements may be written there.
+    if (from.space != Space::arena || from.bytes != state.type.bytes() || output || input)
       return -1;
     const std::vector<int>& writers = writers_[index(assign.value.at.slot)];
     return writers.size() == 1 && is_dense(assign.value) ? writers[0] : -1;

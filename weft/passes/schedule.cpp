@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
@@ -56,16 +55,13 @@ class Scheduler {
     bool padded = false;
     bool operator==(const Layout&) const = default;
   };
-  // Its extents with what fills them up. Rows of a few numbers would take much more than they have.
+  // Its extents with what fills them up.
   static Shape room_of(const Type& type, const Layout& layout) {
-    constexpr size_t worthwhile = 8;
     Shape room = type.shape;
     if (!layout.padded || room.size() < 2) return room;
-    const size_t unit = row_alignment / size_of(type.dtype);
     int64_t& row =
         room[layout.order.empty() ? room.size() - 1 : static_cast<int>(layout.order.back())];
-    const auto present = static_cast<size_t>(row);
-    if (present >= worthwhile * unit) row = static_cast<int64_t>(aligned(present, unit));
+    row = padded_row(row, type.dtype);
     return room;
   }
   static Dims strides_of(const Type& type, const Layout& layout) {
@@ -187,6 +183,11 @@ class Scheduler {
     Dims strides = dense_strides(value.shape(), order);
     if (same_strides(value.shape(), at.strides, strides)) return at;
     if (forgets_copy(value, at.slot)) return {at.slot, 0, strides};
+    return copied(value, {order});
+  }
+  Placement copied(const Value& value, const Layout& layout) {
+    const Placement& at = placed_.at(value.node());
+    const Dims strides = strides_of(value.type(), layout);
     std::vector<int64_t> key(strides.begin(), strides.end());
     auto [made, is_new] = copies_[value.node()].try_emplace(key);
     if (!is_new) return made->second;
@@ -201,7 +202,7 @@ class Scheduler {
       step = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
                           options_.library->choose(*copy.node(), {{at}}).value(), {at});
     }
-    made->second = new_slot(copy, {order});
+    made->second = new_slot(copy, layout);
     step.results = {{copy, made->second}};
     finish(step);
     return made->second;
@@ -247,20 +248,85 @@ class Scheduler {
       if (i < choice.operand_order.size() &&
           !(choice.operand_order[i].empty() && !inputs[i].shape().empty()))
         operands[i] = copy_as(inputs[i], choice.operand_order[i]);
-    Step step = library_step(unit, choice, operands);
+    std::vector<Layout> layouts;
     for (const Value& value : stored) {
       const bool root = uses_.is_root(value.node());
       const bool own = value.node() == unit.nodes.front().node();
-      Layout layout{own ? choice.result_order : Dims(), choice.padded_rows && !root};
+      Layout& layout =
+          layouts.emplace_back(own ? choice.result_order : Dims(), choice.padded_rows && !root);
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
         layout.padded = false;
-      step.results.push_back({value, placed_[value.node()] = new_slot(value, layout)});
+    }
+    const bool padded = makes_room(unit, choice, stored, layouts, operands);
+    Step step = library_step(unit, choice, operands);
+    step.padded = padded;
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const Placement at = placed_[stored[i].node()] = new_slot(stored[i], layouts[i]);
+      if (padded) grow(at, stored[i].dtype(), choice.rooms[operands.size() + i]);
+      step.results.push_back({stored[i], at});
     }
     if (choice.in_place) {
       const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
-      if (lie_alike(step.results[0], operand)) step.in_place.emplace_back(0, *choice.in_place);
+      if (lie_alike(step.results[0], operand)) {
+        step.in_place.emplace_back(0, *choice.in_place);
+        take_room_of(operand, step.results[0]);
+      }
     }
     finish(step);
+  }
+
+  // Whether operands have the room that makes the kernel faster, and results can have it; operands
+  // that cannot are copied, where that takes less time than it saves.
+  bool makes_room(const Unit& unit, const KernelChoice& choice, const std::vector<Value>& stored,
+                  const std::vector<Layout>& layouts, std::vector<Placement>& operands) {
+    if (choice.rooms.empty()) return false;
+    const std::vector<Value> inputs = unit.inputs();
+    Step step = library_step(unit, choice, operands);
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const Room& room = choice.rooms[operands.size() + i];
+      const Dims strides = strides_of(stored[i].type(), layouts[i]);
+      const bool lies_so =
+          room.strides.empty() || same_strides(stored[i].shape(), strides, room.strides);
+      if (room.elements > 0 && (!lies_so || uses_.roots.contains(stored[i].node()))) return false;
+      step.results.push_back({stored[i], {-1, 0, strides}});
+    }
+    size_t copies = 0;  // bytes
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (lacks(choice.rooms[i], inputs[i], operands[i])) copies += inputs[i].type().bytes();
+    if (copies > 0 && !saves_time(step, copies)) return false;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Room& room = choice.rooms[i];
+      if (lacks(room, inputs[i], operands[i])) {
+        const Dims& strides = room.strides.empty() ? operands[i].strides : room.strides;
+        operands[i] = copied(inputs[i], {physical_order(inputs[i].shape(), strides), true});
+      }
+      grow(operands[i], inputs[i].dtype(), room);
+    }
+    return true;
+  }
+  // Whether the kernel could not have the room where the value lies: others lie there, too, or it
+  // is not the plan's.
+  bool lacks(const Room& room, const Value& value, const Placement& at) const {
+    if (room.elements == 0) return false;
+    const Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];
+    const bool inner = slot.category == Category::activation || slot.category == Category::gradient;
+    const bool own = slot.space == Space::arena && inner && at.offset == 0 &&
+                     slot.type.elements() == value.elements() && !moves_.contains(at.slot);
+    return !own || !room.strides.empty();
+  }
+  void grow(const Placement& at, DType dtype, const Room& room) {
+    Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];
+    slot.bytes = std::max(slot.bytes, static_cast<size_t>(room.elements) * size_of(dtype));
+  }
+  // Whether the step is that much faster with room than without, on a device that is known.
+  bool saves_time(Step step, size_t copied) const {
+    const std::optional<MachineSpec> machine = options_.library->spec();
+    if (!machine || !machine->sustained) return false;
+    step.flops = flops(*step.body.front().node());
+    const double apart = likely_seconds(step, *machine);
+    step.padded = true;
+    const double copies = 2 * static_cast<double>(copied) / machine->bytes_per_s;
+    return apart - likely_seconds(step, *machine) > copies + machine->sustained->launch;
   }
   std::vector<Value> stored_values(const Unit& unit, int index) const {
     std::vector<Value> stored;
@@ -375,15 +441,23 @@ class Scheduler {
 
   // A kernel without reductions reads each element of an operand before it writes the same one,
   // unless it reads the operand at places of its own choosing.
-  static void note_in_place(Step& step) {
+  void note_in_place(Step& step) {
     for (const Value& value : step.body)
       if (value->op->kind == OpKind::reduce) return;
     for (size_t r = 0; r < step.results.size(); ++r)
       for (size_t o = 0; o < step.operands.size(); ++o) {
         const Access &result = step.results[r], &operand = step.operands[o];
-        if (lie_alike(result, operand) && !gathers(step, operand.value.node()))
-          step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
+        if (!lie_alike(result, operand) || gathers(step, operand.value.node())) continue;
+        step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
+        take_room_of(operand, result);
       }
+  }
+  // Slots of one size can be one piece of memory.
+  void take_room_of(const Access& operand, const Access& result) {
+    if (uses_.roots.contains(result.value.node())) return;
+    const Slot& from = plan_.slots[static_cast<size_t>(operand.at.slot)];
+    Slot& to = plan_.slots[static_cast<size_t>(result.at.slot)];
+    if (from.type == to.type) to.bytes = std::max(to.bytes, from.bytes);
   }
   static bool lie_alike(const Access& result, const Access& operand) {
     return operand.value.type() == result.value.type() && operand.at.offset == 0 &&

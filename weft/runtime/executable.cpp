@@ -369,6 +369,7 @@ namespace {
 // All that a library can tell kernels apart by.
 std::string signature_of(const Step& step) {
   std::string text = step.kernel + to_string(step.body.front()->attrs);
+  if (step.padded) text += " padded";
   for (const auto* accesses : {&step.operands, &step.results})
     for (const auto& [value, at] : *accesses)
       text += fmt::format(" {}+{}{}", to_string(value.type()), at.offset, to_string(at.strides));

@@ -112,11 +112,12 @@ void check_alignment(const std::optional<Bound>& bound, const char* what) {
              epilogue_alignment, bound->byte_offset());
 }
 
-// The library adds biases of the result's own type, from an aligned address: others are converted,
-// or copied, at the end of the workspace.
-size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task) {
+// The library adds biases of the result's own type, from an aligned address, to every column that
+// it computes: others, of which there are `count`, are converted, or copied, at the end of the
+// workspace.
+size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task, int64_t count) {
   const DType result = task.wide ? DType::f32 : task.dtype;
-  const bool as_it_is = bias == result && suits_epilogue(byte_offset);
+  const bool as_it_is = bias == result && count == task.n && suits_epilogue(byte_offset);
   return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
 
@@ -181,14 +182,17 @@ class Product : public Kernel {
     if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
     // Pointers are never read here: their values say how what they point to will be aligned.
     if (step_.bias) {
-      const size_t bytes = converted_bytes(step_.bias->type.dtype, step_.bias->byte_offset(), task);
+      const size_t bytes =
+          converted_bytes(step_.bias->type.dtype, step_.bias->byte_offset(), task, step_.n);
       workspace -= bytes;
       set_matmul(bias_pointer, uint64_t{bytes > 0 ? buffer_alignment : alignment_of(*step_.bias)});
       converted_at_ = step.workspace - bytes;
       if (bytes > 0)
         convert_ = gpu::make_conversion(device, {step_.bias->type.dtype, step_.bias->offset},
-                                        {sums}, task.n);
+                                        {sums}, step_.n);
     }
+    clear_a_ = cleared(device, step_.a, task.a, {task.m, task.k}, 1, step_.k);
+    clear_b_ = cleared(device, step_.b, task.b, {task.k, task.n}, 0, step_.k);
     check_alignment(step_.a_sums, "the gradient of the bias");
     check_alignment(step_.sum, "the sums");
     check_alignment(step_.at, "the matrix beside the product");
@@ -220,6 +224,8 @@ class Product : public Kernel {
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
+    if (clear_a_) clear_a_->run(nullptr, operands + step_.a.index, nullptr);
+    if (clear_b_) clear_b_->run(nullptr, operands + step_.b.index, nullptr);
     if (step_.bias) {
       const void* bias = step_.bias->in(operands);
       if (convert_ != nullptr) {
@@ -239,6 +245,18 @@ class Product : public Kernel {
   }
 
  private:
+  // Writes zeros where the sums go on behind the elements of a factor, so that they add none of
+  // what lies there; null where they do not.
+  static std::unique_ptr<Kernel> cleared(gpu::Device& device, const Bound& factor,
+                                         const MatrixStrides& strides, Shape extents, int axis,
+                                         int64_t terms) {
+    if (extents[axis] == terms) return nullptr;
+    const int64_t stride = axis == 0 ? strides.row : strides.column;
+    extents[axis] -= terms;
+    const Placement at{0, factor.offset + terms * stride, {strides.row, strides.column}};
+    return gpu::make_zeros(device, {factor.type.dtype, extents}, at);
+  }
+
   void multiply(const Found& by, const void* a, const void* b, const void* so_far, void* to,
                 void* workspace) const {
     stream_.make_current();
@@ -305,9 +323,14 @@ class Product : public Kernel {
 
   // By a few runs of each, on memory of its own.
   Algorithm fastest(gpu::Device& device, const std::vector<Found>& all, size_t workspace) const {
-    auto room = [&](const Bound& bound) { return device.allocate(bound.reach()); };
-    const auto a = room(step_.a), b = room(step_.b), to = room(step_.result),
-               scratch = device.allocate(workspace);
+    const Gemm& gemm = step_.gemm;
+    auto room = [&](const Bound& bound, const GemmMatrix& matrix) {
+      const int64_t last = bound.offset + (gemm.batches - 1) * matrix.batch_stride +
+                           (matrix.columns - 1) * matrix.stride + matrix.rows;
+      return device.allocate(static_cast<size_t>(last) * size_of(bound.type.dtype));
+    };
+    const auto a = room(step_.a, gemm.a), b = room(step_.b, gemm.b),
+               to = room(step_.result, gemm.result), scratch = device.allocate(workspace);
     std::shared_ptr<Buffer> row, aux;
     if (step_.bias || step_.a_sums) {
       const int64_t count = step_.bias ? step_.task.n : step_.task.m;
@@ -315,7 +338,7 @@ class Product : public Kernel {
       set_matmul(bias_pointer, row->data);
     }
     if (step_.sum || step_.at) {
-      aux = room(step_.result);
+      aux = room(step_.result, gemm.result);
       set_matmul(aux_pointer, aux->data);
     }
     return all[gpu::fastest(device, all.size(),
@@ -335,15 +358,27 @@ class Product : public Kernel {
   Found found_{};
   std::unique_ptr<Kernel> convert_;  // of the bias, where it has another type
   size_t converted_at_ = 0;          // in the workspace
+  std::unique_ptr<Kernel> clear_a_, clear_b_;
 };
 
 // ---- the choice
 
+bool pads() { return !env_lists("WEFT_CUDA_OFF", "padding"); }
+
 // Rows that begin anywhere leave only the library's slow kernels. Sums that go on lie as they did;
 // of single rows a batch may be one matrix only where nothing lies between them.
 bool pads_rows(const Node& product) {
-  return !env_lists("WEFT_CUDA_OFF", "padding") && product.op->name == std::string_view("matmul") &&
+  return pads() && product.op->name == std::string_view("matmul") &&
          product.type.shape[product.type.shape.size() - 2] > 1;
+}
+
+// Tensor cores have their fast kernels where neighbours in memory are whole multiples of 16 bytes,
+// too: for extents that are not, the library multiplies what lies behind them, as well.
+std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placement> operands,
+                                   const KernelChoice& choice) {
+  const bool tensor_cores =
+      size_of(product.inputs.back().dtype()) == 2 || product.attrs.has("tf32");
+  return pads() && tensor_cores ? rooms_of(product, operands, choice) : std::nullopt;
 }
 
 // GELU is rougher than ours, which 16 bits do not show.
@@ -376,6 +411,11 @@ class CublasLt : public gpu::Provider {
     known->choice.kernel = "cublaslt:" + std::string(node.op->name);
     known->choice.padded_rows = pads_rows(node);
     known->choice.workspace = workspace_bytes(known->task);
+    if (const auto rooms = rooms_for(node, operands, known->choice)) {
+      known->choice.rooms = {rooms->a, rooms->b, rooms->result};
+      if (node.inputs.size() == 3)  // sums that go on
+        known->choice.rooms.insert(known->choice.rooms.begin(), {{}, rooms->result.elements});
+    }
     return known->choice;
   }
 
@@ -393,12 +433,22 @@ class CublasLt : public gpu::Provider {
     choice.kernel = "cublaslt:matmul" + name_of(*epilogue);
     choice.padded_rows = pads_rows(*body.front().node());
     choice.workspace = workspace_bytes(known->task);
+    const Node& product = *body.front().node();
+    Contraction task = known->task;
+    if (epilogue->function == GemmEpilogue::Function::none)
+      if (const auto rooms = rooms_for(product, operands, choice)) {
+        choice.rooms.assign(operands.size() + results.size(), {});
+        choice.rooms[0] = rooms->a, choice.rooms[1] = rooms->b;
+        choice.rooms[operands.size()] = rooms->result;
+        if (epilogue->a_sums) choice.rooms.back().elements = rooms->task.m;
+        task = rooms->task;
+      }
     if (epilogue->bias) {
       // The bias is what a body reads first after the inputs of its product.
       const int64_t offset = operands[body.front()->inputs.size()].offset;
       const DType type = epilogue->bias.dtype();
       choice.workspace +=
-          converted_bytes(type, offset * static_cast<int64_t>(size_of(type)), known->task);
+          converted_bytes(type, offset * static_cast<int64_t>(size_of(type)), task, known->task.n);
     }
     if (epilogue->at) choice.operand_order.push_back(Dims::iota(epilogue->at.rank()));
     return choice;

@@ -5,6 +5,18 @@
 #include "weft/ops/ops.h"
 
 namespace weft::gpu {
+namespace {
+std::unique_ptr<Kernel> make_generated(Device& device, const Step& step) {
+  const loop::Kernel kernel = loop::lower(step);
+  const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, device.language());
+  return make_kernel(
+      device,
+      [&](const std::string& prefix) {
+        return emit_gpu(kernel, schedule, device.language(), prefix);
+      },
+      step);
+}
+}  // namespace
 
 std::unique_ptr<Kernel> make_conversion(Device& device, const Row& from, const Row& to,
                                         int64_t count) {
@@ -16,14 +28,16 @@ std::unique_ptr<Kernel> make_conversion(Device& device, const Row& from, const R
   step.body = {converted};
   step.operands = {{given, {0, from.offset, {1}}}};
   step.results = {{converted, {1, to.offset, {1}}}};
-  const loop::Kernel kernel = loop::lower(step);
-  const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, device.language());
-  return make_kernel(
-      device,
-      [&](const std::string& prefix) {
-        return emit_gpu(kernel, schedule, device.language(), prefix);
-      },
-      step);
+  return make_generated(device, step);
+}
+
+std::unique_ptr<Kernel> make_zeros(Device& device, const Type& type, const Placement& at) {
+  const Value zeros = make_leaf(op("scalar"), type, {{"value", 0.0}});
+  Step step;
+  step.kernel = "zeros";
+  step.body = {zeros};
+  step.results = {{zeros, at}};
+  return make_generated(device, step);
 }
 
 }  // namespace weft::gpu

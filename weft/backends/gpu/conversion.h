@@ -1,5 +1,5 @@
-// A kernel by itself that converts numbers, for those that need their operands or results in
-// another type.
+// Kernels by themselves, for those of libraries: that convert numbers where an operand must have
+// another type, and that write zeros behind the elements of one.
 #pragma once
 
 #include <memory>
@@ -16,5 +16,8 @@ struct Row {
 // Of `count` numbers: run({slot of from}, {slot of to}, null).
 std::unique_ptr<Kernel> make_conversion(Device& device, const Row& from, const Row& to,
                                         int64_t count);
+
+// Writes zeros where a value of this type would lie: run(null, {slot}, null).
+std::unique_ptr<Kernel> make_zeros(Device& device, const Type& type, const Placement& at);
 
 }  // namespace weft::gpu

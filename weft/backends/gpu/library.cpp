@@ -128,8 +128,8 @@ class Library : public KernelLibrary {
     return loop::schedule_gpu(loop::lower(fused, maths()), language_).scratch;
   }
 
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
-    return device().named(compile_one(step), step.module);
+  std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
+    return device().named(compile_one(plan, step), step.module);
   }
 
   bool may_refuse(const Step& step) const override {
@@ -156,10 +156,10 @@ class Library : public KernelLibrary {
     return avoided_.contains(use_of(kernel, node));
   }
 
-  std::unique_ptr<Kernel> compile_one(const Step& step) const {
+  std::unique_ptr<Kernel> compile_one(const Plan& plan, const Step& step) const {
     for (const auto& provider : providers_)
       if (is_of(*provider, step))
-        return step.body.size() > 1 ? compile_whole(*provider, step)
+        return step.body.size() > 1 ? compile_whole(*provider, plan, step)
                                     : provider->compile(device(), step);
     return compile_loops(step);
   }
@@ -175,7 +175,8 @@ class Library : public KernelLibrary {
   }
 
   // In one kernel or, where that was measured to be faster, in two.
-  std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Step& step) const {
+  std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Plan& plan,
+                                        const Step& step) const {
     std::unique_ptr<Kernel> whole = provider.compile(device(), step), parts;
     if (tunes()) parts = compile_in_two(provider, step);
     std::string signature = step.kernel + " in one or two";
@@ -183,19 +184,18 @@ class Library : public KernelLibrary {
       for (const auto& [value, at] : *accesses)
         signature += fmt::format(", {}/{}", to_string(value.type()), fmt::join(at.strides, " "));
     if (step.body.front()->attrs.has("tf32")) signature += ", tf32";
-    auto measure = [&] { return parts && is_faster(*parts, *whole, step) ? "two" : "one"; };
+    auto measure = [&] { return parts && is_faster(*parts, *whole, plan, step) ? "two" : "one"; };
     if (device().select(signature, measure, "one") == "one") return whole;
     if (!parts) parts = compile_in_two(provider, step);
     return parts ? std::move(parts) : std::move(whole);
   }
   // By a few runs of each, on memory of its own.
-  bool is_faster(const Kernel& one, const Kernel& other, const Step& step) const {
+  bool is_faster(const Kernel& one, const Kernel& other, const Plan& plan, const Step& step) const {
     std::vector<std::shared_ptr<Buffer>> rooms;
     auto pointers_to = [&](const std::vector<Access>& accesses) {
       std::vector<void*> pointers;
-      for (const auto& [value, at] : accesses) {
-        const Bound bound{0, at.offset, at.strides, value.type()};
-        rooms.push_back(device().allocate(bound.reach()));
+      for (const Access& access : accesses) {
+        rooms.push_back(device().allocate(plan.slots[static_cast<size_t>(access.at.slot)].bytes));
         pointers.push_back(rooms.back()->data);
       }
       return pointers;

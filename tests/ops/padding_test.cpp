@@ -1,0 +1,270 @@
+// Products whose extents a GPU's library rounds up, so that its fast kernels fit: what they
+// multiply behind the elements reaches no result. The CUDA of the tests fills its memory with NaNs.
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "tests/support/values.h"
+#include "weft/base/parallel.h"
+#include "weft/device/gemm.h"
+#include "weft/device/registry.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/autodiff.h"
+#include "weft/ops/ops.h"
+#include "weft/ops/wide.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+bool is_product(const Step& step) { return step.kernel.starts_with("cublaslt:matmul"); }
+
+// Whether the library is given a matrix whose columns, as it sees them, are no whole multiple of 16
+// bytes.
+bool is_unaligned(const Step& step) {
+  const GemmStep product(step);
+  const auto sums = static_cast<int64_t>(size_of(step.results.front().value.dtype()));
+  const auto factor = static_cast<int64_t>(size_of(product.task.dtype));
+  return product.gemm.a.rows * factor % 16 != 0 || product.gemm.b.rows * factor % 16 != 0 ||
+         product.gemm.result.rows * sums % 16 != 0;
+}
+
+// What the library touches lies within the slots.
+void check_room(const Plan& plan, const Step& step) {
+  const GemmStep product(step);
+  auto check = [&](const Access& access, const Bound& bound, const GemmMatrix& matrix) {
+    const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
+    const int64_t last = bound.offset + (matrix.columns - 1) * matrix.stride + matrix.rows;
+    CHECK(static_cast<size_t>(last) * size_of(access.value.dtype()) <= slot.bytes);
+    CHECK(matrix.stride >= matrix.rows);
+  };
+  check(step.operands[static_cast<size_t>(product.a.index)], product.a, product.gemm.a);
+  check(step.operands[static_cast<size_t>(product.b.index)], product.b, product.gemm.b);
+  check(step.results[static_cast<size_t>(product.result.index)], product.result,
+        product.gemm.result);
+}
+
+struct Found {
+  int products = 0, padded = 0, unaligned = 0, copies = 0;
+};
+Found look_at(const Plan& plan) {
+  Found found;
+  for (const Step& step : plan.steps) {
+    found.copies += step.kernel == "copy" ? 1 : 0;
+    if (!is_product(step)) continue;
+    ++found.products;
+    found.padded += step.padded ? 1 : 0;
+    found.unaligned += is_unaligned(step) ? 1 : 0;
+    check_room(plan, step);
+  }
+  return found;
+}
+Plan planned(const Graph& graph, const char* device = "null:cuda:h100", PassOptions options = {}) {
+  options.library = &library(device);
+  options.verify = true;
+  return make_plan(graph, options);
+}
+
+// The results of a step whose arena holds no number before it runs.
+std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given,
+                                const KernelLibrary& library, PassOptions options = {}) {
+  options.library = &library;
+  options.threads = thread_count();
+  const Plan plan = make_plan(graph, options);
+  const auto arena = std::make_shared<Workspace>();
+  arena->reserve(plan.arena_bytes, library.memory());
+  const auto poison = [&] {
+    const std::vector<std::byte> nans(plan.arena_bytes, std::byte{0xff});
+    if (arena->memory != nullptr)
+      arena->memory->write(arena->buffer->data, nans.data(), nans.size());
+    else
+      std::ranges::copy(nans, arena->buffer->data);
+  };
+  poison();
+  const auto run = make_executable([&] { return plan; }, library, arena);
+  poison();  // kernels were tried
+  std::vector<Value> results;
+  for (const Value& result : run->run(given)) results.push_back(result.eval());
+  return results;
+}
+
+// The last layer of a language model and its loss: of rows [2, 5, 24], with a table [classes, 24]
+// that may also be what the rows are taken from, and labels, of which some do not count.
+struct Head {
+  int64_t classes = 257;
+  DType type = DType::bf16;
+  bool tied = false, biased = false;
+
+  Graph graph(bool trains = true) const {
+    const Value table = input({DType::f32, {classes, 24}}, 0);
+    const Value labels = input({DType::i64, {2, 5}}, 1);
+    const Value rows = tied ? gather(table, labels + 0) : input({DType::f32, {2, 5, 24}}, 2);
+    const Value bias = input({DType::f32, {classes}}, tied ? 2 : 3);
+    Value scores = matmul(cast(rows, type), transpose(cast(table, type)));
+    if (biased) scores = narrow_to(widen(scores) + bias, type);
+    const Value loss = cross_entropy(scores, labels, {.ignore_index = 3});
+    Graph graph{.inputs = {table, labels}, .outputs = {loss}};
+    std::vector<Value> wrt{table};
+    if (!tied) graph.inputs.push_back(rows), wrt.push_back(rows);
+    if (biased) graph.inputs.push_back(bias), wrt.push_back(bias);
+    if (trains)
+      for (const Value& gradient : gradients(loss, wrt)) graph.outputs.push_back(gradient);
+    return graph;
+  }
+  std::vector<Value> given(const Graph& graph) const {
+    Random random(7);
+    std::vector<Value> values;
+    for (const Value& leaf : graph.inputs) {
+      const bool labels = leaf.dtype() == DType::i64;
+      const double most = labels ? static_cast<double>(classes - 1) : 1;
+      values.push_back(random_values(leaf.type(), labels ? 0 : -most, most, random));
+    }
+    auto* labels = reinterpret_cast<int64_t*>(values[1]->data->data);
+    labels[0] = labels[7] = 3;  // does not count
+    labels[1] = 0, labels[9] = classes - 1;
+    return values;
+  }
+};
+}  // namespace
+
+TEST_CASE("a head of an odd vocabulary trains as written, whatever lies behind its rows") {
+  for (const int64_t classes : {257, 1001, 1000})
+    for (const DType type : {DType::bf16, DType::f16, DType::f32})
+      for (const bool tied : {false, true})
+        for (const bool biased : {false, true}) {
+          const Head head{classes, type, tied, biased};
+          INFO(classes << " " << name(type) << std::string(tied ? " tied" : "")
+                       << std::string(biased ? " biased" : ""));
+          for (const bool trains : {true, false}) {
+            const Graph graph = head.graph(trains);
+            const std::vector<Value> given = head.given(graph);
+            const std::vector<Interpreted> want = interpret_with_errors(graph, given);
+            for (const KernelLibrary* library : backends()) {
+              INFO(library->name() << std::string(trains ? "" : ", loss alone"));
+              CHECK(disagreement(run_poisoned(graph, given, *library), want, *library) == "");
+            }
+            const Found found = look_at(planned(graph));
+            const bool pads = size_of(type) == 2 && classes != 1000;
+            CHECK(found.products == (trains ? 3 : 1));
+            CHECK(found.padded == (pads ? found.products : 0));
+            CHECK((found.unaligned > 0) == (type == DType::f32 && classes != 1000));
+          }
+        }
+}
+
+TEST_CASE("a head of an odd vocabulary trains in parts, and by kernels that are measured, too") {
+  const Head head{.classes = 1001, .biased = true};
+  const Graph graph = head.graph();
+  const std::vector<Value> given = head.given(graph);
+  const std::vector<Interpreted> want = interpret_with_errors(graph, given);
+  const KernelLibrary& last = *backends().back();
+  setenv("WEFT_TUNE", "1", 1);
+  CHECK(disagreement(run_planned(graph, given, last), want, last) == "");
+  unsetenv("WEFT_TUNE");
+  const Head plain{.classes = 1001};
+  const Graph whole = plain.graph();
+  const std::vector<Value> numbers = plain.given(whole);
+  CHECK(disagreement(run_poisoned(whole, numbers, last, {.chunks = 3, .chunk_anywhere = true}),
+                     interpret_with_errors(whole, numbers), last) == "");
+  const Found parts =
+      look_at(planned(whole, "null:cuda:h100", {.chunks = 3, .chunk_anywhere = true}));
+  CHECK(parts.products > 3);
+  CHECK(parts.unaligned == 0);
+}
+
+TEST_CASE("scores of an odd vocabulary that are asked for are its own, as many as it has") {
+  const Value x = input({DType::bf16, {3, 16}}, 0), table = input({DType::bf16, {257, 16}}, 1);
+  const Value scores = matmul(x, transpose(table));
+  const Graph graph{.inputs = {x, table}, .outputs = {scores, max(widen(scores), {.axes = {-1}})}};
+  Random random(11);
+  const std::vector<Value> given{random_values(x.type(), -1, 1, random),
+                                 random_values(table.type(), -1, 1, random)};
+  const std::vector<Interpreted> want = interpret_with_errors(graph, given);
+  for (const KernelLibrary* library : backends())
+    CHECK(disagreement(run_planned(graph, given, *library), want, *library) == "");
+}
+
+TEST_CASE("extents that are rounded up change no bit") {
+  const KernelLibrary& last = *backends().back();
+  const Head head{.classes = 1001, .tied = true};
+  const Graph graph = head.graph();
+  const std::vector<Value> given = head.given(graph);
+  const std::vector<Value> padded = run_planned(graph, given, last);
+  setenv("WEFT_CUDA_OFF", "padding", 1);
+  const std::vector<Value> plain = run_planned(graph, given, last);
+  const Found found = look_at(planned(graph));
+  unsetenv("WEFT_CUDA_OFF");
+  CHECK(found.padded == 0);
+  CHECK(found.unaligned == 3);
+  for (size_t i = 0; i < padded.size(); ++i) CHECK(bit_difference(padded[i], plain[i]) == "");
+}
+
+// Where operands are not the plan's, or lie densely in rows of odd extents.
+TEST_CASE("operands without room are copied for a product that becomes faster by more than that") {
+  auto product = [](DType type, int64_t rows, bool along_terms) {
+    const int64_t columns = along_terms ? 2048 : 1001, terms = along_terms ? 1001 : 200;
+    const Value x = input({type, {rows, terms}}, 0);
+    const Value table = input({type, {columns, terms}}, 1);
+    return Graph{.inputs = {x, table},
+                 .outputs = {sum(widen(relu(matmul(x, transpose(table)))), {.axes = {0}})}};
+  };
+  for (const bool along_terms : {false, true}) {
+    CAPTURE(along_terms);
+    const Found few = look_at(planned(product(DType::f16, 64, along_terms), "null:cuda:t4"));
+    CHECK(few.padded == 0);
+    CHECK(few.copies == 0);
+    const Graph graph = product(DType::f16, 2048, along_terms);
+    const Plan plan = planned(graph, "null:cuda:t4");
+    const Found many = look_at(plan);
+    CHECK(many.padded == 1);
+    CHECK(many.unaligned == 0);
+    CHECK(many.copies == (along_terms ? 2 : 1));
+  }
+  // TF32, in words of 4 bytes; float32 has no tensor cores to suit.
+  const Graph wide = product(DType::f32, 1 << 14, false);
+  CHECK(look_at(planned(wide)).padded == 0);
+  CHECK(look_at(planned(wide, "null:cuda:h100", {.tf32 = true})).padded == 1);
+}
+
+TEST_CASE("copies with room are what the operands were") {
+  const KernelLibrary& cuda = *backends().back();
+  if (cuda.name() != "cuda") return;
+  const Value x = input({DType::f16, {700, 257}}, 0), table = input({DType::f16, {700, 257}}, 1);
+  const Value y = matmul(x, transpose(table));
+  const Graph graph{.inputs = {x, table}, .outputs = {sum(widen(relu(y)), {.axes = {0}})}};
+  Random random(3);
+  const std::vector<Value> given{random_values(x.type(), -1, 1, random),
+                                 random_values(table.type(), -1, 1, random)};
+  const std::vector<Interpreted> want = interpret_with_errors(graph, given);
+  Plan plan = planned(graph, "null:cuda:t4");
+  CHECK(look_at(plan).padded == 1);
+  const auto run = make_executable([&] { return plan; }, cuda, std::make_shared<Workspace>());
+  std::vector<Value> got;
+  for (const Value& result : run->run(given)) got.push_back(result.eval());
+  CHECK(disagreement(got, want, cuda) == "");
+}
+
+TEST_CASE("what a step gives away, or a variable becomes, has no room behind it") {
+  const auto weight = std::make_shared<VariableState>();
+  weight->name = "weight";
+  weight->type = {DType::bf16, {1001, 32}};
+  const Value dy =
+      relu(matmul(input({DType::bf16, {64, 16}}, 0), input({DType::bf16, {16, 1001}}, 1)));
+  const Value x = input({DType::bf16, {64, 32}}, 2), old = variable_leaf(weight);
+  const Value gradient = matmul(transpose(dy), x);
+  const std::vector<Value> inputs{dy->inputs[0]->inputs[0], dy->inputs[0]->inputs[1], x};
+  for (const Graph& graph : {Graph{.inputs = inputs, .assignments = {{old, gradient}}},
+                             Graph{.inputs = inputs, .outputs = {gradient}}})
+    for (const Step& step : planned(graph).steps)
+      for (const Access& result : step.results)
+        if (result.value.shape() == Shape{1001, 32}) CHECK(!step.padded);
+}
