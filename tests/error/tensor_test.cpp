@@ -75,7 +75,7 @@ TEST_CASE("a compiled step skips only passes that there are") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
   CHECK(message_of([&] { step(ones({2})); }) ==
         "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, chunk, keep, fuse, "
-        "alias, offload, recompute, order, reuse.");
+        "alias, offload, recompute, order, join, reuse.");
 }
 
 TEST_CASE("activations are kept in float32 or bfloat16") {

@@ -59,7 +59,7 @@ struct Found {
 Found look_at(const Plan& plan) {
   Found found;
   for (const Step& step : plan.steps) {
-    found.copies += step.kernel == "copy" ? 1 : 0;
+    found.copies += step.kernel.starts_with("copy") ? step.parts : 0;
     if (!is_product(step)) continue;
     ++found.products;
     found.padded += step.padded ? 1 : 0;

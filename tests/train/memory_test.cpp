@@ -61,6 +61,7 @@ size_t unsure_bytes(const train::Recipe& recipe) {
   for (const train::StepReport& step : planned->report.step_reports)
     if (step.plan->arena_bytes == planned->report.arena_bytes)
       bytes = std::min(bytes, testing::unsure_bytes(*step.plan));
+  REQUIRE(bytes != SIZE_MAX);
   return bytes;
 }
 

@@ -57,6 +57,10 @@ class ReadFiles {
     const std::lock_guard lock(mutex_);
     files_.emplace(file.st_dev, file.st_ino);
   }
+  void forget(const struct stat& file) {
+    const std::lock_guard lock(mutex_);
+    files_.erase({file.st_dev, file.st_ino});
+  }
   bool hold(const struct stat& file) {
     const std::lock_guard lock(mutex_);
     return files_.contains({file.st_dev, file.st_ino});
@@ -277,7 +281,10 @@ FileSummary AtomicFile::commit() {
   // Interrupted, the descriptor is closed all the same.
   if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close");
   if (replaces) {
+    struct stat old{};
+    const bool last_name = stat(place_.c_str(), &old) == 0 && old.st_nlink == 1;
     if (rename(partial_.c_str(), place_.c_str()) != 0) fail("rename");
+    if (last_name) read_files().forget(old);  // a new file may get its number
     partial_.clear();
     sync_folder_of(place_);
   }

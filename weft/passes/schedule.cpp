@@ -287,7 +287,7 @@ class Scheduler {
       const Dims strides = strides_of(stored[i].type(), layouts[i]);
       const bool lies_so =
           room.strides.empty() || same_strides(stored[i].shape(), strides, room.strides);
-      if (room.elements > 0 && (!lies_so || uses_.roots.contains(stored[i].node()))) return false;
+      if (room.elements > 0 && (!lies_so || uses_.is_root(stored[i].node()))) return false;
       step.results.push_back({stored[i], {-1, 0, strides}});
     }
     size_t copies = 0;  // bytes
@@ -454,7 +454,7 @@ class Scheduler {
   }
   // Slots of one size can be one piece of memory.
   void take_room_of(const Access& operand, const Access& result) {
-    if (uses_.roots.contains(result.value.node())) return;
+    if (uses_.is_root(result.value.node())) return;
     const Slot& from = plan_.slots[static_cast<size_t>(operand.at.slot)];
     Slot& to = plan_.slots[static_cast<size_t>(result.at.slot)];
     if (from.type == to.type) to.bytes = std::max(to.bytes, from.bytes);
