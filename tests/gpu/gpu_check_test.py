@@ -78,7 +78,7 @@ class Cures(unittest.TestCase):
         self.assertEqual(check.find_cure(row, theirs), "cured by WEFT_CUDA_OFF=padding")
         check.weft = lambda row, *flags, extra: {"error": gpu.OUT_OF_TIME}
         self.assertEqual(check.find_cure(row, theirs),
-                         "cured by none of 0 switches (7 were not tried)")
+                         "cured by none of 0 switches (8 were not tried)")
 
 
 class Threads(unittest.TestCase):
