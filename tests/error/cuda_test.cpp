@@ -173,7 +173,6 @@ TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by t
   REQUIRE(place.train(settings, deep).code == 0);
   // Attention that stores its statistics, and its backward pass.
   CHECK(place.read("plans") == "pp");
-  const std::string losses = place.read("runs/tiny/log.jsonl");
   REQUIRE(place.train(settings, deep).code == 0);
   CHECK(place.read("plans") == "pp");
 }

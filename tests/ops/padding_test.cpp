@@ -79,7 +79,7 @@ std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given
                                 const KernelLibrary& library, PassOptions options = {}) {
   options.library = &library;
   options.threads = thread_count();
-  const Plan plan = make_plan(graph, options);
+  Plan plan = make_plan(graph, options);
   const auto arena = std::make_shared<Workspace>();
   arena->reserve(plan.arena_bytes, library.memory());
   const auto poison = [&] {

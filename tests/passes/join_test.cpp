@@ -133,6 +133,7 @@ TEST_CASE("a part of a launch is the kernel that it was") {
       for (int part = 0; part < step.parts; ++part) {
         const Step one = part_of(step, part);
         std::vector<std::string> words;
+        words.reserve(one.operands.size() + one.body.size() + one.results.size());
         for (const Access& operand : one.operands) words.push_back(to_string(operand.value.type()));
         std::ranges::sort(words);
         for (const Value& value : one.body) words.push_back(to_string(value.type()));

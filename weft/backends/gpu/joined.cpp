@@ -64,6 +64,7 @@ size_t table_bytes(const Step& step) {
 
 loop::JoinedKernels joined_kernels(const Step& step, loop::GpuLanguage language) {
   std::vector<loop::Kernel> kernels;
+  kernels.reserve(static_cast<size_t>(step.parts));
   for (int part = 0; part < step.parts; ++part)
     kernels.push_back(loop::lower(part_of(step, part), maths_of(language)));
   return loop::joined(kernels, language);

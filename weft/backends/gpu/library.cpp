@@ -244,13 +244,13 @@ class Library : public KernelLibrary {
       rest.results.push_back(step.results[i]);
       to.push_back(i);
     }
-    std::unique_ptr<Kernel> after = compile_rest(std::move(rest));
+    std::unique_ptr<Kernel> after = compile_rest(rest);
     if (after == nullptr) return nullptr;
     return std::make_unique<InTwo>(provider.compile(device(), node), std::move(after), step, holder,
                                    std::move(from), std::move(to));
   }
   // What a library would compute beside its node: a kernel of weft's own, or loops.
-  std::unique_ptr<Kernel> compile_rest(Step rest) const {
+  std::unique_ptr<Kernel> compile_rest(const Step& rest) const {
     const Provider& own = *providers_.back();
     if (rest.body.size() == 1 && takes(own, rest)) return own.compile(device(), rest);
     if (loop::schedule_gpu(loop::lower(rest, maths()), language_).scratch > rest.workspace)
