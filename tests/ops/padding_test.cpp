@@ -38,7 +38,7 @@ bool is_unaligned(const Step& step) {
          product.gemm.result.rows * sums % 16 != 0;
 }
 
-// What the library touches lies within the slots.
+// The library reads and writes only bytes within the slots of its operands and results.
 void check_room(const Plan& plan, const Step& step) {
   const GemmStep product(step);
   auto check = [&](const Access& access, const Bound& bound, const GemmMatrix& matrix) {

@@ -34,7 +34,7 @@ class GpuEmitter {
         vector_(schedule.vector),
         known_(kernel.code.size()) {}
   GpuKernel run();
-  // Of what all of them are; in one launch (gpu_join.h).
+  // The emitter prints one launch of all the kernels, which are of its kernel's form (gpu_join.h).
   GpuKernel run_joined(const JoinedKernels& kernels);
 
  private:

@@ -31,7 +31,7 @@ struct JoinedKernels {
   int64_t groups = 0;
   std::vector<JoinedPart> parts;
 };
-// Of one form, and with their operands in its order.
+// The kernels have one form, and their operands stand in its order.
 JoinedKernels joined(const std::vector<Kernel>& kernels, GpuLanguage language);
 
 // The words of a row: JoinedPart's two, then addresses of the elements of operands and results.

@@ -304,8 +304,8 @@ class Scheduler {
     }
     return true;
   }
-  // Whether the kernel could not have the room where the value lies: others lie there, too, or it
-  // is not the plan's.
+  // Whether the slot of an operand cannot grow by the room: it holds other values, too, or the plan
+  // does not own it.
   bool lacks(const Room& room, const Value& value, const Placement& at) const {
     if (room.elements == 0) return false;
     const Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];

@@ -245,8 +245,8 @@ class Product : public Kernel {
   }
 
  private:
-  // Writes zeros where the sums go on behind the elements of a factor, so that they add none of
-  // what lies there; null where they do not.
+  // A kernel that writes zeros behind the elements of a factor, up to the rounded extent of the
+  // sums, so that these add nothing else; null where that extent is not rounded.
   static std::unique_ptr<Kernel> cleared(gpu::Device& device, const Bound& factor,
                                          const MatrixStrides& strides, Shape extents, int axis,
                                          int64_t terms) {

@@ -9,7 +9,7 @@
 
 namespace weft::gpu {
 
-// Of a fused step: see KernelLibrary::form.
+// The form of a fused step (KernelLibrary::form).
 std::optional<KernelForm> form_of(const Step& step, loop::GpuLanguage language);
 
 size_t table_bytes(const Step& step);
