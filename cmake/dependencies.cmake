@@ -1,6 +1,7 @@
 # What weft takes from outside.
 #   weft_dep_public   seen by whoever includes weft's headers
 #   weft_dep_private  what is used inside: yaml-cpp, xxHash, zlib, oneDNN, OpenCL
+#   weft_dep_heap     the program's heap, in place of the C library's
 #   weft_dep_llvm     link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -33,6 +34,15 @@ target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" gomp ${CMAKE_DL_
 find_package(OpenCL QUIET)
 if(OpenCL_FOUND)
   target_link_libraries(weft_dep_private INTERFACE OpenCL::OpenCL)
+endif()
+
+# Sanitizers bring heaps of their own. Nothing calls jemalloc by name: it defines malloc.
+add_library(weft_dep_heap INTERFACE)
+if(NOT WEFT_SANITIZE)
+  find_library(WEFT_JEMALLOC jemalloc REQUIRED)
+  mark_as_advanced(WEFT_JEMALLOC)
+  target_link_libraries(weft_dep_heap INTERFACE
+    -Wl,--push-state,--no-as-needed "${WEFT_JEMALLOC}" -Wl,--pop-state)
 endif()
 
 find_package(LLVM 19.1 REQUIRED CONFIG HINTS /usr/lib/llvm-19/lib/cmake/llvm)

@@ -278,6 +278,18 @@ TEST_CASE("options that cannot be are refused") {
   CHECK(error_of([&] { Loader(samples_of({1, 1, 1, 1, 1, 1, 3}), {.batch_size = 1}); }) == "none");
 }
 
+TEST_CASE("a loader's bytes are those of its batches, with their labels, and of their order") {
+  class Tokens : public Numbers {
+   public:
+    Tokens() : Numbers(100, {6}) {}
+    Shape label_shape() const override { return {5}; }
+  };
+  const size_t sample = 6 * sizeof(float) + 5 * sizeof(int64_t);
+  CHECK(data::loader_bytes(Tokens(), {.batch_size = 8, .prefetch = 3}) == 4 * 8 * sample);
+  CHECK(data::loader_bytes(Tokens(), {.batch_size = 8, .shuffle = true, .prefetch = 3}) ==
+        4 * 8 * sample + 100 * sizeof(int64_t));
+}
+
 TEST_CASE("a loop over batches is one pass, with a ragged end") {
   std::vector<int64_t> rows, labels;
   for (auto [inputs, targets] : data::Batches(numbers(10), {.batch_size = 4}, 3)) {

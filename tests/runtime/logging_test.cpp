@@ -15,8 +15,8 @@ std::string notes_on(int from, int end) {
   std::fflush(stderr);
   const int before = dup(STDERR_FILENO);
   dup2(end, STDERR_FILENO);
-  logging::LongWork("planning 7 operations").go_on("too early");
-  logging::LongWork work("planning 7 operations", 0);
+  logging::LongWork("planning a step").go_on("too early");
+  logging::LongWork work("planning a step", 0);
   work.go_on("pass fit is done");
   work.go_on("not ten seconds later");
   (void)!write(STDERR_FILENO, ".", 1);
@@ -34,7 +34,7 @@ TEST_CASE("long work says how far it is, on a terminal alone") {
   int terminal[2], pipe_ends[2];
   REQUIRE(openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr) == 0);
   CHECK(notes_on(terminal[0], terminal[1]) ==
-        "weft: note: planning 7 operations: pass fit is done\r\n");
+        "weft: note: planning a step: pass fit is done\r\n");
   REQUIRE(pipe(pipe_ends) == 0);
   CHECK(notes_on(pipe_ends[0], pipe_ends[1]) == "");
 }

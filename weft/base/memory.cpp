@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <pthread.h>
 #include <string>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "weft/base/error.h"
+#include "weft/base/parallel.h"
 
 namespace fs = std::filesystem;
 
@@ -16,12 +19,16 @@ namespace weft {
 namespace {
 constexpr size_t unknown = SIZE_MAX / 2;  // no limit, and room to add to
 
-// Of a file of lines "Key:  123 kB".
-size_t kernel_number(const char* path, const std::string& key) {
+// Of a file of lines "Key:  123" or "Key:  123 kB".
+std::optional<size_t> number_of_line(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key + ":")) return std::stoull(line.substr(key.size() + 1)) << 10;
-  return unknown;
+    if (line.starts_with(key + ":")) return std::stoull(line.substr(key.size() + 1));
+  return {};
+}
+size_t kernel_number(const char* path, const std::string& key) {  // bytes
+  const std::optional<size_t> kibibytes = number_of_line(path, key);
+  return kibibytes ? *kibibytes << 10 : unknown;
 }
 size_t meminfo(const std::string& key) { return kernel_number("/proc/meminfo", key); }
 
@@ -68,11 +75,25 @@ size_t address_limit() {
   return limited ? limit.rlim_cur : unknown;
 }
 
+// Stacks that this process will map and hardly touch: of the team, of the threads that compile
+// beside it, and of the one that reads data ahead.
+size_t stacks_to_come() {
+  const int wanted = thread_count() + compile_threads() + 1;
+  const auto running = static_cast<int>(number_of_line("/proc/self/status", "Threads").value_or(1));
+  pthread_attr_t attributes;
+  size_t each = 0;
+  pthread_attr_init(&attributes);
+  pthread_attr_getstacksize(&attributes, &each);
+  pthread_attr_destroy(&attributes);
+  return each * static_cast<size_t>(std::max(0, wanted - running));
+}
+
 // What of its limit this process can hold: addresses that it maps and never touches are lost to it.
 size_t holdable() {
+  if (!addresses_are_limited()) return unknown;
   const Pages own = own_pages();
-  const size_t limit = address_limit(), untouched = own.mapped - std::min(own.mapped, own.resident);
-  return limit - std::min(limit, untouched);
+  const size_t untouched = own.mapped - std::min(own.mapped, own.resident) + stacks_to_come();
+  return address_limit() - std::min(address_limit(), untouched);
 }
 
 double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -111,7 +132,9 @@ size_t mappable_memory() {
 }
 
 size_t available_memory() {
-  return std::min({meminfo("MemAvailable"), mappable_memory(), own_groups().available});
+  const size_t resident = own_pages().resident, can_hold = holdable();
+  const size_t holds_more = can_hold - std::min(can_hold, resident);
+  return std::min({meminfo("MemAvailable"), holds_more, own_groups().available});
 }
 
 size_t resident_memory() { return own_pages().resident; }

@@ -1,7 +1,9 @@
 #include "weft/ir/graph.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cstring>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -115,11 +117,29 @@ std::vector<Value> Graph::roots() const {
   return all;
 }
 
+namespace {
+// A bit for each id, in pages: those of one graph are few and nearly full.
+class Ids {
+ public:
+  bool insert(uint64_t id) {
+    if (id / bits != last_) page_ = &pages_[last_ = id / bits];
+    const auto bit = static_cast<size_t>(id % bits);
+    return !page_->test(bit) && page_->set(bit).test(bit);
+  }
+
+ private:
+  static constexpr size_t bits = 4096;
+  std::unordered_map<uint64_t, std::bitset<bits>> pages_;
+  uint64_t last_ = UINT64_MAX;
+  std::bitset<bits>* page_ = nullptr;  // pages_[last_]; pages stay where they are
+};
+}  // namespace
+
 std::vector<Value> Graph::nodes() const {
   std::vector<std::pair<uint64_t, const Value*>> reached;  // first seen there, by id
-  NodeMap<bool> seen;
+  Ids seen;
   auto reach = [&](const Value& value) {
-    if (seen.insert(value.node(), true).second) reached.emplace_back(value->id, &value);
+    if (seen.insert(value->id)) reached.emplace_back(value->id, &value);
   };
   for (const Value& output : outputs) reach(output);
   for (const auto& [variable, value] : assignments) reach(variable), reach(value);
@@ -133,22 +153,21 @@ std::vector<Value> Graph::nodes() const {
   return found;
 }
 
-Uses::Uses(const Graph& graph) {
-  const std::vector<Value> nodes = graph.nodes();
-  ranges_.reserve(nodes.size());
-  for (const Value& value : nodes) {
+Uses::Uses(const Graph& graph) : nodes_(graph.nodes()) {
+  ranges_.reserve(nodes_.size());
+  for (const Value& value : nodes_) {
     ranges_[value.node()];
     for (const Value& input : value->inputs) ++ranges_.at(input.node()).count;
   }
   for (const Value& root : graph.roots()) ++ranges_.at(root.node()).roots;
   size_t all = 0;
-  for (const Value& value : nodes) {
+  for (const Value& value : nodes_) {
     Range& range = ranges_.at(value.node());
     range.first = all;
     all += std::exchange(range.count, 0);
   }
   users_.resize(all);
-  for (const Value& value : nodes)
+  for (const Value& value : nodes_)
     for (const Value& input : value->inputs) {
       Range& range = ranges_.at(input.node());
       users_[range.first + range.count++] = value.node();

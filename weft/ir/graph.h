@@ -87,10 +87,11 @@ struct Graph {
   std::vector<Value> nodes() const;
 };
 
-// Who reads each node of a graph.
+// The nodes of a graph, and who reads each.
 class Uses {
  public:
   explicit Uses(const Graph& graph);
+  const std::vector<Value>& nodes() const { return nodes_; }  // as Graph::nodes()
   // In the order of the graph; one that reads an operand twice is there twice.
   std::span<const Node* const> of(const Node* node) const;
   bool is_root(const Node* node) const;
@@ -101,6 +102,7 @@ class Uses {
     size_t first = 0, count = 0;  // of `users_`
     int roots = 0;
   };
+  std::vector<Value> nodes_;
   NodeMap<Range> ranges_;
   std::vector<const Node*> users_;
 };

@@ -112,11 +112,12 @@ struct Elsewhere {
 };
 
 struct Node {
+  // What a walk over a graph reads comes first: with the count of handles it is one cache line.
   const OpDef* op = nullptr;
+  uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
   std::vector<Value> inputs;
   Attrs attrs;
   Type type;
-  uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
   Origin origin;
   std::shared_ptr<Buffer> data;             // leaf "data": its elements, row-major
   Elsewhere elsewhere;                      // leaf "data": where they are while `data` is null

@@ -36,8 +36,8 @@ struct Region {
 
 class Grower {
  public:
-  Grower(std::span<const Value> nodes, const Uses& uses) : nodes_(nodes), uses_(uses) {
-    for (const Value& value : nodes) values_[value.node()] = value;
+  explicit Grower(const Uses& uses) : uses_(uses) {
+    for (const Value& value : uses.nodes()) values_[value.node()] = value;
   }
 
   // The region of a product's rows; nullopt where something as wide is needed whole.
@@ -54,7 +54,7 @@ class Grower {
       }
       if (!follow_ways_back()) return std::nullopt;
     }
-    for (const Value& value : nodes_)
+    for (const Value& value : uses_.nodes())
       if (region_.holds(value)) region_.values.push_back(value);
     return consistent() ? std::optional(std::move(region_)) : std::nullopt;
   }
@@ -101,14 +101,14 @@ class Grower {
   // What lies between two values of the region belongs to it: else a part would wait for all.
   bool follow_ways_back() {
     std::unordered_set<const Node*> leading;
-    for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value) {
+    for (auto value = uses_.nodes().rbegin(); value != uses_.nodes().rend(); ++value) {
       const Node* node = value->node();
       if (!region_.holds(*value) && !region_.sums.contains(node) && !leading.contains(node))
         continue;
       if (leading.contains(node) && region_.sums.contains(node)) return false;
       for (const Value& input : node->inputs) leading.insert(input.node());
     }
-    for (const Value& value : nodes_) {
+    for (const Value& value : uses_.nodes()) {
       if (!region_.holds(value) || is_wide(value)) continue;
       for (const Node* user : uses_.of(value.node()))
         if (leading.contains(user) && !follow(value, user)) return false;
@@ -136,7 +136,6 @@ class Grower {
     return true;
   }
 
-  std::span<const Value> nodes_;
   const Uses& uses_;
   std::unordered_map<const Node*, Value> values_;
   Region region_;
@@ -314,10 +313,10 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 // Fault "chunk-repeats-rows": every part reads the first rows.
 Graph chunk(const Graph& graph, const PassOptions& options) {
   if (options.chunks < 2) return graph;
-  const std::vector<Value> nodes = graph.nodes();
   const Uses uses(graph);
-  Grower grower(nodes, uses);
-  for (const Value& product : candidates(nodes, options.chunk_anywhere ? 2 : 2 * fewest_rows)) {
+  Grower grower(uses);
+  for (const Value& product :
+       candidates(uses.nodes(), options.chunk_anywhere ? 2 : 2 * fewest_rows)) {
     std::optional<Region> region = grower.grow(product);
     if (!region) continue;
     Cut cut(std::move(*region), options);

@@ -56,14 +56,13 @@ std::vector<Value> Unit::inputs() const {
   return inputs;
 }
 
-Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options) {
-  const std::vector<Value> nodes = graph.nodes();
+Fusion fuse(const Uses& uses, const PassOptions& options) {
   Fusion fusion;
   for (const bool exact : {false, true}) {
-    Units units(nodes, uses, options, exact);
-    fuse_into_users(units, nodes, uses, options);
+    Units units(uses, options, exact);
+    fuse_into_users(units, uses, options);
     if (!options.skips("fuse")) {
-      fuse_reductions(units, nodes, uses, options);
+      fuse_reductions(units, uses, options);
       fuse_into_libraries(units, uses, options);
     }
     fusion = units.finish();

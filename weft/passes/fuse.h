@@ -44,6 +44,6 @@ struct Fusion {
 };
 
 // Fault "fuse-ignores-cycles": a way out of a kernel and back into it is not seen.
-Fusion fuse(const Graph& graph, const Uses& uses, const PassOptions& options);
+Fusion fuse(const Uses& uses, const PassOptions& options);
 
 }  // namespace weft

@@ -9,10 +9,10 @@ namespace {
 // Placed one after another, users first.
 class Placer {
  public:
-  Placer(Units& units, std::span<const Value> nodes, const Uses& uses, const PassOptions& options)
+  Placer(Units& units, const Uses& uses, const PassOptions& options)
       : units_(units), uses_(uses), options_(options), whole_(!options.skips("fuse")) {
     if (whole_)
-      for (const Value& value : nodes) note_base(value);
+      for (const Value& value : uses.nodes()) note_base(value);
   }
 
   void place(const Value& value) {
@@ -198,9 +198,8 @@ class Placer {
 };
 }  // namespace
 
-void fuse_into_users(Units& units, std::span<const Value> nodes, const Uses& uses,
-                     const PassOptions& options) {
-  Placer placer(units, nodes, uses, options);
-  for (size_t i = nodes.size(); i-- > 0;) placer.place(nodes[i]);
+void fuse_into_users(Units& units, const Uses& uses, const PassOptions& options) {
+  Placer placer(units, uses, options);
+  for (size_t i = uses.nodes().size(); i-- > 0;) placer.place(uses.nodes()[i]);
 }
 }  // namespace weft

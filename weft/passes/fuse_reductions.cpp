@@ -5,8 +5,8 @@ namespace weft {
 namespace {
 class Merger {
  public:
-  Merger(Units& units, std::span<const Value> nodes, const Uses& uses, const PassOptions& options)
-      : units_(units), nodes_(nodes), uses_(uses), options_(options) {}
+  Merger(Units& units, const Uses& uses, const PassOptions& options)
+      : units_(units), uses_(uses), options_(options) {}
 
   // Reductions of the same space over the same axes that read a value in common read it once: the
   // two sums of a batch norm's backward, a bias gradient beside them.
@@ -33,8 +33,8 @@ class Merger {
   }
   // What only the reader that was taken over had read: views, and the values behind them.
   void forget_unread() {
-    for (size_t i = nodes_.size(); i-- > 0;) {
-      const Node* node = nodes_[i].node();
+    for (size_t i = uses_.nodes().size(); i-- > 0;) {
+      const Node* node = uses_.nodes()[i].node();
       const int home = units_.home(node);
       if (home < 0 || is_read(node)) continue;
       const Unit::Kind kind = units_[home].kind;
@@ -55,7 +55,7 @@ class Merger {
             readers[input.node()].push_back(u);
     }
     std::vector<std::vector<int>> result;
-    for (const Value& value : nodes_)
+    for (const Value& value : uses_.nodes())
       if (std::vector<int>* found = readers.find(value.node())) result.push_back(std::move(*found));
     return result;
   }
@@ -108,15 +108,13 @@ class Merger {
   }
 
   Units& units_;
-  std::span<const Value> nodes_;
   const Uses& uses_;
   const PassOptions& options_;
 };
 }  // namespace
 
-void fuse_reductions(Units& units, std::span<const Value> nodes, const Uses& uses,
-                     const PassOptions& options) {
-  Merger merger(units, nodes, uses, options);
+void fuse_reductions(Units& units, const Uses& uses, const PassOptions& options) {
+  Merger merger(units, uses, options);
   const bool merged = merger.merge_alike();
   if (merger.merge_across() || merged) merger.forget_unread();
 }

@@ -74,8 +74,10 @@ class Join {
         room_(room),
         edges_(plan_),
         forms_(plan_.steps.size(), none),
-        ids_(plan_.steps.size()) {
+        ids_(plan_.steps.size()),
+        places_(plan_.steps.size()) {
     std::iota(ids_.begin(), ids_.end(), 0);
+    std::iota(places_.begin(), places_.end(), 0);
   }
 
   Plan run() {
@@ -90,7 +92,8 @@ class Join {
     }
     for (int form = 0; form < static_cast<int>(known.size()); ++form)
       for (std::vector<int> ids = together(form); !ids.empty(); ids = together(form)) {
-        std::ranges::stable_sort(ids, {}, [&](int id) { return elements_of(step(place_of(id))); });
+        std::ranges::stable_sort(ids, {},
+                                 [&](int id) { return elements_of(step(places_[index(id)])); });
         join_or_split(ids);
       }
     return std::move(plan_);
@@ -117,7 +120,7 @@ class Join {
   void join_or_split(std::span<const int> ids) {
     if (ids.size() < 2) return;
     std::vector<int> places;
-    for (int id : ids) places.push_back(place_of(id));
+    for (int id : ids) places.push_back(places_[index(id)]);
     std::ranges::sort(places);
     if (take(places)) return;
     join_or_split(ids.first(ids.size() / 2));
@@ -146,10 +149,6 @@ class Join {
     }
     return ids;
   }
-  int place_of(int id) const {
-    return static_cast<int>(std::ranges::find(ids_, id) - ids_.begin());
-  }
-
   // Early or late, whichever has less live; false where there is room for neither.
   bool take(const std::vector<int>& steps) {
     Range range;
@@ -168,6 +167,8 @@ class Join {
     plan_ = std::move(best);
     forms_ = moved(forms_, steps, at, none);
     ids_ = moved(ids_, steps, at, none);
+    for (int place = 0; place < static_cast<int>(ids_.size()); ++place)
+      if (ids_[index(place)] != none) places_[index(ids_[index(place)])] = place;
     edges_ = Dependencies(plan_);
     return true;
   }
@@ -205,6 +206,7 @@ class Join {
   size_t room_;
   Dependencies edges_;
   std::vector<int> forms_, ids_;  // of each step; ids are places in the plan as it was
+  std::vector<int> places_;       // of each id, by which a step that is alone is found again
 };
 }  // namespace
 

@@ -16,7 +16,7 @@ namespace {
 class Scheduler {
  public:
   Scheduler(const Graph& graph, const PassOptions& options)
-      : graph_(graph), options_(options), uses_(graph), fusion_(fuse(graph, uses_, options)) {}
+      : graph_(graph), options_(options), uses_(graph), fusion_(fuse(uses_, options)) {}
 
   Plan run() {
     WEFT_ASSERT(fusion_.order.size() == fusion_.units.size(),

@@ -50,9 +50,9 @@ void sort_nodes(Unit& unit) {
   std::sort(first, unit.nodes.end(), [](const Value& a, const Value& b) { return a->id < b->id; });
 }
 
-Units::Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact)
-    : uses_(uses), options_(options), exact_(exact), graph_(nodes), places_(nodes.size()) {
-  for (const Value& value : nodes) places_[value.node()].kind = kind_of(*value.node());
+Units::Units(const Uses& uses, const PassOptions& options, bool exact)
+    : uses_(uses), options_(options), exact_(exact), places_(uses.nodes().size()) {
+  for (const Value& value : uses.nodes()) places_[value.node()].kind = kind_of(*value.node());
 }
 
 Unit::Kind Units::kind_of(const Node& node) const {
@@ -225,8 +225,8 @@ Fusion Units::finish() {
     if (!reduces(unit)) unit.reduced = {};
     sort_nodes(unit);
   }
-  fusion.home.reserve(graph_.size());
-  for (const Value& value : graph_)
+  fusion.home.reserve(uses_.nodes().size());
+  for (const Value& value : uses_.nodes())
     if (const int stored = home(value.node()); stored >= 0)
       fusion.home[value.node()] = moved[index(stored)];
   return fusion;

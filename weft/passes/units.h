@@ -30,7 +30,7 @@ void sort_nodes(Unit& unit);
 class Units {
  public:
   // `exact` follows every path when it looks for a way back into a kernel.
-  Units(std::span<const Value> nodes, const Uses& uses, const PassOptions& options, bool exact);
+  Units(const Uses& uses, const PassOptions& options, bool exact);
 
   int count() const { return static_cast<int>(units_.size()); }
   const Unit& operator[](int unit) const { return units_[static_cast<size_t>(unit)]; }
@@ -93,16 +93,13 @@ class Units {
   bool exact_;
   std::vector<Unit> units_;
   std::vector<Ids> ids_;  // of each unit
-  std::span<const Value> graph_;
   NodeMap<Place> places_;
 };
 
 // From users to producers: each node joins kernels of its users, or gets a unit of its own.
-void fuse_into_users(Units& units, std::span<const Value> nodes, const Uses& uses,
-                     const PassOptions& options);
+void fuse_into_users(Units& units, const Uses& uses, const PassOptions& options);
 // Reductions that read a value in common become one kernel.
-void fuse_reductions(Units& units, std::span<const Value> nodes, const Uses& uses,
-                     const PassOptions& options);
+void fuse_reductions(Units& units, const Uses& uses, const PassOptions& options);
 // Library kernels take in what stands beside them, where the library has a kernel for both.
 void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& options);
 // Whether the library has a kernel for its node `own` that stores, of all that follows from it,
