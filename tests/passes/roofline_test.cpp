@@ -36,6 +36,21 @@ TEST_CASE("what is no product is computed in float32, or in float64 where a valu
   CHECK(computed_in({}) == DType::f32);
 }
 
+TEST_CASE("measured peaks take the place of those of the data sheet, where both are known") {
+  CHECK(!machine.was_measured());
+  MachineSpec measured = machine;
+  measured.measured_half_flops_per_s = 800;
+  CHECK(measured.was_measured());
+  const Step product = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  CHECK(roofline(product, measured).compute == near(0.5));  // times go by the data sheet
+  CHECK(roofline(product, as_measured(measured)).compute == near(1));
+  CHECK(roofline(product, as_measured(measured)).memory == near(2));
+  CHECK(as_measured(measured).f16_flops_per_s == 0);  // which such a device has no cores for
+  measured.measured_bytes_per_s = 5;
+  CHECK(roofline(product, measured).memory == near(2));
+  CHECK(roofline(product, as_measured(measured)).memory == near(4));
+}
+
 TEST_CASE("peaks that are not known are float32's; without those nothing is known") {
   CHECK(MachineSpec{.flops_per_s = 7}.flops_per_s_in(DType::bf16) == 7);
   CHECK(roofline(step_of(exp(leaf(DType::f32))), {}).seconds() == 0);
