@@ -479,6 +479,36 @@ TEST_CASE("a file of a checkpoint that the system does not follow is one line") 
                    file + " is not a regular file.") == "");
 }
 
+TEST_CASE("a run whose checkpoints cannot be looked at does not begin anew") {
+  TinyRun place;
+  fs::remove_all(place.path("runs/tiny/checkpoints"));
+  fs::create_symlink("checkpoints", place.path("runs/tiny/checkpoints"));
+  const std::string log = place.read("runs/tiny/log.jsonl");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume"}), checkpoint,
+                   "cannot open runs/tiny/checkpoints/MANIFEST.json: Too many levels of symbolic "
+                   "links.") == "");
+  CHECK(place.read("runs/tiny/log.jsonl") == log);
+}
+
+TEST_CASE(
+    "a change of a recipe that comes when its run is over is refused, and nothing is changed") {
+  TinyRun place;
+  const std::string recipe = place.read("runs/tiny/recipe.yaml");
+  const std::string is_over = "runs/tiny is over, at step 2: ";
+  const std::string no_change = " would change nothing. Hint: more --train.steps go on.";
+  CHECK(fails_with(place.weft({"train", "--resume", "tiny", "--lr", "5"}), usage,
+                   is_over + "optimizer.lr (--lr)" + no_change) == "");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "1"},
+                              {{"WEFT__LOG__EVERY", "7"}}),
+                   usage,
+                   is_over + "train.steps (--steps), log.every (WEFT__LOG__EVERY)" + no_change) ==
+        "");
+  CHECK(place.read("runs/tiny/recipe.yaml") == recipe);
+  CHECK(place.weft({"train", "tiny.yaml", "--resume"}).code == 0);
+  CHECK(place.weft({"train", "--resume", "tiny", "--lr", "0.005", "--steps", "3"}).code == 0);
+  CHECK(place.read("runs/tiny/recipe.yaml") != recipe);
+}
+
 TEST_CASE("a run that goes on from an older checkpoint says what is wrong with the last") {
   TinyRun place;
   CHECK(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}).code == 0);
