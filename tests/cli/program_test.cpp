@@ -205,6 +205,10 @@ TEST_CASE("every recipe of ours warms up for a part of its steps, however few th
     CAPTURE(entry.path());
     const auto recipe = weft::train::Recipe::load(entry.path());
     CHECK(recipe.integer("scheduler.warmup_steps") == 0);
+    auto shorter = recipe;
+    shorter.set("train.epochs", "null", "test");
+    shorter.set("train.steps", "50", "test");
+    CHECK_NOTHROW(shorter.check());
     ++count;
   }
   CHECK(count >= 13);
@@ -292,6 +296,8 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   json asked = json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
                                    "--temperature", "0", "--json"}));
   CHECK(asked["text"].get<std::string>().size() == 3);
+  CHECK(asked["tokens"] == 3);
+  CHECK(asked["tokens_per_second"] > 0);
   std::string written = place
                             .weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
                                    "--temperature", "0"})

@@ -119,6 +119,33 @@ TEST_CASE("files of a profile are whole or absent") {
   }
 }
 
+TEST_CASE("outputs that are devices or links stay what they are") {
+  Workplace place;
+  place.write("tiny.yaml",
+              "model: {name: mlp, config: {hidden_sizes: 4}}\n"
+              "data: {dataset: random-images, image_size: 4}\ntrain: {steps: 1}\n");
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", "tiny.yaml", "--dot"},
+      {"plan", "tiny.yaml", "--memory-svg"},
+      {"profile", "tiny.yaml", "--trace"},
+      {"profile", "tiny.yaml", "--roofline-svg"},
+      {"bench", "mlp", "--steps", "1", "--write-weights"},
+      {"init", "image", "--overwrite", "-o"}};
+  for (std::vector<std::string> command : commands) {
+    command.emplace_back("/dev/full");
+    CHECK(fails_with(place.weft(command), 1, "cannot write /dev/full: No space left on device") ==
+          "");
+    CHECK(std::filesystem::is_character_file("/dev/full"));
+    command.back() = "link";
+    std::filesystem::create_symlink("behind", place.path("link"));
+    CHECK(place.weft(command).code == 0);
+    CHECK(std::filesystem::is_symlink(place.path("link")));
+    CHECK(std::filesystem::file_size(place.path("behind")) > 0);
+    std::filesystem::remove(place.path("link"));
+    std::filesystem::remove(place.path("behind"));
+  }
+}
+
 TEST_CASE("output that cannot be written is an error") {
   Workplace place;
   // Standard output of a full device: through a shell, as the program is given its streams.
