@@ -145,6 +145,11 @@ TEST_CASE("lists hold what recipes may name") {
   std::string layers = place.weft({"list", "layers"}).out;
   CHECK(layers.find("out_channels, kernel_size") != std::string::npos);
   CHECK(layers.find("activations: relu") != std::string::npos);
+  // What was measured of a GPU stands beside its data sheet.
+  const std::string gpus = place.weft({"list", "gpus"}).out;
+  CHECK(gpus.find(" 4800     67  494.5      989.5 ") != std::string::npos);
+  CHECK(gpus.find("NVIDIA H200, measured at 790 TFLOP/s in 16 bits, 4300 GB/s\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("recipes are found by name in ./recipes") {

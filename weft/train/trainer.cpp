@@ -456,6 +456,12 @@ std::string too_large(const RunReport& report) {
                      report.on_host ? "this machine" : report.device_name);
 }
 
+// `whole`: a plan that gives up nothing for its memory.
+void compare(PlannedRun& planned, const PlannedRun& whole) {
+  planned.report.unlimited_bytes = whole.report.total_bytes();
+  planned.report.unlimited_seconds = whole.report.expected_seconds();
+}
+
 // A recipe that does not fit, for which `message` was said, planned within `host_memory`, or the
 // memory of its device: kernels run again, and logits exist in parts. Throws DoesNotFit where that
 // is not enough, or where the recipe has a smaller limit of its own. `whole`: its plan without a
@@ -477,7 +483,10 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
                      refusal_table(report, own));
   if (recipe.has("train.memory")) message = too_large(report);
   limited.set("train.memory", memory_text(room), limit_origin);
-  if (auto planned = plan_that_fits(limited, machine, has)) return planned;
+  if (auto planned = plan_that_fits(limited, machine, has)) {
+    if (recipe.text("train.recompute") == "auto") compare(*planned, *whole);
+    return planned;
+  }
   throw DoesNotFit(message + " " + changes_that_fit(limited, machine, has, began),
                    refusal_table(report, room));
 }
@@ -485,12 +494,11 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
 // Says what the plan gave up for its memory, beside a plan that gives up nothing.
 void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
   Recipe unlimited = planned.experiment.recipe;
-  if (planned.report.again == 0 && !unlimited.has("train.memory")) return;
+  const bool is_compared = planned.report.unlimited_bytes > 0;
+  if (is_compared || (planned.report.again == 0 && !unlimited.has("train.memory"))) return;
   unlimited.set("train.memory", "null", limit_origin);
   unlimited.set("train.recompute", "none", limit_origin);
-  const PlannedRun whole(unlimited, machine);
-  planned.report.unlimited_bytes = whole.report.total_bytes();
-  planned.report.unlimited_seconds = whole.report.expected_seconds();
+  compare(planned, PlannedRun(unlimited, machine));
 }
 }  // namespace
 
