@@ -2,12 +2,15 @@
 #include <sstream>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "weft/device/catalogue.h"
 
 using namespace weft::test;
 using nlohmann::json;
+using weft::GpuModel;
 
 namespace {
 constexpr int does_not_fit = 3;
@@ -54,8 +57,32 @@ TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
     CHECK(plan["total_bytes"] <= plan["device_bytes"]);
     CHECK(plan["steps"] == (1'000'000'000 + 16 * 1024 - 1) / (16 * 1024));
     CHECK(plan["likely_step_seconds"] > plan["step_seconds"]);
+    const std::string beside =
+        fmt::format("\n{}: ", entry["on"].get<std::string>());  // what was measured on such a GPU
+    const bool is_measured = plan["measured_peaks_step_seconds"] > 0;
+    CHECK(is_measured == (entry["on"] == "h200"));
+    CHECK((answer.out.find(beside) != std::string::npos) == is_measured);
   }
   CHECK(order == std::vector<std::string>{"h200", "h100", "a100", "t4"});
+}
+
+TEST_CASE(
+    "whatever GPUs a table is of, its heading and each of its rows are one line of 80 columns") {
+  Asked place;
+  std::string all;
+  for (const GpuModel& gpu : weft::gpu_models()) all += fmt::format(",{}", gpu.id);
+  const Outcome answer =
+      place.weft({"plan", "small.yaml", "--on", all.substr(1), "--tokens", "900B"});
+  REQUIRE_MESSAGE(answer.code == 0, answer.err);
+  CHECK(widest_line(answer.out) <= 80);
+  CHECK(answer.out.starts_with("on "));
+  CHECK(answer.out.substr(0, answer.out.find('\n')).ends_with("  at best"));
+  for (const GpuModel& gpu : weft::gpu_models()) {
+    const size_t row = answer.out.find(fmt::format("\n{} ", gpu.id));
+    REQUIRE(row != std::string::npos);
+    const std::string text = answer.out.substr(row + 1, answer.out.find('\n', row + 1) - row - 1);
+    CHECK(text.ends_with(" days"));
+  }
 }
 
 TEST_CASE("several GPUs of which none fits are a table and exit code 3") {

@@ -145,6 +145,11 @@ TEST_CASE("lists hold what recipes may name") {
   std::string layers = place.weft({"list", "layers"}).out;
   CHECK(layers.find("out_channels, kernel_size") != std::string::npos);
   CHECK(layers.find("activations: relu") != std::string::npos);
+  // What was measured of a GPU stands beside its data sheet.
+  const std::string gpus = place.weft({"list", "gpus"}).out;
+  CHECK(gpus.find(" 4800     67  494.5      989.5 ") != std::string::npos);
+  CHECK(gpus.find("NVIDIA H200, measured at 790 TFLOP/s in 16 bits, 4300 GB/s\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("recipes are found by name in ./recipes") {
@@ -205,6 +210,10 @@ TEST_CASE("every recipe of ours warms up for a part of its steps, however few th
     CAPTURE(entry.path());
     const auto recipe = weft::train::Recipe::load(entry.path());
     CHECK(recipe.integer("scheduler.warmup_steps") == 0);
+    auto shorter = recipe;
+    shorter.set("train.epochs", "null", "test");
+    shorter.set("train.steps", "50", "test");
+    CHECK_NOTHROW(shorter.check());
     ++count;
   }
   CHECK(count >= 13);
@@ -292,6 +301,8 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   json asked = json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
                                    "--temperature", "0", "--json"}));
   CHECK(asked["text"].get<std::string>().size() == 3);
+  CHECK(asked["tokens"] == 3);
+  CHECK(asked["tokens_per_second"] > 0);
   std::string written = place
                             .weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
                                    "--temperature", "0"})

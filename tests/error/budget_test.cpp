@@ -29,6 +29,7 @@ int changes_that_fit(const Workplace& place, const std::vector<std::string>& com
   const size_t hint = refusal.find("Hint: ");
   std::string changes = hint == std::string::npos ? "" : refusal.substr(hint + 6);
   int count = 0;
+  double before = 0;  // the quickest comes first
   for (size_t end; (end = changes.find(" fits at ")) != std::string::npos; ++count) {
     std::vector<std::string> changed = command;
     if (changes.substr(0, end).find("--train.recompute ") != std::string::npos)
@@ -38,6 +39,9 @@ int changes_that_fit(const Workplace& place, const std::vector<std::string>& com
     CAPTURE(changes);
     const Outcome outcome = place.weft(changed);
     CHECK_MESSAGE(outcome.code == 0, outcome.err);
+    const double times = std::stod(changes.substr(end + 9));  // " fits at "
+    CHECK(times >= before);
+    before = times;
     const std::string_view tail = " times the time";
     changes = changes.substr(changes.find(tail, end) + tail.size() + 1);  // a comma, or the end
   }

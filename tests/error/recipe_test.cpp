@@ -15,6 +15,11 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
   };
   const std::vector<Mistake> mistakes = {
       {"optimiser: {lr: 1}\n", "wrong.yaml:1: optimiser is no recipe key. Did you mean optimizer?"},
+      // Which the YAML reader would go through for ever.
+      {std::string(", betas:\001\000\000\0009, 0.99], nesterov: true/}\n", 39),
+       "wrong.yaml:1: a recipe is UTF-8 text without control characters. Got the byte 0x01."},
+      {"seed: 1\nname: \"\xe9\"\n",
+       "wrong.yaml:2: a recipe is UTF-8 text without control characters. Got the byte 0xe9."},
       {"seed: 1\noptimizer:\n  lrr: 1\n",
        "wrong.yaml:3: optimizer.lrr is no recipe key. Did you mean optimizer.lr?"},
       {"optimizer: {lr: fast}\n", "wrong.yaml:1: optimizer.lr must be a number. Got 'fast'."},

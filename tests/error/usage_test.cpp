@@ -64,7 +64,16 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"plan", "mnits"}, "mnits: no such recipe."},
       {{"train", "x", "--resume=maybe"}, "weft train: --resume does not take 'maybe'."},
       {{"train", "x", "--steps"}, "weft train: --steps needs a value."},
-      {{"plan", "x", "--depth", "deep"}, "weft plan: --depth"},
+      {{"train", "x", "--resume", "--overwrite"},
+       "weft train: --resume and --overwrite contradict each other."},
+      {{"train", "x", "--resume", "--no-resume"}, "weft train: --resume is given more than once."},
+      {{"plan", "x", "--json", "--json"}, "weft plan: --json is given more than once."},
+      {{"plan", "x", "--depth", "deep"}, "weft plan: --depth does not take 'deep'."},
+      {{"plan", "x", "--depth", "0x63"}, "weft plan: --depth does not take '0x63'."},
+      {{"plan", "x", "--depth", "99"}, "weft plan: --depth is 1 to 16. Got 99."},
+      {{"plan", "x", "--depth", "2.5"}, "weft plan: --depth does not take '2.5'."},
+      {{"generate", "x", "--prompt", "a", "--top-p", "7"},
+       "weft generate: --top-p is 0 to 1. Got 7."},
       {{"help", "trian"}, "no verb 'trian'. Did you mean train?"},
       {{"plan", "mnist", "--dot", ""}, "weft plan: --dot must not be empty."},
       {{"plan", "mnist", "--on", ""}, "weft plan: --on must not be empty."},
@@ -107,6 +116,33 @@ TEST_CASE("files of a profile are whole or absent") {
     for (const auto& entry : std::filesystem::directory_iterator(place.folder()))
       if (std::string name = entry.path().filename(); !name.starts_with("."))  // .out and .err
         CHECK(name == "bad.yaml");  // not even a part of another
+  }
+}
+
+TEST_CASE("outputs that are devices or links stay what they are") {
+  Workplace place;
+  place.write("tiny.yaml",
+              "model: {name: mlp, config: {hidden_sizes: 4}}\n"
+              "data: {dataset: random-images, image_size: 4}\ntrain: {steps: 1}\n");
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", "tiny.yaml", "--dot"},
+      {"plan", "tiny.yaml", "--memory-svg"},
+      {"profile", "tiny.yaml", "--trace"},
+      {"profile", "tiny.yaml", "--roofline-svg"},
+      {"bench", "mlp", "--steps", "1", "--write-weights"},
+      {"init", "image", "--overwrite", "-o"}};
+  for (std::vector<std::string> command : commands) {
+    command.emplace_back("/dev/full");
+    CHECK(fails_with(place.weft(command), 1, "cannot write /dev/full: No space left on device") ==
+          "");
+    CHECK(std::filesystem::is_character_file("/dev/full"));
+    command.back() = "link";
+    std::filesystem::create_symlink("behind", place.path("link"));
+    CHECK(place.weft(command).code == 0);
+    CHECK(std::filesystem::is_symlink(place.path("link")));
+    CHECK(std::filesystem::file_size(place.path("behind")) > 0);
+    std::filesystem::remove(place.path("link"));
+    std::filesystem::remove(place.path("behind"));
   }
 }
 

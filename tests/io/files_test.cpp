@@ -231,18 +231,6 @@ TEST_CASE("names from files are fit for a message") {
   CHECK(io::printable(std::string(1000, 'a')) == std::string(120, 'a') + "...");
 }
 
-TEST_CASE("a complaint of the JSON library is told without its number") {
-  CHECK(io::json_reason("[json.exception.type_error.302] type must be string, but is number") ==
-        "type must be string, but is number");
-  CHECK(io::json_reason("[json.exception.type_error.305] cannot use operator[] with a string") ==
-        "an object is expected where there is none");
-  CHECK(io::json_reason("an odd\nthing [here] or there") == "an odd\\x0athing [here] or there");
-  const auto object = nlohmann::json::parse(R"({"whole": 7, "part": 7.5})");
-  CHECK(io::integer_at(object, "whole") == 7);
-  CHECK_THROWS_WITH(io::integer_at(object, "part"),
-                    doctest::Contains("part must be a whole number, but is 7.5"));
-}
-
 TEST_CASE("a folder that is there leaves its successor alone") {
   TemporaryFolder folder;
   auto first = std::make_unique<io::AtomicFolder>(folder.file("step"));

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/near.h"
+#include "weft/device/catalogue.h"
 #include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -34,6 +35,63 @@ TEST_CASE("what is no product is computed in float32, or in float64 where a valu
   CHECK(computed_in(step_of(exp(leaf(DType::bf16)))) == DType::f32);
   CHECK(computed_in(step_of(exp(leaf(DType::f64)))) == DType::f64);
   CHECK(computed_in({}) == DType::f32);
+}
+
+TEST_CASE("measured peaks take the place of those of the data sheet, where both are known") {
+  CHECK(!machine.was_measured());
+  MachineSpec measured = machine;
+  measured.measured_half_flops_per_s = 800;
+  CHECK(measured.was_measured());
+  const Step product = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  CHECK(roofline(product, measured).compute == near(0.5));  // times go by the data sheet
+  CHECK(roofline(product, as_measured(measured)).compute == near(1));
+  CHECK(roofline(product, as_measured(measured)).memory == near(2));
+  CHECK(as_measured(measured).f16_flops_per_s == 0);  // which such a device has no cores for
+  measured.measured_bytes_per_s = 5;
+  CHECK(roofline(product, measured).memory == near(2));
+  CHECK(roofline(product, as_measured(measured)).memory == near(4));
+}
+
+TEST_CASE("likely times of kernels are those that are published for an H100 and an H200") {
+  for (const char* gpu : {"h100", "h200"}) {
+    CAPTURE(gpu);
+    const MachineSpec spec = spec_of(*find_gpu(gpu));
+    // Products of K = 768: 610 to 670 TFLOP/s.
+    constexpr int64_t m = 65536, k = 768, n = 3072;
+    const Value product = matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n}}, 1));
+    Step step{.body = {product},
+              .results = {{product, {.strides = {n, 1}}}},
+              .flops = 2.0 * m * k * n,
+              .bytes = 2.0 * (m * k + k * n + m * n)};
+    const double products = step.flops / likely_seconds(step, spec) / 1e12;
+    CHECK(products > 610);
+    CHECK(products < 670);
+    // A row that is no multiple of 16 bytes is nothing that tensor cores are fast on.
+    step.results[0].value =
+        matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n + 1}}, 1));
+    step.results[0].at.strides = {n + 1, 1};
+    CHECK(step.flops / likely_seconds(step, spec) / 1e12 < 400);
+    // Attention of heads of 64: about 290 TFLOP/s (Shah et al. 2024, "FlashAttention-3").
+    const Value heads = input({DType::bf16, {64, 12, 1024, 64}}, 0);
+    const Step attend{.body = {attention(heads, heads, heads)},
+                      .flops = 4.0 * 64 * 12 * 1024 * 1024 * 64,
+                      .bytes = 4.0 * 2 * 64 * 12 * 1024 * 64};
+    const double attention_rate = attend.flops / likely_seconds(attend, spec) / 1e12;
+    CHECK(attention_rate > 260);
+    CHECK(attention_rate < 350);
+    // Norms: 60 to 75 % of the bandwidth. What reads and writes alone is quicker, and no kernel
+    // starts for nothing.
+    const Value rows = input({DType::f32, {m, k}}, 0);
+    const double traffic = 2.0 * 4 * m * k, best = traffic / spec.bytes_per_s;
+    const auto part = [&](const Value& value) {
+      return best / likely_seconds({.body = {value}, .bytes = traffic}, spec);
+    };
+    CHECK(part(softmax(rows)) > 0.6);
+    CHECK(part(softmax(rows)) < 0.75);
+    CHECK(part(exp(rows)) > 0.8);
+    CHECK(part(exp(rows)) < 1);
+    CHECK(likely_seconds({.body = {exp(leaf(DType::f32))}}, spec) > 1e-6);
+  }
 }
 
 TEST_CASE("peaks that are not known are float32's; without those nothing is known") {

@@ -101,6 +101,9 @@ std::string fails_with(const Outcome& outcome, int code, const std::string& mess
   if (!outcome.err.starts_with("weft: error: ")) wrong += "does not begin with \"weft: error: \"; ";
   if (outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
   if (outcome.err.find("internal") != std::string::npos) wrong += "an internal error; ";
+  for (const char* theirs :
+       {"exception", "std::", "basic_string", "_M_", "type must be", "parse err"})
+    if (outcome.err.find(theirs) != std::string::npos) wrong += "a library's own words; ";
   return wrong.empty() ? "" : outcome.command + ": " + wrong + "it says: " + outcome.err;
 }
 

@@ -8,9 +8,12 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/captured.h"
@@ -255,6 +258,32 @@ TEST_CASE("only the newest checkpoints stay, and the best") {
   CHECK(all.back().latest);
   CHECK(all[all.size() - 2].step == 11);
   CHECK(std::count_if(all.begin(), all.end(), [](auto& info) { return info.best; }) == 1);
+}
+
+TEST_CASE("what a process left that is gone is removed, and what belongs to one that lives stays") {
+  TemporaryFolder folder;
+  const std::string run = train_in(folder, two_steps()).run_folder;
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  waitpid(gone, nullptr, 0);
+  const auto left_by = [&](pid_t process) {
+    return fmt::format("{}/checkpoints/step-00000009.partial-{}-abc", run, process);
+  };
+  for (pid_t process : {gone, getpid(), 1}) fs::create_directory(left_by(process));
+  fs::permissions(run + "/checkpoints", fs::perms::all);
+  fs::permissions(folder.path(), fs::perms::all);
+  const pid_t child = fork();  // of another user, who may send nothing to the first process
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(1);
+    train::remove_partial_checkpoints(run);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(!fs::exists(left_by(gone)));
+  CHECK(fs::exists(left_by(getpid())));
+  CHECK(fs::exists(left_by(1)));
 }
 
 TEST_CASE("a save that fails is said, and tried again while the run goes on") {

@@ -60,6 +60,14 @@ TEST_CASE("tokens are drawn as the logits say") {
   auto two = frequencies({.top_k = 2});
   CHECK(two.size() == 2);
   CHECK(two[0] == near(0.5 / 0.8, 0.05));
+  // The likeliest that have the probability together, no fewer and no more.
+  CHECK(frequencies({.top_p = 0.5}).size() == 1);
+  auto nucleus = frequencies({.top_p = 0.6});
+  CHECK(nucleus.size() == 2);
+  CHECK(nucleus[0] == near(0.5 / 0.8, 0.05));
+  CHECK(frequencies({.top_p = 0.94}).size() == 3);
+  CHECK(frequencies({.top_k = 2, .top_p = 0.94}).size() == 2);
+  CHECK(frequencies({.top_p = 0.96}).size() == 4);
   auto cold = frequencies({.temperature = 0.5});  // squares the odds
   CHECK(cold[0] / cold[1] == near(25.0 / 9, 0.1));
   auto likeliest = frequencies({.temperature = 0});

@@ -1,5 +1,7 @@
 // Plans for GPUs that are not here, by the catalogue.
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -60,6 +62,39 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
   CHECK(find_gpu("H200-NVL") == find_gpu("h200-nvl"));
   CHECK(find_gpu_of_driver("NVIDIA H200 NVL") == find_gpu("h200-nvl"));
   CHECK(library("cuda:h200").spec()->bytes_per_s == near(4.8e12));
+}
+
+TEST_CASE("GPUs are ranked by their data sheets, and measured times stand beside those") {
+  // A GPU that is at least as good in each number is planned no slower, whichever was measured.
+  std::map<std::string_view, std::unique_ptr<train::PlannedRun>> runs;
+  for (const GpuModel& gpu : gpu_models())
+    if (gpu.capability >= 80 && gpu.memory_gib > 40)
+      runs.emplace(gpu.id, planned(gpt2(16), fmt::format("cuda:{}", gpu.id)));
+  for (const auto& [id, run] : runs) {
+    const train::RunReport& report = run->report;
+    const GpuModel& gpu = *find_gpu(id);
+    CAPTURE(gpu.id);
+    CHECK(report.basis == "the peaks of its data sheet");
+    const bool measured = gpu.measured_half > 0 || gpu.measured_gbytes > 0;
+    CHECK((report.measured_peaks_seconds > 0) == measured);
+    const std::string beside = " at best by the peaks measured on one, ";
+    CHECK((to_table(report).find(beside) != std::string::npos) == measured);
+    if (measured) {
+      CHECK(report.measured_peaks_seconds > report.seconds);
+      CHECK(report.measured_peaks_seconds <
+            report.seconds *
+                std::max(gpu.half / gpu.measured_half, gpu.gbytes_per_s / gpu.measured_gbytes) *
+                (1 + 1e-9));
+    }
+    for (const auto& [other_id, other] : runs) {
+      const GpuModel& better = *find_gpu(other_id);
+      if (better.f32 < gpu.f32 || better.half < gpu.half || better.gbytes_per_s < gpu.gbytes_per_s)
+        continue;
+      CHECK(other->report.seconds <= report.seconds);
+      CHECK(other->report.likely_seconds <= report.likely_seconds);
+    }
+  }
+  CHECK(runs.at("h200")->report.likely_seconds < runs.at("h100")->report.likely_seconds);
 }
 
 TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 without one") {

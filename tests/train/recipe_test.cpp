@@ -135,7 +135,7 @@ TEST_CASE("hostile recipes are refused, not followed") {
        {std::string("seed: 1\nname: a\0b", 17), std::string("seed: 1\nname: \xff"),
         std::string("seed: 1\nname: \x1b[0m")})
     CHECK(message_of(bytes).starts_with(
-        "usage: r.yaml:2: a recipe is text in UTF-8. Got the byte 0x"));
+        "usage: r.yaml:2: a recipe is UTF-8 text without control characters. Got the byte 0x"));
   // A name is one line, whatever it holds.
   for (const char* layer : {R"("a\nb": 1)", R"("a\nb")", R"(linear: {"a\nb": {}})"})
     CHECK(message_of(fmt::format("model:\n  layers:\n    - {}\n", layer)).find('\n') ==

@@ -201,6 +201,10 @@ TEST_CASE("tables of memory and work add up to the plan") {
     CHECK(flops == near(step.plan->flops()));
     CHECK(kernels == static_cast<int>(step.plan->steps.size()));
     CHECK(live == step.plan->live_peak_bytes);
+    // What belongs to no module, as the inputs of a step, is the model's.
+    const std::string table = to_table(train::cost_by_module(*step.plan));
+    CHECK(table.find("\n(model) ") != std::string::npos);
+    CHECK(table.find("(none)") == std::string::npos);
   }
   const auto written = nlohmann::json::parse(to_json(planned->report));
   for (size_t i = 0; i < planned->report.step_reports.size(); ++i) {

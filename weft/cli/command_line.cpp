@@ -51,7 +51,10 @@ struct Add {
   CLI::App& app;
   const Option& option;
 
-  CLI::Option* operator()(bool* target) const { return app.add_flag(spelling(option), *target); }
+  CLI::Option* operator()(bool* target) const {
+    return app.add_flag(spelling(option), *target)
+        ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  }
   template <class T>
   CLI::Option* operator()(T* target) const {
     return app.add_option(spelling(option), *target);
@@ -81,8 +84,9 @@ std::string what_is_wrong(const Option& option, const std::string& text) {
   const auto [low, high] = *option.range;
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  // CLI11 would take 0x63 for 99, whatever the range.
   if (end != text.data() + text.size() || error == std::errc::invalid_argument)
-    return "";  // no number: said later
+    return fmt::format("does not take '{}'", text);
   return error == std::errc() && number >= low && number <= high
              ? ""
              : fmt::format("is {} to {}. Got {}", low, high, text);
@@ -109,6 +113,10 @@ std::string reason(const CLI::ParseError& error) {
     return fmt::format("{} does not take '{}'",
                        text.substr(conversion.size(), equals - conversion.size()),
                        text.substr(equals + 3));
+  constexpr std::string_view excludes = " excludes ";  // "--resume excludes --overwrite"
+  if (const size_t at = text.find(excludes); at != text.npos)
+    return fmt::format("{} and {} contradict each other", text.substr(0, at),
+                       text.substr(at + excludes.size()));
   const size_t colon = text.find(": ");
   if (colon != text.npos && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
     return text.erase(colon, 1);  // "--depth: is 1 to 16"

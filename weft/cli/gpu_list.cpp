@@ -179,6 +179,8 @@ json to_json(const Name& name, const GpuState& gpu) {
                             {"tf32", 1e3 * known->tf32},
                             {"f16", 1e3 * known->half}};
     entry["bandwidth_gb_per_s"] = known->gbytes_per_s;
+    if (known->measured_half > 0) entry["measured_gflops"] = {{"f16", 1e3 * known->measured_half}};
+    if (known->measured_gbytes > 0) entry["measured_bandwidth_gb_per_s"] = known->measured_gbytes;
   }
   return entry;
 }

@@ -42,8 +42,7 @@ struct Kept {
   bool busy = false;
 };
 // Nullopt where nothing was kept, or that of another machine.
-std::optional<Kept> kept() {
-  const auto path = cache_file();
+std::optional<Kept> kept(const std::optional<std::string>& path) {
   if (!path) return std::nullopt;
   std::ifstream file(*path);
   Kept result;
@@ -59,13 +58,13 @@ std::optional<Kept> kept() {
 }
 
 cpu::Peaks keep(cpu::Peaks peaks) {
-  if (auto earlier = kept()) {
+  const auto path = cache_file();
+  if (auto earlier = kept(path)) {
     peaks.f32 = std::max(peaks.f32, earlier->peaks.f32);
     peaks.f64 = std::max(peaks.f64, earlier->peaks.f64);
     peaks.bf16 = std::max(peaks.bf16, earlier->peaks.bf16);
     peaks.bandwidth = std::max(peaks.bandwidth, earlier->peaks.bandwidth);
   }
-  const auto path = cache_file();
   if (!path) return peaks;
   try {
     io::write_file_atomically(
@@ -97,15 +96,16 @@ bool machine_is_busy() {
 }
 
 cpu::Peaks machine_peaks() {
-  auto found = kept();
+  const auto path = cache_file();
+  auto found = kept(path);
   if (found && found->busy) {
     std::error_code gone;
-    auto age = fs::file_time_type::clock::now() - fs::last_write_time(*cache_file(), gone);
+    auto age = fs::file_time_type::clock::now() - fs::last_write_time(*path, gone);
     if (age >= busy_for) found.reset();
   }
   if (!found) {
     measure_elsewhere();
-    found = kept();
+    found = kept(path);
   }
   return found ? found->peaks : cpu::Peaks();
 }

@@ -84,11 +84,11 @@ std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::st
 std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
 
 std::string table_of(const std::vector<Planned>& all) {
-  Table table({"on", "memory", "of", "again", "update", "rate", "in all", "at best"});
+  Table table({"on", "memory", "of", "again", "rate", "in all", "at best"});
   std::string reasons;
   for (const Planned& planned : all) {
     if (!planned.report) {
-      table.row({planned.on, "does not fit", "", "", "", "", "", ""});
+      table.row({planned.on, "does not fit"});
       reasons += fmt::format("\n{}: {}\n", planned.on, planned.refusal);
       continue;
     }
@@ -97,11 +97,12 @@ std::string table_of(const std::vector<Planned>& all) {
                size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
                size_text(report.memory_there()),
                report.again > 0 ? fmt::format("+{:.0f} %", 100 * report.recompute_price()) : "-",
-               train::time_text(report.expected_seconds()),
                fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
                            report.unit),
                train::time_text(report.expected_total_seconds()),
                train::time_text(report.total_seconds())});
+    if (const std::string measured = train::measured_text(report); !measured.empty())
+      reasons += fmt::format("\n{}: {}.\n", planned.on, measured);
     if (!report.quicker.empty()) reasons += fmt::format("\n{}: {}\n", planned.on, report.quicker);
   }
   return table.text() + reasons;

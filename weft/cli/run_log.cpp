@@ -23,8 +23,7 @@ constexpr size_t largest_log = size_t{1} << 30;  // bytes
 
 // What is not finite stands in JSON as null.
 double number_of(const json& entry, const char* key) {
-  const json& value = entry.at(key);
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  return io::number_or_null_at(entry, key).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
 void read_line(const json& entry, RunLog& run) {
@@ -36,23 +35,23 @@ void read_line(const json& entry, RunLog& run) {
     run.losses.push_back(number_of(entry, "loss"));
     for (const char* unit : {"img/s", "tok/s"})
       if (entry.contains(unit)) {
-        run.rate = entry[unit].get<double>();
+        run.rate = number_of(entry, unit);
         run.unit = unit;
       }
   } else if (entry.contains("process_peak")) {
     run.closed = true;
-    run.seconds += entry.at("seconds").get<double>();
-    run.step_seconds = entry.at("measured_step_seconds");
-    run.planned_step_seconds = entry.at("planned_step_seconds");
-    run.process_peak = entry.at("process_peak");
+    run.seconds += io::number_at(entry, "seconds");
+    run.step_seconds = io::number_at(entry, "measured_step_seconds");
+    run.planned_step_seconds = io::number_at(entry, "planned_step_seconds");
+    run.process_peak = io::number_at(entry, "process_peak");
   }
 }
 
 void read_plan(const json& plan, RunLog& run) {
-  run.model = plan.value("model", std::string());
+  if (plan.contains("model")) run.model = io::text_at(plan, "model");
   if (plan.contains("steps")) run.steps = io::integer_at(plan, "steps");
-  run.parameters = plan.value("parameters", 0.0);
-  run.planned_bytes = plan.value("process_bytes", 0.0);
+  if (plan.contains("parameters")) run.parameters = io::number_at(plan, "parameters");
+  if (plan.contains("process_bytes")) run.planned_bytes = io::number_at(plan, "process_bytes");
 }
 
 // What is no object of JSON, as a line that was cut by a kill, is passed over.
@@ -62,8 +61,8 @@ void read_object(const std::string& text, const std::string& path, RunLog& run, 
   if (!entry.is_object()) return;
   try {
     read(entry, run);
-  } catch (const json::exception& error) {
-    throw Error(ErrorKind::data, "{}: {}.", path, io::json_reason(error.what()));
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::data, "{}: {}.", path, error.what());
   }
 }
 }  // namespace

@@ -130,13 +130,18 @@ std::string activations_text() {
 std::vector<std::string> gpu_titles() {
   return {"gpu", ">memory", ">GB/s", ">f32", ">tf32", ">f16, bf16", ">f64 TFLOP/s", "name"};
 }
+std::string name_of(const GpuModel& gpu) {
+  if (gpu.measured_half <= 0 || gpu.measured_gbytes <= 0) return std::string(gpu.name);
+  return fmt::format("{}, measured at {:.4g} TFLOP/s in 16 bits, {:.0f} GB/s", gpu.name,
+                     gpu.measured_half, gpu.measured_gbytes);
+}
 std::vector<std::vector<std::string>> gpu_rows() {
   auto peak = [](double value) { return value > 0 ? fmt::format("{:.4g}", value) : "-"; };
   std::vector<std::vector<std::string>> rows;
   for (const GpuModel& gpu : gpu_models())
     rows.push_back({fmt::format("cuda:{}", gpu.id), fmt::format("{:.1f} GiB", gpu.memory_gib),
                     fmt::format("{:.0f}", gpu.gbytes_per_s), peak(gpu.f32), peak(gpu.tf32),
-                    peak(gpu.half), peak(gpu.f64), std::string(gpu.name)});
+                    peak(gpu.half), peak(gpu.f64), name_of(gpu)});
   return rows;
 }
 

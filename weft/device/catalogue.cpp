@@ -77,7 +77,9 @@ MachineSpec spec_of(const GpuModel& gpu) {
           .memory_bytes = static_cast<size_t>((gpu.memory_gib - context_gib) * (size_t{1} << 30)),
           .file_bytes_per_s = 1e9 * gpu.link_gbytes,
           .both_ways = true,
-          .sustained = sustained};
+          .sustained = sustained,
+          .measured_half_flops_per_s = 1e12 * gpu.measured_half,
+          .measured_bytes_per_s = 1e9 * gpu.measured_gbytes};
 }
 
 }  // namespace weft

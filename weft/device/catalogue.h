@@ -29,7 +29,7 @@ std::span<const GpuModel> gpu_models();
 const GpuModel* find_gpu(std::string_view id);
 const GpuModel* find_gpu_of_driver(std::string_view name);
 
-// By the data sheet, for each alike.
+// Times go by the data sheet, for each alike; what was measured stands beside it.
 MachineSpec spec_of(const GpuModel& gpu);
 
 }  // namespace weft

@@ -21,6 +21,14 @@ double MachineSpec::file_slowdown() const {
   return file_bytes_per_s > 0 && bytes_per_s > 0 ? bytes_per_s / file_bytes_per_s : assumed;
 }
 
+MachineSpec as_measured(MachineSpec machine) {
+  if (machine.measured_half_flops_per_s > 0)
+    for (double* half : {&machine.bf16_flops_per_s, &machine.f16_flops_per_s})
+      if (*half > 0) *half = machine.measured_half_flops_per_s;
+  if (machine.measured_bytes_per_s > 0) machine.bytes_per_s = machine.measured_bytes_per_s;
+  return machine;
+}
+
 namespace {
 bool is_attention(const Value& value) { return value->op->name.starts_with("attention"); }
 // What is no factor (sums that go on, a mask) is wider, or no float.

@@ -34,12 +34,19 @@ struct MachineSpec {
   double file_bytes_per_s = 0;
   bool both_ways = false;  // at that speed in each direction, at once
   std::optional<Sustained> sustained = {};
+  // What such a device was measured at, in products of 16 bits and in copies; 0: it was not. Times
+  // go by the peaks above, so that devices compare; as_measured() has those of these.
+  double measured_half_flops_per_s = 0, measured_bytes_per_s = 0;
 
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
   double flops_per_s_in(DType dtype, bool tf32 = false) const;  // tf32: of float32, so rounded
   // A byte to or from there takes as long as so many in memory.
   double file_slowdown() const;
+  bool was_measured() const { return measured_half_flops_per_s > 0 || measured_bytes_per_s > 0; }
 };
+
+// With measured peaks in the place of those of the data sheet, as far as they are known.
+MachineSpec as_measured(MachineSpec machine);
 
 // What the operations of a step are done in: a product in the type of its operands, all else in
 // float32, or in float64 where a value is of that type.

@@ -362,29 +362,4 @@ std::string printable(std::string_view text) {
   return text.size() > longest ? result + "..." : result;
 }
 
-std::string json_reason(std::string_view what) {
-  size_t origin = what.find("] ");  // "[json.exception.type_error.302] type must be ..."
-  if (what.starts_with("[json.") && origin != std::string_view::npos)
-    what.remove_prefix(origin + 2);
-  // "parse error at line 1, column 1: syntax error while parsing value - unexpected end of input;
-  // .."
-  constexpr std::string_view wrong_at = "parse error at ";
-  if (what.starts_with(wrong_at)) {
-    const bool ends = what.find("unexpected end of input") != std::string_view::npos;
-    what.remove_prefix(wrong_at.size());
-    return fmt::format("{} {}", ends ? "it ends too early, at" : "there is a mistake at",
-                       what.substr(0, what.find(": ")));
-  }
-  if (what.starts_with("cannot use")) return "an object is expected where there is none";
-  return printable(what);
-}
-
-int64_t integer_at(const nlohmann::json& object, const char* key) {
-  const nlohmann::json& value = object.at(key);
-  if (value.is_number_float())  // which may be larger than any integer
-    throw nlohmann::json::type_error::create(
-        302, fmt::format("{} must be a whole number, but is {}", key, json_text(value)), &value);
-  return value.get<int64_t>();
-}
-
 }  // namespace weft::io

@@ -12,8 +12,6 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 
@@ -111,10 +109,5 @@ void replace_link(const std::string& path, const std::string& target);
 
 // Names from files, as they may stand in a message: control characters escaped, long ones cut.
 std::string printable(std::string_view text);
-
-// What an exception of the JSON library says, less the names of its own; printable.
-std::string json_reason(std::string_view what);
-// The whole number under a key. Throws the JSON library's exception where there is none.
-int64_t integer_at(const nlohmann::json& object, const char* key);
 
 }  // namespace weft::io

@@ -1,6 +1,11 @@
 #include "weft/io/json.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "weft/io/files.h"
 
 namespace weft::io {
 
@@ -17,9 +22,76 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return text_of(value, indent);
 }
 
-nlohmann::json parse_json(std::string_view text) { return nlohmann::json::parse(text); }
+nlohmann::json parse_json(std::string_view text) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {  // `byte` counts from 1
+    const std::string_view before = text.substr(0, error.byte == 0 ? 0 : error.byte - 1);
+    const size_t newline = before.rfind('\n');
+    throw JsonError(fmt::format(
+        "not JSON: {} at line {}, column {}",
+        error.byte > text.size() ? "it ends too early," : "there is a mistake",
+        1 + std::ranges::count(before, '\n'),
+        newline == std::string_view::npos ? before.size() + 1 : before.size() - newline));
+  } catch (const nlohmann::json::exception&) {
+    throw JsonError("not JSON: it has a number that is too large");
+  }
+}
 nlohmann::json parse_json_or_discard(std::string_view text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+namespace {
+[[noreturn]] void refuse(std::string_view name, std::string_view rule, const nlohmann::json& got) {
+  throw JsonError(fmt::format("{}{}must be {}. Got {}", name, name.empty() ? "" : " ", rule,
+                              printable(json_text(got))));
+}
+}  // namespace
+
+const nlohmann::json& value_at(const nlohmann::json& object, const char* key) {
+  if (!object.is_object()) refuse("", "an object", object);
+  const auto found = object.find(key);
+  if (found == object.end()) throw JsonError(fmt::format("{} is missing", key));
+  return *found;
+}
+
+const nlohmann::json& object_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = value_at(object, key);
+  if (!value.is_object()) refuse(key, "an object", value);
+  return value;
+}
+
+int64_t integer_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = value_at(object, key);
+  const auto* unsigned_value = value.get_ptr<const nlohmann::json::number_unsigned_t*>();
+  if (!value.is_number_integer() || (unsigned_value != nullptr && *unsigned_value > INT64_MAX))
+    refuse(key, "a whole number", value);
+  return value.get<int64_t>();
+}
+
+std::optional<double> number_or_null_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = value_at(object, key);
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_number()) refuse(key, "a number", value);
+  return value.get<double>();
+}
+
+double number_at(const nlohmann::json& object, const char* key) {
+  const std::optional<double> number = number_or_null_at(object, key);
+  if (!number) refuse(key, "a number", nullptr);
+  return *number;
+}
+
+std::string text_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = value_at(object, key);
+  if (!value.is_string()) refuse(key, "text", value);
+  return value.get<std::string>();
+}
+
+bool truth_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = value_at(object, key);
+  if (!value.is_boolean()) refuse(key, "true or false", value);
+  return value.get<bool>();
 }
 
 }  // namespace weft::io

@@ -28,24 +28,18 @@ std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
 }
 
-json read_json(const std::string& path) {
-  std::string text = io::read_file(path, small_file, ErrorKind::checkpoint);
-  try {
-    return io::parse_json(text);
-  } catch (const json::exception& error) {
-    throw Error(ErrorKind::checkpoint, "{}: not JSON: {}.", path, io::json_reason(error.what()));
-  }
-}
-
 // Reads fields of a file; what is missing or of another kind names it.
 template <class Read>
 auto fields_of(const std::string& path, Read read) {
-  json contents = read_json(path);
+  const std::string text = io::read_file(path, small_file, ErrorKind::checkpoint);
   try {
-    return read(contents);
-  } catch (const json::exception& error) {
-    throw Error(ErrorKind::checkpoint, "{}: {}.", path, io::json_reason(error.what()));
+    return read(io::parse_json(text));
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, error.what());
   }
+}
+json read_json(const std::string& path) {
+  return fields_of(path, [](const json& contents) { return contents; });
 }
 
 json to_json(const nn::Options& options) {
@@ -69,19 +63,18 @@ json to_json(const Progress& progress) {
 }
 
 Progress progress_of(const json& fields) {
-  auto number = [&](const char* key) -> std::optional<double> {
-    const json& value = fields.at(key);
-    return value.is_null() ? std::nullopt : std::optional(value.get<double>());
-  };
+  auto number = [&](const char* key) { return io::number_or_null_at(fields, key); };
   auto integer = [&](const char* key) { return io::integer_at(fields, key); };
   return {.step = integer("step"),
-          .data_fingerprint = fields.value("data_fingerprint", ""),  // older ones have none
+          .data_fingerprint = fields.contains("data_fingerprint")  // older ones have none
+                                  ? io::text_at(fields, "data_fingerprint")
+                                  : "",
           .loader = {.epoch = integer("epoch"), .position = integer("position")},
           .evaluated_step = integer("evaluated_step"),
           .evaluations_since_best = integer("evaluations_since_best"),
           .best_loss = number("best_loss"),
           .best_score = number("best_score"),
-          .stopped = fields.at("stopped")};
+          .stopped = io::truth_at(fields, "stopped")};
 }
 
 // Writes the files of a checkpoint, each noted for the manifest, which comes last.
@@ -179,9 +172,9 @@ Manifest read_manifest(const std::string& path) {
       throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format,
                   manifest_format);
     Manifest read{io::integer_at(manifest, "step"), {}};
-    for (const auto& [name, file] : manifest.at("files").items())
+    for (const auto& [name, file] : io::object_at(manifest, "files").items())
       read.files.push_back(
-          {name, file.at("xxh3"), static_cast<uint64_t>(io::integer_at(file, "bytes"))});
+          {name, io::text_at(file, "xxh3"), static_cast<uint64_t>(io::integer_at(file, "bytes"))});
     return read;
   });
   for (const ListedFile& file : result.files)
@@ -312,12 +305,12 @@ void verify_checkpoint(const std::string& folder) {
       throw Error(ErrorKind::checkpoint, "{} does not list {}.", path, name);
   for (const ListedFile& listed : manifest.files) {
     std::string file = join(folder, listed.name);
+    if (!io::exists(file, ErrorKind::checkpoint))
+      throw Error(ErrorKind::checkpoint, "{} is missing.", file);
     std::error_code error;
-    uint64_t bytes = fs::file_size(file, error);
-    if (fs::exists(file) && !fs::is_regular_file(file))
+    if (!fs::is_regular_file(file, error))
       throw Error(ErrorKind::checkpoint, "{} is not a regular file.", file);
-    if (error) throw Error(ErrorKind::checkpoint, "{} is missing: {}.", file, error.message());
-    if (bytes != listed.bytes)
+    if (uint64_t bytes = fs::file_size(file, error); bytes != listed.bytes)
       throw Error(ErrorKind::checkpoint, "{} has {} bytes. The manifest says {}.", file, bytes,
                   listed.bytes);
     if (std::string found = to_hex(io::checksum_file(file, ErrorKind::checkpoint));

@@ -189,6 +189,8 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     report.flops += times * step.plan->flops();
     report.bytes += times * sum_bytes(*step.plan);
     report.seconds += times * planned_seconds(*step.plan, machine);
+    if (machine.was_measured())
+      report.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
     if (machine.sustained) report.likely_seconds += times * likely_seconds(*step.plan, machine);
     for (const Step& kernel : step.plan->steps) {
       const Roofline best = roofline(kernel, machine);
@@ -232,10 +234,20 @@ std::string verdict(const RunReport& report) {
           ? fmt::format("{} in all, {} at best, by {}", time_text(report.expected_total_seconds()),
                         time_text(report.total_seconds()), report.basis)
           : fmt::format("{} at best, by {}", time_text(report.total_seconds()), report.basis);
-  const std::string quicker = report.quicker.empty() ? "" : report.quicker + "\n";
-  return fmt::format("{}.\n{}.\n{}\n", memory, time, quicker);
+  std::string text = fmt::format("{}.\n{}.\n", memory, time);
+  if (const std::string measured = measured_text(report); !measured.empty())
+    text += measured + ".\n";
+  if (!report.quicker.empty()) text += report.quicker + "\n";
+  return text + "\n";
 }
 }  // namespace
+
+std::string measured_text(const RunReport& report) {
+  if (report.measured_peaks_seconds <= 0) return "";
+  return fmt::format("{} at best by the peaks measured on one, {} by its data sheet",
+                     time_text(report.measured_peaks_seconds * static_cast<double>(report.steps)),
+                     time_text(report.total_seconds()));
+}
 
 std::string refusal_table(const RunReport& report, size_t room) {
   std::string text;
@@ -394,6 +406,7 @@ std::string to_json(const RunReport& report) {
               {"bytes", report.bytes},
               {"step_seconds", report.seconds},
               {"likely_step_seconds", report.likely_seconds},
+              {"measured_peaks_step_seconds", report.measured_peaks_seconds},
               {"units", report.units},
               {"plans", steps},
               {"machine", report.machine},

@@ -58,18 +58,19 @@ struct RunReport {
   double units = 0;            // tokens or images of an update
   std::string_view unit = {};  // "tok" or "img"
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t offloaded_bytes = 0;               // of these three, in files instead of memory
-  size_t file_bytes = 0;                    // all in files: those, and values of the steps
-  double file_traffic = 0;                  // bytes of an update, to and from files
-  size_t arena_bytes = 0;                   // of the largest step: they share it
-  size_t constant_bytes = 0;                // of all steps
-  size_t staging_bytes = 0;                 // of batches on their way to a device
-  size_t data_bytes = 0;                    // samples, and the batches of loaders
-  size_t runtime_bytes = 0;                 // see runtime_bytes()
-  double flops = 0, bytes = 0;              // of an update
-  double seconds = 0;                       // of an update, planned; 0: unknown
-  double likely_seconds = 0;                // of an update; 0: not known better
-  double compute_bound_seconds = 0;         // of these, in kernels that wait for arithmetic
+  size_t offloaded_bytes = 0;         // of these three, in files instead of memory
+  size_t file_bytes = 0;              // all in files: those, and values of the steps
+  double file_traffic = 0;            // bytes of an update, to and from files
+  size_t arena_bytes = 0;             // of the largest step: they share it
+  size_t constant_bytes = 0;          // of all steps
+  size_t staging_bytes = 0;           // of batches on their way to a device
+  size_t data_bytes = 0;              // samples, and the batches of loaders
+  size_t runtime_bytes = 0;           // see runtime_bytes()
+  double flops = 0, bytes = 0;        // of an update
+  double seconds = 0;                 // of an update, planned; 0: unknown
+  double likely_seconds = 0;          // of an update; 0: not known better
+  double measured_peaks_seconds = 0;  // as `seconds`, by peaks that were measured; 0: none were
+  double compute_bound_seconds = 0;   // of these, in kernels that wait for arithmetic
   std::optional<double> usd_per_hour = {};  // of the machine
   // As total_bytes() and expected_seconds() where no kernel runs again and no memory is limited; 0:
   // that is this plan, or it was not planned.
@@ -116,6 +117,8 @@ struct RunReport {
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine);
 std::string to_table(const RunReport& report);
+// "20.5 h at best by the peaks measured on one, 18.1 h by its data sheet"; "": none were measured.
+std::string measured_text(const RunReport& report);
 // What a plan takes that has `room` for state and arena, and by how much that is too much.
 std::string refusal_table(const RunReport& report, size_t room);
 std::string to_table(const std::vector<ModuleCost>& modules);

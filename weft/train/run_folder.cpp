@@ -81,7 +81,10 @@ std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl")
 std::string RunFolder::checkpoint() const {
   std::error_code none;
   const bool saved = fs::is_symlink(fs::path(path_) / "checkpoints/latest", none);
-  if (!resume_ || (!saved && list_checkpoints(path_).empty())) return "";
+  if (!resume_) return "";
+  // A folder that cannot be entered is not an empty one, from which a run would begin anew.
+  io::exists((fs::path(path_) / "checkpoints/MANIFEST.json").string(), ErrorKind::checkpoint);
+  if (!saved && list_checkpoints(path_).empty()) return "";
   return newest_whole_checkpoint(path_);
 }
 

@@ -23,6 +23,8 @@
 namespace weft::train {
 namespace {
 constexpr int examples = 10;  // sums that the addition task shows at its end
+// Of a limit of memory that no user gave.
+constexpr const char* limit_origin = "plan";
 
 double now() {
   using Clock = std::chrono::steady_clock;
@@ -92,7 +94,7 @@ class Trainer {
   void go_on() {
     for (;;) {
       if (evaluation_due() && !signals_.stop_requested()) evaluate();
-      bool done = progress_.stopped || progress_.step >= experiment_.total_steps;
+      const bool done = is_done();
       if (signals_.stop_requested() && !(done && !evaluation_due())) return stop();
       if (done)
         save_at_last();
@@ -125,6 +127,7 @@ class Trainer {
       loader_.restore(progress_.loader);
       saved_step_ = progress_.step;
       result_.checkpoint = checkpoint;
+      if (is_done() && !evaluation_due()) check_nothing_changed();
     } else {
       progress_.data_fingerprint = experiment_.data_fingerprint();
     }
@@ -141,6 +144,23 @@ class Trainer {
     line_step_ = progress_.step;
     device_joules_before_ = device().meters().joules;
     started_ = now();
+  }
+
+  // Refuses changes of a recipe that come when its run is over: nothing would follow from them, and
+  // recipe.yaml would say that the run was made with them.
+  void check_nothing_changed() const {
+    const Recipe saved = checkpoint_recipe(result_.checkpoint);
+    std::vector<std::string> changed;
+    for (const RecipeKey& key : recipe_keys()) {
+      const std::string& where = recipe().where(key.path);
+      const bool is_ours = key.path == "name" || where == limit_origin;
+      if (!is_ours && saved.to_yaml(key.path) != recipe().to_yaml(key.path))
+        changed.push_back(fmt::format("{} ({})", key.path, where));
+    }
+    if (changed.empty()) return;
+    throw Error(ErrorKind::usage, "run {} is over, at step {}: {} would change nothing.{}",
+                folder_.path(), progress_.step, fmt::join(changed, ", "),
+                progress_.stopped ? "" : " Hint: more --train.steps go on.");
   }
 
   // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one that it
@@ -252,6 +272,7 @@ class Trainer {
                        .norms = steps_.norms()};
   }
 
+  bool is_done() const { return progress_.stopped || progress_.step >= experiment_.total_steps; }
   bool evaluation_due() const {
     if (experiment_.validation == nullptr) return false;
     if (progress_.step == 0 || progress_.evaluated_step == progress_.step) return false;
@@ -435,38 +456,49 @@ std::string too_large(const RunReport& report) {
                      report.on_host ? "this machine" : report.device_name);
 }
 
+// `whole`: a plan that gives up nothing for its memory.
+void compare(PlannedRun& planned, const PlannedRun& whole) {
+  planned.report.unlimited_bytes = whole.report.total_bytes();
+  planned.report.unlimited_seconds = whole.report.expected_seconds();
+}
+
 // A recipe that does not fit, for which `message` was said, planned within `host_memory`, or the
 // memory of its device: kernels run again, and logits exist in parts. Throws DoesNotFit where that
-// is not enough, or where the recipe has a smaller limit of its own.
+// is not enough, or where the recipe has a smaller limit of its own. `whole`: its plan without a
+// limit, where there is one.
 std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
                                         size_t host_memory, std::string message,
-                                        Clock::time_point began) {
+                                        Clock::time_point began,
+                                        std::unique_ptr<PlannedRun> whole = nullptr) {
   Recipe unlimited = recipe, limited = recipe;
-  unlimited.set("train.memory", "null", "plan");
-  const PlannedRun whole(unlimited, machine);
-  const size_t has = whole.report.on_host ? host_memory : whole.report.device_bytes;
+  unlimited.set("train.memory", "null", limit_origin);
+  if (whole == nullptr) whole = std::make_unique<PlannedRun>(unlimited, machine);
+  const RunReport& report = whole->report;
+  const size_t has = report.on_host ? host_memory : report.device_bytes;
   const auto own = static_cast<size_t>(
       recipe.has("train.memory") ? *parse_bytes(recipe.text("train.memory")) : INT64_MAX);
-  size_t room = room_for(whole.report, host_memory);
+  size_t room = room_for(report, host_memory);
   if (room == 0 || own <= room)
     throw DoesNotFit(message + " " + changes_that_fit(recipe, machine, has, began),
-                     refusal_table(whole.report, own));
-  if (recipe.has("train.memory")) message = too_large(whole.report);
-  limited.set("train.memory", memory_text(room), "plan");
-  if (auto planned = plan_that_fits(limited, machine, has)) return planned;
+                     refusal_table(report, own));
+  if (recipe.has("train.memory")) message = too_large(report);
+  limited.set("train.memory", memory_text(room), limit_origin);
+  if (auto planned = plan_that_fits(limited, machine, has)) {
+    if (recipe.text("train.recompute") == "auto") compare(*planned, *whole);
+    return planned;
+  }
   throw DoesNotFit(message + " " + changes_that_fit(limited, machine, has, began),
-                   refusal_table(whole.report, room));
+                   refusal_table(report, room));
 }
 
 // Says what the plan gave up for its memory, beside a plan that gives up nothing.
 void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
   Recipe unlimited = planned.experiment.recipe;
-  if (planned.report.again == 0 && !unlimited.has("train.memory")) return;
-  unlimited.set("train.memory", "null", "plan");
-  unlimited.set("train.recompute", "none", "plan");
-  const PlannedRun whole(unlimited, machine);
-  planned.report.unlimited_bytes = whole.report.total_bytes();
-  planned.report.unlimited_seconds = whole.report.expected_seconds();
+  const bool is_compared = planned.report.unlimited_bytes > 0;
+  if (is_compared || (planned.report.again == 0 && !unlimited.has("train.memory"))) return;
+  unlimited.set("train.memory", "null", limit_origin);
+  unlimited.set("train.recompute", "none", limit_origin);
+  compare(planned, PlannedRun(unlimited, machine));
 }
 }  // namespace
 
@@ -511,7 +543,7 @@ std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& mac
       if (has == 0 || takes <= has) return planned;
       const auto limit = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
       if (limit <= takes - has) return nullptr;
-      recipe.set("train.memory", memory_text(limit - (takes - has)), "plan");
+      recipe.set("train.memory", memory_text(limit - (takes - has)), limit_origin);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return nullptr;
@@ -530,7 +562,9 @@ std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& ma
       throw Error(ErrorKind::does_not_fit, "{}", too_large(planned->report));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    planned = plan_within(recipe, machine, machine_memory(), error.what(), began);
+    if (recipe.has("train.memory")) planned.reset();  // it was planned within that limit
+    planned =
+        plan_within(recipe, machine, machine_memory(), error.what(), began, std::move(planned));
   }
   compare_with_unlimited(*planned, machine);
   RunReport& report = planned->report;
