@@ -439,6 +439,33 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
   CHECK(outcome.out.find("resumed from runs/tiny/checkpoints/step-00000003") != std::string::npos);
 }
 
+TEST_CASE("a run that goes on with another instruction set says so once") {
+  const TinyRun place;
+  const nlohmann::json plan = nlohmann::json::parse(place.read("runs/tiny/plan.json"));
+  const std::string here = plan["isa"], other = here == "avx2" ? "avx512" : "avx2";
+  CHECK(here == name(weft::isa()));
+  const std::string warning = "weft: warning: run runs/tiny was trained with the instruction set " +
+                              other + " and goes on with " + here +
+                              ": losses may differ in their last digits. Hint: WEFT_ISA=" + other +
+                              " where the processor has it.\n";
+  int steps = 2;
+  auto resumed = [&](const nlohmann::json& set) {
+    nlohmann::json before = plan;
+    before["isa"] = set;
+    place.write("runs/tiny/plan.json", before.dump());
+    const Outcome outcome =
+        place.weft({"train", "tiny.yaml", "--resume", "--steps", std::to_string(++steps)});
+    CHECK(outcome.code == 0);
+    return outcome.err;
+  };
+  CHECK(resumed(other) == warning);
+  CHECK(nlohmann::json::parse(place.read("runs/tiny/plan.json"))["isa"] == here);
+  CHECK(resumed(here) == "");
+  for (const auto& unknown : {nlohmann::json(), nlohmann::json(7)}) CHECK(resumed(unknown) == "");
+  const Outcome anew = place.weft({"train", "tiny.yaml", "--overwrite", "--json"});
+  CHECK(anew.err == "");
+}
+
 TEST_CASE("a checkpoint whose vocabulary is gone or damaged writes no text") {
   TinyRun place;
   const std::string file = "runs/tiny/checkpoints/step-00000002/vocabulary.json";
