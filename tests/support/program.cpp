@@ -64,8 +64,13 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
   const char* program = std::getenv("WEFT");
   if (program == nullptr || *program == '\0')
     throw std::runtime_error("set WEFT to the program under test");
-  Outcome outcome{.command = "weft"};
-  std::vector<char*> argv = {const_cast<char*>(program)};
+  return run(program, arguments, environment);
+}
+
+Outcome Workplace::run(const std::string& program, const std::vector<std::string>& arguments,
+                       const Environment& environment) const {
+  Outcome outcome{.command = program.substr(program.rfind('/') + 1)};
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) {
     outcome.command += " " + quoted(argument);
     argv.push_back(const_cast<char*>(argument.c_str()));
@@ -80,7 +85,7 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
     if (const int input = open((folder_ + "/.in").c_str(), O_RDONLY); input >= 0) dup2(input, 0);
     redirect(1, folder_ + "/.out");
     redirect(2, folder_ + "/.err");
-    execv(program, argv.data());
+    execv(program.c_str(), argv.data());
     _exit(127);
   }
   int status = 0;

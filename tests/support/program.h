@@ -32,6 +32,9 @@ class Workplace {
   using Environment = std::map<std::string, std::string>;
   Outcome weft(const std::vector<std::string>& arguments,
                const Environment& environment = {}) const;
+  // The same of any program, by its path.
+  Outcome run(const std::string& program, const std::vector<std::string>& arguments,
+              const Environment& environment = {}) const;
 
  private:
   std::string folder_;
