@@ -69,7 +69,11 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
 
 Outcome Workplace::run(const std::string& program, const std::vector<std::string>& arguments,
                        const Environment& environment) const {
-  Outcome outcome{.command = program.substr(program.rfind('/') + 1)};
+  Outcome outcome;
+  for (const auto& [name, value] : environment)  // what is a setting, and no folder of the test's
+    if (name.starts_with("WEFT_") && !value.empty() && value.find('/') == std::string::npos)
+      outcome.command += name + "=" + quoted(value) + " ";
+  outcome.command += program.substr(program.rfind('/') + 1);
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) {
     outcome.command += " " + quoted(argument);
@@ -96,17 +100,27 @@ Outcome Workplace::run(const std::string& program, const std::vector<std::string
   return outcome;
 }
 
-std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
+namespace {
+std::string says(const Outcome& outcome, int code, const std::string& prefix,
+                 const std::string& message) {
   record(outcome);
   std::string wrong;
   if (outcome.code != code)
     wrong +=
         "exit code " + std::to_string(outcome.code) + " instead of " + std::to_string(code) + "; ";
   if (outcome.err.find(message) == std::string::npos) wrong += "no \"" + message + "\" in it; ";
-  if (!outcome.err.starts_with("weft: error: ")) wrong += "does not begin with \"weft: error: \"; ";
-  if (outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
+  if (!outcome.err.starts_with(prefix)) wrong += "does not begin with \"" + prefix + "\"; ";
+  if (code != 0 && outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
   if (outcome.err.find("internal") != std::string::npos) wrong += "an internal error; ";
   return wrong.empty() ? "" : outcome.command + ": " + wrong + "it says: " + outcome.err;
+}
+}  // namespace
+
+std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
+  return says(outcome, code, "weft: error: ", message);
+}
+std::string goes_on_with(const Outcome& outcome, const std::string& message) {
+  return says(outcome, 0, "weft: warning: ", message);
 }
 
 nlohmann::json json_of(const Outcome& outcome) {

@@ -44,6 +44,9 @@ class Workplace {
 // what is wrong, "" for nothing.
 std::string fails_with(const Outcome& outcome, int code, const std::string& message);
 
+// The same of a run that goes on: exit code 0, and warnings on standard error.
+std::string goes_on_with(const Outcome& outcome, const std::string& message);
+
 // What it printed; requires exit code 0.
 nlohmann::json json_of(const Outcome& outcome);
 
