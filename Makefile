@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-zoo test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -25,6 +25,9 @@ test: build ## the quick tests
 
 test-isa: build ## ops, kernels, passes and training under every instruction set that the host has
 	@tools/test_isa.sh release
+
+test-zoo: build ## every model on 1, 2, 3 and 8 threads, and files above 2 and 4 GiB
+	@tools/test.sh release -R '^((train|models)\.zoo|io)\.slow$$'
 
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
