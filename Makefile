@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-zoo test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -26,14 +26,23 @@ test: build ## the quick tests
 test-isa: build ## ops, kernels, passes and training under every instruction set that the host has
 	@tools/test_isa.sh release
 
+test-zoo: build ## every model on 1, 2, 3 and 8 threads, and files above 2 and 4 GiB
+	@tools/test.sh release -R '^((train|models)\.zoo|io)\.slow$$'
+
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
 
 test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU
 	@tools/test.sh release -R '^gpu/|\.cuda(\.refused)?$$'
 
-test-all: build test-isa check tsan ## quick and slow tests, under the sanitizers too, and short fuzzing
-	@tools/test.sh release
+# The Python that has PyTorch and JAX; named empty, nothing is held against them.
+PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python
+PEERS_PYTHON ?= $(PEERS_VENV)
+peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other Python
+	@test "$(PEERS_PYTHON)" != "$(PEERS_VENV)" || tools/setup.sh --peers
+
+test-all: build peers test-isa check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
+	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 
 check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
 	@$(call build_preset,check)
@@ -68,10 +77,11 @@ bad-input: build ## what weft answers to bad input, as docs/bad-input.md
 bench: build ## every workload against the roofline; planning by depth
 	@tools/bench.sh
 
-# The peers' Python; bench/peers/README.md says how to make one.
-PEERS_PYTHON ?=
-bench-peers: build ## every row of the CPU table, weft and the peers in turn (PEERS_PYTHON=...)
-	@test -n "$(PEERS_PYTHON)" || { echo "bench-peers needs a Python that has PyTorch: make bench-peers PEERS_PYTHON=.../bin/python (bench/peers/README.md)"; exit 2; }
+bench-shared: build ## two runs on the same two cores beside one alone
+	@tools/side_by_side.py build/release
+
+bench-peers: build peers ## every row of the CPU table, weft and the peers in turn
+	@test -n "$(PEERS_PYTHON)" || { echo "bench-peers needs a Python that has PyTorch and JAX: leave PEERS_PYTHON unset, or name one (bench/peers/README.md)"; exit 2; }
 	@python3 bench/peers/run.py --all --weft build/release/weft --python $(PEERS_PYTHON) \
 	  --json build/peers/results.json --markdown build/peers/table.md --inductor-cache build/peers/inductor
 

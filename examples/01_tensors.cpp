@@ -3,7 +3,8 @@
 
 using namespace weft;
 
-int main() {
+// What no one catches ends as it does in `weft`: with one line, and an exit code that tells why.
+int main() try {
   Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   Tensor y = exp(x * 0.5) + 1;  // a graph of two nodes over x; scalars take x's dtype
   Tensor row_sums = sum(y, {.axes = {1}});
@@ -23,4 +24,6 @@ int main() {
   } catch (const Error& error) {
     print("{}", error.what());
   }
+} catch (...) {
+  return weft::report_failure();
 }

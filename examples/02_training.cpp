@@ -25,7 +25,7 @@ std::pair<Tensor, Tensor> spirals(int points) {
   return {tensor(places, {points, 2}), tensor(labels, {points})};
 }
 
-int main() {
+int main() try {
   Mlp model;
   optim::AdamW optimizer(model.parameters(),
                          {.lr = optim::cosine(3e-2, {.warmup = 10, .total = 300})});
@@ -48,4 +48,6 @@ int main() {
   double reached = accuracy(places, labels).item();
   print("accuracy {:.3f}", reached);
   return reached > 0.95 ? 0 : 1;
+} catch (...) {
+  return weft::report_failure();
 }

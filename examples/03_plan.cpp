@@ -4,7 +4,7 @@
 
 using namespace weft;
 
-int main() {
+int main() try {
   nn::BuildScope no_weights({.initialize = false});
   nn::Options config{{"hidden_size", int64_t{128}},
                      {"num_hidden_layers", int64_t{4}},
@@ -29,4 +29,6 @@ int main() {
   for (const Step& step : plan.steps)
     if (step.flops > 0.1 * plan.flops() / 4)
       print("  {:24} {:6.1f} MFLOP  {}", step.kernel, step.flops / 1e6, step.module);
+} catch (...) {
+  return weft::report_failure();
 }

@@ -13,14 +13,28 @@ import sys
 import tempfile
 
 PAGE = pathlib.Path("docs/bad-input.md")
-CODES = {1: "failed", 2: "usage or recipe", 3: "the plan does not fit", 4: "data",
-         5: "checkpoint", 6: "a loss that is not finite", 7: "device"}
+CODES = {0: "a warning, and the run goes on", 1: "failed", 2: "usage or recipe",
+         3: "the plan does not fit", 4: "data", 5: "checkpoint", 6: "a loss that is not finite", 7: "device"}
 LONGEST = 160  # characters of a command
+# What depends on the host: the sets that it lacks, its cores, its memory.
+HOST = [(r"WEFT_ISA=\w+: (this processor has no more than) [\w, ]+", r"WEFT_ISA=...: \1 ..."),
+        (r"share \d+ of (.*) than \d+ would", r"share ... of \1 than ... would"),
+        (r"; \d+ compute", "; ... compute"), (r"/[0-9a-f]{16}\.o", "/....o"),
+        (r"set \w+ and goes on with \w+: (.*)=\w+", r"set ... and goes on with ...: \1=..."),
+        (r"can have (?!0\.)[\d.]+ GiB", "can have ... GiB")]
+# Rows that a host with every set, or with many cores, would not have.
+ANYWHERE = {
+    (2, "WEFT_ISA=...: this processor has no more than ...."): "WEFT_ISA=... weft list",
+    (0, "100 threads share ... of this process's cores, which takes longer than ... would"):
+        "WEFT_THREADS=100 weft train tiny.yaml --json --overwrite",
+}
 HEAD = """# Bad input
 
-What weft answers to what it cannot take: the exit code, and its first line without `weft: error: `. One line names
-what is wrong, where, and the limit. `tools/bad_input.py` wrote this page from the tests (`tests/error`), which hold each
-answer; folders of tests are shown as `...`.
+What weft answers to what it cannot take: the exit code, and its first line without `weft: error: ` or `weft: warning: `.
+One line names what is wrong, where, and the limit. `tools/bad_input.py` wrote this page from the tests (`tests/error`),
+which hold each answer; folders of tests, and what depends on the host, are shown as `...`. One core, a locale with
+decimal commas and a kernel cache of another instruction set change nothing and are not named (`host_test`,
+`locale_test`, `cache_test`).
 
 ## What bytes from outside may claim
 
@@ -43,13 +57,14 @@ def refusals(build):
         environment = dict(os.environ, WEFT=str(build / "weft"), SRC=os.getcwd(), BUILD=str(build),
                            RECORD_REFUSALS=str(path))
         environment.setdefault("WEFT_DATA_DIR", str(pathlib.Path("../shared/data").resolve()))
+        HOST.append((re.escape(environment["WEFT_DATA_DIR"]), "..."))
         subprocess.run([build / "tests/error", "--test-suite-exclude=slow*"], env=environment,
                        check=True, stdout=subprocess.DEVNULL)
         lines = path.read_text(encoding="utf-8").splitlines()
-    seen = {}
+    seen = dict(ANYWHERE)
     for line in lines:
         entry = json.loads(line)
-        says = entry["says"].split("\n")[0].removeprefix("weft: error: ")
+        says = re.sub("^weft: (error|warning): ", "", entry["says"].split("\n")[0])
         command, says = (shown(text) for text in (entry["command"], says))
         if entry["code"] in CODES and len(command) <= LONGEST:
             seen.setdefault((entry["code"], says), command)
@@ -60,6 +75,8 @@ def shown(text):
     """Without the folders of a test, and as a table can hold it."""
     text = re.sub(r"/tmp/weft-test-\w+", "...", text)
     text = text.replace(os.getcwd() + "/", "")
+    for pattern, words in HOST:
+        text = re.sub(pattern, words, text)
     return re.sub(r"\s+", " ", text.replace("|", "\\|").replace("`", "'"))
 
 

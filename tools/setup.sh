@@ -5,6 +5,8 @@
 #   tools/setup.sh --cuda   also brings NVIDIA's compiler NVRTC, cuBLASLt, cuDNN and their headers,
 #                           none of which needs a GPU, to WEFT_CUDA_PATH (default:
 #                           ~/.cache/weft/cuda, where weft looks for them)
+#   tools/setup.sh --peers  also brings PyTorch and JAX to a virtual environment in build/peers-venv,
+#                           for the tests and benchmarks that hold weft against them
 set -euo pipefail
 
 packages=(
@@ -19,7 +21,10 @@ packages=(
   # to package
   dpkg-dev file zstd debootstrap
 )
-[ "${1:-}" != --cuda ] || packages+=(python3-pip)
+case ${1:-} in
+  --cuda) packages+=(python3-pip) ;;
+  --peers) packages+=(python3-venv) ;;
+esac
 
 missing=()
 installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "${packages[@]}" 2>/dev/null || true)
@@ -48,6 +53,17 @@ else
   echo "setup: installing ${missing[*]}"
   "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" </dev/null
   echo "setup: done"
+fi
+
+if [ "${1:-}" = --peers ]; then
+  peers=$(dirname "$0")/../build/peers-venv
+  if ! "$peers/bin/python" -c 'import torch, jax, optax' 2>/dev/null; then
+    echo "setup: bringing PyTorch and JAX to build/peers-venv"
+    python3 -m venv "$peers"
+    "$peers/bin/python" -m pip install -q --disable-pip-version-check \
+      torch==2.13.0 numpy jax jaxlib optax
+  fi
+  echo "setup: PyTorch and JAX are in build/peers-venv"
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

@@ -25,6 +25,11 @@ namespace weft {
 //   int main(int argc, char** argv) { return weft::main(argc, argv); }
 int main(int argc, char** argv);
 
+// What weft::main does with an exception, for programs that have a main function of their own: says
+// in one line on standard error what went wrong, and returns the exit code for that.
+//   int main() try { ... } catch (...) { return weft::report_failure(); }
+int report_failure();
+
 // A line on standard output, in fmt's format.
 template <class... Args>
 void print(fmt::format_string<Args...> format, Args&&... args) {

@@ -188,6 +188,15 @@ TEST_CASE("an environment variable that is no number is named") {
         "");
 }
 
+TEST_CASE("a program with a main function of its own ends as weft does") {
+  const Workplace place;
+  const std::string examples = std::string(std::getenv("BUILD")) + "/examples/";
+  for (const char* name : {"01_tensors", "02_training", "03_plan", "04_own_program"})
+    CHECK(fails_with(place.run(examples + name, {"list"}, {{"WEFT_ISA", "sse9"}}), 2,
+                     "WEFT_ISA is auto, baseline, avx2, avx512, avx512_bf16, amx. Got 'sse9'.") ==
+          "");
+}
+
 TEST_CASE("an output that is an input is refused, and nothing is changed") {
   Workplace place;
   const std::string recipe =

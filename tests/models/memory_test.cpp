@@ -87,7 +87,7 @@ TEST_CASE("a compiled training step allocates nothing of its own") {
   check_allocations(3, families);
 }
 
-TEST_SUITE("slow") {
+TEST_SUITE("slow zoo") {
   TEST_CASE("a compiled training step allocates nothing of its own on any number of threads") {
     std::vector<std::string> models{"lstm",     "gru",     "bert",    "llama",
                                     "resnet18", "alexnet", "resnet50"};

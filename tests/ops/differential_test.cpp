@@ -1,6 +1,6 @@
 // Every op on the CPU against live PyTorch, of random shapes, views and broadcasts, of special
 // values, and of large shapes: tests/pytorch/differential.py reads what is written here. Runs where
-// PEERS_PYTHON names a Python that has PyTorch (bench/peers/README.md says how to make one).
+// PEERS_PYTHON names a Python that has PyTorch, as make test-all does.
 #include <cstdlib>
 #include <limits>
 
@@ -15,6 +15,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/hash.h"
 #include "weft/io/safetensors.h"
+#include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -100,6 +101,52 @@ void add_cases_of(const OpDef& def, DType dtype, Cases& cases) {
               seed % 2 == 0);
   }
 }
+
+// Products and convolutions that are larger than any block, tile or chunk of their kernels, with
+// extents that come out even with none of them.
+void add_large_products(DType dtype, Random& random, Cases& cases) {
+  auto operand = [&](const Shape& shape) { return random_values({dtype, shape}, -1, 1, random); };
+  const Value a = operand({513, 1025}), b = operand({1025, 769});
+  cases.add(matmul(a, b), "large", false);
+  cases.add(matmul(a, transpose(operand({769, 1025}))), "large, transposed", false);
+  cases.add(matmul(transpose(operand({1025, 513})), b), "large, transposed", false);
+  cases.add(matmul(operand({5, 131, 259}), operand({5, 259, 197})), "batched", false);
+  cases.add(matmul(operand({2, 1, 65, 130}), operand({3, 130, 97})), "broadcast", false);
+  cases.add(matmul(operand({3, 4099}), operand({4099, 1})), "tall", false);
+}
+
+void add_large_convolutions(DType dtype, Random& random, Cases& cases) {
+  struct Geometry {
+    const char* what;
+    Shape x, weight;
+    ConvOptions options;
+  };
+  const std::vector<Geometry> geometries = {
+      {"3 x 3", {3, 48, 29, 31}, {80, 48, 3, 3}, {.padding = {1, 1}}},
+      {"strides", {2, 33, 57, 45}, {50, 33, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
+      {"image", {2, 3, 97, 113}, {64, 3, 7, 7}, {.stride = {2, 2}, .padding = {3, 3}}},
+      {"groups", {2, 64, 28, 30}, {96, 16, 3, 3}, {.padding = {2, 1}, .groups = 4}},
+      {"depthwise", {2, 97, 33, 31}, {97, 1, 5, 5}, {.padding = {2, 2}, .groups = 97}},
+      {"single elements", {3, 130, 28, 27}, {66, 130, 1, 1}, {}},
+      {"strided single elements", {2, 128, 29, 28}, {64, 128, 1, 1}, {.stride = {2, 2}}},
+      {"dilation",
+       {2, 20, 40, 37},
+       {36, 10, 3, 2},
+       {.stride = {1, 3}, .padding = {2, 3}, .dilation = {3, 2}, .groups = 2}},
+  };
+  auto operand = [&](const Type& type) { return random_values(type, -1, 1, random); };
+  for (const Geometry& geometry : geometries) {
+    const std::string kind = std::string("large, ") + geometry.what;
+    const Value x = operand({dtype, geometry.x}), weight = operand({dtype, geometry.weight});
+    const Value y = conv(x, weight, {}, geometry.options);
+    cases.add(y, kind, false);
+    const Value wanted[] = {x, weight};
+    for (const Value& gradient : gradients(y, wanted, operand(y.type()))) {
+      REQUIRE(gradient->op->name.starts_with("conv"));  // its operands are data
+      cases.add(gradient, kind, false);
+    }
+  }
+}
 }  // namespace
 
 TEST_SUITE("slow pytorch") {
@@ -114,6 +161,11 @@ TEST_SUITE("slow pytorch") {
       if (!has_cases(*def) || def->kind == OpKind::leaf || !is_in_part(def->name)) continue;
       for (DType dtype : {DType::f32, DType::bf16, DType::f16})
         if (def->test.floats) add_cases_of(*def, dtype, cases);
+    }
+    Random random(1);
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      if (is_in_part("matmul")) add_large_products(dtype, random, cases);
+      if (is_in_part("conv")) add_large_convolutions(dtype, random, cases);
     }
     REQUIRE(!cases.list.empty());
     test::TemporaryFolder folder;

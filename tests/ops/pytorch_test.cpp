@@ -144,6 +144,8 @@ const std::map<std::string, Function> functions = {
     {"gelu_tanh", unary<gelu_tanh>},
     {"silu", unary<silu>},
     {"mish", unary<mish>},
+    {"softplus", unary<softplus>},
+    {"log_sigmoid", unary<log_sigmoid>},
     {"selu", unary<selu>},
     {"hardswish", unary<hardswish>},
     {"elu", [](const Named& in, const json& a) { return elu(in.at("input"), a["alpha"]); }},

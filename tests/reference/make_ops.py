@@ -254,10 +254,18 @@ def optimizers(table):
                         "clipped_b": values_of(parameters[1].grad)}})
 
 
+def softplus(table):
+    """At the end of the table, where other cases keep their streams."""
+    far = {"input": ([16], 60.0)}  # where exp(x) is all that log(1 + exp(x)) has, or nothing of it
+    # Exact there, too, where PyTorch gives x itself from a threshold of 20 on.
+    table.add("softplus", lambda input: F.softplus(input, threshold=700), far)
+    table.add("log_sigmoid", lambda input: F.logsigmoid(input), far)
+
+
 def document():
     table = Table()
     for family in (convolutions, pools, norms, activations, losses, attention, reductions,
-                   recurrent, optimizers):
+                   recurrent, optimizers, softplus):
         family(table)
     return {"made_by": f"PyTorch {torch.__version__}", "dtype": "float64",
             "formula": "README.md: inputs and upstream gradients are "

@@ -64,8 +64,17 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
   const char* program = std::getenv("WEFT");
   if (program == nullptr || *program == '\0')
     throw std::runtime_error("set WEFT to the program under test");
-  Outcome outcome{.command = "weft"};
-  std::vector<char*> argv = {const_cast<char*>(program)};
+  return run(program, arguments, environment);
+}
+
+Outcome Workplace::run(const std::string& program, const std::vector<std::string>& arguments,
+                       const Environment& environment) const {
+  Outcome outcome;
+  for (const auto& [name, value] : environment)  // what is a setting, and no folder of the test's
+    if (name.starts_with("WEFT_") && !value.empty() && value.find('/') == std::string::npos)
+      outcome.command += name + "=" + quoted(value) + " ";
+  outcome.command += program.substr(program.rfind('/') + 1);
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) {
     outcome.command += " " + quoted(argument);
     argv.push_back(const_cast<char*>(argument.c_str()));
@@ -80,7 +89,7 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
     if (const int input = open((folder_ + "/.in").c_str(), O_RDONLY); input >= 0) dup2(input, 0);
     redirect(1, folder_ + "/.out");
     redirect(2, folder_ + "/.err");
-    execv(program, argv.data());
+    execv(program.c_str(), argv.data());
     _exit(127);
   }
   int status = 0;
@@ -91,20 +100,30 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
   return outcome;
 }
 
-std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
+namespace {
+std::string says(const Outcome& outcome, int code, const std::string& prefix,
+                 const std::string& message) {
   record(outcome);
   std::string wrong;
   if (outcome.code != code)
     wrong +=
         "exit code " + std::to_string(outcome.code) + " instead of " + std::to_string(code) + "; ";
   if (outcome.err.find(message) == std::string::npos) wrong += "no \"" + message + "\" in it; ";
-  if (!outcome.err.starts_with("weft: error: ")) wrong += "does not begin with \"weft: error: \"; ";
-  if (outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
+  if (!outcome.err.starts_with(prefix)) wrong += "does not begin with \"" + prefix + "\"; ";
+  if (code != 0 && outcome.err.find('\n') + 1 != outcome.err.size()) wrong += "not one line; ";
   if (outcome.err.find("internal") != std::string::npos) wrong += "an internal error; ";
   for (const char* theirs :
        {"exception", "std::", "basic_string", "_M_", "type must be", "parse err"})
     if (outcome.err.find(theirs) != std::string::npos) wrong += "a library's own words; ";
   return wrong.empty() ? "" : outcome.command + ": " + wrong + "it says: " + outcome.err;
+}
+}  // namespace
+
+std::string fails_with(const Outcome& outcome, int code, const std::string& message) {
+  return says(outcome, code, "weft: error: ", message);
+}
+std::string goes_on_with(const Outcome& outcome, const std::string& message) {
+  return says(outcome, 0, "weft: warning: ", message);
 }
 
 nlohmann::json json_of(const Outcome& outcome) {

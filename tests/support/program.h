@@ -32,6 +32,9 @@ class Workplace {
   using Environment = std::map<std::string, std::string>;
   Outcome weft(const std::vector<std::string>& arguments,
                const Environment& environment = {}) const;
+  // The same of any program, by its path.
+  Outcome run(const std::string& program, const std::vector<std::string>& arguments,
+              const Environment& environment = {}) const;
 
  private:
   std::string folder_;
@@ -40,6 +43,9 @@ class Workplace {
 // One line on standard error that holds `message`, nothing internal, and this exit code. Returns
 // what is wrong, "" for nothing.
 std::string fails_with(const Outcome& outcome, int code, const std::string& message);
+
+// The same of a run that goes on: exit code 0, and warnings on standard error.
+std::string goes_on_with(const Outcome& outcome, const std::string& message);
 
 // What it printed; requires exit code 0.
 nlohmann::json json_of(const Outcome& outcome);

@@ -122,7 +122,7 @@ TEST_CASE("a run allocates nothing from step to step, but for lines of the log")
   }
 }
 
-TEST_SUITE("slow") {
+TEST_SUITE("slow zoo") {
   TEST_CASE("a run of any model on any number of threads touches what is planned, and no more") {
     for (const ModelEntry& model : models::zoo())
       for (const int threads : testing::thread_counts) check_run(model.name, threads);

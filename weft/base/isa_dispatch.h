@@ -24,11 +24,15 @@ void run_baseline(Args... args) {
   Body::run(args...);
 }
 
-// Of the function for 64, 32 and 16 byte vectors, the one that this process runs.
+// Of the function for 64, 32 and 16 byte vectors, the one that a set has instructions for.
+template <class Function>
+Function best_of(Isa set, Function avx512, Function avx2, Function baseline) {
+  return set >= Isa::avx512 ? avx512 : set >= Isa::avx2 ? avx2 : baseline;
+}
+// The one that this process runs.
 template <class Function>
 Function best_of(Function avx512, Function avx2, Function baseline) {
-  const Isa best = isa();
-  return best >= Isa::avx512 ? avx512 : best >= Isa::avx2 ? avx2 : baseline;
+  return best_of(isa(), avx512, avx2, baseline);
 }
 template <class Body, class... Args>
 void run_on_best(Args... args) {

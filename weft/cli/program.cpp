@@ -89,16 +89,9 @@ int report(std::string what, int code) {
 
 }  // namespace cli
 
-int main(int argc, char** argv) {
-  // Each thread's heap would map 64 MiB, most of it untouched.
-  if (addresses_are_limited()) mallopt(M_ARENA_MAX, 1);
-  register_backends();
-  cli::name_lost_files();
+int report_failure() {
   try {
-    int code = cli::run({argv + 1, argv + argc});
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      throw Error(ErrorKind::failed, "cannot write the output: {}.", std::strerror(errno));
-    return code;
+    throw;
   } catch (const Error& error) {
     return cli::report(error.what(), static_cast<int>(error.kind()));
   } catch (const std::filesystem::filesystem_error& error) {
@@ -109,6 +102,21 @@ int main(int argc, char** argv) {
     return cli::report("out of memory.", static_cast<int>(ErrorKind::does_not_fit));
   } catch (const std::exception& error) {
     return cli::report(error.what(), static_cast<int>(ErrorKind::failed));
+  }
+}
+
+int main(int argc, char** argv) {
+  // Each thread's heap would map 64 MiB, most of it untouched.
+  if (addresses_are_limited()) mallopt(M_ARENA_MAX, 1);
+  register_backends();
+  cli::name_lost_files();
+  try {
+    int code = cli::run({argv + 1, argv + argc});
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw Error(ErrorKind::failed, "cannot write the output: {}.", std::strerror(errno));
+    return code;
+  } catch (const std::exception&) {
+    return report_failure();
   }
 }
 

@@ -22,7 +22,7 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include "weft/base/error.h"
-#include "weft/base/isa.h"
+#include "weft/base/isa_dispatch.h"
 
 namespace weft::loop {
 namespace {
@@ -87,7 +87,7 @@ HostTarget find_host() {
   HostTarget host = isa_is_capped() ? capped(isa())
                                     : HostTarget{.cpu = llvm::sys::getHostCPUName().str(),
                                                  .features = host_features()};
-  host.vector_bytes = isa() >= Isa::avx512 ? 64 : isa() >= Isa::avx2 ? 32 : 16;
+  host.vector_bytes = best_of(64, 32, 16);
   // What the last cache may hold until it is read stays in it; others have their share of it. Below
   // 16 MiB, by measurement, the second-level caches keep enough to be worth it.
   constexpr size_t least = size_t{16} << 20;

@@ -88,15 +88,24 @@ std::string RunFolder::checkpoint() const {
   return newest_whole_checkpoint(path_);
 }
 
-std::map<std::string, std::string> RunFolder::kernels() const {
+nlohmann::json RunFolder::plan() const {
   const std::string path = (fs::path(path_) / "plan.json").string();
+  if (!resume_ || !io::exists(path, ErrorKind::failed)) return {};
+  return io::parse_json_or_discard(io::read_file(path, log_limit, ErrorKind::failed));
+}
+
+std::map<std::string, std::string> RunFolder::kernels() const {
   std::map<std::string, std::string> kernels;
-  if (!resume_ || !io::exists(path, ErrorKind::failed)) return kernels;
-  const auto plan = io::parse_json_or_discard(io::read_file(path, log_limit, ErrorKind::failed));
+  const nlohmann::json plan = this->plan();
   if (!plan.is_object() || !plan.contains("kernels")) return kernels;
   for (const auto& [what, kernel] : plan["kernels"].items())
     if (kernel.is_string()) kernels[what] = kernel;
   return kernels;
+}
+
+std::string RunFolder::isa() const {
+  const nlohmann::json plan = this->plan();
+  return plan.is_object() && plan.contains("isa") && plan["isa"].is_string() ? plan["isa"] : "";
 }
 
 void RunFolder::lock() {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -29,6 +31,9 @@ class RunFolder {
   std::string checkpoint() const;
   // Of the run that is resumed, as in RunReport; none where it begins anew or the plan is lost.
   std::map<std::string, std::string> kernels() const;
+  // The instruction set that it ran on until now, as WEFT_ISA spells it; "" where kernels() is
+  // empty.
+  std::string isa() const;
   // Makes the folder, empty unless it is resumed; writes what the run is. Throws Error(usage) if
   // another process trains in it. Until keep(), a folder that was made goes with this object, and
   // the run that it replaced comes back: a start that fails takes no name, and loses nothing.
@@ -41,6 +46,8 @@ class RunFolder {
   void cut_log(int64_t step) const;
 
  private:
+  // plan.json of the run that is resumed; no object where kernels() is empty.
+  nlohmann::json plan() const;
   void lock();
   void write(const Recipe& recipe, const std::string& plan_json);
 

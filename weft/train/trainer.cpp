@@ -8,6 +8,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/disk.h"
 #include "weft/base/energy.h"
+#include "weft/base/isa.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
@@ -45,7 +46,14 @@ RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpe
 
 // Nothing is planned yet when the kernels that the run began with are named.
 Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
-  library(recipe.text("train.device")).prefer(folder.kernels());
+  const KernelLibrary& device = library(recipe.text("train.device"));
+  device.prefer(folder.kernels());
+  const std::string before = folder.isa();
+  if (device.name() == "cpu" && !before.empty() && before != name(isa()))
+    logging::warn(
+        "run {} was trained with the instruction set {} and goes on with {}: losses may differ in "
+        "their last digits. Hint: WEFT_ISA={} where the processor has it.",
+        folder.path(), before, name(isa()), before);
   return make_experiment(recipe);
 }
 
