@@ -45,7 +45,7 @@ TEST_CASE("an older file stays until the new one is complete") {
   CHECK(contents_of(folder.file("f")) == "new");
 }
 
-TEST_CASE("a file is not taken for one that was read and then replaced, whose number it got") {
+TEST_CASE("a file is not taken for one that was read and is gone, whose number it got") {
   const TemporaryFolder folder;
   for (int i = 0; i < 20; ++i) {
     const std::string path = folder.file("old");
@@ -53,8 +53,9 @@ TEST_CASE("a file is not taken for one that was read and then replaced, whose nu
     CHECK(io::read_file(path, 100) == "old");
     CHECK(io::was_read(path));
     io::write_file_atomically(path, "new");
-    const std::string fresh = folder.file(std::to_string(i), "fresh");
     CHECK(!io::was_read(path));
+    const std::string fresh = folder.file(std::to_string(i));
+    io::write_file_atomically(fresh, "fresh");
     CHECK(!io::was_read(fresh));
   }
 }

@@ -247,6 +247,8 @@ AtomicFile::AtomicFile(std::string path)
     constexpr int made_anew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     descriptor_ = uninterrupted([&] { return open(partial_.c_str(), made_anew, mode); });
     if (exists && descriptor_ >= 0) fchmod(descriptor_, mode);
+    struct stat fresh{};  // it may have the number of a file that was read and is gone
+    if (descriptor_ >= 0 && fstat(descriptor_, &fresh) == 0) read_files().forget(fresh);
   }
   if (descriptor_ < 0) throw Error(ErrorKind::failed, "cannot write {}: {}.", path_, reason());
 }
@@ -281,10 +283,7 @@ FileSummary AtomicFile::commit() {
   // Interrupted, the descriptor is closed all the same.
   if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close");
   if (replaces) {
-    struct stat old{};
-    const bool last_name = stat(place_.c_str(), &old) == 0 && old.st_nlink == 1;
     if (rename(partial_.c_str(), place_.c_str()) != 0) fail("rename");
-    if (last_name) read_files().forget(old);  // a new file may get its number
     partial_.clear();
     sync_folder_of(place_);
   }
