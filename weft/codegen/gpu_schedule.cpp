@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <span>
 
 #include <fmt/format.h>
@@ -382,6 +383,17 @@ GpuSchedule schedule_gpu(const Kernel& kernel, GpuLanguage language) {
   return Scheduler(kernel, language).take();
 }
 
+std::vector<int> roots_of(const Kernel& kernel, int loop) {
+  std::vector<int> roots;
+  for (const Store& store : kernel.stores)
+    if ((store.axes & kernel.reduced_axes()) != 0 && store.phase == loop)
+      roots.push_back(store.value);
+  for (const Instruction& in : kernel.code)
+    if (in.op == Op::reduce && in.phase == loop + 1)
+      std::ranges::copy_if(in.args, std::back_inserter(roots), [](int arg) { return arg >= 0; });
+  return roots;
+}
+
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
   std::vector<bool> wanted(kernel.code.size());
   for (int root : roots) wanted[static_cast<size_t>(root)] = true;
@@ -391,6 +403,24 @@ std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
       if (arg >= 0) wanted[static_cast<size_t>(arg)] = true;
   }
   return wanted;
+}
+
+double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule) {
+  if (schedule.form != GpuSchedule::Form::reduce || schedule.one_turn()) return 0;
+  double bytes = 0;
+  std::vector<bool> read(kernel.code.size());
+  for (int loop = 0; loop < kernel.loops(); ++loop) {
+    const std::vector<bool> wanted = needed(kernel, roots_of(kernel, loop));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const Instruction& in = kernel.code[i];
+      if (!wanted[i] || in.op != Op::load || (in.axes & kernel.reduced_axes()) == 0) continue;
+      if (read[i])
+        bytes +=
+            static_cast<double>(kernel.extent(in.axes)) * static_cast<double>(size_of(in.storage));
+      read[i] = true;
+    }
+  }
+  return bytes;
 }
 
 bool is_transposed(const Instruction& load, int tile_axis, int axis) {
