@@ -97,11 +97,16 @@ void GpuEmitter::emit_flat() {
   begin_launch(s_.groups, s_.threads);
   open_positions(s_.threads, s_.kept_positions);
   emit_positions(s_.kept, "i", s_.vector);
+  emit_stores();
+  close();
+  end_launch();
+}
+
+// Where nothing is reduced: all that is stored of the position at hand.
+void GpuEmitter::emit_stores() {
   const std::vector<const Store*> stores = final_stores();
   emit_values(needed(values_of(stores)), false);
   for (const Store* store : stores) emit_store(*store, "");
-  close();
-  end_launch();
 }
 
 // Threads (x, y) of a group are neighbours in memory along x: of the loads while a square is
@@ -134,9 +139,7 @@ void GpuEmitter::emit_tiles() {
   close(), close();
   line("BARRIER;");
   open_rows(s_.vector_axis, s_.tile_axis);
-  const std::vector<const Store*> stores = final_stores();
-  emit_values(needed(values_of(stores)), false);
-  for (const Store* store : stores) emit_store(*store, "");
+  emit_stores();
   close(), close();
   line("BARRIER;");
   close();

@@ -40,6 +40,7 @@ class GpuEmitter {
  private:
   // ---- launches (gpu_emit.cpp)
   void emit_flat();
+  void emit_stores();
   void emit_tiles();
   void load_tiles();
   void emit_whole();
