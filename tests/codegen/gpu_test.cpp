@@ -259,13 +259,13 @@ TEST_SUITE("codegen gpu") {
       CHECK(reads_of({softmax(f32({4096, 512}))}, language) == 1);
     }
   }
-  TEST_CASE("what loops read again is counted, but for rows that threads keep") {
+  TEST_CASE("what loops read again is counted, but for rows that threads or caches keep") {
     auto reread = [](std::vector<Value> outputs) {
       constexpr loop::GpuLanguage cuda = loop::GpuLanguage::cuda;
       const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(cuda);
       return loop::reread_bytes(kernel, loop::schedule_gpu(kernel, cuda));
     };
-    const Type logits{DType::bf16, {4096, 32'768}};
+    const Type logits{DType::bf16, {4096, 65'536}};
     const Value x = f32(logits.shape);
     CHECK(reread({sum(x, over({1}))}) == 0);
     CHECK(reread({logsumexp(x, over({1}))}) == 0);
@@ -273,6 +273,8 @@ TEST_SUITE("codegen gpu") {
     CHECK(reread(cross_entropy_of(logits)) == static_cast<double>(logits.bytes()));
     CHECK(reread({x - mean(x, over({1}))}) == static_cast<double>(x.type().bytes()));
     CHECK(reread({softmax(f32({4096, 512}))}) == 0);
+    CHECK(reread({softmax(f32({4096, 1600}))}) == 0);
+    CHECK(reread({softmax(f32({2, 200'000}))}) == 2 * 200'000 * 4.0);  // in chunks
   }
   TEST_CASE("pads, gathers, concatenations, indices") {
     std::vector<Case> cases;

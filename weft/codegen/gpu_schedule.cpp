@@ -24,6 +24,9 @@ constexpr size_t shared_limit = 32 << 10;      // bytes; OpenCL devices have at 
 constexpr int large_group = 1024;              // threads
 constexpr int64_t worth_a_large_group = 4096;  // turns of a row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
+// Of a processor of NVIDIA's GPUs, at least.
+constexpr int threads_of_processor = 2048;
+constexpr double first_level_cache = 128 << 10;  // bytes
 constexpr int64_t most_across = 48 * 4;  // bytes that a thread adds up across rows in registers
 // Of contractions.
 constexpr int most_threads = 256;
@@ -407,20 +410,23 @@ std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
 
 double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule) {
   if (schedule.form != GpuSchedule::Form::reduce || schedule.one_turn()) return 0;
-  double bytes = 0;
-  std::vector<bool> read(kernel.code.size());
+  std::vector<int> loops(kernel.code.size());  // that load it
   for (int loop = 0; loop < kernel.loops(); ++loop) {
     const std::vector<bool> wanted = needed(kernel, roots_of(kernel, loop));
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      const Instruction& in = kernel.code[i];
-      if (!wanted[i] || in.op != Op::load || (in.axes & kernel.reduced_axes()) == 0) continue;
-      if (read[i])
-        bytes +=
-            static_cast<double>(kernel.extent(in.axes)) * static_cast<double>(size_of(in.storage));
-      read[i] = true;
-    }
+    for (size_t i = 0; i < wanted.size(); ++i) loops[i] += wanted[i] ? 1 : 0;
   }
-  return bytes;
+  double bytes = 0, of_row = 0;
+  for (size_t i = 0; i < loops.size(); ++i) {
+    const Instruction& in = kernel.code[i];
+    const uint32_t reduced = in.axes & kernel.reduced_axes();
+    if (in.op != Op::load || reduced == 0 || loops[i] < 2) continue;
+    const auto element = static_cast<double>(size_of(in.storage));
+    bytes += (loops[i] - 1) * element * static_cast<double>(kernel.extent(in.axes));
+    of_row += element * static_cast<double>(kernel.extent(reduced));
+  }
+  const int rows = schedule.kept_lanes * (schedule.columns ? schedule.vector : 1) *
+                   (threads_of_processor / schedule.threads);
+  return schedule.chunks == 1 && rows * of_row <= first_level_cache ? 0 : bytes;
 }
 
 bool is_transposed(const Instruction& load, int tile_axis, int axis) {

@@ -90,7 +90,8 @@ std::vector<int> roots_of(const Kernel& kernel, int loop);
 // The instructions that must be computed for `roots`, reductions being given.
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots);
 
-// Bytes that one loop over the reduced positions loads and later ones load again.
+// Bytes that one loop over the reduced positions loads and later ones load again, but for rows
+// that the first-level cache holds while they are under way.
 double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule);
 
 // Whether a load is contiguous along `tile_axis`, and not along `axis`.
