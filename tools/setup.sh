@@ -73,10 +73,12 @@ wheels=(
   'nvidia-cuda-nvrtc==13.0.*'
   # cuda.h, and what it and the headers below include
   'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*'
+  # nvml.h and nvToolsExt.h
+  'nvidia-nvml-dev==13.*' 'nvidia-nvtx==13.*'
   # libraries and their headers: tests make plans with cuDNN, which needs no GPU for that
   'nvidia-cublas==13.*' 'nvidia-cudnn-cu13==9.*'
 )
-for file in libnvrtc.so.13 cuda.h cublasLt.h cudnn_graph.h host_defines.h target; do
+for file in libnvrtc.so.13 cuda.h nvml.h nvToolsExt.h cublasLt.h cudnn_graph.h host_defines.h target; do
   [ -z "$(find "$cuda" -name "$file" -print -quit 2>/dev/null)" ] || continue
   echo "setup: bringing CUDA's compiler, libraries and headers to $cuda"
   python3 -m pip install -q --no-deps --upgrade --target "$cuda" "${wheels[@]}"

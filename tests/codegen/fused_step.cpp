@@ -156,8 +156,8 @@ void FusedStep::take_operands_in_order() {
   }
 }
 
-loop::Kernel FusedStep::loops(loop::Maths maths) const {
-  return is_primitive() ? loop::lower_primitive(step) : loop::lower(step, maths);
+loop::Kernel FusedStep::loops(loop::GpuLanguage language) const {
+  return is_primitive() ? loop::lower_primitive(step) : loop::lower(step, language);
 }
 
 double spread(const Value& leaf, int64_t index) {
@@ -331,7 +331,7 @@ struct GpuProgram {
 GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language) {
   GpuProgram program;
   for (const FusedStep& fused : steps) {
-    const loop::Kernel kernel = fused.loops(maths_of(language));
+    const loop::Kernel kernel = fused.loops(language);
     program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel, language), language,
                                              "k" + std::to_string(program.kernels.size())));
     program.source += program.kernels.back().source;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/codegen/codegen.h"
+#include "weft/codegen/gpu_prelude.h"
 #include "weft/codegen/loop_ir.h"
 #include "weft/ir/plan.h"
 
@@ -18,7 +19,7 @@ namespace weft::test {
 struct FusedStep {
   explicit FusedStep(std::vector<Value> outputs);
   bool is_primitive() const;
-  loop::Kernel loops(loop::Maths maths = loop::Maths::own) const;
+  loop::Kernel loops(loop::GpuLanguage language) const;
 
   Step step;
   std::vector<Value> nodes;  // everything, inputs before users, for the reference

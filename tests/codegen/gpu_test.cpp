@@ -1,7 +1,9 @@
 // What the GPU emitters print: OpenCL C runs, against the reference, and CUDA C compiles. One of
 // each form and type; all cases of the other files run this way in the test codegen.gpu.slow.
 #include <cmath>
+#include <limits>
 #include <memory>
+#include <regex>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -30,7 +32,7 @@ constexpr DType numbers[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DT
 
 loop::GpuSchedule schedule_of(const Value& value,
                               loop::GpuLanguage language = loop::GpuLanguage::cuda) {
-  return loop::schedule_gpu(test::FusedStep({value}).loops(), language);
+  return loop::schedule_gpu(test::FusedStep({value}).loops(language), language);
 }
 bool contracts(const Value& value) {
   return schedule_of(value).form == loop::GpuSchedule::Form::contract;
@@ -41,6 +43,50 @@ std::vector<Value> with_gradients(const Value& x, const Value& weight, const Con
   std::vector<Value> all = gradients(y, std::vector<Value>{x, weight}, input(y.type(), 2));
   all.insert(all.begin(), y);
   return all;
+}
+// The loss of each row of logits, and its gradient.
+std::vector<Value> cross_entropy_of(const Type& logits) {
+  const int64_t rows = logits.shape[0];
+  const Value x = input(logits, 0), label = input({DType::i32, {rows, 1}}, 1);
+  const Value y = make_node(op("cross_entropy_rows"), {x, label}, {{"label_smoothing", 0.0}});
+  return {y, gradients(y, std::vector<Value>{x}, input(y.type(), 2)).front()};
+}
+// In logits of so many columns: labels that are classes, and a few rows that are hard, of the
+// largest logit that is masked, or the only one that is not, of infinities, and of nan.
+test::Fill hard_rows(int64_t columns) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return [columns](const Value& leaf, int64_t i) {
+    if (leaf.dtype() == DType::i32) return static_cast<double>(i * 7 % columns);
+    const int64_t row = i / columns, column = i % columns;
+    const double usual = test::spread(leaf, i);
+    if (leaf.dim(-1) != columns) return usual;
+    switch (row) {
+      case 1:
+        return column % 3 == 0 ? -infinity : usual;
+      case 2:
+        return -infinity;
+      case 3:
+        return column == columns - 1 ? infinity : usual;
+      case 4:
+        return column == columns / 2 ? std::numeric_limits<double>::quiet_NaN() : usual;
+      case 5:
+        return usual - 200;
+      case 6:
+        return 40 * usual + static_cast<double>(column) * 90.0 / static_cast<double>(columns);
+      case 7:
+        return column == columns - 1 ? -150.0 : -infinity;
+      default:
+        return usual;
+    }
+  };
+}
+// How often the text of a kernel reads neighbours of a row, which nothing else of it is read by.
+int reads_of(std::vector<Value> outputs, loop::GpuLanguage language) {
+  const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(language);
+  const std::string text =
+      emit_gpu(kernel, loop::schedule_gpu(kernel, language), language, "rows").source;
+  static const std::regex pack(R"(x\d\*\)\(in\d \+ )");
+  return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), pack), {}));
 }
 std::string without(const std::string& text, const std::string& part) {
   std::string rest = text;
@@ -185,6 +231,51 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{sum(none, over({0})), sum(none, over({1}))}});
     check_on_gpu(cases);
   }
+  TEST_CASE("sums of exponentials in one loop with the largest, of rows of every kind") {
+    std::vector<Case> cases;
+    // A turn of each thread; several; by large groups on CUDA, with a tail; cut into chunks.
+    for (const Shape& shape :
+         {Shape{8, 100}, Shape{600, 3000}, Shape{520, 33'001}, Shape{9, 70'000}}) {
+      const Value x = f32(shape);
+      cases.push_back({{softmax(x)}, 1e-5, hard_rows(shape[1])});
+      cases.push_back({{log_softmax(x)}, 1e-5, hard_rows(shape[1])});
+      cases.push_back({{logsumexp(x, over({1}))}, 1e-5, hard_rows(shape[1])});
+      cases.push_back({cross_entropy_of(x.type()), 1e-5, hard_rows(shape[1])});
+    }
+    cases.push_back({cross_entropy_of({DType::bf16, {520, 10'000}}), 1e-2, hard_rows(10'000)});
+    cases.push_back({{softmax(f32({600, 3000}), 0)}, 1e-5});   // columns
+    cases.push_back({{softmax(f32({20'000, 12}), 0)}, 1e-5});  // columns in chunks
+    cases.push_back({{softmax(f32({7, 900, 33}), 1)}, 1e-5});
+    check_on_gpu(cases);
+  }
+  TEST_CASE("rows that no thread keeps are read once for their sum, and once for what is stored") {
+    for (loop::GpuLanguage language : {loop::GpuLanguage::cuda, loop::GpuLanguage::opencl}) {
+      const Value x = f32({4096, 32'768});
+      CHECK(reads_of({logsumexp(x, over({1}))}, language) == 1);
+      CHECK(reads_of({softmax(x)}, language) == 2);
+      CHECK(reads_of({log_softmax(x)}, language) == 2);
+      CHECK(reads_of(cross_entropy_of({DType::bf16, {4096, 32'768}}), language) == 2);
+      // What a thread keeps is read once; there the largest is known before any exponential.
+      CHECK(reads_of({softmax(f32({4096, 512}))}, language) == 1);
+    }
+  }
+  TEST_CASE("what loops read again is counted, but for rows that threads or caches keep") {
+    auto reread = [](std::vector<Value> outputs) {
+      constexpr loop::GpuLanguage cuda = loop::GpuLanguage::cuda;
+      const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(cuda);
+      return loop::reread_bytes(kernel, loop::schedule_gpu(kernel, cuda));
+    };
+    const Type logits{DType::bf16, {4096, 65'536}};
+    const Value x = f32(logits.shape);
+    CHECK(reread({sum(x, over({1}))}) == 0);
+    CHECK(reread({logsumexp(x, over({1}))}) == 0);
+    CHECK(reread({softmax(x)}) == static_cast<double>(x.type().bytes()));
+    CHECK(reread(cross_entropy_of(logits)) == static_cast<double>(logits.bytes()));
+    CHECK(reread({x - mean(x, over({1}))}) == static_cast<double>(x.type().bytes()));
+    CHECK(reread({softmax(f32({4096, 512}))}) == 0);
+    CHECK(reread({softmax(f32({4096, 1600}))}) == 0);
+    CHECK(reread({softmax(f32({2, 200'000}))}) == 2 * 200'000 * 4.0);  // in chunks
+  }
   TEST_CASE("pads, gathers, concatenations, indices") {
     std::vector<Case> cases;
     Value x = f32({5, 6, 30});
@@ -232,7 +323,7 @@ void check_registers(const std::vector<int>& capabilities) {
   CHECK(schedule_of(products.back()).wide);
   CHECK(!schedule_of(products.front()).wide);
   for (const Value& y : products) {
-    const loop::Kernel kernel = test::FusedStep({y}).loops();
+    const loop::Kernel kernel = test::FusedStep({y}).loops(loop::GpuLanguage::cuda);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, loop::GpuLanguage::cuda);
     const bool narrow = is_float(y.dtype()) && y.dtype() != DType::f64;  // sums of 4 bytes
     if (y->is("matmul"))

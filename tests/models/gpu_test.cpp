@@ -146,8 +146,7 @@ class Kernels {
     if (step.kernel.starts_with("weft:")) return gpu::print_written(step, language_, prefix);
     if (step.parts > 1) return emit_joined(gpu::joined_kernels(step, language_), language_, prefix);
     const bool fused = step.kind == Step::Kind::fused;
-    const loop::Kernel kernel =
-        fused ? loop::lower(step, maths_of(language_)) : loop::lower_primitive(step);
+    const loop::Kernel kernel = fused ? loop::lower(step, language_) : loop::lower_primitive(step);
     return emit_gpu(kernel, loop::schedule_gpu(kernel, language_), language_, prefix);
   }
   loop::GpuLanguage language_;
@@ -299,7 +298,7 @@ TEST_SUITE("slow gpu kernels of models") {
     train::Steps steps(experiment, "null:cuda");
     struct Sum {
       int kernels = 0;
-      double asked = 0, least = 0;
+      double asked = 0, least = 0, reread = 0;
     };
     std::map<std::string, Sum> sums;
     for (const Step& step : steps.executables().front().second->plan().steps) {
@@ -307,7 +306,7 @@ TEST_SUITE("slow gpu kernels of models") {
       if (step.kind != Step::Kind::fused) continue;
       double asked = 0;
       for (int part = 0; part < step.parts; ++part)
-        asked += asked_bytes(loop::lower(part_of(step, part)));
+        asked += asked_bytes(loop::lower(part_of(step, part), loop::GpuLanguage::cuda));
       const bool logits = std::ranges::any_of(step.results, [](const Access& result) {
         return result.value.rank() == 3 && result.value.dim(-1) == 50257;
       });
@@ -316,6 +315,7 @@ TEST_SUITE("slow gpu kernels of models") {
         ++sum.kernels;
         sum.asked += asked;
         sum.least += step.bytes;
+        sum.reread += step.reread;
       }
     }
     for (const auto& [kernel, sum] : sums)
@@ -323,7 +323,9 @@ TEST_SUITE("slow gpu kernels of models") {
                           sum.asked / 1e9, sum.least / 1e9));
     CHECK(sums["others"].asked >= sums["others"].least);
     CHECK(sums["others"].asked <= 1.05 * sums["others"].least);
-    CHECK(sums["logits"].asked <= 2.01 * sums["logits"].least);  // rows that no registers hold
+    CHECK(sums["logits"].asked >= sums["logits"].least + sums["logits"].reread);
+    CHECK(sums["logits"].asked <= 1.01 * (sums["logits"].least + sums["logits"].reread));
+    CHECK(sums["logits"].asked <= 1.51 * sums["logits"].least);  // rows that no registers hold
     check_cuda(kernels, {75, 80, 90, 100});
   }
   TEST_CASE("OpenCL C of every model's kernels compiles") {

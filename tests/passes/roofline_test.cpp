@@ -98,3 +98,14 @@ TEST_CASE("peaks that are not known are float32's; without those nothing is know
   CHECK(MachineSpec{.flops_per_s = 7}.flops_per_s_in(DType::bf16) == 7);
   CHECK(roofline(step_of(exp(leaf(DType::f32))), {}).seconds() == 0);
 }
+
+TEST_CASE("what the loops of a kernel read again takes time, but is no part of the roofline") {
+  MachineSpec gpu = machine;
+  gpu.sustained = Sustained{.rows = 0.5, .launch = 1};
+  Step step = step_of(sum(leaf(DType::f32)));
+  step.flops = 0;
+  CHECK(likely_seconds(step, gpu) == near(20 / 10.0 / 0.5 + 1));
+  step.reread = 10;
+  CHECK(likely_seconds(step, gpu) == near(30 / 10.0 / 0.5 + 1));
+  CHECK(roofline(step, gpu).seconds() == near(2));
+}

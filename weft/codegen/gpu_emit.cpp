@@ -97,11 +97,16 @@ void GpuEmitter::emit_flat() {
   begin_launch(s_.groups, s_.threads);
   open_positions(s_.threads, s_.kept_positions);
   emit_positions(s_.kept, "i", s_.vector);
+  emit_stores();
+  close();
+  end_launch();
+}
+
+// Where nothing is reduced: all that is stored of the position at hand.
+void GpuEmitter::emit_stores() {
   const std::vector<const Store*> stores = final_stores();
   emit_values(needed(values_of(stores)), false);
   for (const Store* store : stores) emit_store(*store, "");
-  close();
-  end_launch();
 }
 
 // Threads (x, y) of a group are neighbours in memory along x: of the loads while a square is
@@ -134,9 +139,7 @@ void GpuEmitter::emit_tiles() {
   close(), close();
   line("BARRIER;");
   open_rows(s_.vector_axis, s_.tile_axis);
-  const std::vector<const Store*> stores = final_stores();
-  emit_values(needed(values_of(stores)), false);
-  for (const Store* store : stores) emit_store(*store, "");
+  emit_stores();
   close(), close();
   line("BARRIER;");
   close();
@@ -203,8 +206,14 @@ void GpuEmitter::emit_whole() {
   end_launch();
 }
 
-// Of all reduced positions, those of this thread.
-void GpuEmitter::open_turns(const string& from, const string& to) {
+// A thread goes through its part of the reduced positions, forwards or backwards.
+void GpuEmitter::open_turns(const string& from, const string& to, bool backwards) {
+  if (s_.across_turns == 0 && backwards) {
+    open("for ({0} left = ({1} - {2} + {3} - r) / {4}; left > 0; --left)", index(), to, from,
+         s_.reduced_lanes - 1, s_.reduced_lanes);
+    line("const {} i = {} + r + (left - 1) * {};", index(), from, s_.reduced_lanes);
+    return;
+  }
   if (s_.across_turns == 0) {
     open("for ({} i = {} + r; i < {}; i += {})", index(), from, to, s_.reduced_lanes);
     return;
@@ -246,7 +255,7 @@ void GpuEmitter::emit_chunks() {
     open_groups(s_.groups * s_.chunks);
     line("const {0} chunk = group % {1}, slot = group / {1};", index(), s_.chunks);
     place_kept("slot");
-    combine_chunks(needed_in(loop));
+    combine_chunks(needed(roots_of(k_, loop)));
     line("const {0} from = chunk * {1}, to = from + {1} < {2} ? from + {1} : {2};", index(),
          s_.chunk, s_.turns);
     emit_loop(loop, "from", "to");
@@ -343,19 +352,12 @@ std::vector<int> GpuEmitter::values_of(const std::vector<const Store*>& stores) 
   return values;
 }
 
-std::vector<bool> GpuEmitter::needed_in(int loop) const {
-  std::vector<int> roots = values_of(stores_of(loop));
-  for (int reduce : reductions_of(loop))
-    for (int arg : code(reduce).args)
-      if (arg >= 0) roots.push_back(arg);
-  return needed(roots);
-}
-
+// Every other loop goes backwards, so that it begins with what the caches still hold of the row.
 void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
   const std::vector<int> reductions = reductions_of(loop);
   const std::vector<const Store*> stores = stores_of(loop);
   if (reductions.empty() && stores.empty()) return;
-  const std::vector<bool> wanted = needed_in(loop);
+  const std::vector<bool> wanted = needed(roots_of(k_, loop));
   emit_values(wanted, false);
   for (int reduce : reductions) begin_accumulators(reduce);
   if (s_.one_turn()) {
@@ -363,7 +365,7 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
     open("if (r < {})", s_.turns);
     if (s_.across_turns > 0) line("const i32 turn = 0;");
   } else {
-    open_turns(from, to);
+    open_turns(from, to, loop % 2 == 1);
     emit_positions(s_.reduced, "i", s_.vector);
     emit_values(wanted, true);
   }
@@ -388,7 +390,10 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
     close();
     vector_ = s_.vector;
   }
-  for (int reduce : reductions) combine_lanes(reduce);
+  for (int reduce : reductions) {
+    if (code(reduce).largest >= 0) scale_exponentials(reduce);
+    combine_lanes(reduce);
+  }
 }
 
 void GpuEmitter::emit_final_stores() {
@@ -411,12 +416,14 @@ void GpuEmitter::begin_accumulators(int reduce) {
     const string name = accumulator(reduce, copy);
     line("{} {} = {};", register_type(type), name, identity(code(reduce).reduction, type));
     if (has_position(reduce)) line("i64 {}_at = 0;", name);
+    if (code(reduce).largest >= 0) line("f32 {}_largest = -F32_INFINITY;", name);
   }
 }
 
 // Neighbours of a reduced axis go to one accumulator, others to one each.
 void GpuEmitter::accumulate(int reduce) {
   const Instruction& in = code(reduce);
+  if (in.largest >= 0) return accumulate_exponentials(reduce);
   const DType type = accumulator_type(reduce);
   const int neighbours = (reduced_ >> vector_axis_ & 1) != 0 ? vector_ : copies(reduce);
   for (int copy = 0; copy < neighbours; ++copy) {
@@ -430,6 +437,29 @@ void GpuEmitter::accumulate(int reduce) {
     line("{}", combine(in.reduction, type, accumulator(reduce, copy), "next"));
     close();
   }
+}
+
+// After the largest x of this turn is known. A sum that is relative to -inf is zero, and exp of
+// that keeps it so; infinities and nan are worth what exp makes of them.
+void GpuEmitter::accumulate_exponentials(int reduce) {
+  const int neighbours = (reduced_ >> vector_axis_ & 1) != 0 ? vector_ : 1;
+  for (int copy = 0; copy < copies(reduce); ++copy) {
+    const string sum = accumulator(reduce, copy), largest = accumulator(code(reduce).largest, copy);
+    open_block();
+    line("const f32 shift = finite_or_zero({});", largest);
+    line("if ({0} != {1}_largest) {1} *= expf({1}_largest - shift), {1}_largest = {0};", largest,
+         sum);
+    for (int i = 0; i < neighbours; ++i)
+      line("{} += expf({} - shift);", sum, ref(code(reduce).args[0], copy + i));
+    close();
+  }
+}
+
+// From the largest x of this thread to that of its row.
+void GpuEmitter::scale_exponentials(int reduce) {
+  for (int copy = 0; copy < copies(reduce); ++copy)
+    line("{0} *= expf({0}_largest - finite_or_zero({1}));", accumulator(reduce, copy),
+         ref(code(reduce).largest, copy));
 }
 
 void GpuEmitter::combine_lanes(int reduce) {
@@ -527,7 +557,11 @@ void GpuEmitter::combine_chunks(const std::vector<bool>& wanted) {
     open("for ({} c = r; c < {}; c += {})", index(), s_.chunks, s_.reduced_lanes);
     for (int copy = 0; copy < copies(reduce); ++copy) {
       open_block();
-      line("const {} next = {};", register_type(type), chunk_partial(reduce, 0, copy, "c"));
+      string next = chunk_partial(reduce, 0, copy, "c");
+      if (const int largest = code(reduce).largest; largest >= 0)
+        next += fmt::format(" * expf({} - finite_or_zero({}))",
+                            chunk_partial(largest, 0, copy, "c"), ref(largest, copy));
+      line("const {} next = {};", register_type(type), next);
       if (has_position(reduce))
         line("const i64 next_at = {};", chunk_partial(reduce, 1, copy, "c"));
       line("{}", combine(code(reduce).reduction, type, accumulator(reduce, copy), "next"));

@@ -40,6 +40,7 @@ class GpuEmitter {
  private:
   // ---- launches (gpu_emit.cpp)
   void emit_flat();
+  void emit_stores();
   void emit_tiles();
   void load_tiles();
   void emit_whole();
@@ -53,7 +54,7 @@ class GpuEmitter {
   std::string type_of_result(int result) const;
   void open_groups(int64_t groups);
   void open_positions(int threads, int64_t positions);
-  void open_turns(const std::string& from, const std::string& to);
+  void open_turns(const std::string& from, const std::string& to, bool backwards = false);
   void place_lanes();
   void place_kept(const std::string& slot);
 
@@ -62,13 +63,14 @@ class GpuEmitter {
   std::vector<const Store*> stores_of(int loop) const;
   std::vector<const Store*> final_stores() const;
   static std::vector<int> values_of(const std::vector<const Store*>& stores);
-  std::vector<bool> needed_in(int loop) const;
   void emit_loop(int loop, const std::string& from, const std::string& to);
   void emit_final_stores();
   // Of one of the neighbours that a thread takes, or of all.
   std::string accumulator(int reduce, int copy) const;
   void begin_accumulators(int reduce);
   void accumulate(int reduce);
+  void accumulate_exponentials(int reduce);
+  void scale_exponentials(int reduce);
   // From the accumulators of the lanes of a kept position to v`reduce`, which all of them know.
   void combine_lanes(int reduce);
   void combine_lanes(int reduce, int copy);

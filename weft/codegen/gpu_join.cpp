@@ -125,9 +125,7 @@ GpuKernel GpuEmitter::run_joined(const JoinedKernels& kernels) {
   line("const {0} to = left < {1} ? all : from + {1};", index(), turns_of_group * s_.threads);
   open("for ({} i = from + THREAD; i < to; i += {})", index(), s_.threads);
   emit_positions(s_.kept, "i", s_.vector);
-  const std::vector<const Store*> stores = final_stores();
-  emit_values(needed(values_of(stores)), false);
-  for (const Store* store : stores) emit_store(*store, "");
+  emit_stores();
   close();
   close();
   finish_launch("", "");

@@ -38,6 +38,7 @@ typedef float f32;
 #define ceilf ceil
 #define truncf trunc
 #define rintf rint
+#define expf exp
 )";
 
 // One group on a processor will do: for more, registers would be spilled.
@@ -146,6 +147,8 @@ DEVICE u16 f32_to_f16(f32 x) {
 constexpr const char* helpers = R"(
 #define F32_INFINITY f32_of_i32(0x7f800000)
 #define F32_NAN f32_of_i32(0x7fc00000)
+
+DEVICE f32 finite_or_zero(f32 x) { return fabsf(x) < F32_INFINITY ? x : 0.0f; }
 
 DEVICE f32 bf16_to_f32(u16 x) { return f32_of_i32((i32)((u32)x << 16)); }
 

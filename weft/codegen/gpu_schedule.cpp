@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <span>
 
 #include <fmt/format.h>
@@ -23,6 +24,9 @@ constexpr size_t shared_limit = 32 << 10;      // bytes; OpenCL devices have at 
 constexpr int large_group = 1024;              // threads
 constexpr int64_t worth_a_large_group = 4096;  // turns of a row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
+// Of a processor of NVIDIA's GPUs, at least.
+constexpr int threads_of_processor = 2048;
+constexpr double first_level_cache = 128 << 10;  // bytes
 constexpr int64_t most_across = 48 * 4;  // bytes that a thread adds up across rows in registers
 // Of contractions.
 constexpr int most_threads = 256;
@@ -382,6 +386,17 @@ GpuSchedule schedule_gpu(const Kernel& kernel, GpuLanguage language) {
   return Scheduler(kernel, language).take();
 }
 
+std::vector<int> roots_of(const Kernel& kernel, int loop) {
+  std::vector<int> roots;
+  for (const Store& store : kernel.stores)
+    if ((store.axes & kernel.reduced_axes()) != 0 && store.phase == loop)
+      roots.push_back(store.value);
+  for (const Instruction& in : kernel.code)
+    if (in.op == Op::reduce && in.phase == loop + 1)
+      std::ranges::copy_if(in.args, std::back_inserter(roots), [](int arg) { return arg >= 0; });
+  return roots;
+}
+
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
   std::vector<bool> wanted(kernel.code.size());
   for (int root : roots) wanted[static_cast<size_t>(root)] = true;
@@ -391,6 +406,27 @@ std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
       if (arg >= 0) wanted[static_cast<size_t>(arg)] = true;
   }
   return wanted;
+}
+
+double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule) {
+  if (schedule.form != GpuSchedule::Form::reduce || schedule.one_turn()) return 0;
+  std::vector<int> loops(kernel.code.size());  // that load it
+  for (int loop = 0; loop < kernel.loops(); ++loop) {
+    const std::vector<bool> wanted = needed(kernel, roots_of(kernel, loop));
+    for (size_t i = 0; i < wanted.size(); ++i) loops[i] += wanted[i] ? 1 : 0;
+  }
+  double bytes = 0, of_row = 0;
+  for (size_t i = 0; i < loops.size(); ++i) {
+    const Instruction& in = kernel.code[i];
+    const uint32_t reduced = in.axes & kernel.reduced_axes();
+    if (in.op != Op::load || reduced == 0 || loops[i] < 2) continue;
+    const auto element = static_cast<double>(size_of(in.storage));
+    bytes += (loops[i] - 1) * element * static_cast<double>(kernel.extent(in.axes));
+    of_row += element * static_cast<double>(kernel.extent(reduced));
+  }
+  const int rows = schedule.kept_lanes * (schedule.columns ? schedule.vector : 1) *
+                   (threads_of_processor / schedule.threads);
+  return schedule.chunks == 1 && rows * of_row <= first_level_cache ? 0 : bytes;
 }
 
 bool is_transposed(const Instruction& load, int tile_axis, int axis) {

@@ -85,8 +85,14 @@ inline constexpr int64_t most_groups = 4096;  // of a launch; each goes on to fu
 
 GpuSchedule schedule_gpu(const Kernel& kernel, GpuLanguage language);
 
+// What loop `loop` over the reduced positions computes: what it reduces and stores.
+std::vector<int> roots_of(const Kernel& kernel, int loop);
 // The instructions that must be computed for `roots`, reductions being given.
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots);
+
+// Bytes that one loop over the reduced positions loads and later ones load again, but for rows
+// that the first-level cache holds while they are under way.
+double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule);
 
 // Whether a load is contiguous along `tile_axis`, and not along `axis`.
 bool is_transposed(const Instruction& load, int tile_axis, int axis);

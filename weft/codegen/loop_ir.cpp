@@ -29,6 +29,7 @@ std::string text(const Instruction& in) {
     line += is_float(in.type) ? fmt::format(" {}", in.number) : fmt::format(" {}", in.integer);
   if (in.op == Op::reduce)
     line += fmt::format(" {}", reduction_names[static_cast<int>(in.reduction)]);
+  if (in.largest >= 0) line += fmt::format(" of exp less %{}", in.largest);
   if (in.op == Op::call) line += fmt::format(" {}", name(in.function));
   if (in.op == Op::index) line += " " + text(in.at);
   if (in.op == Op::philox)

@@ -10,6 +10,9 @@
 // in the loop of its phase, or, where its result does not span reduced axes, once after the loops.
 // A store may also reduce *across*: its result spans reduced axes only, and is the reduction of
 // what all positions of the kept axes have there.
+// A sum may be one of *exponentials*: of exp(args[0] - s), where s is the `largest` args[0], or 0
+// where that is not finite. The loop that finds the largest takes the sum, too: relative to the
+// largest so far, and scaled when a larger one comes (Milakov and Gimelshein 2018). GPUs alone.
 //
 // Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is
 // f32 followed by `round_f16` or `round_bf16`. Integer arithmetic wraps. Nothing contracts into
@@ -124,6 +127,7 @@ struct Instruction {
   DType storage = DType::f32;           // load: type in memory
   int64_t scale = 0;                    // load: elements per unit of args[0]
   Reduction reduction = Reduction::sum;
+  int largest = -1;  // reduce: of a sum of exponentials, the `max` of args[0], an instruction
   Function function = Function::none;
   uint32_t axes = 0;  // bit per axis that the value varies over
   int phase = 0;      // reductions that it waits for, one after the other

@@ -1,12 +1,16 @@
 #include "weft/codegen/lower.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "weft/codegen/gpu_schedule.h"
 #include "weft/codegen/merge_axes.h"
 #include "weft/codegen/scalar_ops.h"
+#include "weft/codegen/vector_math.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::loop {
@@ -22,7 +26,8 @@ using View = std::vector<Coordinate>;  // one per axis of the value
 
 class Lowering {
  public:
-  Lowering(const Step& step, Maths maths) : step_(step), code_(kernel_) {
+  Lowering(const Step& step, Maths maths, bool online)
+      : step_(step), online_(online), code_(kernel_) {
     kernel_.maths = maths;
     for (size_t i = 0; i < step.operands.size(); ++i)
       operands_[step.operands[i].value.node()] = static_cast<int>(i);
@@ -306,7 +311,39 @@ class Lowering {
                   x.shape()[i], axis.extent);
       WEFT_ASSERT(kept != axis.reduced || axis.extent == 1, "reductions over different axes");
     }
+    if (online_ && node.is("sum"))
+      if (const std::optional<Expr> sum = sum_of_exponentials(x, inner)) return *sum;
     return finish_reduce(node, lower(x, inner, -1), axes);
+  }
+
+  // The sum of `terms`, exp(x - shift), where the shift follows from the largest x of the row.
+  std::optional<Expr> sum_of_exponentials(const Value& terms, const View& view) {
+    const auto computes = [&](const Value& value, ScalarOp op) {
+      return value->op->kind == OpKind::elementwise && value->op->scalar == op &&
+             value.dtype() == DType::f32 && !operands_.contains(value.node());
+    };
+    if (!computes(terms, ScalarOp::exp) || !computes(terms->inputs[0], ScalarOp::sub)) return {};
+    const Node& difference = *terms->inputs[0].node();
+    const Expr x = lower(difference.inputs[0], view, -1),
+               shift = lower(difference.inputs[1], view, -1);
+    const int largest = largest_behind(shift.id, x.id);
+    if (largest < 0 || (code_.at(shift.id).axes & kernel_.reduced_axes()) != 0) return {};
+    Instruction in{.op = Op::reduce, .type = DType::f32, .args = {x.id, -1, -1}};
+    in.largest = largest;
+    const Expr sum = code_.add(in), most{&code_, largest};
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    return sum * exp(select(abs(most) < infinity, most, 0.0) - shift);
+  }
+  // The largest x that an instruction is computed from; -1: it is not.
+  int largest_behind(int id, int x) const {
+    const std::vector<bool> behind = needed(kernel_, {id});
+    for (int i = 0; i <= id; ++i) {
+      const Instruction& in = code_.at(i);
+      if (behind[static_cast<size_t>(i)] && in.op == Op::reduce && in.reduction == Reduction::max &&
+          in.args[0] == x)
+        return i;
+    }
+    return -1;
   }
 
   static Reduction reduction_of(const Node& node) {
@@ -335,6 +372,7 @@ class Lowering {
   }
 
   const Step& step_;
+  bool online_;
   Kernel kernel_;
   Code code_;
   std::unordered_map<const Node*, int> operands_;
@@ -344,6 +382,16 @@ class Lowering {
 };
 }  // namespace
 
-Kernel lower(const Step& step, Maths maths) { return Lowering(step, maths).run(); }
+Kernel lower(const Step& step) { return Lowering(step, Maths::own, false).run(); }
+
+// A row whose turn a thread keeps in registers is read once, however many loops there are.
+Kernel lower(const Step& step, GpuLanguage language) {
+  Kernel online = Lowering(step, maths_of(language), true).run();
+  const auto sums = [](const Instruction& in) { return in.largest >= 0; };
+  if (std::ranges::none_of(online.code, sums)) return online;
+  Kernel apart = Lowering(step, maths_of(language), false).run();
+  const bool saves = online.loops() < apart.loops() && !schedule_gpu(online, language).one_turn();
+  return saves ? std::move(online) : std::move(apart);
+}
 
 }  // namespace weft::loop

@@ -14,7 +14,8 @@ std::string key_of(const Instruction& in) {
   };
   put(in.op), put(in.type), put(in.args), put(in.number), put(in.integer), put(in.low),
       put(in.high);
-  put(in.operand), put(in.storage), put(in.scale), put(in.reduction), put(in.function);
+  put(in.operand), put(in.storage), put(in.scale), put(in.reduction), put(in.largest);
+  put(in.function);
   put(in.at.offset);
   for (int64_t stride : in.at.strides) put(stride);
   return key;

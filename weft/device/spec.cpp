@@ -114,7 +114,8 @@ double likely_seconds(const Step& step, const MachineSpec& machine) {
              })) {
     memory = sustained.rows;
   }
-  return std::max(best.compute / compute, best.memory / memory) + sustained.launch;
+  const double traffic = best.memory + step.reread / machine.bytes_per_s;
+  return std::max(best.compute / compute, traffic / memory) + sustained.launch;
 }
 
 }  // namespace weft

@@ -81,6 +81,7 @@ struct Step {
   size_t most_workspace = 0;    // that the kernel can use: the memory pass gives what is free
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
+  double reread = 0;            // bytes of operands that the loops of the kernel read again
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the room that the kernel asked for
   bool again = false;           // run before with the same operands, for the memory between

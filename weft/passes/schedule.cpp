@@ -467,7 +467,10 @@ class Scheduler {
     count_work(step, plan_.slots);
     for (const Value& value : step.body)
       if (!value->module().empty()) step.module = value->module();
-    if (step.kind == Step::Kind::fused) step.workspace = options_.library->workspace(step);
+    if (step.kind == Step::Kind::fused) {
+      step.workspace = options_.library->workspace(step);
+      step.reread = options_.library->reread_bytes(step);
+    }
     plan_.steps.push_back(std::move(step));
   }
 

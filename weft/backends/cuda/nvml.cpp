@@ -3,39 +3,22 @@
 #include <array>
 #include <utility>
 
+#include "weft/backends/cuda/nvml_api.h"
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/error.h"
 
 namespace weft::cuda {
 namespace {
-using Gpu = void*;  // nvmlDevice_t
-
-// Structs and numbers of nvml.h.
-struct Memory {  // nvmlMemory_v2_t
-  unsigned version = sizeof(Memory) | 2U << 24;
-  unsigned long long total = 0, reserved = 0, free = 0, used = 0;
-};
-struct Process {  // nvmlProcessInfo_v2_t
-  unsigned pid;
-  unsigned long long bytes;
-  unsigned gpu_instance, compute_instance;
-};
-struct Utilisation {  // nvmlUtilization_t
-  unsigned gpu, memory;
-};
-constexpr int insufficient_size = 7;
-constexpr int multiprocessor_clock = 1, memory_clock = 2;
-constexpr int die = 0;                              // sensor of temperature
-constexpr int uncorrected = 1, volatile_count = 0;  // errors since the driver was loaded
-constexpr unsigned long long no_bytes = ~0ULL;
+using namespace nvml;
 
 // What holds clocks down against the user's will.
 std::string words_of(unsigned long long reasons) {
-  constexpr std::pair<unsigned long long, const char*> known[] = {{0x04, "power limit"},
-                                                                  {0x08, "hardware"},
-                                                                  {0x20, "heat"},
-                                                                  {0x40, "heat"},
-                                                                  {0x80, "power brake"}};
+  constexpr std::pair<unsigned long long, const char*> known[] = {
+      {power_limit_reason, "power limit"},
+      {hardware_reason, "hardware"},
+      {heat_reason, "heat"},
+      {hardware_heat_reason, "heat"},
+      {power_brake_reason, "power brake"}};
   std::string words;
   for (const auto& [bit, word] : known)
     if ((reasons & bit) != 0 && words.find(word) == std::string::npos)
@@ -44,29 +27,8 @@ std::string words_of(unsigned long long reasons) {
 }
 }  // namespace
 
-struct Nvml::Library {
+struct Nvml::Library : nvml::Functions {
   SharedLibrary library{{"libnvidia-ml.so.1"}, "it comes with NVIDIA's driver."};
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  const char* (*error_text)(int) = nullptr;
-  int (*driver_version)(char*, unsigned bytes) = nullptr;
-  int (*count)(unsigned*) = nullptr;
-  int (*by_index)(unsigned, Gpu*) = nullptr;
-  int (*by_uuid)(const char*, Gpu*) = nullptr;
-  int (*name)(Gpu, char*, unsigned bytes) = nullptr;
-  int (*uuid)(Gpu, char*, unsigned bytes) = nullptr;
-  int (*capability)(Gpu, int* major, int* minor) = nullptr;
-  int (*memory)(Gpu, Memory*) = nullptr;
-  int (*utilisation)(Gpu, Utilisation*) = nullptr;
-  int (*temperature)(Gpu, int sensor, unsigned* celsius) = nullptr;
-  int (*power)(Gpu, unsigned* milliwatts) = nullptr;
-  int (*power_limit)(Gpu, unsigned* milliwatts) = nullptr;
-  int (*energy)(Gpu, unsigned long long* millijoules) = nullptr;
-  int (*clock)(Gpu, int kind, unsigned* mhz) = nullptr;
-  int (*most_clock)(Gpu, int kind, unsigned* mhz) = nullptr;
-  int (*processes)(Gpu, unsigned* count, Process*) = nullptr;
-  int (*memory_errors)(Gpu, int kind, int since, unsigned long long*) = nullptr;
-  int (*slow_reasons)(Gpu, unsigned long long*) = nullptr;
 
   Library() {
     library.find(init, "nvmlInit_v2");

@@ -4,27 +4,16 @@
 
 #include <fmt/format.h>
 
+#include "weft/backends/cuda/nvrtc_api.h"
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/object_cache.h"
 
 namespace weft::cuda {
-// The functions of nvrtc.h that are used; a result of 0 is success.
-struct Nvrtc::Library {
-  using Handle = void*;
+struct Nvrtc::Library : nvrtc::Functions {
   SharedLibrary library{{"libnvrtc.so.13", "libnvrtc.so.12"},
                         "tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder."};
-  int (*create)(Handle*, const char* source, const char* name, int headers,
-                const char* const* header_sources, const char* const* header_names) = nullptr;
-  int (*destroy)(Handle*) = nullptr;
-  int (*build)(Handle, int options, const char* const* option) = nullptr;
-  int (*log_bytes)(Handle, size_t*) = nullptr;
-  int (*log)(Handle, char*) = nullptr;
-  int (*cubin_bytes)(Handle, size_t*) = nullptr;
-  int (*cubin)(Handle, char*) = nullptr;
-  const char* (*error_text)(int) = nullptr;
-  int (*version)(int* major, int* minor) = nullptr;
 
   Library() {
     library.load_beside("libnvrtc-builtins.so.");
@@ -58,23 +47,23 @@ std::vector<std::string> Nvrtc::options(int capability) {
 }
 
 std::string Nvrtc::compile(const std::string& source, int capability) const {
-  const Library& nvrtc = *library_;
+  const Library& library = *library_;
   struct Program {
-    const Library& nvrtc;
-    Library::Handle handle = nullptr;
-    ~Program() { nvrtc.destroy(&handle); }
-  } program{nvrtc};
-  nvrtc.check(nvrtc.create(&program.handle, source.c_str(), "weft.cu", 0, nullptr, nullptr),
-              "nvrtcCreateProgram");
+    const Library& library;
+    nvrtc::Handle handle = nullptr;
+    ~Program() { library.destroy(&handle); }
+  } program{library};
+  library.check(library.create(&program.handle, source.c_str(), "weft.cu", 0, nullptr, nullptr),
+                "nvrtcCreateProgram");
   const std::vector<std::string> texts = options(capability);
   std::vector<const char*> told;
   told.reserve(texts.size());
   for (const std::string& text : texts) told.push_back(text.c_str());
-  const int status = nvrtc.build(program.handle, static_cast<int>(told.size()), told.data());
+  const int status = library.build(program.handle, static_cast<int>(told.size()), told.data());
   size_t bytes = 0;
-  nvrtc.check(nvrtc.log_bytes(program.handle, &bytes), "nvrtcGetProgramLogSize");
+  library.check(library.log_bytes(program.handle, &bytes), "nvrtcGetProgramLogSize");
   std::string log(bytes, '\0');
-  nvrtc.check(nvrtc.log(program.handle, log.data()), "nvrtcGetProgramLog");
+  library.check(library.log(program.handle, log.data()), "nvrtcGetProgramLog");
   if (log.find("--gpu-architecture") != std::string::npos)
     throw Error(ErrorKind::device,
                 "[cuda] NVRTC {}.{} makes no code for GPUs of compute capability {}.{}. Hint: "
@@ -83,9 +72,9 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
   WEFT_ASSERT(status == 0, "a kernel does not compile for sm_{} (report its source, too: {}): {}",
               capability, loop::keep_refused(source, "cu"),
               loop::with_source_lines(log.substr(0, log.find('\0')), source));
-  nvrtc.check(nvrtc.cubin_bytes(program.handle, &bytes), "nvrtcGetCUBINSize");
+  library.check(library.cubin_bytes(program.handle, &bytes), "nvrtcGetCUBINSize");
   std::string code(bytes, '\0');
-  nvrtc.check(nvrtc.cubin(program.handle, code.data()), "nvrtcGetCUBIN");
+  library.check(library.cubin(program.handle, code.data()), "nvrtcGetCUBIN");
   return code;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "weft/backends/cuda/nvtx_api.h"
 #include "weft/backends/cuda/shared_library.h"
 #include "weft/base/env.h"
 #include "weft/base/error.h"
@@ -9,19 +10,17 @@
 
 namespace weft::cuda {
 namespace {
-struct Nvtx {
+struct Nvtx : nvtx::Functions {
   Nvtx() {
     library.find(push, "nvtxRangePushA");
     library.find(pop, "nvtxRangePop");
   }
   SharedLibrary library{{"libnvtx3interop.so.1", "libnvToolsExt.so.1"},
                         "it comes with CUDA, and with Python's package nvidia-nvtx."};
-  int (*push)(const char* name) = nullptr;
-  int (*pop)() = nullptr;
 };
 
 // Null where nobody looks.
-const Nvtx* nvtx() {
+const Nvtx* loaded() {
   static const std::unique_ptr<const Nvtx> instance = []() -> std::unique_ptr<const Nvtx> {
     if (!env("NVTX_INJECTION64_PATH")) return nullptr;
     try {
@@ -39,9 +38,9 @@ class Ranged : public Kernel {
   Ranged(std::unique_ptr<Kernel> kernel, std::string name)
       : kernel_(std::move(kernel)), name_(std::move(name)) {}
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    nvtx()->push(name_.c_str());
+    loaded()->push(name_.c_str());
     kernel_->run(operands, results, workspace);
-    nvtx()->pop();
+    loaded()->pop();
   }
   void bind(void* const* operands, void* const* results, void* workspace) const override {
     kernel_->bind(operands, results, workspace);
@@ -53,7 +52,7 @@ class Ranged : public Kernel {
 };
 }  // namespace
 
-bool has_ranges() { return nvtx() != nullptr; }
+bool has_ranges() { return loaded() != nullptr; }
 
 std::unique_ptr<Kernel> in_range(std::unique_ptr<Kernel> kernel, const std::string& name) {
   if (!has_ranges()) return kernel;

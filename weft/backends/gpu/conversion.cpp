@@ -7,7 +7,7 @@
 namespace weft::gpu {
 namespace {
 std::unique_ptr<Kernel> make_generated(Device& device, const Step& step) {
-  const loop::Kernel kernel = loop::lower(step);
+  const loop::Kernel kernel = loop::lower(step, device.language());
   const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, device.language());
   return make_kernel(
       device,

@@ -51,7 +51,7 @@ class Joined : public Kernel {
 }  // namespace
 
 std::optional<KernelForm> form_of(const Step& step, loop::GpuLanguage language) {
-  const auto form = loop::form_of(loop::lower(step, maths_of(language)), language);
+  const auto form = loop::form_of(loop::lower(step, language), language);
   if (!form) return std::nullopt;
   return KernelForm{form->text, form->operands};
 }
@@ -66,7 +66,7 @@ loop::JoinedKernels joined_kernels(const Step& step, loop::GpuLanguage language)
   std::vector<loop::Kernel> kernels;
   kernels.reserve(static_cast<size_t>(step.parts));
   for (int part = 0; part < step.parts; ++part)
-    kernels.push_back(loop::lower(part_of(step, part), maths_of(language)));
+    kernels.push_back(loop::lower(part_of(step, part), language));
   return loop::joined(kernels, language);
 }
 

@@ -125,7 +125,11 @@ class Library : public KernelLibrary {
   }
   size_t workspace(const Step& fused) const override {
     if (fused.parts > 1) return table_bytes(fused);
-    return loop::schedule_gpu(loop::lower(fused, maths()), language_).scratch;
+    return loop::schedule_gpu(loop::lower(fused, language_), language_).scratch;
+  }
+  double reread_bytes(const Step& fused) const override {
+    const loop::Kernel kernel = loop::lower(fused, language_);
+    return loop::reread_bytes(kernel, loop::schedule_gpu(kernel, language_));
   }
 
   std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
@@ -253,7 +257,7 @@ class Library : public KernelLibrary {
   std::unique_ptr<Kernel> compile_rest(const Step& rest) const {
     const Provider& own = *providers_.back();
     if (rest.body.size() == 1 && takes(own, rest)) return own.compile(device(), rest);
-    if (loop::schedule_gpu(loop::lower(rest, maths()), language_).scratch > rest.workspace)
+    if (loop::schedule_gpu(loop::lower(rest, language_), language_).scratch > rest.workspace)
       return nullptr;
     return compile_loops(rest);
   }
@@ -261,7 +265,7 @@ class Library : public KernelLibrary {
   std::unique_ptr<Kernel> compile_loops(const Step& step) const {
     if (step.parts > 1) return make_joined(device(), step);
     const bool fused = step.kind == Step::Kind::fused;
-    const loop::Kernel kernel = fused ? loop::lower(step, maths()) : loop::lower_primitive(step);
+    const loop::Kernel kernel = fused ? loop::lower(step, language_) : loop::lower_primitive(step);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
     if (debug_level() >= 5)
       logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
@@ -271,7 +275,6 @@ class Library : public KernelLibrary {
         step);
   }
 
-  loop::Maths maths() const { return maths_of(language_); }
   Device& device() const {
     std::lock_guard lock(mutex_);
     if (device_ == nullptr) open();

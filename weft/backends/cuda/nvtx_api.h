@@ -1,0 +1,12 @@
+// What weft calls of NVTX (https://nvidia.github.io/NVTX). tests/cuda_headers compares it with
+// NVIDIA's header.
+#pragma once
+
+namespace weft::cuda::nvtx {
+
+struct Functions {
+  int (*push)(const char* name) = nullptr;
+  int (*pop)() = nullptr;
+};
+
+}  // namespace weft::cuda::nvtx
