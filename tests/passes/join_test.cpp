@@ -1,5 +1,6 @@
 // Kernels of one form in one launch: what the step means stays, and what it needs.
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -8,6 +9,7 @@
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
 #include "tests/support/interpreter.h"
+#include "tests/support/offloaded.h"
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
@@ -172,5 +174,28 @@ TEST_CASE("on CUDA the updates of a GPT are a launch or two, and so are the cast
     CHECK(updates <= 2);
     CHECK(casts == (narrow == DType::f32 ? 0 : 1));
     CHECK(cast == (narrow == DType::f32 ? 0 : 25));  // four of each block, and the table
+  }
+}
+
+TEST_CASE("a kernel that waits for a transfer, or that one waits for, is a launch of its own") {
+  const JoiningLibrary library;
+  for (const bool offloads : {false, true}) {
+    PassOptions options{.library = &library, .threads = 2, .verify = true};
+    if (offloads) options.offload = in_files({Category::parameter});
+    const Plan plan = make_plan(mlp_step(6, 32, 512), options);
+    std::set<int> moved;  // slots of which elements are on their way, at some time
+    for (const Step& step : plan.steps)
+      if (step.kind == Step::Kind::transfer)
+        for (const auto* accesses : {&step.operands, &step.results})
+          for (const Access& access : *accesses) moved.insert(access.at.slot);
+    CHECK(moved.empty() == !offloads);
+    int beside = 0;
+    for (const Step& step : plan.steps)
+      if (step.parts > 1)
+        for (const auto* accesses : {&step.operands, &step.results})
+          beside += static_cast<int>(std::ranges::count_if(
+              *accesses, [&](const Access& access) { return moved.contains(access.at.slot); }));
+    CHECK(beside == 0);
+    CHECK((largest(plan) > 1) == !offloads);
   }
 }

@@ -84,7 +84,7 @@ class Join {
     std::map<std::string, int> known;
     for (size_t at = 0; at < plan_.steps.size(); ++at) {
       Step& step = plan_.steps[at];
-      if (step.kind != Step::Kind::fused || step.again) continue;
+      if (step.kind != Step::Kind::fused || step.again || is_beside_transfer(at)) continue;
       const std::optional<KernelForm> form = options_.library->form(step);
       if (!form) continue;
       step = with_operands(step, form->operands);
@@ -101,6 +101,16 @@ class Join {
 
  private:
   static constexpr int none = -1;
+
+  // Together, such kernels would wait for all that they fetch, and be waited for by all that they
+  // write back: nothing would run while it is on its way.
+  bool is_beside_transfer(size_t at) const {
+    const auto moves = [&](int other) {
+      return step(other).kind == Step::Kind::transfer || step(other).kind == Step::Kind::await;
+    };
+    return std::ranges::any_of(edges_.before[at], moves) ||
+           std::ranges::any_of(edges_.after[at], moves);
+  }
 
   // Places in the plan that a step may have: before any step from `first` to `last`.
   struct Range {
