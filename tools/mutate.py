@@ -295,11 +295,15 @@ class Hunt:
                 sys.exit(f"the unchanged tree fails its tests: {failure}")
             self.clean[program] = time.monotonic() - start
 
-    def passes_unchanged(self, program, files):
-        """Whether the same tests pass with the library as it is: else they say nothing."""
-        key = (program, files)
+    def passes_unchanged(self, program, files, limit, cold):
+        """Whether the same tests pass with the library as it is: else they say nothing.
+
+        `limit`: in so many seconds; `cold`: with kernels to compile, as the mutant had."""
+        key = (program, files, limit, cold)
         if key not in self.unchanged:
-            self.unchanged[key] = run_tests(program, BUILD, TREE / "cache", None, files) is None
+            with tempfile.TemporaryDirectory(dir=TREE / "build") as empty:
+                cache = empty if cold else TREE / "cache"
+                self.unchanged[key] = run_tests(program, BUILD, cache, limit, files) is None
         return self.unchanged[key]
 
     def programs(self, folder):
@@ -321,9 +325,8 @@ class Hunt:
                 return "equivalent", "the object code is the same"
             if not self.compiler.link(name, changed, scratch):
                 return "invalid", ""
-            cache = TREE / "cache"
-            if folder == "codegen":  # kernels made by an unchanged generator must not be found
-                cache = scratch / "cache"
+            cold = folder == "codegen"  # kernels made by an unchanged generator must not be found
+            cache = scratch / "cache" if cold else TREE / "cache"
             nearest = f"*{stem}*"  # its own tests, if any, most likely notice
             for program in self.programs(folder):
                 test, _, chosen = program.partition(":")
@@ -331,7 +334,8 @@ class Hunt:
                 for files in (chosen or None,) if selects else (nearest, None):
                     limit = max(30, 10 * self.clean[program])
                     failure = run_tests(test, scratch, cache, limit, files)
-                    if failure and self.passes_unchanged(test, files):
+                    within = limit if failure and failure.endswith("too slow") else None
+                    if failure and self.passes_unchanged(test, files, within, cold):
                         return "killed", failure
             return "survived", ""
 

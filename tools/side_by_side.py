@@ -53,12 +53,16 @@ def main():
     print(f"cores {cores}, load {os.getloadavg()[0]:.1f}; median ms of a step\n\n"
           f"| workload | alone, before and after | together | times as long (goal {GOAL}) |\n"
           "|---|---|---|---|")
+    missed = []
     for name in names:
         before, together, after = (run(build, name, count) for count in (1, 2, 1))
         alone = before + after
         ratio = (sum(together) / len(together)) / (sum(alone) / len(alone))
         shown = [" and ".join(f"{ms:.3g}" for ms in times) for times in (alone, together)]
         print(f"| {name} | {shown[0]} | {shown[1]} | {ratio:.2f} |", flush=True)
+        missed += [name] if ratio > GOAL else []
+    if missed:
+        sys.exit(f"\nabove the goal of {GOAL}: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -229,6 +229,11 @@ TEST_CASE("operands without room are copied for a product that becomes faster by
     CHECK(many.unaligned == 0);
     CHECK(many.copies == (along_terms ? 2 : 1));
   }
+  // What is given away has no room, and needs none where only the terms are odd.
+  const Value x = input({DType::f16, {2048, 1001}}, 0),
+              table = input({DType::f16, {2048, 1001}}, 1);
+  const Graph given{.inputs = {x, table}, .outputs = {matmul(x, transpose(table))}};
+  CHECK(look_at(planned(given, "null:cuda:t4")).padded == 1);
   // TF32, in words of 4 bytes; float32 has no tensor cores to suit.
   const Graph wide = product(DType::f32, 1 << 14, false);
   CHECK(look_at(planned(wide)).padded == 0);

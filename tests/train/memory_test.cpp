@@ -119,6 +119,14 @@ TEST_CASE("a run allocates nothing from step to step, but for lines of the log")
     CHECK(allocations_of_four_steps(recipe, folder) == 0);
     recipe.set("log.every", "1", "test");
     CHECK(allocations_of_four_steps(recipe, folder) > 0);
+    // Nor from batch to batch of an evaluation: a line of the log, however many they are.
+    recipe.set("log.every", "100", "test");
+    recipe.set("eval.every", "2", "test");
+    recipe.set("eval.batch_size", "8", "test");
+    const int64_t few = allocations_of_four_steps(recipe, folder);
+    recipe.set("eval.batch_size", "2", "test");
+    CHECK(allocations_of_four_steps(recipe, folder) == few);
+    CHECK(few > 0);
   }
 }
 
