@@ -9,12 +9,11 @@
 
 #include "weft/ir/op_def.h"
 #include "weft/passes/dependencies.h"
+#include "weft/passes/index.h"
 #include "weft/passes/passes.h"
 
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 bool is_dense(const Access& access) {
   return same_elements(access, {access.value, {0, 0, row_major_strides(access.value.shape())}});
 }

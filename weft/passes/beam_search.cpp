@@ -4,11 +4,10 @@
 #include <unordered_set>
 
 #include "weft/base/hash.h"
+#include "weft/passes/index.h"
 
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 // An order that has begun.
 struct Beginning {
   std::vector<int> order, ready;

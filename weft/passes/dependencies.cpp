@@ -4,10 +4,10 @@
 #include <functional>
 #include <queue>
 
+#include "weft/passes/index.h"
+
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 // The steps that last touched one slot.
 struct Touches {
   std::vector<int> writers, readers;  // of the content it has now

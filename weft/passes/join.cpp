@@ -15,13 +15,12 @@
 #include <fmt/format.h>
 
 #include "weft/passes/dependencies.h"
+#include "weft/passes/index.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
 
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 std::pair<size_t, double> live_bytes(const Plan& plan) {
   std::vector<int> order(plan.steps.size());
   std::iota(order.begin(), order.end(), 0);

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "weft/base/alignment.h"
+#include "weft/passes/index.h"
 
 namespace weft {
 namespace {
-size_t index(int slot) { return static_cast<size_t>(slot); }
-
 bool in_arena(const Plan& plan, int slot) {
   return slot >= 0 && plan.slots[index(slot)].space == Space::arena;
 }

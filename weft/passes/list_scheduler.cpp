@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
+#include "weft/passes/index.h"
+
 namespace weft {
-namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-}  // namespace
 
 ListScheduler::ListScheduler(const Dependencies& edges, const ArenaUse& use, bool backward)
     : before_(backward ? edges.after : edges.before),

@@ -6,13 +6,12 @@
 
 #include "weft/ir/op_def.h"
 #include "weft/passes/arena.h"
+#include "weft/passes/index.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
 
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 class MemoryPlanner {
  public:
   MemoryPlanner(Plan plan, const PassOptions& options)

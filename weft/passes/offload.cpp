@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <optional>
 
+#include "weft/passes/index.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/steps.h"
 #include "weft/passes/transfers.h"
 
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 Access dense(const Value& value, int slot) {
   return {value, {slot, 0, row_major_strides(value.shape())}};
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "weft/passes/beam_search.h"
+#include "weft/passes/index.h"
 #include "weft/passes/list_scheduler.h"
 #include "weft/passes/passes.h"
 
@@ -15,8 +16,6 @@ using Rule = ListScheduler::Rule;
 
 constexpr size_t beam_steps = 16'000;  // width of a beam search times steps of the plan
 constexpr size_t widest_beam = 64, narrowest_beam = 8;
-
-size_t index(int i) { return static_cast<size_t>(i); }
 
 class OrderSearch {
  public:

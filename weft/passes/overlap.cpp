@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "weft/passes/index.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/steps.h"
@@ -13,8 +14,6 @@
 
 namespace weft {
 namespace {
-size_t index(int i) { return static_cast<size_t>(i); }
-
 class Overlap {
  public:
   Overlap(Plan plan, size_t room, const PassOptions& options)

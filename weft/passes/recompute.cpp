@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "weft/ir/op_def.h"
+#include "weft/passes/index.h"
 #include "weft/passes/steps.h"
 #include "weft/passes/transfers.h"
 
@@ -14,8 +15,6 @@ namespace {
 constexpr int longest_chain = 8;    // of kernels that run again for the last one's sake
 constexpr int most_fruitless = 16;  // drops in a row, after which the peak is taken for the least
 constexpr size_t finest = 50;       // stages differ by at least such a part of their peak
-
-size_t index(int i) { return static_cast<size_t>(i); }
 
 const Access& result_in(const Step& step, int slot) {
   return *std::ranges::find(step.results, slot, [](const Access& r) { return r.at.slot; });

@@ -257,13 +257,14 @@ class Scheduler {
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
         layout.padded = false;
     }
-    const bool padded = makes_room(unit, choice, stored, layouts, operands);
     Step step = library_step(unit, choice, operands);
-    step.padded = padded;
+    for (size_t i = 0; i < stored.size(); ++i)
+      step.results.push_back({stored[i], {-1, 0, strides_of(stored[i].type(), layouts[i])}});
+    step.padded = make_room(step, choice);
     for (size_t i = 0; i < stored.size(); ++i) {
       const Placement at = placed_[stored[i].node()] = new_slot(stored[i], layouts[i]);
-      if (padded) grow(at, stored[i].dtype(), choice.rooms[operands.size() + i]);
-      step.results.push_back({stored[i], at});
+      if (step.padded) grow(at, stored[i].dtype(), choice.rooms[operands.size() + i]);
+      step.results[i].at = at;
     }
     if (choice.in_place) {
       const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
@@ -275,39 +276,37 @@ class Scheduler {
     finish(step);
   }
 
-  // Whether operands have the room that makes the kernel faster, and results can have it; operands
-  // that cannot are copied, where that takes less time than it saves.
-  bool makes_room(const Unit& unit, const KernelChoice& choice, const std::vector<Value>& stored,
-                  const std::vector<Layout>& layouts, std::vector<Placement>& operands) {
+  // Whether operands have the room that makes the kernel faster, and results, which have no slot
+  // yet, can have it; operands that cannot are copied, where that takes less time than it saves.
+  bool make_room(Step& step, const KernelChoice& choice) {
     if (choice.rooms.empty()) return false;
-    const std::vector<Value> inputs = unit.inputs();
-    Step step = library_step(unit, choice, operands);
-    for (size_t i = 0; i < stored.size(); ++i) {
-      const Room& room = choice.rooms[operands.size() + i];
-      const Dims strides = strides_of(stored[i].type(), layouts[i]);
+    for (size_t i = 0; i < step.results.size(); ++i) {
+      const Room& room = choice.rooms[step.operands.size() + i];
+      const auto& [value, at] = step.results[i];
       const bool lies_so =
-          room.strides.empty() || same_strides(stored[i].shape(), strides, room.strides);
-      if (room.elements > 0 && (!lies_so || uses_.is_root(stored[i].node()))) return false;
-      step.results.push_back({stored[i], {-1, 0, strides}});
+          room.strides.empty() || same_strides(value.shape(), at.strides, room.strides);
+      if (room.elements > 0 && (!lies_so || uses_.is_root(value.node()))) return false;
     }
     size_t copies = 0;  // bytes
-    for (size_t i = 0; i < operands.size(); ++i)
-      if (lacks(choice.rooms[i], inputs[i], operands[i])) copies += inputs[i].type().bytes();
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (lacks(choice.rooms[i], step.operands[i])) copies += step.operands[i].value.type().bytes();
     if (copies > 0 && !saves_time(step, copies)) return false;
-    for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t i = 0; i < step.operands.size(); ++i) {
       const Room& room = choice.rooms[i];
-      if (lacks(room, inputs[i], operands[i])) {
-        const Dims& strides = room.strides.empty() ? operands[i].strides : room.strides;
-        operands[i] = copied(inputs[i], {physical_order(inputs[i].shape(), strides), true});
+      auto& [value, at] = step.operands[i];
+      if (lacks(room, step.operands[i])) {
+        const Dims& strides = room.strides.empty() ? at.strides : room.strides;
+        at = copied(value, {physical_order(value.shape(), strides), true});
       }
-      grow(operands[i], inputs[i].dtype(), room);
+      grow(at, value.dtype(), room);
     }
     return true;
   }
   // Whether the slot of an operand cannot grow by the room: it holds other values, too, or the plan
   // does not own it.
-  bool lacks(const Room& room, const Value& value, const Placement& at) const {
+  bool lacks(const Room& room, const Access& operand) const {
     if (room.elements == 0) return false;
+    const auto& [value, at] = operand;
     const Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];
     const bool inner = slot.category == Category::activation || slot.category == Category::gradient;
     const bool own = slot.space == Space::arena && inner && at.offset == 0 &&

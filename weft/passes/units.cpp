@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "weft/ir/op_def.h"
+#include "weft/passes/index.h"
 
 namespace weft {
 namespace {
 constexpr size_t most_selected = 4;  // parts that a kernel picks from, element by element
-
-size_t index(int unit) { return static_cast<size_t>(unit); }
 
 bool contains(const std::vector<int>& units, int unit) {
   return std::ranges::find(units, unit) != units.end();
