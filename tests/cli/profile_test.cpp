@@ -237,13 +237,25 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
                           .space = Space::state,
                           .bytes = 600,
                           .value = weight.value()});
-  std::string svg = cli::memory_svg(plan, "a < b");
+  Plan update;  // a second step of the run, whose state is there during the first
+  update.slots.push_back({.category = Category::parameter,
+                          .space = Space::state,
+                          .bytes = 600,
+                          .value = weight.value()});
+  const Variable moment("moment", {DType::f32, {50}}, Category::optimizer_state);
+  update.slots.push_back({.category = Category::optimizer_state,
+                          .space = Space::state,
+                          .bytes = 200,
+                          .value = moment.value()});
+  const cli::NamedPlan run[] = {{"update", &update}, {"accumulate", &plan}};
+  std::string svg = cli::memory_svg(run, "a < b");
   CHECK(well_formed(svg));
-  CHECK(svg.find("a &lt; b") != std::string::npos);
-  CHECK(count_of(svg, "<polygon") == 4);
+  CHECK(svg.find("a &lt; b, accumulate") != std::string::npos);
+  CHECK(count_of(svg, "<polygon") == 5);
   CHECK(svg.find(">parameters<") != std::string::npos);
-  CHECK(svg.find("state 600 B and arena 1000 B") != std::string::npos);
-  CHECK(svg.find("peak 1.6 KiB") != std::string::npos);
+  CHECK(svg.find(">optimizer state<") != std::string::npos);
+  CHECK(svg.find("state 800 B and arena 1000 B") != std::string::npos);
+  CHECK(svg.find("peak 1.8 KiB") != std::string::npos);
   CHECK(svg.find("at step 1<") != std::string::npos);
   // 410 pixels for 1.05 times what is planned, upwards from 460.
   CHECK(highest(svg) == near(460 - 410 / 1.05, 0.001));

@@ -177,11 +177,13 @@ TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are
 TEST_CASE("a plan that does not fit its GPU is refused with a table, and its hint fits") {
   setenv("WEFT_PATIENCE", "600", 1);  // on a busy machine, too
   const std::string key = "precision: bf16-mixed";
-  std::string recipe = gpt2(64);
-  recipe.insert(recipe.find(key) + key.size(), ", recompute: none");
+  const std::string recipe = gpt2(64);
+  const auto with_recompute = [&](const std::string& how) {
+    return std::string(recipe).insert(recipe.find(key) + key.size(), ", recompute: " + how);
+  };
   std::string message, table;
   try {
-    planned(recipe, "cuda:t4");
+    planned(with_recompute("none"), "cuda:t4");
   } catch (const train::DoesNotFit& refusal) {
     message = refusal.what();
     table = refusal.table;
@@ -192,6 +194,7 @@ TEST_CASE("a plan that does not fit its GPU is refused with a table, and its hin
   CHECK(message.starts_with("the plan does not fit: it takes "));
   CHECK(message.find("A run can have 14.1 GiB on Tesla T4.") != std::string::npos);
   CHECK(message.find("--train.recompute auto fits at ") != std::string::npos);
+  CHECK(planned(with_recompute("auto"), "cuda:t4")->report.total_bytes() < size_t{15} << 30);
   CHECK(table.starts_with("does not fit Tesla T4: weights, state and arena take "));
   for (const char* row : {"weights", "optimizer", "activation", "in all", "over"})
     CHECK(table.find(row) != std::string::npos);

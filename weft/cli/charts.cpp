@@ -62,28 +62,31 @@ double round_step(double range) {
 
 // ---- memory
 
-// A timeline holds the live bytes of each category during each step of a plan. State is live in all
-// of them, so its bytes are in `live` as well as in `state`.
+// A timeline holds the live bytes of each category during each step of a plan. State, of all plans
+// of the run, is live in all of them, so its bytes are in `live` as well as in `state`.
 struct Timeline {
   std::map<Category, std::vector<double>> live;
   double state = 0;
 };
-Timeline timeline_of(const Plan& plan) {
+Timeline timeline_of(const Plan& plan, std::span<const NamedPlan> run) {
   Timeline timeline;
-  std::set<const VariableState*> variables;
   const int steps = static_cast<int>(plan.steps.size());
-  for (const Slot& slot : plan.slots) {
-    const bool state = slot.space == Space::state;
-    if ((!state && slot.space != Space::arena) || slot.bytes == 0) continue;
-    if (state && !variables.insert(slot.value->variable.get()).second) continue;
-    if (state) timeline.state += static_cast<double>(slot.bytes);
+  const auto add = [&](const Slot& slot, int first, int last) {
     std::vector<double>& bytes = timeline.live[slot.category];
     bytes.resize(plan.steps.size());
-    const int first = state ? 0 : std::max(0, slot.first);
-    const int last = state ? steps - 1 : std::min(slot.last, steps - 1);
-    for (int i = first; i <= last; ++i)
+    for (int i = std::max(0, first); i <= std::min(last, steps - 1); ++i)
       bytes[static_cast<size_t>(i)] += static_cast<double>(slot.bytes);
-  }
+  };
+  for (const Slot& slot : plan.slots)
+    if (slot.space == Space::arena && slot.bytes > 0) add(slot, slot.first, slot.last);
+  std::set<const VariableState*> variables;
+  for (const auto& [name, other] : run)
+    for (const Slot& slot : other->slots) {
+      if (slot.space != Space::state || slot.bytes == 0) continue;
+      if (!variables.insert(slot.value->variable.get()).second) continue;
+      timeline.state += static_cast<double>(slot.bytes);
+      add(slot, 0, steps);
+    }
   return timeline;
 }
 
@@ -179,10 +182,13 @@ void draw_dots(Svg& svg, const Axis& x, const Axis& y, const std::vector<Dot>& d
 }
 }  // namespace
 
-std::string memory_svg(const Plan& plan, std::string_view title) {
+std::string memory_svg(std::span<const NamedPlan> run, std::string_view title) {
+  const auto arena_of = [](const NamedPlan& one) { return one.plan->arena_bytes; };
+  const NamedPlan& largest = *std::ranges::max_element(run, {}, arena_of);
+  const Plan& plan = *largest.plan;
   Svg svg(width, height);
   const auto steps = static_cast<double>(std::max<size_t>(1, plan.steps.size()));
-  const auto [live, state] = timeline_of(plan);
+  const auto [live, state] = timeline_of(plan, run);
   const auto arena = static_cast<double>(plan.arena_bytes);
   const double planned = state + arena;
   Axis x{0, steps, left, right}, y{0, 1.05 * std::max(1.0, planned), bottom, top};
@@ -209,7 +215,7 @@ std::string memory_svg(const Plan& plan, std::string_view title) {
     svg.text({legend, bottom - 16}, fmt::format("at step {}", step));
     svg.text({legend, bottom}, plan.steps[step].module);
   }
-  frame(svg, title, "kernel of the plan");
+  frame(svg, fmt::format("{}, {}", title, largest.name), "kernel of the plan");
   return svg.str();
 }
 

@@ -33,9 +33,13 @@ class Svg {
   double width_, height_;
 };
 
-// Live bytes of the arena by category, step by step, with the peak marked and the arena's size as a
-// line.
-std::string memory_svg(const Plan& plan, std::string_view title);
+struct NamedPlan {
+  std::string_view name;  // "train"
+  const Plan* plan;
+};
+// Live bytes by category, kernel by kernel of the plan with the largest arena, over the state of
+// all plans of a run, which is at least one; with the peak marked, and what is planned as a line.
+std::string memory_svg(std::span<const NamedPlan> run, std::string_view title);
 
 // FLOP/s over FLOP per byte of each kernel, under the roofs of the machine, which must be known;
 // the area of a dot is the kernel's share of the time, its colour the family.

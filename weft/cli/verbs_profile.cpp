@@ -212,12 +212,10 @@ std::string to_text(const Profile& profile, const MachineSpec& machine, const Su
                      to_table(kernels, "kernel"), bottleneck(profile, machine));
 }
 
-// The plan with the largest arena: that which decides what a run needs.
-const Plan& largest_plan(const Profile& profile) {
-  auto less = [](const auto& a, const auto& b) {
-    return a.plan->arena_bytes < b.plan->arena_bytes;
-  };
-  return *std::max_element(profile.plans.begin(), profile.plans.end(), less)->plan;
+std::vector<NamedPlan> plans_of(const Profile& profile) {
+  std::vector<NamedPlan> plans;
+  for (const Profile::Part& part : profile.plans) plans.push_back({part.name, part.plan});
+  return plans;
 }
 
 // Files are opened before the first step, so that nobody waits for what cannot be written.
@@ -256,7 +254,7 @@ int run_profile(const Program& program, const ProfileArguments& arguments) {
   for (int i = 0; i < warm_up_updates; ++i) subject->update();
   Profile profile = record(subject->executables(), arguments.steps, [&] { subject->update(); });
   trace.write([&] { return to_trace(profile); });
-  memory.write([&] { return memory_svg(largest_plan(profile), subject->text()); });
+  memory.write([&] { return memory_svg(plans_of(profile), subject->text()); });
   roof.write([&] { return roofline_svg(profile, machine, subject->text()); });
   if (arguments.as_json)
     line(io::json_text(to_json(profile, machine, *subject, arguments.depth)));

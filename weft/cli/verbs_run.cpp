@@ -121,12 +121,10 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
     io::write_file_atomically(arguments.dot, graphs);
   }
   if (!arguments.memory_svg.empty()) {
-    const auto& steps = planned->report.step_reports;
-    auto less = [](auto& a, auto& b) { return a.plan->arena_bytes < b.plan->arena_bytes; };
-    const auto& largest = *std::max_element(steps.begin(), steps.end(), less);
-    io::write_file_atomically(
-        arguments.memory_svg,
-        memory_svg(*largest.plan, fmt::format("{}, {}", planned->report.model, largest.name)));
+    std::vector<NamedPlan> plans;
+    for (const train::StepReport& step : planned->report.step_reports)
+      plans.push_back({step.name, step.plan});
+    io::write_file_atomically(arguments.memory_svg, memory_svg(plans, planned->report.model));
   }
   if (arguments.as_json) {
     json report = io::parse_json(to_json(planned->report));

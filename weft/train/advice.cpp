@@ -91,12 +91,13 @@ class Search {
   // Changes of one plan each come first, the surest before all, as the time may end among the
   // batches.
   std::vector<Change> run() {
-    if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
-    if (recipe_.text("train.recompute") != "auto") attempt({{"train.recompute", "auto"}});
-    if (clips()) attempt({{"train.grad_clip", "0"}});
     const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
     // GPUs before Ampere multiply in float16 alone.
     const bool only_f16 = machine_.f16_flops_per_s > 0 && machine_.bf16_flops_per_s == 0;
+    if (wide && !only_f16) attempt({{"train.precision", "bf16"}});
+    if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
+    if (recipe_.text("train.recompute") != "auto") attempt({{"train.recompute", "auto"}});
+    if (clips()) attempt({{"train.grad_clip", "0"}});
     const Settings narrow{{"train.precision", only_f16 ? "fp16-mixed" : "bf16-mixed"}};
     const bool narrows = recipe_.text("train.precision") == "fp32" && attempt(narrow);
     if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});

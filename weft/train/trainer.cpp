@@ -491,10 +491,15 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
                      refusal_table(report, own));
   if (recipe.has("train.memory")) message = too_large(report);
   limited.set("train.memory", memory_text(room), limit_origin);
-  if (auto planned = plan_that_fits(limited, machine, has)) {
+  size_t least = 0;
+  if (auto planned = plan_that_fits(limited, machine, has, {}, &least)) {
     if (recipe.text("train.recompute") == "auto") compare(*planned, *whole);
     return planned;
   }
+  if (least > 0)
+    message +=
+        fmt::format(" As little as it can be planned in is {}, where {} are left to it.",
+                    bytes_text(static_cast<double>(least)), bytes_text(static_cast<double>(room)));
   throw DoesNotFit(message + " " + changes_that_fit(limited, machine, has, began),
                    refusal_table(report, room));
 }
@@ -541,7 +546,7 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           const StepsOptions& options) {
+                                           const StepsOptions& options, size_t* least) {
   // What a process takes beside state and arena depends on its plan: the second one has that much
   // less room.
   for (int time = 0; time < 2; ++time) {
@@ -552,6 +557,9 @@ std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& mac
       const auto limit = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
       if (limit <= takes - has) return nullptr;
       recipe.set("train.memory", memory_text(limit - (takes - has)), limit_origin);
+    } catch (const StepTooLarge& error) {
+      if (least != nullptr) *least = error.least_bytes;
+      return nullptr;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::does_not_fit) throw;
       return nullptr;

@@ -52,9 +52,11 @@ struct PlannedRun {
 };
 
 // Planned within `train.memory`, so that all in all it takes at most `has` bytes of the memory of
-// its device, or of this machine (0: unknown); null where it does not fit.
+// its device, or of this machine (0: unknown); null where it does not fit. Where that is known by
+// then, `least` becomes the bytes of state and arena that it takes at the least.
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           const StepsOptions& options = {});
+                                           const StepsOptions& options = {},
+                                           size_t* least = nullptr);
 
 // The plan does not fit in the memory that there is.
 struct DoesNotFit : Error {
