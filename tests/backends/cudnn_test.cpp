@@ -1,4 +1,6 @@
 // Plans of cuDNN for a GPU that need not be here: from the properties of an H200, in cuDNN's words.
+#include <cstdlib>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "tests/support/skip.h"
 #include "weft/backends/cuda/cuda_backend.h"
+#include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/cudnn_attention.h"
 #include "weft/backends/cuda/cudnn_conv.h"
 #include "weft/backends/cuda/shared_library.h"
@@ -248,6 +251,42 @@ TEST_SUITE("cudnn") {
     CHECK(read->json() == built.json());
     CHECK(!graph.plan_from(properties, "{}"));
     CHECK(!graph.plan_from(properties, built.json().substr(0, built.json().size() / 2)));
+  }
+  // On the device that BACKEND names: the fake one, or a GPU.
+  TEST_CASE("a selection holds for its graph, with its strides, and its rules alone") {
+    const char* backend = std::getenv("BACKEND");
+    if (backend == nullptr || std::string(backend) != "cuda") return;
+    const std::unique_ptr<gpu::Device> device = cuda::open_device();
+    const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
+    // Returns what is newly selected: key and rank.
+    auto select = [&](const Dims& order, const EngineRules& rules) {
+      const std::map<std::string, std::string> before = device->selected();
+      cuda::cudnn::Graph graph;
+      const Tensor x = graph.tensor(DType::f32, image, dense_strides(image, order), 64),
+                   weight = graph.tensor(DType::f32, filter, dense_strides(filter, order), 64),
+                   y = graph.tensor(DType::f32, image, dense_strides(image, order), 64);
+      graph.conv(Direction::forward, x, weight, y,
+                 {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
+      CHECK(graph.select(*device, rules, "conv").workspace() <= rules.workspace);
+      std::map<std::string, std::string> now = device->selected();
+      std::erase_if(now, [&](const auto& entry) { return before.contains(entry.first); });
+      return now;
+    };
+    const Dims rows{0, 1, 2, 3}, channels_last{0, 2, 3, 1};
+    const size_t bytes = size_t{8} << 20;
+    const auto first = select(channels_last, {.workspace = bytes});
+    REQUIRE(first.size() == 1);
+    CHECK(first.begin()->second == "0");
+    CHECK(select(channels_last, {.workspace = bytes}).empty());
+    device->prefer({{first.begin()->first, "1"}});  // as a measurement, or a plan, may say
+    for (const auto& other :
+         {select(rows, {.workspace = bytes}), select(channels_last, {.workspace = 2 * bytes}),
+          select(rows, {.workspace = bytes, .exact = true})}) {
+      REQUIRE(other.size() == 1);
+      CHECK(other.begin()->second == "0");
+    }
+    CHECK(select(channels_last, {.workspace = bytes}).empty());
+    CHECK(device->selected().at(first.begin()->first) == "1");
   }
   TEST_CASE("properties that are none are refused") {
     if (h200_properties() == nullptr) return;

@@ -119,6 +119,35 @@ TEST_CASE("what fails with an epilogue is planned as if there were none, before 
         lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\""));
 }
 
+TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as it is planned") {
+  FakeGpu place;
+  auto settings = [&](const char* how) {
+    return Settings{{"FAKE_CUBLASLT_FAILS", how},
+                    {"WEFT_TUNE", "1"},
+                    {"WEFT_DEBUG", "1"},
+                    {"WEFT_CACHE_DIR", place.path(how)}};
+  };
+  const Outcome one = place.train(settings("3"));
+  REQUIRE_MESSAGE(one.code == 0, one.err);
+  CHECK(has(one.err,
+            "number 0 of 2 is passed over: [cuda] cublasLtMatmul: "
+            "CUBLAS_STATUS_EXECUTION_FAILED."));
+  CHECK(!has(one.err, "The step is planned again without"));
+  const nlohmann::json kernels =
+      nlohmann::json::parse(place.read("runs/tiny/plan.json"))["kernels"];
+  int products = 0;
+  for (const auto& [signature, algorithm] : kernels.items())
+    if (signature.starts_with("cublaslt 130000 ")) {
+      ++products;
+      CHECK(algorithm.get<std::string>().starts_with("0000000000000001."));
+    }
+  CHECK(products > 0);
+  const Outcome all = place.train(settings("1"), {"--overwrite"});
+  REQUIRE_MESSAGE(all.code == 0, all.err);
+  CHECK(has(all.err, "number 1 of 2 is passed over: "));
+  CHECK(has(all.err, "cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED. Refused: cublaslt:matmul"));
+}
+
 TEST_CASE("what cuDNN refuses to plan or to run is done by loops, or by a kernel of weft's own") {
   FakeGpu place;
   for (const char* how : {"FAKE_CUDNN_REFUSES", "FAKE_CUDNN_FAILS"}) {

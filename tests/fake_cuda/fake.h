@@ -11,7 +11,8 @@
 //   FAKE_CUDA_MEMORY      of the GPU, in MiB (143000); FAKE_CUDA_HELD: by another process (0)
 //   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
 //   FAKE_CUDA_ORDER       in which threads and groups run: reversed or shuffled (else by number)
-//   FAKE_CUBLASLT_FAILS   1: no product runs; 2: none that does more than multiply
+//   FAKE_CUBLASLT_FAILS   1: no product runs; 2: none that does more than multiply;
+//                         3: none by the first of its two algorithms
 //   FAKE_CUBLASLT_REFUSES 1: no product has an algorithm; 2: none that does more than multiply
 //   FAKE_CUDNN_VERSION    (92800); 0: there is none
 //   FAKE_CUDNN_REFUSES    1: no graph has an engine

@@ -1,4 +1,5 @@
 // Products, as they are written down, in float64.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -177,11 +178,13 @@ int cublasLtMatmulPreferenceDestroy(Handle) { return 0; }
 int cublasLtMatmulPreferenceSetAttribute(Handle, int attribute, const void*, size_t bytes) {
   return bytes == (attribute == 1 ? sizeof(uint64_t) : sizeof(uint32_t)) ? 0 : invalid;
 }
+// Two algorithms, which do the same.
 int cublasLtMatmulAlgoGetHeuristic(Handle, Handle matmul, Handle, Handle, Handle, Handle, Handle,
-                                   int, Found* found, int* count) {
+                                   int most, Found* found, int* count) {
   const long refuses = fake::number("FAKE_CUBLASLT_REFUSES", 0);
-  *found = {};
-  *count = refuses == 1 || (refuses == 2 && as<Matmul>(matmul).epilogue != none) ? 0 : 1;
+  const bool none_does = refuses == 1 || (refuses == 2 && as<Matmul>(matmul).epilogue != none);
+  *count = none_does ? 0 : std::min(most, 2);
+  for (int i = 0; i < *count; ++i) found[i] = {.algorithm = {static_cast<uint64_t>(i)}};
   return 0;
 }
 int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, const void*,
@@ -191,15 +194,17 @@ int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, cons
 }
 int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data, Handle a_layout,
                    const void* b_data, Handle b_layout, const void* beta, const void* so_far,
-                   Handle so_far_layout, void* result, Handle result_layout, const void*, void*,
-                   size_t, Handle stream) {
+                   Handle so_far_layout, void* result, Handle result_layout, const void* algorithm,
+                   void*, size_t, Handle stream) {
   const Matmul matmul = as<Matmul>(handle);
   const Operand a{as<Layout>(a_layout), a_data, matmul.transpose_a != 0};
   const Operand b{as<Layout>(b_layout), b_data, matmul.transpose_b != 0};
   const Operand c{as<Layout>(so_far_layout), so_far}, d{as<Layout>(result_layout), result};
   const int64_t terms = a.columns();
   const long fails = fake::number("FAKE_CUBLASLT_FAILS", 0);
-  if (fails == 1 || (fails == 2 && matmul.epilogue != none)) return execution_failed;
+  if (fails == 1 || (fails == 2 && matmul.epilogue != none) ||
+      (fails == 3 && as<uint64_t>(algorithm) == 0))
+    return execution_failed;
   const bool has_vector = matmul.adds_bias() || matmul.epilogue == bgradb;
   if (has_vector && reinterpret_cast<uintptr_t>(matmul.bias) % 16 != 0) fake::fault(misaligned);
   if (b.rows() != terms || d.rows() != a.rows() || d.columns() != b.columns()) return invalid;

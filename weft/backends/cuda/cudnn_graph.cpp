@@ -14,6 +14,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/base/logging.h"
 #include "weft/base/made_once.h"
 #include "weft/codegen/object_cache.h"
@@ -195,9 +196,10 @@ std::vector<int> offences(const Descriptor& config, bool exact) {
   return bad;
 }
 
-// Of plans that others must not be taken for.
-const char* allowed() {
-  return env_lists("WEFT_CUDA_ALLOW", "nondeterministic") ? ", nondeterministic" : "";
+// The rules as a part of keys: by others another engine has the same rank.
+std::string to_text(const EngineRules& rules) {
+  return fmt::format("at most {} bytes{}{}", rules.workspace, rules.exact ? ", exact" : "",
+                     env_lists("WEFT_CUDA_ALLOW", "nondeterministic") ? ", nondeterministic" : "");
 }
 
 std::string words_of(const std::vector<int>& notes) {
@@ -538,9 +540,8 @@ std::string ExecutionPlan::json() const {
 ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRules& rules,
                                    const std::string& what, size_t rank,
                                    const std::string& machine) const {
-  const std::string key =
-      fmt::format("cudnn {} plan {} of at most {} bytes{}{}, on {}\n{}", library().version(), rank,
-                  rules.workspace, rules.exact ? ", exact" : "", allowed(), machine, text_);
+  const std::string key = fmt::format("cudnn {} plan {} of {}, on {}\n{}", library().version(),
+                                      rank, to_text(rules), machine, text_);
   if (const std::optional<std::string> json = loop::read_object(key))
     if (std::optional<ExecutionPlan> kept = plan_from(properties, *json);
         kept && kept->workspace() <= rules.workspace)
@@ -572,7 +573,8 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
   constexpr size_t most = 8;
   const Stream stream = stream_of(device);
   const std::string chosen = device.select(
-      fmt::format("cudnn {} {}{}", library().version(), what, allowed()),
+      fmt::format("cudnn {} {}, {}, graph {}", library().version(), what, to_text(rules),
+                  to_hex(hash_text(text_))),
       [&] {
         const std::vector<ExecutionPlan> all =
             plans(properties_of_current_device(), rules, what, most);
@@ -582,8 +584,8 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
   size_t rank = 0;
   std::from_chars(chosen.data(), chosen.data() + chosen.size(), rank);
   static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // as the library is
-  const std::string key = fmt::format("{} {} {} {}{}\n{}", fmt::ptr(stream.context), rank,
-                                      rules.workspace, rules.exact, allowed(), text_);
+  const std::string key =
+      fmt::format("{} {} {}\n{}", fmt::ptr(stream.context), rank, to_text(rules), text_);
   return built.get(key, [&] {
     return read_or_build(properties_of_current_device(), rules, what, rank, device.machine());
   });

@@ -119,7 +119,8 @@ class Graph {
   std::optional<ExecutionPlan> plan_from(const Descriptor& properties,
                                          const std::string& json) const;
 
-  // The plan that a measurement on the device found to be the fastest (WEFT_TUNE), else the first.
+  // The plan that a measurement on the device found to be the fastest of those for this graph and
+  // these rules (WEFT_TUNE), else the first.
   // It is built once for all steps of a device that compute such a graph, by such rules, and kept
   // on disk.
   ExecutionPlan select(gpu::Device& device, const EngineRules& rules,

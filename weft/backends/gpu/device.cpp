@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -69,28 +70,42 @@ void Device::prefer(const std::map<std::string, std::string>& kernels) {
   selection().prefer(kernels);
 }
 
-size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin) {
+namespace {
+// The median of a few runs on cold caches, in seconds; the first one, which loads, does not count.
+double median_time(Device& device, const std::function<void()>& begin) {
   constexpr int runs = 10;
-  size_t best = 0;
-  double least = 0;
-  for (size_t i = 0; i < count; ++i) {
-    begin(i);
-    const std::unique_ptr<Timeline> timeline = device.make_timeline();
-    for (int k = 0; k < runs; ++k) {
-      device.flush_caches();
-      timeline->mark();
-      begin(i);
-      timeline->mark();
-    }
-    const std::vector<double> marks = timeline->seconds();
-    std::vector<double> took;
-    for (size_t k = 0; k + 1 < marks.size(); k += 2) took.push_back(marks[k + 1] - marks[k]);
-    std::ranges::sort(took);
-    const double median = took[took.size() / 2];
-    logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, 1e3 * median);
-    if (i == 0 || median < least) best = i, least = median;
+  begin();
+  const std::unique_ptr<Timeline> timeline = device.make_timeline();
+  for (int k = 0; k < runs; ++k) {
+    device.flush_caches();
+    timeline->mark();
+    begin();
+    timeline->mark();
   }
-  return best;
+  const std::vector<double> marks = timeline->seconds();
+  std::vector<double> took;
+  for (size_t k = 0; k + 1 < marks.size(); k += 2) took.push_back(marks[k + 1] - marks[k]);
+  std::ranges::sort(took);
+  return took[took.size() / 2];
+}
+}  // namespace
+
+size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin) {
+  std::optional<size_t> best;
+  double least = 0;
+  std::exception_ptr last_failure;
+  for (size_t i = 0; i < count; ++i) {
+    try {
+      const double median = median_time(device, [&] { begin(i); });
+      logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, 1e3 * median);
+      if (!best || median < least) best = i, least = median;
+    } catch (const Error& failed) {
+      logging::debug(1, "number {} of {} is passed over: {}", i, count, failed.what());
+      last_failure = std::current_exception();
+    }
+  }
+  if (!best) std::rethrow_exception(last_failure);
+  return *best;
 }
 
 namespace {

@@ -67,7 +67,7 @@ class Device : public DeviceMemory {
 };
 
 // The fastest of `count` that `begin` puts into the queue, by the median of a few runs of each on
-// cold caches.
+// cold caches. Those that fail are passed over; where all do, throws what the last one threw.
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin);
 
 // What it yields has names that begin with the prefix that it is given.
