@@ -29,10 +29,14 @@ for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofl
     assert said in digest, f"{said} is not in {digest}"
 row = json.loads((out / "gpu-bench.json").read_text())
 assert row["gpu"] == "NVIDIA H200" and len(row["visits"]["mlp-1"]["weft"]["losses"]) > 3, row
-names = tarfile.open(out / "gpu-check-logs.tar.xz").getnames()
+logs = tarfile.open(out / "gpu-check-logs.tar.xz")
+names = logs.getnames()
 for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
+kernels = json.load(logs.extractfile("logs/profile.json"))["kernels"]
+assert kernels and all(kernel["roofline"] > 0 for kernel in kernels), kernels
+assert "no roofline" not in digest, digest
 assert len(list(out.iterdir())) <= 8, list(out.iterdir())
 END
 
