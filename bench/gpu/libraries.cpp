@@ -250,7 +250,16 @@ std::vector<Product> products(bool small) {
 
 // ---- convolutions and attention, by the engines that weft would take
 
-// The library's step of `output`, compiled for each rank of what it can be chosen from.
+// Of every graph of cuDNN's that was asked for so far; others begin with the first.
+void prefer_rank(int rank) {
+  std::map<std::string, std::string> all;
+  for (const auto& [signature, chosen] : library("cuda").selection())
+    if (signature.starts_with("cudnn")) all[signature] = std::to_string(rank);
+  library("cuda").prefer(all);
+}
+
+// The library's step of `output`, compiled for each rank of what it can be chosen from. An
+// engine that fails is said, and the next one is tried.
 void run_engines(std::string shape, const std::vector<Value>& inputs, const Value& output,
                  const Timer& timer) {
   if (const char* allowed = std::getenv("WEFT_CUDA_ALLOW"); allowed != nullptr)
@@ -276,25 +285,17 @@ void run_engines(std::string shape, const std::vector<Value>& inputs, const Valu
   for (int rank = 0; rank < most; ++rank) {
     json facts = {
         {"shape", shape}, {"library", "cudnn"}, {"rank", rank}, {"workspace", step->workspace}};
+    prefer_rank(rank);
     try {
       Stopwatch build;
-      const std::map<std::string, std::string> before = cuda.selection();
       const std::unique_ptr<Kernel> kernel = cuda.compile(plan, *step);
       facts["build_ms"] = build.milliseconds();
       facts["us"] =
           timer.microseconds([&] { kernel->run(operands.data(), results.data(), scratch->data); });
-      // The next rank, of every choice that this step asks for.
-      std::map<std::string, std::string> next;
-      for (const auto& [signature, chosen] : cuda.selection())
-        if (!before.contains(signature) || before.at(signature) != chosen || rank > 0)
-          if (signature.starts_with("cudnn") && chosen == std::to_string(rank))
-            next[signature] = std::to_string(rank + 1);
-      cuda.prefer(next);
     } catch (const std::exception& error) {
       facts["error"] = error.what();
     }
     say(facts);
-    if (facts.contains("error")) return;
   }
 }
 

@@ -49,6 +49,11 @@ fi
 grep -q "1 of 2 rungs passed, 1 failed" "$scratch/said"
 grep -q "expected a ';'" "$scratch/smoke/smoke-reduce-libraries.log"
 
+# The bench goes on after an engine that fails: eight of five shapes are said, each with its error.
+FAKE_CUDNN_FAILS=1 WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_libraries" bench --small --engines \
+  >"$scratch/said"
+[ "$(grep -c CUDNN_STATUS_EXECUTION_FAILED "$scratch/said")" = 40 ]
+
 # Steps are compiled without being computed, in memory that nobody touches.
 FAKE_CUDA_IDLE=1 FAKE_CUDA_COMPILER='' WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_rung" \
   vocabulary --build >/dev/null
