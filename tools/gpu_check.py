@@ -296,8 +296,10 @@ class Check:
         seen = job.json()
         (self.logs / "profile.json").write_text(json.dumps(seen, indent=1) + "\n")
         self.report.add("profile", state, seen.get("bottleneck", text), job.seconds, [job])
-        rows = [f"{k['ms']:8.3f} ms x {k['count']:<4g} {100 * k.get('roofline', 0):4.0f} % of the "
-                f"roofline  {k['kernel'][:60]}" for k in seen.get("kernels", [])[:16]]
+        rows = [f"{k['ms']:8.3f} ms x {k['count']:<4g} "
+                + (f"{100 * k['roofline']:4.0f} % of the roofline" if "roofline" in k
+                   else "no roofline is known") + f"  {k['kernel'][:60]}"
+                for k in seen.get("kernels", [])[:16]]
         self.report.section("profile, by kernel", "\n".join(rows), 1200)
         if ncu := shutil.which("ncu"):
             self.hardware_counters(ncu)

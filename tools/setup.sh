@@ -68,9 +68,9 @@ fi
 [ "${1:-}" = --cuda ] || exit 0
 
 cuda=${WEFT_CUDA_PATH:-${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/cuda}
+nvrtc=13.0  # whose machine code was looked at
 wheels=(
-  # the compiler, of the version that its machine code was looked at with
-  'nvidia-cuda-nvrtc==13.0.*'
+  "nvidia-cuda-nvrtc==$nvrtc.*"
   # cuda.h, and what it and the headers below include
   'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*'
   # nvml.h and nvToolsExt.h
@@ -78,10 +78,24 @@ wheels=(
   # libraries and their headers: tests make plans with cuDNN, which needs no GPU for that
   'nvidia-cublas==13.*' 'nvidia-cudnn-cu13==9.*'
 )
-for file in libnvrtc.so.13 cuda.h nvml.h nvToolsExt.h cublasLt.h cudnn_graph.h host_defines.h target; do
-  [ -z "$(find "$cuda" -name "$file" -print -quit 2>/dev/null)" ] || continue
+nvrtc_version() {  # of the library itself; nothing where it is not there, or does not load
+  find "$cuda" -name libnvrtc.so.13 -print -quit 2>/dev/null | python3 -c '
+import ctypes, sys
+version = ctypes.c_int(), ctypes.c_int()
+ctypes.CDLL(sys.stdin.read().strip()).nvrtcVersion(*map(ctypes.byref, version))
+print(*(number.value for number in version), sep=".")' 2>/dev/null || true
+}
+has_headers() {
+  local file
+  for file in cuda.h nvml.h nvToolsExt.h cublasLt.h cudnn_graph.h host_defines.h target; do
+    [ -n "$(find "$cuda" -name "$file" -print -quit 2>/dev/null)" ] || return 1
+  done
+}
+if [ "$(nvrtc_version)" != "$nvrtc" ] || ! has_headers; then
   echo "setup: bringing CUDA's compiler, libraries and headers to $cuda"
   python3 -m pip install -q --no-deps --upgrade --target "$cuda" "${wheels[@]}"
-  break
-done
+  found=$(nvrtc_version)
+  [ "$found" = "$nvrtc" ] ||
+    { echo "setup: NVRTC in $cuda is ${found:-not there}, not $nvrtc: remove that folder"; exit 1; }
+fi
 echo "setup: CUDA's compiler, libraries and headers are in $cuda"

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/backends/cuda/cublaslt.h>
+#include <weft/backends/cuda/cublaslt_api.h>
 #include <weft/backends/cuda/cuda_device.h>
 #include <weft/backends/cuda/driver.h>
 #include <weft/base/error.h>
@@ -77,19 +78,9 @@ class Timer {
 
 // ---- products, by cuBLASLt itself
 
-// Numbers of cublasLt.h, cublas_api.h and library_types.h.
-constexpr int r_32f = 0, r_16bf = 14, compute_32f = 68;
-constexpr int transpose_a = 3, transpose_b = 4, epilogue_attribute = 7, bias_pointer = 8,
-              aux_pointer = 11, aux_stride = 12, most_workspace = 1;
-struct Found {  // cublasLtMatmulHeuristicResult_t
-  uint64_t algorithm[8];
-  size_t workspace;
-  int status;
-  float waves;
-  int reserved[4];
-};
+namespace lt = cublaslt;
 
-struct CublasLt {
+struct CublasLt : lt::Functions {
   CublasLt() {
     library.find(create, "cublasLtCreate");
     library.find(make_matmul, "cublasLtMatmulDescCreate");
@@ -106,31 +97,24 @@ struct CublasLt {
   }
 
   cuda::SharedLibrary library = open_cublaslt();
-  int (*create)(Handle*) = nullptr;
-  int (*make_matmul)(Handle*, int compute, int scale) = nullptr;
-  int (*set_matmul)(Handle, int attribute, const void*, size_t) = nullptr;
-  int (*make_layout)(Handle*, int type, uint64_t rows, uint64_t columns, int64_t stride) = nullptr;
-  int (*make_preference)(Handle*) = nullptr;
-  int (*set_preference)(Handle, int attribute, const void*, size_t) = nullptr;
-  int (*heuristic)(Handle, Handle matmul, Handle a, Handle b, Handle c, Handle d, Handle preference,
-                   int wanted, Found*, int* found) = nullptr;
-  int (*matmul)(Handle, Handle matmul, const void* alpha, const void* a, Handle a_layout,
-                const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
-                void* d, Handle d_layout, const void* algorithm, void* workspace, size_t bytes,
-                Handle stream) = nullptr;
-  size_t (*version)() = nullptr;
 };
+
+constexpr uint32_t bias_gelu = lt::adds_bias | lt::gelu_of_sum | lt::has_aux;
+constexpr uint32_t gelu_gradient = lt::times_gelu_slope | lt::has_aux;
 
 // y[m, n] = a[m, k] b[k, n] in bfloat16, row-major; what is transposed lies as [k, m] or [n, k].
 struct Product {
   std::string of;
   int64_t m, n, k;
   bool a_transposed = false, b_transposed = false;
-  uint32_t epilogue = 1;  // CUBLASLT_EPILOGUE_DEFAULT
+  uint32_t epilogue = 0;  // bits of it; 0: the product alone
 
   std::string text() const {
-    static const std::map<uint32_t, std::string> names{
-        {1, ""}, {4, " bias"}, {164, " bias gelu aux"}, {192, " dgelu"}, {512, " bias gradient"}};
+    static const std::map<uint32_t, std::string> names{{0, ""},
+                                                       {lt::adds_bias, " bias"},
+                                                       {bias_gelu, " bias gelu aux"},
+                                                       {gelu_gradient, " dgelu"},
+                                                       {lt::sums_of_b, " bias gradient"}};
     return fmt::format("{}: {} x {} x {}{}{}{}", of, m, n, k, a_transposed ? " a^T" : "",
                        b_transposed ? " b^T" : "", names.at(epilogue));
   }
@@ -141,32 +125,33 @@ class ProductBench {
  public:
   explicit ProductBench(const Product& product) : product_(product) {
     const auto [of, m, n, k, a_across, b_across, epilogue] = product;
-    CublasLt::check(api().make_matmul(&matmul_, compute_32f, r_32f), "cublasLtMatmulDescCreate");
+    CublasLt::check(api().make_matmul(&matmul_, lt::compute_32f, lt::r_32f),
+                    "cublasLtMatmulDescCreate");
     // The library counts column by column: b is its first factor, and y its transpose.
-    set(transpose_a, int32_t{b_across});
-    set(transpose_b, int32_t{a_across});
+    set(lt::transpose_a, int32_t{b_across});
+    set(lt::transpose_b, int32_t{a_across});
     layouts_ = {layout(b_across ? k : n, b_across ? n : k),
                 layout(a_across ? m : k, a_across ? k : m), layout(n, m)};
     const size_t y_bytes = static_cast<size_t>(m * n) * 2;
     for (size_t bytes : {static_cast<size_t>(k * n) * 2, static_cast<size_t>(m * k) * 2, y_bytes,
                          workspace_bytes, static_cast<size_t>(std::max(m, n)) * 4})
       memory_.push_back(device().allocate(bytes));
-    if (epilogue == 1) return;
-    set(epilogue_attribute, epilogue);
-    if (epilogue != 192) set(bias_pointer, memory_[4]->data);
-    if (epilogue == 4 || epilogue == 512) return;
+    if (epilogue == 0) return;
+    set(lt::epilogue, epilogue);
+    if ((epilogue & (lt::adds_bias | lt::sums_of_b)) != 0) set(lt::bias_pointer, memory_[4]->data);
+    if ((epilogue & lt::has_aux) == 0) return;
     memory_.push_back(device().allocate(y_bytes));
-    set(aux_pointer, memory_[5]->data);
-    set(aux_stride, n);
+    set(lt::aux_pointer, memory_[5]->data);
+    set(lt::aux_stride, n);
   }
 
   void run(const Timer& timer) const {
     Handle preference = nullptr;
     CublasLt::check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
     const uint64_t most = workspace_bytes;
-    CublasLt::check(api().set_preference(preference, most_workspace, &most, sizeof most),
+    CublasLt::check(api().set_preference(preference, lt::most_workspace, &most, sizeof most),
                     "cublasLtMatmulPreferenceSetAttribute");
-    std::vector<Found> all(32);
+    std::vector<lt::Found> all(32);
     int count = 0;
     const int status =
         api().heuristic(handle(), matmul_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
@@ -191,19 +176,19 @@ class ProductBench {
     return instance;
   }
   template <class T>
-  void set(int attribute, const T& value) const {
+  void set(lt::MatmulAttribute attribute, const T& value) const {
     CublasLt::check(
         api().set_matmul(matmul_, attribute, static_cast<const void*>(&value), sizeof value),
         "cublasLtMatmulDescSetAttribute");
   }
   static Handle layout(int64_t rows, int64_t columns) {
     Handle made = nullptr;
-    CublasLt::check(api().make_layout(&made, r_16bf, static_cast<uint64_t>(rows),
+    CublasLt::check(api().make_layout(&made, lt::r_16bf, static_cast<uint64_t>(rows),
                                       static_cast<uint64_t>(columns), rows),
                     "cublasLtMatrixLayoutCreate");
     return made;
   }
-  void time(const Timer& timer, int rank, const Found& found) const {
+  void time(const Timer& timer, int rank, const lt::Found& found) const {
     json facts = {{"shape", product_.text()},
                   {"library", "cublaslt"},
                   {"rank", rank},
@@ -217,7 +202,7 @@ class ProductBench {
       const double us = timer.microseconds([&] {
         CublasLt::check(
             api().matmul(handle(), matmul_, &one, memory_[0]->data, layouts_[0], memory_[1]->data,
-                         layouts_[1], &zero, y, layouts_[2], y, layouts_[2], found.algorithm,
+                         layouts_[1], &zero, y, layouts_[2], y, layouts_[2], &found.algorithm,
                          memory_[3]->data, found.workspace, stream.stream),
             "cublasLtMatmul");
       });
@@ -239,7 +224,7 @@ class ProductBench {
 // Forward, gradient of the input, gradient of the weight, which lies as [n, k].
 void add_layer(std::vector<Product>& to, const std::string& of, int64_t rows, int64_t n,
                int64_t k) {
-  to.push_back({of, rows, n, k, false, true, 4});
+  to.push_back({of, rows, n, k, false, true, lt::adds_bias});
   to.push_back({of + " dx", rows, k, n});
   to.push_back({of + " dw", n, k, rows, true, false});
 }
@@ -249,9 +234,9 @@ std::vector<Product> products(bool small) {
   auto add_model = [&](const std::string& name, int64_t rows, int64_t width) {
     add_layer(all, name + " qkv", rows, 3 * width, width);
     add_layer(all, name + " proj", rows, width, width);
-    all.push_back({name + " fc", rows, 4 * width, width, false, true, 164});
-    all.push_back({name + " fc dx", rows, 4 * width, width, false, false, 192});
-    all.push_back({name + " fc dw", 4 * width, width, rows, true, false, 512});
+    all.push_back({name + " fc", rows, 4 * width, width, false, true, bias_gelu});
+    all.push_back({name + " fc dx", rows, 4 * width, width, false, false, gelu_gradient});
+    all.push_back({name + " fc dw", 4 * width, width, rows, true, false, lt::sums_of_b});
     add_layer(all, name + " fc_proj", rows, width, 4 * width);
   };
   const int64_t vocabulary = small ? 37 : 50257, padded = small ? 40 : 50264;
@@ -265,7 +250,16 @@ std::vector<Product> products(bool small) {
 
 // ---- convolutions and attention, by the engines that weft would take
 
-// The library's step of `output`, compiled for each rank of what it can be chosen from.
+// Of every graph of cuDNN's that was asked for so far; others begin with the first.
+void prefer_rank(int rank) {
+  std::map<std::string, std::string> all;
+  for (const auto& [signature, chosen] : library("cuda").selection())
+    if (signature.starts_with("cudnn")) all[signature] = std::to_string(rank);
+  library("cuda").prefer(all);
+}
+
+// The library's step of `output`, compiled for each rank of what it can be chosen from. An
+// engine that fails is said, and the next one is tried.
 void run_engines(std::string shape, const std::vector<Value>& inputs, const Value& output,
                  const Timer& timer) {
   if (const char* allowed = std::getenv("WEFT_CUDA_ALLOW"); allowed != nullptr)
@@ -291,25 +285,17 @@ void run_engines(std::string shape, const std::vector<Value>& inputs, const Valu
   for (int rank = 0; rank < most; ++rank) {
     json facts = {
         {"shape", shape}, {"library", "cudnn"}, {"rank", rank}, {"workspace", step->workspace}};
+    prefer_rank(rank);
     try {
       Stopwatch build;
-      const std::map<std::string, std::string> before = cuda.selection();
       const std::unique_ptr<Kernel> kernel = cuda.compile(plan, *step);
       facts["build_ms"] = build.milliseconds();
       facts["us"] =
           timer.microseconds([&] { kernel->run(operands.data(), results.data(), scratch->data); });
-      // The next rank, of every choice that this step asks for.
-      std::map<std::string, std::string> next;
-      for (const auto& [signature, chosen] : cuda.selection())
-        if (!before.contains(signature) || before.at(signature) != chosen || rank > 0)
-          if (signature.starts_with("cudnn") && chosen == std::to_string(rank))
-            next[signature] = std::to_string(rank + 1);
-      cuda.prefer(next);
     } catch (const std::exception& error) {
       facts["error"] = error.what();
     }
     say(facts);
-    if (facts.contains("error")) return;
   }
 }
 

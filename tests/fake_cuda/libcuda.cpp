@@ -66,7 +66,8 @@ struct Memory {
 struct Event {
   const Context* context = nullptr;
   bool has_no_time = false;
-  std::shared_ptr<Task> at;  // null: never recorded
+  std::shared_ptr<Task> at;       // null: never recorded
+  std::shared_ptr<long> reached;  // the device's clock when the stream was there
 };
 struct Module {
   const Context* context = nullptr;
@@ -87,6 +88,7 @@ struct Gpu {
   std::set<Stream*> streams;
   size_t used = 0;
   long launches = 0;
+  long clock = 0;  // microseconds, of which each piece of work takes one
 };
 // Never destroyed: what is on a GPU may be freed as the process ends.
 Gpu& gpu() {
@@ -128,6 +130,11 @@ void do_until(const std::shared_ptr<Task>& last) {
 void do_all() {
   for (const Stream* stream : gpu().streams)
     do_until(stream->capture == nullptr ? stream->last : stream->last_outside);
+}
+
+// For a test that asks in which order things were done.
+void tell(char what) {
+  if (const char* file = std::getenv("FAKE_CUDA_WORK")) std::ofstream(file, std::ios::app) << what;
 }
 
 void* at(Address address) { return reinterpret_cast<void*>(address); }
@@ -237,7 +244,12 @@ int fake::enqueue(void* handle, std::function<void()> what) {
   const Lock lock(gpu().mutex);
   auto& stream = as<Stream>(handle);
   if (const int refused = refusal(stream.context)) return refused;
-  push(stream, is_idle() ? nullptr : std::move(what));
+  auto timed = [what = std::move(what)] {
+    what();
+    ++gpu().clock;
+    tell('w');
+  };
+  push(stream, is_idle() ? nullptr : Work(std::move(timed)));
   return 0;
 }
 
@@ -315,7 +327,10 @@ int cuMemFreeHost(void* memory) { return release(address_of(memory)); }
 int cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Handle stream) {
   const Lock lock(gpu().mutex);
   if (!lies_on(current, to, bytes)) return invalid_value;
-  const int refused = fake::enqueue(stream, [=] { std::memset(at(to), value, bytes); });
+  const int refused = fake::enqueue(stream, [=] {
+    std::memset(at(to), value, bytes);
+    tell('s');
+  });
   return refused != 0 ? refused : status();
 }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Handle stream) {
@@ -438,7 +453,15 @@ int cuEventRecord(Handle handle, Handle stream_handle) {
   auto& stream = as<Stream>(stream_handle);
   if (event.context != stream.context) return invalid_handle;
   if (const int refused = refusal(stream.context)) return refused;
-  fake::push(stream, nullptr);
+  if (event.has_no_time) {
+    fake::push(stream, nullptr);
+  } else {
+    event.reached = std::make_shared<long>(0);
+    fake::push(stream, [reached = event.reached] {
+      *reached = gpu().clock;
+      tell('e');
+    });
+  }
   event.at = stream.last;
   return status();
 }
@@ -450,12 +473,11 @@ int cuEventSynchronize(Handle handle) {
   do_until(event.at);
   return status();
 }
-// Kernels take no time that means anything.
 int cuEventElapsedTime(float* milliseconds, Handle start, Handle end) {
   const Lock lock(gpu().mutex);
   for (Handle handle : {start, end})
     if (as<Event>(handle).at == nullptr || as<Event>(handle).has_no_time) return invalid_handle;
-  *milliseconds = as<Event>(start).at == as<Event>(end).at ? 0.0f : 0.001f;
+  *milliseconds = 1e-3f * static_cast<float>(*as<Event>(end).reached - *as<Event>(start).reached);
   return status();
 }
 int cuEventDestroy_v2(Handle event) {

@@ -29,10 +29,14 @@ for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofl
     assert said in digest, f"{said} is not in {digest}"
 row = json.loads((out / "gpu-bench.json").read_text())
 assert row["gpu"] == "NVIDIA H200" and len(row["visits"]["mlp-1"]["weft"]["losses"]) > 3, row
-names = tarfile.open(out / "gpu-check-logs.tar.xz").getnames()
+logs = tarfile.open(out / "gpu-check-logs.tar.xz")
+names = logs.getnames()
 for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
+kernels = json.load(logs.extractfile("logs/profile.json"))["kernels"]
+assert kernels and all(kernel["roofline"] > 0 for kernel in kernels), kernels
+assert "no roofline" not in digest, digest
 assert len(list(out.iterdir())) <= 8, list(out.iterdir())
 END
 
@@ -44,6 +48,11 @@ if FAKE_NVRTC_FAILS=1 WEFT_CACHE_DIR=$scratch/empty tools/gpu_smoke.py --rung "$
 fi
 grep -q "1 of 2 rungs passed, 1 failed" "$scratch/said"
 grep -q "expected a ';'" "$scratch/smoke/smoke-reduce-libraries.log"
+
+# The bench goes on after an engine that fails: eight of five shapes are said, each with its error.
+FAKE_CUDNN_FAILS=1 WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_libraries" bench --small --engines \
+  >"$scratch/said"
+[ "$(grep -c CUDNN_STATUS_EXECUTION_FAILED "$scratch/said")" = 40 ]
 
 # Steps are compiled without being computed, in memory that nobody touches.
 FAKE_CUDA_IDLE=1 FAKE_CUDA_COMPILER='' WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_rung" \

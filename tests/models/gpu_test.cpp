@@ -278,6 +278,25 @@ TEST_CASE("CUDA C of a step's kernels compiles") {
   check_cuda(kernels, {90});
 }
 
+TEST_CASE("a generated kernel is named by its kind and eight digits of its text") {
+  const auto source_of = [](const std::string& text) {
+    return [text](const std::string& name) { return loop::GpuKernel{.source = name + text}; };
+  };
+  Step step;
+  step.kernel = "add.gelu_tanh+3";
+  const auto named = [&](const std::string& text) {
+    return gpu::print_named(source_of(text), step).source;
+  };
+  const std::string name = named("");
+  REQUIRE(name.size() == std::string("add_gelu_tanh_3_").size() + 8);
+  CHECK(name.starts_with("add_gelu_tanh_3_"));
+  CHECK(name.find_first_not_of("0123456789abcdef", name.size() - 8) == std::string::npos);
+  CHECK(named("").starts_with(name));
+  CHECK(named("(float)").substr(0, name.size()) != name);
+  step.kernel = std::string(100, 'x');
+  CHECK(named("").size() == 48 + 1 + 8);
+}
+
 TEST_SUITE("slow gpu kernels of models") {
   TEST_CASE("CUDA C of every model's kernels compiles for every architecture") {
     Kernels kernels(loop::GpuLanguage::cuda);

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# tools/setup.sh --cuda replaces a compiler of another version than the one that is pinned, says so
+# where that did not help, and leaves alone what is right. Nothing is installed here: the package
+# managers are stand-ins.
+set -euo pipefail
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir "$scratch/bin" "$scratch/cuda"
+python=$(command -v python3)
+
+# Every package is here, and pip writes down what it is asked for.
+cat >"$scratch/bin/dpkg-query" <<'END'
+#!/bin/sh
+for package; do echo "ii $package"; done
+END
+cat >"$scratch/bin/python3" <<END
+#!/bin/sh
+[ "\$2" != pip ] || { echo "\$@" >>"$scratch/asked"; exec "$scratch/bin/pip"; }
+exec "$python" "\$@"
+END
+cat >"$scratch/bin/pip" <<END
+#!/bin/sh
+[ ! -e "$scratch/new.so" ] || cp "$scratch/new.so" "$scratch/cuda/libnvrtc.so.13"
+END
+chmod +x "$scratch/bin/"*
+touch "$scratch/cuda"/{cuda.h,nvml.h,nvToolsExt.h,cublasLt.h,cudnn_graph.h,host_defines.h,target}
+nvrtc() {  # MAJOR MINOR FILE
+  echo "int nvrtcVersion(int *a, int *b) { *a = $1; *b = $2; return 0; }" |
+    cc -shared -fPIC -x c - -o "$scratch/$3"
+}
+setup() { PATH=$scratch/bin:$PATH WEFT_CUDA_PATH=$scratch/cuda tools/setup.sh --cuda >"$scratch/said"; }
+
+nvrtc 13 5 cuda/libnvrtc.so.13
+if setup; then
+  echo "an NVRTC 13.5 that stayed was taken for 13.0"
+  exit 1
+fi
+grep -q "NVRTC in $scratch/cuda is 13.5, not 13.0" "$scratch/said"
+
+nvrtc 13 0 new.so
+setup
+grep -q "install .*nvidia-cuda-nvrtc==13.0" "$scratch/asked"
+
+rm "$scratch/asked"
+setup
+[ ! -e "$scratch/asked" ] || { echo "a compiler of the right version was replaced"; exit 1; }
+rm "$scratch/cuda/cudnn_graph.h"
+setup
+[ -e "$scratch/asked" ] || { echo "a missing header was not brought"; exit 1; }
