@@ -21,6 +21,7 @@
 //   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_NVRTC_FAILS      1: no kernel compiles
+//   FAKE_NVRTC_VERSION    of the compiler (12990, 12980 with FAKE_CUDA_COMPILER)
 //   FAKE_NVML_FAILS       1: the management library finds no driver
 #pragma once
 
