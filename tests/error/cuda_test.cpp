@@ -43,7 +43,28 @@ struct FakeGpu : Workplace {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments, settings);
   }
+  // Settings with a folder that has all of the driver's libraries but one, as a wheel may; with
+  // `instead`, that one by this name.
+  Settings without(const std::string& library, const std::string& instead = "") const {
+    const fs::path from = std::string(std::getenv("BUILD")) + "/tests/fake_cuda";
+    const fs::path to = path("cuda-without-" + library + instead);
+    fs::create_directories(to);
+    for (const auto& entry : fs::directory_iterator(from)) {
+      const std::string name = entry.path().filename().string();
+      if (name != library)
+        fs::copy(entry.path(), to / name, fs::copy_options::copy_symlinks);
+      else if (!instead.empty())
+        fs::copy(entry.path(), to / instead, fs::copy_options::copy_symlinks);
+    }
+    return {{"WEFT_CUDA_PATH", to.string()}, {"PATH", "/usr/bin"}};
+  }
 };
+
+bool is_among_the_systems(const std::string& library) {
+  if (dlopen(library.c_str(), RTLD_LAZY) == nullptr) return false;
+  weft::testing::skipped("there is a " + library + " among the system's libraries");
+  return true;
+}
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -176,21 +197,46 @@ TEST_CASE("a cuDNN that is not there, or too old, is said once") {
   REQUIRE(old.code == 0);
   CHECK(lines_with(old.err, "is too old: it is cuDNN 9.15, weft needs 9.16 or later.") == 1);
   CHECK(has(old.err, "computed by kernels of weft's own, which are slower."));
-  // A folder that has all but that library, as a wheel may.
-  const std::string fake = std::string(std::getenv("BUILD")) + "/tests/fake_cuda";
-  fs::create_directories(place.path("cuda"));
-  for (const auto& entry : fs::directory_iterator(fake))
-    if (!has(entry.path().filename().string(), "cudnn"))
-      fs::copy(entry.path(), place.path("cuda") + "/" + entry.path().filename().string(),
-               fs::copy_options::copy_symlinks);
-  if (dlopen("libcudnn.so.9", RTLD_LAZY) != nullptr) {
-    weft::testing::skipped("there is a cuDNN among the system's libraries");
-    return;
-  }
-  const Outcome none =
-      place.train({{"WEFT_CUDA_PATH", place.path("cuda")}, {"PATH", "/usr/bin"}}, {"--overwrite"});
+  if (is_among_the_systems("libcudnn.so.9")) return;
+  const Outcome none = place.train(place.without("libcudnn.so.9"), {"--overwrite"});
   REQUIRE_MESSAGE(none.code == 0, none.err);
-  CHECK(lines_with(none.err, "libcudnn.so.9") == 1);
+  CHECK(lines_with(none.err, "no libcudnn.so.9 in ") == 1);
+  const Outcome next =
+      place.train(place.without("libcudnn.so.9", "libcudnn.so.10"), {"--overwrite"});
+  REQUIRE_MESSAGE(next.code == 0, next.err);
+  CHECK(has(next.err, "/libcudnn.so.10. Hint: "));
+}
+
+TEST_CASE("a library that no step runs without is named in a line: by a run, by auto, by devices") {
+  FakeGpu place;
+  for (const std::string stem : {"libnvrtc", "libcublasLt"}) {
+    const std::string library = stem + ".so.13", next = stem + ".so.14";
+    CAPTURE(library);
+    if (is_among_the_systems(library) || is_among_the_systems(stem + ".so.12")) continue;
+    const Settings without = place.without(library);
+    CHECK(fails_with(place.train(without), device, "[cuda] no " + library + " in ") == "");
+    CHECK(!fs::exists(place.path("runs/tiny")));
+    const Outcome automatic = place.train(without, {"--device", "auto", "--overwrite"});
+    REQUIRE_MESSAGE(automatic.code == 0, automatic.err);
+    CHECK(has(automatic.err, "--device auto takes the CPU, not the GPU. [cuda] no " + library));
+    CHECK(lines_with(automatic.err, "[cuda]") == 1);
+    CHECK(has(place.run({"devices"}, without).out, "unusable   no " + library + " in"));
+    const nlohmann::json gpu = json_of(place.run({"devices", "--json"}, without))["gpus"][0];
+    CHECK(has(gpu["unusable"].get<std::string>(), "no " + library + " in "));
+    fs::remove_all(place.path("runs/tiny"));
+
+    const Settings other = place.without(library, next);
+    CHECK(fails_with(place.train(other), device,
+                     ", only " + other.at("WEFT_CUDA_PATH") + "/" + next + ". Hint: ") == "");
+  }
+}
+
+TEST_CASE("a compiler that is newer than the driver is refused in a line") {
+  FakeGpu place;
+  const Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_NVRTC_VERSION", "13020"}};
+  const std::string said = "it knows CUDA 12, NVRTC makes code for CUDA 13. Hint: WEFT_CUDA_PATH";
+  CHECK(fails_with(place.train(newer), device, said) == "");
+  CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
 
 TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by the next run") {
@@ -457,6 +503,7 @@ TEST_CASE("weft devices shows the GPU, or why there is none") {
   CHECK(gpu["memory"] == size_t{143000} << 20);
   CHECK(gpu["celsius"] == 41);
   CHECK(gpu["watt_limit"] == 700);
+  CHECK(gpu["unusable"].is_null());
   CHECK(gpu["uncorrected_errors"] == 0);
   const std::string shown = place.run({"devices"}).out;
   CHECK(has(shown, "NVIDIA H200, compute capability 9.0, driver 580.95.05"));

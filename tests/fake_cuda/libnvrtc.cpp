@@ -52,8 +52,10 @@ void compile(Program& program) {
 
 extern "C" {
 int nvrtcVersion(int* major, int* minor) {
-  *major = 12;
-  *minor = *fake::compiler() == '\0' ? 99 : 98;
+  const long version =
+      fake::number("FAKE_NVRTC_VERSION", *fake::compiler() == '\0' ? 12990 : 12980);
+  *major = static_cast<int>(version / 1000);
+  *minor = static_cast<int>(version % 1000 / 10);
   return 0;
 }
 int nvrtcCreateProgram(void** program, const char* source, const char*, int, const char* const*,

@@ -28,8 +28,16 @@ std::string size_text(size_t bytes) { return train::bytes_text(static_cast<doubl
 // As --device has it; "" for a GPU that is hidden from CUDA.
 using Name = std::string;
 
+// "[cuda] no libnvidia-ml.so.1 in .... Hint: ...", without who says it.
+std::string reason_of(const std::string& error) { return error.substr(error.find(' ') + 1); }
+
+struct NvidiaGpu {
+  Name name;
+  GpuState state;
+  std::string unusable;  // why no step can run on it
+};
 struct NvidiaGpus {
-  std::vector<std::pair<Name, GpuState>> gpus;
+  std::vector<NvidiaGpu> gpus;
   std::string missing;  // why there are none
 };
 // NVML and CUDA have each an order of their own.
@@ -41,17 +49,18 @@ NvidiaGpus nvidia_gpus() {
     for (const std::string& uuid : cuda::uuids()) {
       const auto gpu = std::ranges::find(gpus, uuid, &GpuState::uuid);
       if (gpu != gpus.end()) {
-        all.gpus.emplace_back(fmt::format("cuda:{}", number), std::move(*gpu));
+        all.gpus.push_back({fmt::format("cuda:{}", number), std::move(*gpu),
+                            reason_of(cuda::why_unusable(number))});
         gpus.erase(gpu);
       }
       ++number;
     }
-    for (GpuState& hidden : gpus) all.gpus.emplace_back("", std::move(hidden));
+    for (GpuState& hidden : gpus) all.gpus.push_back({"", std::move(hidden), ""});
     if (all.gpus.empty()) all.missing = "the driver shows no GPU.";
     return all;
   } catch (const Error& error) {
-    const std::string text = error.what();  // "[cuda] no libnvidia-ml.so.1 in .... Hint: ..."
-    return {{}, text.substr(text.find(' ') + 1, text.find(" Hint:") - text.find(' ') - 1)};
+    const std::string reason = reason_of(error.what());
+    return {{}, reason.substr(0, reason.find(" Hint:"))};
   }
 }
 
@@ -107,11 +116,13 @@ std::string errors_text(uint64_t errors) {
                fmt::format("{} uncorrected ones of memory: what it computes may be wrong", errors));
 }
 
-void add_rows(Table& table, const Name& name, const GpuState& gpu) {
+void add_rows(Table& table, const NvidiaGpu& nvidia) {
+  const auto& [name, gpu, unusable] = nvidia;
   table.row({paint(Colour::bold, name.empty() ? "cuda" : name),
              fmt::format("{}, compute capability {}.{}, driver {}", gpu.name, gpu.capability / 10,
                          gpu.capability % 10, gpu.driver)});
   if (name.empty()) table.row({"hidden", "from CUDA, as CUDA_VISIBLE_DEVICES may say"});
+  if (!unusable.empty()) table.row({"unusable", paint(Colour::yellow, unusable)});
   table.row({"memory", fmt::format("{}, {} of it free", size_text(gpu.memory.total),
                                    size_text(gpu.memory.available))});
   for (const cuda::GpuProcess& process : gpu.processes)
@@ -151,11 +162,13 @@ json or_null(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
 }
 
-json to_json(const Name& name, const GpuState& gpu) {
+json to_json(const NvidiaGpu& nvidia) {
+  const auto& [name, gpu, unusable] = nvidia;
   json processes = json::array();
   for (const cuda::GpuProcess& process : gpu.processes)
     processes.push_back({{"pid", process.pid}, {"bytes", or_null(process.bytes)}});
   json entry{{"device", name.empty() ? json(nullptr) : json(name)},
+             {"unusable", unusable.empty() ? json(nullptr) : json(unusable)},
              {"name", gpu.name},
              {"uuid", gpu.uuid},
              {"driver", gpu.driver},
@@ -203,19 +216,19 @@ json to_json(const Name& name, const opencl::DeviceInfo& device) {
 
 std::string gpus_text() {
   std::string text;
-  auto add = [&](const auto& device) {
+  auto add = [&](const auto&... device) {
     Table table;
-    add_rows(table, device.first, device.second);
+    add_rows(table, device...);
     text += "\n" + table.text();
   };
   auto none = [&](std::string_view kind, std::string_view why) {
     text += "\n" + paint(Colour::dim, fmt::format("{}: {}", kind, why)) + "\n";
   };
   const NvidiaGpus nvidia = nvidia_gpus();
-  for (const auto& gpu : nvidia.gpus) add(gpu);
+  for (const NvidiaGpu& gpu : nvidia.gpus) add(gpu);
   if (!nvidia.missing.empty()) none("cuda", nvidia.missing);
   const auto others = opencl_devices();
-  for (const auto& device : others) add(device);
+  for (const auto& [name, device] : others) add(name, device);
   if (others.empty()) none("opencl", opencl::why_no_device());
   return text;
 }
@@ -223,7 +236,7 @@ std::string gpus_text() {
 json gpus_json() {
   const NvidiaGpus nvidia = nvidia_gpus();
   json result{{"gpus", json::array()}, {"opencl", json::array()}};
-  for (const auto& [name, gpu] : nvidia.gpus) result["gpus"].push_back(to_json(name, gpu));
+  for (const NvidiaGpu& gpu : nvidia.gpus) result["gpus"].push_back(to_json(gpu));
   for (const auto& [name, device] : opencl_devices())
     result["opencl"].push_back(to_json(name, device));
   if (result["opencl"].empty()) result["opencl_missing"] = opencl::why_no_device();

@@ -17,11 +17,11 @@ namespace weft {
 namespace {
 constexpr int first_with_engines = 80;  // of cuDNN's, for attention and bfloat16
 
-// For the GPU of the plan, else the one that is here; where there is none, as it would be.
+// For the GPU of the plan, else the one that is here; where none can be used, as it would be.
 bool uses_cudnn(int number, const GpuModel* model) {
-  const int here = cuda::compute_capability(number);
   if (model != nullptr && model->capability < first_with_engines) return false;
-  return here == 0 || (here >= first_with_engines && cuda::cudnn::is_installed());
+  if (!cuda::why_unusable(number).empty()) return true;
+  return cuda::compute_capability(number) >= first_with_engines && cuda::cudnn::is_installed();
 }
 
 int number_of(const std::string& which) {

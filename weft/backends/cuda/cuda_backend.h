@@ -15,7 +15,7 @@ std::unique_ptr<KernelLibrary> cuda_library(const std::string& which = "");
 std::string cuda_same_as(const std::string& which);  // "0" for "", "h200" for "H200"
 
 namespace cuda {
-// Whether there is a driver that shows a GPU, and a compiler for it.
+// Whether there is a GPU that can be used. Warns where there is one, but it cannot.
 bool has_device();
 }  // namespace cuda
 

@@ -193,38 +193,68 @@ std::unique_ptr<const Nvml> open_nvml() {
   }
 }
 
-void check_versions(const Nvrtc& compiler) {
+int device_at(int number) {
+  const Driver& api = driver();
+  int count = 0, device = 0;
+  api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  if (count == 0)
+    throw Error(ErrorKind::device,
+                "[cuda] the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide it). Hint: train "
+                "with --device cpu.");
+  if (number >= count)
+    throw Error(ErrorKind::device,
+                "[cuda] no GPU goes by the number {}: the driver shows {}, cuda:0 the first.",
+                number, count);
+  api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
+  return device;
+}
+
+int value_of(int device, int attribute) {
+  int value = 0;
+  driver().check(driver().cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
+  return value;
+}
+
+int capability_of(int device) {
+  return 10 * value_of(device, attribute::capability_major) +
+         value_of(device, attribute::capability_minor);
+}
+
+std::string name_of(int device) {
+  std::array<char, 256> text{};
+  driver().check(driver().cuDeviceGetName(text.data(), static_cast<int>(text.size()), device),
+                 "cuDeviceGetName");
+  return text.data();
+}
+
+// Its capability, where that suffices.
+int checked_capability(int device) {
+  const int capability = capability_of(device);
+  if (capability < least_capability)
+    throw Error(ErrorKind::device,
+                "[cuda] {} has compute capability {}.{}, weft needs {}.{} or later. Hint: train "
+                "with --device cpu.",
+                name_of(device), capability / 10, capability % 10, least_capability / 10,
+                least_capability % 10);
+  return capability;
+}
+
+// That the libraries without which no step runs are there, and suit the driver.
+void check_libraries(const Nvrtc& compiler) {
   const int known = driver().version / 1000, made = compiler.version() / 1000;
   if (made > known)
     throw Error(ErrorKind::device,
                 "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
                 "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
                 known, made);
+  open_cublaslt();
 }
 
 class CudaDevice : public gpu::Device {
  public:
-  explicit CudaDevice(int number) {
-    int count = 0;
-    api_.check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount");
-    if (count == 0)
-      throw Error(ErrorKind::device,
-                  "[cuda] the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide it). Hint: train "
-                  "with --device cpu.");
-    if (number >= count)
-      throw Error(ErrorKind::device,
-                  "[cuda] no GPU goes by the number {}: the driver shows {}, cuda:0 the first.",
-                  number, count);
-    api_.check(api_.cuDeviceGet(&device_, number), "cuDeviceGet");
-    capability_ =
-        10 * value_of(attribute::capability_major) + value_of(attribute::capability_minor);
-    if (capability_ < least_capability)
-      throw Error(ErrorKind::device,
-                  "[cuda] {} has compute capability {}.{}, weft needs {}.{} or later. Hint: train "
-                  "with --device cpu.",
-                  name(), capability_ / 10, capability_ % 10, least_capability / 10,
-                  least_capability % 10);
-    check_versions(compiler_);
+  explicit CudaDevice(int number)
+      : device_(device_at(number)), capability_(checked_capability(device_)) {
+    check_libraries(compiler_);
     Handle context = nullptr;
     api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
     context_ = owned(context, [device = device_](void*) {  // buffers may outlive this
@@ -245,12 +275,7 @@ class CudaDevice : public gpu::Device {
     api_.cuStreamSynchronize(to_host_.get());
   }
 
-  std::string name() const override {
-    std::array<char, 256> text{};
-    api_.check(api_.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device_),
-               "cuDeviceGetName");
-    return text.data();
-  }
+  std::string name() const override { return name_of(device_); }
   std::string machine() const override {
     return fmt::format("{}, CUDA {}.{}", name(), api_.version / 1000, api_.version % 1000 / 10);
   }
@@ -342,7 +367,7 @@ class CudaDevice : public gpu::Device {
   // Twice what the cache of the second level holds is written, which takes longer than the host
   // needs to begin the next kernel.
   void flush_caches() override {
-    const size_t bytes = 2 * static_cast<size_t>(value_of(attribute::l2_bytes));
+    const size_t bytes = 2 * static_cast<size_t>(value_of(device_, attribute::l2_bytes));
     if (flushed_ == nullptr) flushed_ = allocate(bytes);
     make_current();
     api_.check(api_.cuMemsetD8Async(address_of(flushed_->data), 0, flushed_->bytes, stream()),
@@ -402,11 +427,6 @@ class CudaDevice : public gpu::Device {
  private:
   void make_current() const { handles().make_current(); }
   Handle stream() const { return stream_.get(); }
-  int value_of(int attribute) const {
-    int value = 0;
-    api_.check(api_.cuDeviceGetAttribute(&value, attribute, device_), "cuDeviceGetAttribute");
-    return value;
-  }
 
   gpu::Program build(const std::string& source) override {
     const std::string text = fmt::format("nvrtc {} {}\n{}", compiler_.version(),
@@ -426,9 +446,9 @@ class CudaDevice : public gpu::Device {
   }
 
   const Driver& api_ = driver();
+  const int device_, capability_;
   const Nvrtc compiler_;
   const std::unique_ptr<const Nvml> management_ = open_nvml();
-  int device_ = 0, capability_ = 0;
   std::shared_ptr<void> context_, stream_, to_device_, to_host_;
   std::unique_ptr<Staging> staging_;
   std::shared_ptr<Buffer> flushed_;  // null: no measurement has begun yet
@@ -440,31 +460,29 @@ std::unique_ptr<gpu::Device> open_device(int number) {
   return std::make_unique<CudaDevice>(number);
 }
 
-bool has_device() {
-  if (compute_capability() < least_capability)
-    return false;  // before the compiler, which is large, is loaded
+std::string why_unusable(int number) {
   try {
-    check_versions(Nvrtc());
-    open_cublaslt();
-    return true;
-  } catch (const Error& missing) {
-    logging::debug(1, "{}", missing.what());
-    return false;
+    checked_capability(device_at(number));
+    check_libraries(Nvrtc());
+    return "";
+  } catch (const Error& reason) {
+    return reason.what();
   }
+}
+
+bool has_device() {
+  const std::string why = why_unusable();
+  if (why.empty()) return true;
+  if (compute_capability() > 0)
+    logging::warn("--device auto takes the CPU, not the GPU. {}", why);
+  else
+    logging::debug(1, "{}", why);
+  return false;
 }
 
 int compute_capability(int number) {
   try {
-    const Driver& api = driver();
-    int count = 0, device = 0, major = 0, minor = 0;
-    api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
-    if (number >= count) return 0;
-    api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
-    api.check(api.cuDeviceGetAttribute(&major, attribute::capability_major, device),
-              "cuDeviceGetAttribute");
-    api.check(api.cuDeviceGetAttribute(&minor, attribute::capability_minor, device),
-              "cuDeviceGetAttribute");
-    return 10 * major + minor;
+    return capability_of(device_at(number));
   } catch (const Error& none) {
     logging::debug(1, "{}", none.what());
     return 0;

@@ -12,8 +12,10 @@
 namespace weft::cuda {
 
 // One of the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), in its order. Throws Error(device)
-// where there is no driver, no such GPU or no compiler.
+// where there is no driver, no such GPU, no compiler (NVRTC) or no cuBLASLt.
 std::unique_ptr<gpu::Device> open_device(int number = 0);
+// What open_device() would throw; "": it can be used.
+std::string why_unusable(int number = 0);
 
 // Of that GPU, 90: 9.0; 0 where there is none.
 int compute_capability(int number = 0);

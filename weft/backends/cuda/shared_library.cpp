@@ -1,7 +1,9 @@
 #include "weft/backends/cuda/shared_library.h"
 
 #include <filesystem>
+#include <span>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,13 +14,14 @@ namespace weft::cuda {
 namespace {
 namespace fs = std::filesystem;
 
-// Files of that name anywhere in a folder, such as one of unpacked wheels.
-std::vector<fs::path> files_in(const fs::path& folder, const std::string& name) {
+// Files with such a name anywhere in a folder, such as one of unpacked wheels.
+template <class Wanted>
+std::vector<fs::path> files_in(const fs::path& folder, const Wanted& wanted) {
   std::vector<fs::path> found;
   std::error_code none;
   for (auto at = fs::recursive_directory_iterator(folder, none);
        at != fs::recursive_directory_iterator(); at.increment(none))
-    if (at->path().filename() == name) found.push_back(at->path());
+    if (wanted(at->path().filename().string())) found.push_back(at->path());
   return found;
 }
 
@@ -50,20 +53,33 @@ std::vector<fs::path> wheel_folders() {
 
 SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::string& hint)
     : weft::SharedLibrary("cuda") {
+  std::vector<fs::path> folders{cuda_folder()};
   auto open_in = [&](const fs::path& folder) {
     for (const std::string& name : names)
-      for (const fs::path& path : files_in(folder, name)) open(path);
+      for (const fs::path& path :
+           files_in(folder, [&](const std::string& file) { return file == name; }))
+        open(path);
   };
-  open_in(cuda_folder());
+  open_in(folders.front());
   for (const std::string& name : names) open(name);
-  if (!is_open()) open_in("/usr/local/cuda/lib64/");
-  if (!is_open())
-    for (const fs::path& folder : wheel_folders()) open_in(folder);
-  if (!is_open())
-    refuse(names.front(),
-           fmt::format("{}among the system's libraries, in /usr/local/cuda or in Python's packages",
-                       cuda_folder().empty() ? "" : fmt::format("in {}, ", cuda_folder())),
-           hint);
+  if (is_open()) return;
+  folders.emplace_back("/usr/local/cuda/lib64/");
+  for (fs::path& folder : wheel_folders()) folders.push_back(std::move(folder));
+  for (const fs::path& folder : std::span(folders).subspan(1)) open_in(folder);
+  if (is_open()) return;
+  // "libcublasLt.so.": of any version.
+  const std::string stem = names.front().substr(0, names.front().rfind('.') + 1);
+  std::string others;
+  for (const fs::path& folder : folders)
+    for (const fs::path& path :
+         files_in(folder, [&](const std::string& file) { return file.starts_with(stem); }))
+      others += fmt::format(", {} {}", others.empty() ? "only" : "and", path.string());
+  refuse(
+      names.front(),
+      fmt::format("{}among the system's libraries, in /usr/local/cuda or in Python's packages{}",
+                  folders.front().empty() ? "" : fmt::format("in {}, ", folders.front().string()),
+                  others),
+      hint);
 }
 
 }  // namespace weft::cuda
