@@ -20,7 +20,8 @@
 //   FAKE_CUDNN_FAILS      1: no plan runs
 //   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
-//   FAKE_CUDA_WORK        a file that gets a letter for what is done, when it is: e for an event that
+//   FAKE_CUDA_WORK        a file that gets a letter for what is done, when it is: e for an event
+//   that
 //                         tells the time, w for any piece of work (a microsecond), sw for a memset
 //   FAKE_NVRTC_FAILS      1: no kernel compiles
 //   FAKE_NVRTC_VERSION    of the compiler (12990, 12980 with FAKE_CUDA_COMPILER)

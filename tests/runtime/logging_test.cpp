@@ -33,8 +33,7 @@ std::string notes_on(int from, int end) {
 TEST_CASE("long work says how far it is, on a terminal alone") {
   int terminal[2], pipe_ends[2];
   REQUIRE(openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr) == 0);
-  CHECK(notes_on(terminal[0], terminal[1]) ==
-        "weft: note: planning a step: pass fit is done\r\n");
+  CHECK(notes_on(terminal[0], terminal[1]) == "weft: note: planning a step: pass fit is done\r\n");
   REQUIRE(pipe(pipe_ends) == 0);
   CHECK(notes_on(pipe_ends[0], pipe_ends[1]) == "");
 }
