@@ -250,7 +250,7 @@ std::vector<Product> products(bool small) {
 
 // ---- convolutions and attention, by the engines that weft would take
 
-// Of every graph of cuDNN's that was asked for so far; others begin with the first.
+// Every cuDNN graph that was asked for so far takes the engine of this rank from now on.
 void prefer_rank(int rank) {
   std::map<std::string, std::string> all;
   for (const auto& [signature, chosen] : library("cuda").selection())

@@ -24,7 +24,7 @@ void run_baseline(Args... args) {
   Body::run(args...);
 }
 
-// Of the function for 64, 32 and 16 byte vectors, the one that a set has instructions for.
+// Picks among the forms for 64, 32 and 16 byte vectors the widest that an instruction set has.
 template <class Function>
 Function best_of(Isa set, Function avx512, Function avx2, Function baseline) {
   return set >= Isa::avx512 ? avx512 : set >= Isa::avx2 ? avx2 : baseline;

@@ -19,7 +19,7 @@ namespace weft {
 namespace {
 constexpr size_t unknown = SIZE_MAX / 2;  // no limit, and room to add to
 
-// Of a file of lines "Key:  123" or "Key:  123 kB".
+// Reads the number behind a key in a file of /proc, whose lines are "Key:  123" or "Key:  123 kB".
 std::optional<size_t> number_of_line(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)

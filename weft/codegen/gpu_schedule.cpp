@@ -24,7 +24,8 @@ constexpr size_t shared_limit = 32 << 10;      // bytes; OpenCL devices have at 
 constexpr int large_group = 1024;              // threads
 constexpr int64_t worth_a_large_group = 4096;  // turns of a row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
-// Of a processor of NVIDIA's GPUs, at least.
+// A streaming multiprocessor of an NVIDIA GPU has so many resident threads and so large an L1
+// cache.
 constexpr int threads_of_processor = 2048;
 constexpr double first_level_cache = 128 << 10;  // bytes
 constexpr int64_t most_across = 48 * 4;  // bytes that a thread adds up across rows in registers

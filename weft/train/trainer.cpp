@@ -24,7 +24,7 @@
 namespace weft::train {
 namespace {
 constexpr int examples = 10;  // sums that the addition task shows at its end
-// Of a limit of memory that no user gave.
+// The origin of a key of the recipe that a plan set by itself, as no user gave a limit of memory.
 constexpr const char* limit_origin = "plan";
 
 double now() {
