@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/buffer.h"
 #include "weft/base/disk.h"
 #include "weft/base/energy.h"
