@@ -1,9 +1,11 @@
 // Fused reductions, and what follows them in the same kernel, against the reference.
+#include <algorithm>
 #include <cmath>
 
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
+#include "weft/codegen/lower.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -32,6 +34,14 @@ TEST_SUITE("codegen reduce") {
       check({sum(f32({4, 7, 5, 19}), over(axes))}, 1e-5);
       check({sum(f32({3, 1, 20, 6}), over(axes))}, 1e-5);
     }
+  }
+  TEST_CASE("loops over what is summed end with what lies closest in memory") {
+    const Value rows = slice(slice(f32({8, 6, 10}), 1, 0, 5), 2, 0, 7);  // no two axes are one
+    const loop::Kernel kernel = loop::lower(
+        test::FusedStep({sum(permute(rows, {2, 0, 1}), over({0, 1, 2}))}).step);
+    const auto load = std::ranges::find(kernel.code, loop::Op::load, &loop::Instruction::op);
+    REQUIRE(load != kernel.code.end());
+    CHECK(load->at.strides == Dims{60, 10, 1});
   }
   TEST_CASE("long reductions are split into chunks") {
     check({sum(f32({300000}), over({0}))}, 1e-4);

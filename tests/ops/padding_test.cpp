@@ -137,7 +137,7 @@ struct Head {
 }  // namespace
 
 TEST_CASE("a head of an odd vocabulary trains as written, whatever lies behind its rows") {
-  for (const int64_t classes : {257, 1001, 1000})
+  for (const int64_t classes : {257, 264})
     for (const DType type : {DType::bf16, DType::f16, DType::f32})
       for (const bool tied : {false, true})
         for (const bool biased : {false, true}) {
@@ -153,10 +153,10 @@ TEST_CASE("a head of an odd vocabulary trains as written, whatever lies behind i
               CHECK(disagreement(run_poisoned(graph, given, *library), want, *library) == "");
             }
             const Found found = look_at(planned(graph));
-            const bool pads = size_of(type) == 2 && classes != 1000;
+            const bool pads = size_of(type) == 2 && classes == 257;
             CHECK(found.products == (trains ? 3 : 1));
             CHECK(found.padded == (pads ? found.products : 0));
-            CHECK((found.unaligned > 0) == (type == DType::f32 && classes != 1000));
+            CHECK((found.unaligned > 0) == (type == DType::f32 && classes == 257));
           }
         }
 }

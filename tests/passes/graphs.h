@@ -1,6 +1,8 @@
 // Graphs to plan: training steps of small models, and random ones; and a library to plan them for.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,11 +14,13 @@
 namespace weft::testing {
 
 // Plans like a backend that generates fused kernels and has others for contractions and pooling;
-// runs nothing. `overrides` names composites that it has kernels for; `workspace` is what
-// contractions need, `most_workspace` what they can use.
+// runs nothing. `overrides` names composites that it has kernels for, `alone` ops that share
+// no kernel with anything, and `orders` how ops want the axes of their last operand to lie;
+// `workspace` is what contractions need, `most_workspace` what they can use.
 class PlanningLibrary : public KernelLibrary {
  public:
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides, alone;
+  std::map<std::string, Dims, std::less<>> orders;
   size_t workspace = 0, most_workspace = 0;
   size_t most_results = 0;  // of a node of its own and whatever stands beside it
 

@@ -6,6 +6,7 @@
 #include "tests/support/planned.h"
 #include "weft/device/gemm.h"
 #include "weft/device/registry.h"
+#include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/ops/wide.h"
 #include "weft/passes/passes.h"
@@ -78,6 +79,42 @@ TEST_CASE("a library's kernel takes in what follows it alone, where the library 
   CHECK(kernels({sum(tanh(product), {.axes = {2}})}) == "test:matmul tanh.sum ");
   CHECK(kernels({matmul(c, transpose(c)) * matmul(c + 1.0, transpose(c))}) ==
         "add copy test:matmul test:matmul+1 ");
+}
+
+TEST_CASE("where one library's kernel refuses what it could compute beside, another one does it") {
+  PlanningLibrary library;
+  library.most_results = 2;
+  library.overrides = {"softmax"};
+  const Value a = input({DType::f32, {32, 6}}, 0), b = input({DType::f32, {6, 6}}, 1);
+  auto kernels = [&](const std::vector<Value>& outputs) {
+    const Graph graph{.inputs = {a, b}, .outputs = outputs};
+    return kernels_of(graph, library);
+  };
+  // A sum of what both read, and a sum of what both make.
+  const std::vector<Value> beside{softmax(a), matmul(a, b), sum(a, {.axes = {1}})};
+  const std::vector<Value> after{tanh(softmax(a)) + matmul(a, b)};
+  library.alone = {"softmax"};
+  CHECK(kernels(beside) == "test:matmul+1 test:softmax ");
+  CHECK(kernels(after) == "test:softmax test:matmul+2 ");
+  library.alone = {"matmul"};
+  CHECK(kernels(beside) == "test:matmul test:softmax+1 ");
+  CHECK(kernels(after) == "test:matmul test:softmax+2 ");
+  library.alone = {"softmax", "matmul"};
+  CHECK(kernels(beside) == "sum test:matmul test:softmax ");
+  CHECK(kernels(after) == "test:matmul test:softmax tanh.add ");
+}
+
+TEST_CASE("a value that libraries want in several orders of its axes has one copy of each") {
+  PlanningLibrary library;
+  library.overrides = {"softmax", "log_softmax"};
+  library.orders = {{"softmax", {2, 1, 0}}, {"log_softmax", {2, 1, 0}}, {"matmul", {0, 2, 1}}};
+  const Value a = input({DType::f32, {3, 4, 5}}, 0), b = input({DType::f32, {3, 2, 4}}, 1);
+  const Graph graph{.inputs = {a, b}, .outputs = {softmax(a), matmul(b, a), log_softmax(a)}};
+  CHECK(kernels_of(graph, library) == "copy test:matmul copy test:softmax test:log_softmax ");
+  for (const Step& step : make_plan(graph, {.library = &library}).steps)
+    if (step.kind == Step::Kind::library)
+      CHECK(step.operands.back().at.strides ==
+            dense_strides(a.shape(), library.orders.find(step.body.front()->op->name)->second));
 }
 
 TEST_CASE("a library's kernel takes in nothing that has to run before it or amid it") {

@@ -1,0 +1,46 @@
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "weft/ops/ops.h"
+#include "weft/runtime/footprint.h"
+
+using namespace weft;
+
+namespace {
+// A kernel that computes so many numbers.
+Step kernel(Step::Kind kind, int64_t elements) {
+  Step step;
+  step.kind = kind;
+  step.kernel = "tanh";
+  step.results.push_back({input({DType::f32, {elements}}, 0), {}});
+  return step;
+}
+size_t bytes_of(int threads, const std::vector<Step>& steps) {
+  Plan plan;
+  plan.steps = steps;
+  const Plan* const plans[] = {&plan};
+  return runtime_bytes(threads, plans);
+}
+}  // namespace
+
+TEST_CASE("what compiling takes grows with kernels that no other is like") {
+  const Step small = kernel(Step::Kind::fused, 8), large = kernel(Step::Kind::fused, 9);
+  const size_t none = bytes_of(2, {}), one = bytes_of(2, {small});
+  const size_t alike = bytes_of(2, {small, small}), unlike = bytes_of(2, {small, large});
+  CHECK(none < one);
+  CHECK(one < alike);
+  CHECK(alike < unlike);
+  CHECK(unlike - none == 2 * (one - none));
+}
+
+TEST_CASE("a library's kernel takes room for each thread's part, of which there are 16 at most") {
+  auto parts = [](int threads) {
+    return bytes_of(threads, {kernel(Step::Kind::library, 8)}) - bytes_of(threads, {});
+  };
+  CHECK(parts(2) - parts(1) == parts(16) - parts(15));
+  CHECK(parts(2) > parts(1));
+  CHECK(parts(17) == parts(16));
+  CHECK(parts(64) == parts(16));
+  CHECK(bytes_of(64, {}) > bytes_of(16, {}));
+}
