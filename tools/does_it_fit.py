@@ -21,14 +21,23 @@ HEAD = """# Does it fit?
 
 Someone wants to train Llama 2 7B on tokens of their own, 4,096 at a time, and asks which GPU to rent. Nothing below
 ran on a GPU: `weft plan` compiles the whole step (forward, backward, AdamW) for each of them on any machine, and
-counts. `tools/does_it_fit.py` wrote this page, and planned each change that a refusal names.
+counts. `tools/does_it_fit.py` wrote this page, and planned each change that a refusal names; with `WEFT_PATIENCE=120` a
+refusal looks for such changes for two minutes instead of ten seconds.
 """
+
+# By precision: what its numbers do not say by themselves.
+NOTES = {"bf16-mixed": """
+Weights and moments are float32 here, too, 75.3 GiB of them, and at the least that a step can be planned in the rest is
+larger than in fp32: the sum that passes through all layers stays float32, and beside it and the weights products read
+copies in bfloat16. So an H100 is too small by 0.4 GiB where fp32 just fits.
+"""}
 
 NORM = """
 ## With a limit of the gradients' norm
 
-The norm of all gradients is known when the last of them is, so a limit (`train.grad_clip`) keeps them all until then:
-another 25 GiB in float32, which no recomputation saves.
+The norm of all gradients is known when the last of them is, so a limit (`train.grad_clip`) keeps them all until then,
+25 GiB in float32. The peak without recomputation stays where it was: activations are most where no gradient exists yet.
+But the least that the step can be planned in is now at the end of the backward pass, where recomputation saves nothing.
 """
 
 
@@ -64,7 +73,7 @@ class Session:
 
     def write(self):
         for precision in PRECISIONS:
-            self.text += f"\n## In {precision}\n"
+            self.text += f"\n## In {precision}\n" + NOTES.get(precision, "")
             arguments = ["plan", RECIPE, "--precision", precision, "--on", ",".join(GPUS), *TOKENS]
             self.show(arguments, self.run(*arguments)[1])
             for gpu in GPUS:

@@ -22,8 +22,9 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A third of the elements beneath a view become zeros, infinities, NaN, denormals and the like.
-void strew_special_values(const Value& view, Random& random) {
+// A third of the elements beneath a view become zeros, infinities, NaN, denormals and the like; where
+// they are `summed`, none is so large that the order of a sum would decide whether it overflows.
+void strew_special_values(const Value& view, bool summed, Random& random) {
   const Value* data = &view;
   while (!(*data)->inputs.empty()) data = &(*data)->inputs[0];
   const DType dtype = data->dtype();
@@ -33,10 +34,10 @@ void strew_special_values(const Value& view, Random& random) {
                          : dtype == DType::f32  ? 0x1.FFFFFEp127
                                                 : std::numeric_limits<double>::max();
   const double normal = dtype == DType::f16 ? 0x1p-14 : dtype == DType::f64 ? 0x1p-1022 : 0x1p-126;
-  const std::vector<double> special = {
-      0,    -0.0,       INFINITY,    -INFINITY, NAN,    1,       -1,  2,
-      0.5,  3,          largest,     -largest,  normal, -normal, 2.5, -2.5,
-      -0.5, normal / 4, -normal / 4, 88,        -88,    -1000.0, 1000};
+  std::vector<double> special = {0,    -0.0,       INFINITY,    -INFINITY, NAN, 1,       -1,
+                                 2,    0.5,        3,           normal,    2.5, -normal, -2.5,
+                                 -0.5, normal / 4, -normal / 4, 88,        -88, -1000.0, 1000};
+  if (!summed) special.insert(special.end(), {largest, -largest});
   for (int64_t i = 0; i < data->elements(); ++i)
     if (random.chance(1.0 / 3)) store((*data)->data->data, dtype, i, random.pick(special));
 }
@@ -81,16 +82,20 @@ struct Cases {
 };
 
 void add_cases_of(const OpDef& def, DType dtype, Cases& cases) {
+  const bool of_rows = def.name == "softmax" || def.name == "log_softmax";
   for (uint64_t seed = 0; seed < 4; ++seed) {
     const bool special = seed == 2, large = seed == 3;
-    if (special && def.kind != OpKind::elementwise) continue;
+    if (special && def.kind != OpKind::elementwise && def.kind != OpKind::movement &&
+        def.kind != OpKind::reduce && !of_rows)
+      continue;
     const bool resizes = def.kind == OpKind::elementwise || def.kind == OpKind::reduce ||
                          def.kind == OpKind::movement;  // whose results are as large as operands
     if (large && (dtype != DType::f32 || !resizes)) continue;
     Random random(hash_combine(hash_text(def.name), 100 * static_cast<uint64_t>(dtype) + seed));
     CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
                         Value view = random_view(type, low, high, random);
-                        if (special) strew_special_values(view, random);
+                        if (special)
+                          strew_special_values(view, def.kind != OpKind::elementwise, random);
                         return view;
                       }};
     if (large) source.extents = {2, 61, 1024}, source.most_elements = 1 << 20;
@@ -100,6 +105,38 @@ void add_cases_of(const OpDef& def, DType dtype, Cases& cases) {
                       : "random",
               seed % 2 == 0);
   }
+}
+
+// Rows that no thread holds at once, along memory and across it, and attention over several tiles.
+void add_large_rows(DType dtype, Random& random, Cases& cases) {
+  auto operand = [&](const Shape& shape) { return random_values({dtype, shape}, -8, 8, random); };
+  for (const Shape& shape : {Shape{37, 20'011}, Shape{5, 1031, 67}}) {
+    const Value x = operand(shape);
+    const auto last = static_cast<int>(shape.size()) - 1;
+    for (const int axis : {0, last}) {
+      cases.add(softmax(x, axis), "long rows", false);
+      cases.add(log_softmax(x, axis), "long rows", false);
+      cases.add(sum(x, {.axes = {axis}, .keepdim = true}), "long rows", false);
+      cases.add(argmax(x, axis), "long rows", false);
+    }
+    if (dtype != DType::f32) continue;  // others are cast before and after
+    cases.add(layer_norm(x), "long rows", false);
+    cases.add(rms_norm(x), "long rows", false);
+  }
+  struct Heads {
+    const char* what;
+    Shape q, k;
+    AttentionOptions options;
+  };
+  const Heads heads[] = {
+      {"causal", {2, 3, 301, 64}, {2, 3, 301, 64}, {.causal = true}},
+      {"grouped heads", {1, 6, 257, 40}, {1, 2, 257, 40}, {.causal = true}},
+      {"other queries than keys", {2, 2, 67, 128}, {2, 2, 411, 128}, {}},
+  };
+  auto unit = [&](const Shape& shape) { return random_values({dtype, shape}, -1, 1, random); };
+  for (const Heads& head : heads)
+    cases.add(attention(unit(head.q), unit(head.k), unit(head.k), head.options),
+              std::string("large, ") + head.what, false);
 }
 
 // Products and convolutions that are larger than any block, tile or chunk of their kernels, with
@@ -164,6 +201,7 @@ TEST_SUITE("slow pytorch") {
     }
     Random random(1);
     for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      if (is_in_part("softmax")) add_large_rows(dtype, random, cases);
       if (is_in_part("matmul")) add_large_products(dtype, random, cases);
       if (is_in_part("conv")) add_large_convolutions(dtype, random, cases);
     }

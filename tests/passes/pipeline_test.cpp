@@ -104,6 +104,17 @@ TEST_CASE("where one library's kernel refuses what it could compute beside, anot
   CHECK(kernels(after) == "test:matmul test:softmax tanh.add ");
 }
 
+TEST_CASE("parts of a concatenation are computed where they belong, if they begin aligned there") {
+  const PlanningLibrary library;
+  auto kernels = [&](int64_t columns) {
+    const Value a = input({DType::f32, {4, 6}}, 0), b = input({DType::f32, {6, columns}}, 1);
+    const Graph graph{.inputs = {a, b}, .outputs = {concat({matmul(a, b), matmul(a + a, b)}, 0)}};
+    return kernels_of(graph, library);
+  };
+  CHECK(kernels(16) == "test:matmul add test:matmul ");
+  CHECK(kernels(5) == "test:matmul add test:matmul copy ");
+}
+
 TEST_CASE("a value that libraries want in several orders of its axes has one copy of each") {
   PlanningLibrary library;
   library.overrides = {"softmax", "log_softmax"};

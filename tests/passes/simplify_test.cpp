@@ -46,6 +46,7 @@ TEST_SUITE("simplify") {
     CHECK(simplified(x - 0.0).node() == x.node());
     CHECK(simplified(x + -0.0).node() == x.node());
     CHECK(simplified(k + 0).node() == k.node());
+    CHECK(simplified(scalar(0, DType::i32) + k).node() == k.node());
     CHECK(simplified(neg(neg(x))).node() == x.node());
     CHECK(simplified(pow(x, scalar(1))).node() == x.node());
     CHECK(simplified(stop_gradient(x)).node() == x.node());
@@ -68,6 +69,7 @@ TEST_SUITE("simplify") {
 
   TEST_CASE("integers times zero are zero") {
     CHECK(is_number(simplified(leaf({3}, DType::i32) * 0), 0));
+    CHECK(is_number(simplified(scalar(0, DType::i32) * leaf({3}, DType::i32)), 0));
   }
 
   TEST_CASE("signs merge into sums and differences") {
