@@ -46,6 +46,14 @@ int transfers(const Plan& plan) {
   for (const Step& step : plan.steps) count += step.kind == Step::Kind::transfer;
   return count;
 }
+// A plan with its transfers where they are needed, before they overlap with anything.
+Plan sequential(const Graph& step, const PassOptions& options) {
+  const Graph ready = simplify(decompose(step, options), options);
+  const Recomputation way(
+      order(offload_state(alias_state(schedule(ready, options), options), options), options),
+      options);
+  return way.plan(way.stages().back());
+}
 }  // namespace
 
 TEST_CASE("what was in a file has the bits that it had") {
@@ -130,12 +138,23 @@ TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
     const PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
     const Plan plan = make_plan(step, options);
     CHECK(overlapped(plan) > transfers(plan) / 2);
-    Graph ready = simplify(decompose(step, options), options);
-    const Recomputation way(
-        order(offload_state(alias_state(schedule(ready, options), options), options), options),
-        options);
-    const Plan sequential = way.plan(way.stages().back());
-    CHECK(plan.live_peak_bytes <= assign_memory(sequential, options).live_peak_bytes);
+    CHECK(plan.live_peak_bytes <= assign_memory(sequential(step, options), options).live_peak_bytes);
+  }
+}
+
+TEST_CASE("a transfer is under way while kernels take its time, and no longer") {
+  constexpr size_t room = size_t{1} << 40;
+  for (const Graph& step : steps()) {
+    PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
+    const Plan plan = sequential(step, options);
+    auto under_way = [&](double file_bytes_per_s) {
+      options.machine = {
+          .flops_per_s = 1e9, .bytes_per_s = 1e9, .file_bytes_per_s = file_bytes_per_s};
+      return overlapped(overlap(plan, room, options));
+    };
+    CHECK(under_way(1e18) <= transfers(plan));
+    CHECK(under_way(1e9) > transfers(plan));
+    CHECK(under_way(1e7) > under_way(1e9));
   }
 }
 
