@@ -22,8 +22,9 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A third of the elements beneath a view become zeros, infinities, NaN, denormals and the like; where
-// they are `summed`, none is so large that the order of a sum would decide whether it overflows.
+// A third of the elements beneath a view become zeros, infinities, NaN, denormals and the like;
+// where they are `summed`, none is so large that the order of a sum would decide whether it
+// overflows.
 void strew_special_values(const Value& view, bool summed, Random& random) {
   const Value* data = &view;
   while (!(*data)->inputs.empty()) data = &(*data)->inputs[0];

@@ -138,7 +138,8 @@ TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
     const PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
     const Plan plan = make_plan(step, options);
     CHECK(overlapped(plan) > transfers(plan) / 2);
-    CHECK(plan.live_peak_bytes <= assign_memory(sequential(step, options), options).live_peak_bytes);
+    CHECK(plan.live_peak_bytes <=
+          assign_memory(sequential(step, options), options).live_peak_bytes);
   }
 }
 

@@ -1,9 +1,10 @@
+#include "weft/runtime/footprint.h"
+
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include "weft/ops/ops.h"
-#include "weft/runtime/footprint.h"
 
 using namespace weft;
 

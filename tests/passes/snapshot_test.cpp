@@ -1,0 +1,82 @@
+// What plans cost, for machines that the test describes: a pass that loses a fusion, an order or a
+// kernel's place shows here, though every number stays right. What is planned for less is a new
+// snapshot, and a change of a heuristic says so in its commit.
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/support/offloaded.h"
+#include "weft/device/registry.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+const std::string kept = "tests/passes/snapshot.txt";
+
+// Kernels, and what they move; memory; kernels that run while transfers do, and those that run
+// again.
+std::string cost_of(const Plan& plan) {
+  size_t kernels = 0, again = 0, under_way = 0, beside = 0, workspace = 0;
+  double bytes = 0;
+  for (const Step& step : plan.steps) {
+    under_way += step.kind == Step::Kind::transfer ? 1 : 0;
+    under_way -= step.kind == Step::Kind::await ? 1 : 0;
+    if (step.kind == Step::Kind::transfer || step.kind == Step::Kind::await) continue;
+    ++kernels;
+    again += step.again ? 1 : 0;
+    beside += under_way;
+    bytes += step.bytes;
+    workspace = std::max(workspace, step.workspace);
+  }
+  return fmt::format("{:4} {:9.0f} {:9} {:9} {:7} {:4} {:4}", kernels, bytes, plan.arena_bytes,
+                     plan.live_peak_bytes, workspace, again, beside);
+}
+
+struct Setting {
+  const char* name;
+  std::function<void(PassOptions&)> set;
+};
+const Setting settings[] = {
+    {"float32", [](PassOptions&) {}},
+    {"bf16-mixed", [](PassOptions& o) { o.narrow = DType::bf16; }},
+    {"apart", [](PassOptions& o) { o.narrow = DType::bf16, o.apart = true; }},
+    {"kept", [](PassOptions& o) { o.keep = DType::bf16; }},
+    {"in parts", [](PassOptions& o) { o.chunks = 3, o.chunk_anywhere = true; }},
+    {"selective", [](PassOptions& o) { o.recompute = Recompute::selective; }},
+    {"full", [](PassOptions& o) { o.recompute = Recompute::full; }},
+    {"offloaded", [](PassOptions& o) { o.offload = all_in_files(); }},
+};
+}  // namespace
+
+TEST_CASE("plans cost what they did") {
+  PlanningLibrary planning;
+  planning.workspace = 1000, planning.most_results = 2;
+  const std::pair<const char*, const KernelLibrary*> machines[] = {
+      {"planning", &planning}, {"H100", &library("null:cuda:h100")}};
+  const std::pair<const char*, Graph> graphs[] = {{"perceptron", mlp_step(3, 96, 64)},
+                                                  {"convolutions", conv_step(3, 16, 8)},
+                                                  {"transformer", gpt_step(2, 64, 2, 32, 301)}};
+  std::string text = "# kernels, bytes moved, arena, live peak, workspace, run again, beside\n";
+  for (const auto& [machine, kernels] : machines)
+    for (const auto& [name, graph] : graphs)
+      for (const Setting& setting : settings) {
+        PassOptions options{.library = kernels, .threads = 2};
+        setting.set(options);
+        text += fmt::format("{:8} {:12} {:10} {}\n", machine, name, setting.name,
+                            cost_of(make_plan(graph, options)));
+      }
+  std::stringstream expected;
+  expected << std::ifstream(kept).rdbuf();
+  std::istringstream now(text);
+  for (std::string had, has; std::getline(expected, had) && std::getline(now, has);)
+    CHECK(has == had);
+  if (text != expected.str()) std::ofstream("build/snapshot.txt") << text;
+  INFO("build/snapshot.txt has what plans cost now: where that is wanted, it becomes " << kept);
+  CHECK(text == expected.str());
+}
