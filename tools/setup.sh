@@ -93,6 +93,7 @@ has_headers() {
 }
 if [ "$(nvrtc_version)" != "$nvrtc" ] || ! has_headers; then
   echo "setup: bringing CUDA's compiler, libraries and headers to $cuda"
+  (umask 077 && mkdir -p "$cuda")  # weft loads no library from a folder that others may enter
   python3 -m pip install -q --no-deps --upgrade --target "$cuda" "${wheels[@]}"
   found=$(nvrtc_version)
   [ "$found" = "$nvrtc" ] ||

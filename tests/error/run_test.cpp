@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/images.h"
@@ -125,16 +126,23 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   refused({"generate", "tiny", "--prompt", "1"});
 }
 
-TEST_CASE("a cache folder that others may write is named once, and left as it is") {
+TEST_CASE("a cache folder that others may enter is named once, and left as it is") {
   const TinyRun place;
   const std::string cache = place.path("cache");
-  REQUIRE((mkdir(cache.c_str(), 0700) == 0 && chmod(cache.c_str(), 0777) == 0));
-  const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
-  CHECK(goes_on_with(outcome, "may be written by others") == "");
-  CHECK(outcome.err == "weft: warning: " + cache +
-                           " may be written by others, and what is in it would be run: it is not "
-                           "read. Hint: WEFT_CACHE_DIR.\n");
-  CHECK(!fs::exists(cache + "/kernels"));
+  place.write("cache/note", "this user's");
+  for (const char* mode : {"0755", "0777"}) {
+    fs::permissions(cache, static_cast<fs::perms>(std::stoi(mode, nullptr, 8)));
+    const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
+    CHECK(goes_on_with(outcome, "is open to others") == "");
+    CHECK(outcome.err == fmt::format("weft: warning: {0} is open to others (mode {1}), and what is "
+                                     "in it would be run: it is not read. Hint: chmod 700 {0}, or "
+                                     "WEFT_CACHE_DIR.\n",
+                                     cache, mode));
+    CHECK(!fs::exists(cache + "/kernels"));
+  }
+  fs::permissions(cache, fs::perms::owner_all);
+  CHECK(place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}}).err.empty());
+  CHECK(!fs::is_empty(cache + "/kernels"));
 }
 
 TEST_CASE("a run is found by its name beside data of the same name") {
@@ -326,7 +334,10 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
   };
   std::string text(10000, '\xff');
-  fs::create_directories(place.path("cache/peaks"));
+  for (const char* made : {"cache", "cache/peaks"}) {
+    fs::create_directory(place.path(made));
+    fs::permissions(place.path(made), fs::perms::owner_all);
+  }
   for (int i = 0; i < 2; ++i) {
     place.write(file, text);
     CHECK(plan().code == 0);
@@ -347,7 +358,7 @@ TEST_CASE("in a cache that others may write nothing is read and nothing is writt
   const Outcome outcome = place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                                      {{"WEFT_CACHE_DIR", cache}, {"WEFT_THREADS", "1"}});
   CHECK(outcome.code == 0);
-  CHECK(outcome.err.find(cache + " may be written by others") != std::string::npos);
+  CHECK(outcome.err.find(cache + " is open to others (mode 0777)") != std::string::npos);
   CHECK(place.read("victim") == "precious");
   CHECK(std::distance(fs::directory_iterator(cache), {}) == 1);
 }

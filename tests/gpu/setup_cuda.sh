@@ -47,3 +47,9 @@ setup
 rm "$scratch/cuda/cudnn_graph.h"
 setup
 [ -e "$scratch/asked" ] || { echo "a missing header was not brought"; exit 1; }
+
+# A folder that others may enter would not be read.
+cp "$scratch/cuda/libnvrtc.so.13" "$scratch/new.so"
+rm -r "$scratch/cuda"
+setup || true  # without its headers
+[ "$(stat -c %a "$scratch/cuda")" = 700 ]

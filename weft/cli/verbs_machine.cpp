@@ -93,8 +93,7 @@ Finding check_cache() {
   const auto kernels = private_cache("kernels");
   if (!kernels || access(kernels->c_str(), W_OK | X_OK) != 0)
     return {Health::bad, "cache",
-            fmt::format("{} is not writable, or others may write there; kernels compile anew in "
-                        "every run",
+            fmt::format("{} is not writable, or open to others; kernels compile anew in every run",
                         folder)};
   return {Health::good, "cache", folder};
 }
