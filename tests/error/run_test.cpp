@@ -145,6 +145,30 @@ TEST_CASE("a cache folder that others may enter is named once, and left as it is
   CHECK(!fs::is_empty(cache + "/kernels"));
 }
 
+TEST_CASE("without a home nothing is kept, and no data set is looked for in the current folder") {
+  const TinyRun place;
+  auto homeless = [&](const std::vector<std::string>& words, const std::string& cache) {
+    std::vector<std::string> arguments{"-u", "HOME", "-u", "XDG_CACHE_HOME", "-u", "XDG_DATA_HOME"};
+    arguments.emplace_back(std::getenv("WEFT"));
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    Outcome outcome =
+        place.run("/usr/bin/env", arguments, {{"WEFT_CACHE_DIR", cache}, {"WEFT_DATA_DIR", ""}});
+    outcome.command = "env -u HOME weft " + fmt::format("{}", fmt::join(words, " "));
+    return outcome;
+  };
+  const Outcome outcome = homeless({"eval", "tiny"}, "");
+  CHECK(goes_on_with(outcome, "nothing is kept") == "");
+  CHECK(outcome.err ==
+        "weft: warning: nothing is kept, as neither WEFT_CACHE_DIR nor HOME names a folder for it. "
+        "Each run compiles its kernels anew.\n");
+  place.write("mnist/train-images-idx3-ubyte", "of whoever wrote it");
+  place.write("images.yaml", "model: {name: mlp}\ndata: {dataset: mnist}\ntrain: {steps: 1}\n");
+  CHECK(fails_with(homeless({"train", "images.yaml"}, test_cache()), data_code,
+                   "no folder to look for mnist in: neither WEFT_DATA_DIR nor HOME names one. "
+                   "Hint: data.path.") == "");
+  CHECK(homeless({"list", "data"}, "").out.find("  here\n") == std::string::npos);
+}
+
 TEST_CASE("a run is found by its name beside data of the same name") {
   for (const char* kind : {"folder", "file"}) {
     TinyRun place;

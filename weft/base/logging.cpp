@@ -9,8 +9,8 @@ void write(std::string_view level, std::string_view message) {
   std::fputs(fmt::format("weft: {}: {}\n", level, message).c_str(), stderr);
 }
 
-LongWork::LongWork(std::string what, double first)
-    : what_(std::move(what)), due_(first), watched_(isatty(STDERR_FILENO) != 0) {}
+LongWork::LongWork(std::string what)
+    : what_(std::move(what)), watched_(isatty(STDERR_FILENO) != 0) {}
 
 void LongWork::go_on(std::string_view done) {
   if (!watched_) return;

@@ -100,6 +100,8 @@ Finding check_cache() {
 
 Finding check_data() {
   std::string folder = data_directory();
+  if (folder.empty())
+    return {Health::notable, "data", "none: set WEFT_DATA_DIR or HOME to find data sets by name"};
   std::error_code none;
   if (!fs::is_directory(folder, none))
     return {Health::notable, "data", fmt::format("no folder {}; set WEFT_DATA_DIR", folder)};
