@@ -37,13 +37,14 @@ std::string quoted(const std::string& argument) {
   return plain ? argument : "'" + argument + "'";
 }
 
-// tools/bad_input.py writes docs/bad-input.md from what is recorded here.
+// tools/bad_input.py writes docs/bad-input.md from what is recorded here, and checks it.
 void record(const Outcome& outcome) {
   const char* path = std::getenv("RECORD_REFUSALS");
   if (path == nullptr) return;
+  static std::ofstream file(path);  // anew for each test program
   const nlohmann::json entry{
       {"command", outcome.command}, {"code", outcome.code}, {"says", outcome.err}};
-  std::ofstream(path, std::ios::app) << io::json_text(entry) << '\n';
+  file << io::json_text(entry) << std::endl;
 }
 }  // namespace
 
