@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -231,8 +233,9 @@ TEST_CASE("names that no folder should have are refused") {
   TinyRun place;
   const std::string rule =
       "name is a folder's name: at most 200 bytes, no '/', no '.' first, no control characters.";
-  for (const std::string& name : {std::string("\x1b[31mred"), std::string("two\nlines"),
-                                  std::string("a/b"), std::string(300, 'a'), std::string(".x")})
+  for (const std::string& name :
+       {std::string("\x1b[31mred"), std::string("two\nlines"), std::string("next\u0085line"),
+        std::string("a/b"), std::string(300, 'a'), std::string(".x")})
     for (const char* flag : {"--dry-run", "--resume", "--json"}) {
       Outcome outcome = place.weft({"train", "tiny.yaml", "--name", name, flag});
       CHECK(fails_with(outcome, usage, rule) == "");
@@ -242,9 +245,29 @@ TEST_CASE("names that no folder should have are refused") {
 
 TEST_CASE("what a folder's name holds of control characters does not reach the terminal") {
   TinyRun place;
-  fs::rename(place.path("runs/tiny"), place.path("runs/\x1b[31mred"));
-  CHECK(place.weft({"runs", "ls"}).out.find("\\x1b[31mred") != std::string::npos);
-  CHECK(place.weft({"runs", "show", "\x1b[31mre"}).err.find('\x1b') == std::string::npos);
+  place.write("wrong.yaml", "name: \"\\u009b31mred\"\n" + place.read("tiny.yaml").substr(11));
+  CHECK(fails_with(place.weft({"train", "wrong.yaml"}), usage,
+                   "no control characters. Got '\\xc2\\x9b31mred'.") == "");
+  for (const auto& [control, shown] :
+       {std::pair("\x1b[31m", "\\x1b[31m"), std::pair("\u009b31m", "\\xc2\\x9b31m")}) {
+    const std::string name = std::string(control) + "red", before = place.path("runs/tiny");
+    fs::rename(before, place.path("runs/" + name));
+    place.write("runs/" + name + "bad/log.jsonl", "{\"step\": 1}");
+    for (const std::vector<std::string>& arguments : {std::vector<std::string>{"runs", "ls"},
+                                                      {"runs", "show", name},
+                                                      {"runs", "show", std::string(control) + "re"},
+                                                      {"runs", "compare", name, name},
+                                                      {"ckpt", "ls", name},
+                                                      {"ckpt", "inspect", name},
+                                                      {"ckpt", "verify", name},
+                                                      {"ckpt", "verify", std::string(control)}}) {
+      const Outcome outcome = place.weft(arguments);
+      CAPTURE(outcome.command);
+      CHECK((outcome.out + outcome.err).find(control) == std::string::npos);
+      CHECK((outcome.out + outcome.err).find(shown) != std::string::npos);
+    }
+    fs::rename(place.path("runs/" + name), before);
+  }
 }
 
 TEST_CASE("a log or plan of a run that is not weft's names the file and the key") {
@@ -695,10 +718,28 @@ TEST_CASE("layers beyond all memory say what they need and what there is") {
   CHECK(fails_with(outcome, does_not_fit, "GiB of memory. This process can have ") == "");
 }
 
-TEST_CASE("a loss that is not finite ends the run with its own exit code") {
+TEST_CASE("a loss that is not finite leads to the user's line, of a program or of a recipe") {
   TinyRun place;
-  CHECK(fails_with(
-            place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50", "--optimizer.name",
-                        "sgd", "--lr", "100", "--log.every", "1", "--json"}),
-            6, "the loss, or its gradient, is not finite") == "");
+  const std::string rest =
+      "data: {dataset: random-images, image_size: 4}\noptimizer: {name: sgd, lr: 100}\n"
+      "train: {steps: 50, global_batch_size: 8}\nlog: {every: 1}\n";
+  place.write("wide.yaml", "name: wide\nmodel: {name: wide, config: {width: 8}}\n" + rest);
+  place.write("layers.yaml",
+              "name: layers\nmodel:\n  layers:\n    - flatten\n    - linear: {out_features: 8}\n"
+              "    - relu\n    - linear: {out_features: 1000}\n" +
+                  rest);
+  std::ifstream source(std::string(std::getenv("SRC")) + "/examples/04_own_program.cpp");
+  int line = 1;
+  for (std::string text; std::getline(source, text) && text.find("head_(relu(") == text.npos;)
+    ++line;
+  constexpr int non_finite = 6;
+  CHECK(fails_with(place.run(std::string(std::getenv("BUILD")) + "/examples/04_own_program",
+                             {"train", "wide.yaml", "--json"}),
+                   non_finite, fmt::format(" in head (04_own_program.cpp:{}). ", line)) == "");
+  CHECK(fails_with(place.weft({"train", "layers.yaml", "--json"}), non_finite,
+                   " of matmul in 3 (layers.yaml:7). ") == "");
+  // A model of weft's own has no line of the user's: the module says which of its layers it was.
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50",
+                               "--optimizer.name", "sgd", "--lr", "100", "--json"}),
+                   non_finite, " in h.0.attn (gpt.cpp:") == "");
 }

@@ -230,7 +230,11 @@ TEST_CASE("a link moves from one target to another") {
 
 TEST_CASE("names from files are fit for a message") {
   CHECK(io::printable("block.0\n\x1b[31m") == "block.0\\x0a\\x1b[31m");
+  CHECK(io::printable("\u009b31m \u0085\x7f") == "\\xc2\\x9b31m \\xc2\\x85\\x7f");
+  CHECK(io::printable("a\x9b\xc3") == "a\\x9b\\xc3");  // which is no UTF-8
+  CHECK(io::printable("Größe \u00a0 東京") == "Größe \u00a0 東京");
   CHECK(io::printable(std::string(1000, 'a')) == std::string(120, 'a') + "...");
+  CHECK(io::printable(std::string(119, 'a') + "東京") == std::string(119, 'a') + "...");
 }
 
 TEST_CASE("a folder that is there leaves its successor alone") {

@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <unistd.h>
 
+#include "weft/base/utf8.h"
+
 namespace weft::logging {
 void write(std::string_view level, std::string_view message) {
   // Where standard error takes nothing there is nobody to tell.
-  std::fputs(fmt::format("weft: {}: {}\n", level, message).c_str(), stderr);
+  std::fputs(fmt::format("weft: {}: {}\n", level, escaped(message, "\n\t")).c_str(), stderr);
 }
 
 LongWork::LongWork(std::string what)

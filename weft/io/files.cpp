@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "weft/base/partial_name.h"
+#include "weft/base/utf8.h"
 #include "weft/io/json.h"
 
 namespace weft::io {
@@ -332,15 +333,10 @@ void replace_link(const std::string& path, const std::string& target) {
 
 std::string printable(std::string_view text) {
   constexpr size_t longest = 120;
-  std::string result;
-  for (char c : text.substr(0, longest)) {
-    auto code = static_cast<unsigned char>(c);
-    if (code < 0x20 || code == 0x7f)
-      result += fmt::format("\\x{:02x}", code);
-    else
-      result += c;
-  }
-  return text.size() > longest ? result + "..." : result;
+  if (text.size() <= longest) return escaped(text);
+  size_t end = longest;  // not within a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return escaped(text.substr(0, end)) + "...";
 }
 
 }  // namespace weft::io

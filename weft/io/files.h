@@ -100,7 +100,7 @@ class AtomicFolder {
 // Makes `path` a symbolic link to `target`, replacing an older link in one step.
 void replace_link(const std::string& path, const std::string& target);
 
-// Names from files, as they may stand in a message: control characters escaped, long ones cut.
+// Names from files, as they may stand in a message: escaped (utf8.h), long ones cut.
 std::string printable(std::string_view text);
 
 }  // namespace weft::io
