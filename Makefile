@@ -26,8 +26,8 @@ test: build ## the quick tests
 test-isa: build ## ops, kernels, passes and training under every instruction set that the host has
 	@tools/test_isa.sh release
 
-test-zoo: build ## every model on 1, 2, 3 and 8 threads, and files above 2 and 4 GiB
-	@tools/test.sh release -R '^((train|models)\.zoo|io)\.slow$$'
+test-zoo: build ## every model on 1, 2, 3 and 8 threads, files above 2 and 4 GiB, and runs that are killed
+	@tools/test.sh release -R '^((train|models)\.zoo|train\.kill|io)\.slow$$'
 
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'

@@ -67,7 +67,12 @@ if [ "${1:-}" = --peers ]; then
 fi
 [ "${1:-}" = --cuda ] || exit 0
 
-cuda=${WEFT_CUDA_PATH:-${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/cuda}
+cache=${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}
+cuda=${WEFT_CUDA_PATH:-$cache/cuda}
+if [ "$cuda" = "$cache/cuda" ]; then  # weft reads no cache that others may enter
+  (umask 077 && mkdir -p "$cuda")
+  find "$cache" "$cuda" -maxdepth 0 ! -perm /022 -exec chmod 700 {} +
+fi
 nvrtc=13.0  # whose machine code was looked at
 wheels=(
   "nvidia-cuda-nvrtc==$nvrtc.*"

@@ -104,6 +104,9 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
       {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
       {{"--on", "h100,"}, "--on has a name that is empty. Hint: --on h100,h200."},
       {{"--on", "h100", "--device", "cpu"}, "--on and --device both say what to plan for."},
+      {{"--on", "cpu", "--train.device", "cuda"}, "--on and --train.device both say what to plan"},
+      {{"--device", "cuda:h100"}, "--device cuda:h100 names a GPU to plan for. Hint: --on h100."},
+      {{"--train.device=cuda:H200"}, "--train.device cuda:H200 names a GPU to plan for."},
       {{"--on", "h100,a100", "--explain"}, "are of one plan. Got --on h100,a100."},
       {{"--tokens", "many"}, "--tokens is a count such as 300M or 1B. Got 'many'."},
   };

@@ -1,8 +1,11 @@
 // The disk cache of compiled kernels, and kernels compiled by several threads at once.
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -10,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
+#include "weft/base/partial_name.h"
 #include "weft/codegen/object_cache.h"
 #include "weft/ops/ops.h"
 
@@ -126,9 +130,10 @@ TEST_SUITE("codegen cache") {
     for (const auto& made : {folder.path(), kernels})
       CHECK(std::filesystem::status(made).permissions() == perms::owner_all);
     for (const auto& shared : {folder.path(), kernels}) {
-      for (perms others : {perms::group_write, perms::others_write}) {
-        std::filesystem::permissions(shared, perms::owner_all | others);
+      for (int bit = 1; bit <= 040; bit *= 2) {
+        std::filesystem::permissions(shared, perms::owner_all | perms(bit));
         CHECK_FALSE(stays());
+        CHECK(std::filesystem::status(shared).permissions() == (perms::owner_all | perms(bit)));
       }
       std::filesystem::permissions(shared, perms::owner_all);
       if (geteuid() == 0) {
@@ -145,6 +150,11 @@ TEST_SUITE("codegen cache") {
       REQUIRE(chown(object.c_str(), 0, 0) == 0);
       CHECK(loop::read_object("text").has_value());
     }
+    for (perms others : {perms::group_write, perms::others_write}) {
+      std::filesystem::permissions(object, perms::owner_read | perms::owner_write | others);
+      CHECK_FALSE(loop::read_object("text").has_value());
+    }
+    CHECK(stays());
     std::filesystem::rename(object, elsewhere);
     std::filesystem::create_symlink(elsewhere, object);
     CHECK_FALSE(loop::read_object("text").has_value());
@@ -155,6 +165,43 @@ TEST_SUITE("codegen cache") {
     REQUIRE(mkfifo(object.c_str(), 0600) == 0);
     CHECK_FALSE(loop::read_object("text").has_value());
     CHECK(stays());
+  }
+  TEST_CASE("an empty folder is closed to others, unless they may have written there") {
+    CacheFolder folder("empty");
+    using std::filesystem::perms;
+    const perms readable = perms::owner_all | perms::group_read | perms::group_exec;
+    std::filesystem::create_directory(folder.path());
+    for (perms others : {perms::group_write, perms::others_write}) {
+      std::filesystem::permissions(folder.path(), readable | others);
+      loop::write_object("text", "machine code");
+      CHECK(std::filesystem::is_empty(folder.path()));
+      CHECK(std::filesystem::status(folder.path()).permissions() == (readable | others));
+    }
+    std::filesystem::permissions(folder.path(), readable);
+    loop::write_object("text", "machine code");
+    CHECK(loop::read_object("text") == "machine code");
+    CHECK(std::filesystem::status(folder.path()).permissions() == perms::owner_all);
+  }
+  TEST_CASE("an object grows under a name that nobody can guess") {
+    CacheFolder folder("partial");
+    loop::write_object("other text", "machine code");
+    const int changes = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    REQUIRE(inotify_add_watch(changes, (folder.path() / "kernels").c_str(), IN_CREATE) >= 0);
+    std::set<std::string> names;
+    for (int i = 0; i < 2; ++i) {
+      loop::write_object("text", "machine code");
+      alignas(inotify_event) char bytes[sizeof(inotify_event) + NAME_MAX + 1];
+      REQUIRE(read(changes, bytes, sizeof bytes) > 0);
+      const std::string name = reinterpret_cast<const inotify_event*>(bytes)->name;
+      CAPTURE(name);
+      const size_t end = name.rfind('-');
+      CHECK(partial_owner(name) == getpid());
+      CHECK(name.size() - end == 1 + 16);
+      names.insert(name.substr(end));
+    }
+    CHECK(names.size() == 2);
+    CHECK(folder.files().size() == 2);
+    close(changes);
   }
   TEST_CASE("kernels are written to the folder, and work without one") {
     CacheFolder folder("kernels");

@@ -450,8 +450,8 @@ TEST_CASE("a kernel that does not compile is an internal error that says what to
 TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
   FakeGpu place;
   const Settings a100{{"FAKE_CUDA_NAME", "NVIDIA A100-SXM4-80GB"}};
-  CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:h200"}, a100).code == 0);
-  CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:H200"}, a100).code == 0);
+  CHECK(place.run({"plan", "tiny.yaml", "--on", "h200"}, a100).code == 0);
+  CHECK(place.run({"plan", "tiny.yaml", "--on", "cuda:H200"}, a100).code == 0);
   CHECK(fails_with(place.train(a100, {"--device", "cuda:h200"}), device,
                    "the plan is for NVIDIA H200 (cuda:h200). The GPU here is NVIDIA "
                    "A100-SXM4-80GB. Hint: train with --device cuda.") == "");

@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/images.h"
@@ -125,16 +128,47 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   refused({"generate", "tiny", "--prompt", "1"});
 }
 
-TEST_CASE("a cache folder that others may write is named once, and left as it is") {
+TEST_CASE("a cache folder that others may enter is named once, and left as it is") {
   const TinyRun place;
   const std::string cache = place.path("cache");
-  REQUIRE((mkdir(cache.c_str(), 0700) == 0 && chmod(cache.c_str(), 0777) == 0));
-  const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
-  CHECK(goes_on_with(outcome, "may be written by others") == "");
-  CHECK(outcome.err == "weft: warning: " + cache +
-                           " may be written by others, and what is in it would be run: it is not "
-                           "read. Hint: WEFT_CACHE_DIR.\n");
-  CHECK(!fs::exists(cache + "/kernels"));
+  place.write("cache/note", "this user's");
+  for (const char* mode : {"0755", "0777"}) {
+    fs::permissions(cache, static_cast<fs::perms>(std::stoi(mode, nullptr, 8)));
+    const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
+    CHECK(goes_on_with(outcome, "is open to others") == "");
+    CHECK(outcome.err == fmt::format("weft: warning: {0} is open to others (mode {1}), and what is "
+                                     "in it would be run: it is not read. Hint: chmod 700 {0}, or "
+                                     "WEFT_CACHE_DIR.\n",
+                                     cache, mode));
+    CHECK(!fs::exists(cache + "/kernels"));
+  }
+  fs::permissions(cache, fs::perms::owner_all);
+  CHECK(place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}}).err.empty());
+  CHECK(!fs::is_empty(cache + "/kernels"));
+}
+
+TEST_CASE("without a home nothing is kept, and no data set is looked for in the current folder") {
+  const TinyRun place;
+  auto homeless = [&](const std::vector<std::string>& words, const std::string& cache) {
+    std::vector<std::string> arguments{"-u", "HOME", "-u", "XDG_CACHE_HOME", "-u", "XDG_DATA_HOME"};
+    arguments.emplace_back(std::getenv("WEFT"));
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    Outcome outcome =
+        place.run("/usr/bin/env", arguments, {{"WEFT_CACHE_DIR", cache}, {"WEFT_DATA_DIR", ""}});
+    outcome.command = "env -u HOME weft " + fmt::format("{}", fmt::join(words, " "));
+    return outcome;
+  };
+  const Outcome outcome = homeless({"eval", "tiny"}, "");
+  CHECK(goes_on_with(outcome, "nothing is kept") == "");
+  CHECK(outcome.err ==
+        "weft: warning: nothing is kept, as neither WEFT_CACHE_DIR nor HOME names a folder for it. "
+        "Each run compiles its kernels anew.\n");
+  place.write("mnist/train-images-idx3-ubyte", "of whoever wrote it");
+  place.write("images.yaml", "model: {name: mlp}\ndata: {dataset: mnist}\ntrain: {steps: 1}\n");
+  CHECK(fails_with(homeless({"train", "images.yaml"}, test_cache()), data_code,
+                   "no folder to look for mnist in: neither WEFT_DATA_DIR nor HOME names one. "
+                   "Hint: data.path.") == "");
+  CHECK(homeless({"list", "data"}, "").out.find("  here\n") == std::string::npos);
 }
 
 TEST_CASE("a run is found by its name beside data of the same name") {
@@ -199,8 +233,9 @@ TEST_CASE("names that no folder should have are refused") {
   TinyRun place;
   const std::string rule =
       "name is a folder's name: at most 200 bytes, no '/', no '.' first, no control characters.";
-  for (const std::string& name : {std::string("\x1b[31mred"), std::string("two\nlines"),
-                                  std::string("a/b"), std::string(300, 'a'), std::string(".x")})
+  for (const std::string& name :
+       {std::string("\x1b[31mred"), std::string("two\nlines"), std::string("next\u0085line"),
+        std::string("a/b"), std::string(300, 'a'), std::string(".x")})
     for (const char* flag : {"--dry-run", "--resume", "--json"}) {
       Outcome outcome = place.weft({"train", "tiny.yaml", "--name", name, flag});
       CHECK(fails_with(outcome, usage, rule) == "");
@@ -210,9 +245,29 @@ TEST_CASE("names that no folder should have are refused") {
 
 TEST_CASE("what a folder's name holds of control characters does not reach the terminal") {
   TinyRun place;
-  fs::rename(place.path("runs/tiny"), place.path("runs/\x1b[31mred"));
-  CHECK(place.weft({"runs", "ls"}).out.find("\\x1b[31mred") != std::string::npos);
-  CHECK(place.weft({"runs", "show", "\x1b[31mre"}).err.find('\x1b') == std::string::npos);
+  place.write("wrong.yaml", "name: \"\\u009b31mred\"\n" + place.read("tiny.yaml").substr(11));
+  CHECK(fails_with(place.weft({"train", "wrong.yaml"}), usage,
+                   "no control characters. Got '\\xc2\\x9b31mred'.") == "");
+  for (const auto& [control, shown] :
+       {std::pair("\x1b[31m", "\\x1b[31m"), std::pair("\u009b31m", "\\xc2\\x9b31m")}) {
+    const std::string name = std::string(control) + "red", before = place.path("runs/tiny");
+    fs::rename(before, place.path("runs/" + name));
+    place.write("runs/" + name + "bad/log.jsonl", "{\"step\": 1}");
+    for (const std::vector<std::string>& arguments : {std::vector<std::string>{"runs", "ls"},
+                                                      {"runs", "show", name},
+                                                      {"runs", "show", std::string(control) + "re"},
+                                                      {"runs", "compare", name, name},
+                                                      {"ckpt", "ls", name},
+                                                      {"ckpt", "inspect", name},
+                                                      {"ckpt", "verify", name},
+                                                      {"ckpt", "verify", std::string(control)}}) {
+      const Outcome outcome = place.weft(arguments);
+      CAPTURE(outcome.command);
+      CHECK((outcome.out + outcome.err).find(control) == std::string::npos);
+      CHECK((outcome.out + outcome.err).find(shown) != std::string::npos);
+    }
+    fs::rename(place.path("runs/" + name), before);
+  }
 }
 
 TEST_CASE("a log or plan of a run that is not weft's names the file and the key") {
@@ -326,7 +381,10 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
   };
   std::string text(10000, '\xff');
-  fs::create_directories(place.path("cache/peaks"));
+  for (const char* made : {"cache", "cache/peaks"}) {
+    fs::create_directory(place.path(made));
+    fs::permissions(place.path(made), fs::perms::owner_all);
+  }
   for (int i = 0; i < 2; ++i) {
     place.write(file, text);
     CHECK(plan().code == 0);
@@ -347,7 +405,7 @@ TEST_CASE("in a cache that others may write nothing is read and nothing is writt
   const Outcome outcome = place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                                      {{"WEFT_CACHE_DIR", cache}, {"WEFT_THREADS", "1"}});
   CHECK(outcome.code == 0);
-  CHECK(outcome.err.find(cache + " may be written by others") != std::string::npos);
+  CHECK(outcome.err.find(cache + " is open to others (mode 0777)") != std::string::npos);
   CHECK(place.read("victim") == "precious");
   CHECK(std::distance(fs::directory_iterator(cache), {}) == 1);
 }
@@ -660,10 +718,28 @@ TEST_CASE("layers beyond all memory say what they need and what there is") {
   CHECK(fails_with(outcome, does_not_fit, "GiB of memory. This process can have ") == "");
 }
 
-TEST_CASE("a loss that is not finite ends the run with its own exit code") {
+TEST_CASE("a loss that is not finite leads to the user's line, of a program or of a recipe") {
   TinyRun place;
-  CHECK(fails_with(
-            place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50", "--optimizer.name",
-                        "sgd", "--lr", "100", "--log.every", "1", "--json"}),
-            6, "the loss, or its gradient, is not finite") == "");
+  const std::string rest =
+      "data: {dataset: random-images, image_size: 4}\noptimizer: {name: sgd, lr: 100}\n"
+      "train: {steps: 50, global_batch_size: 8}\nlog: {every: 1}\n";
+  place.write("wide.yaml", "name: wide\nmodel: {name: wide, config: {width: 8}}\n" + rest);
+  place.write("layers.yaml",
+              "name: layers\nmodel:\n  layers:\n    - flatten\n    - linear: {out_features: 8}\n"
+              "    - relu\n    - linear: {out_features: 1000}\n" +
+                  rest);
+  std::ifstream source(std::string(std::getenv("SRC")) + "/examples/04_own_program.cpp");
+  int line = 1;
+  for (std::string text; std::getline(source, text) && text.find("head_(relu(") == text.npos;)
+    ++line;
+  constexpr int non_finite = 6;
+  CHECK(fails_with(place.run(std::string(std::getenv("BUILD")) + "/examples/04_own_program",
+                             {"train", "wide.yaml", "--json"}),
+                   non_finite, fmt::format(" in head (04_own_program.cpp:{}). ", line)) == "");
+  CHECK(fails_with(place.weft({"train", "layers.yaml", "--json"}), non_finite,
+                   " of matmul in 3 (layers.yaml:7). ") == "");
+  // A model of weft's own has no line of the user's: the module says which of its layers it was.
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50",
+                               "--optimizer.name", "sgd", "--lr", "100", "--json"}),
+                   non_finite, " in h.0.attn (gpt.cpp:") == "");
 }

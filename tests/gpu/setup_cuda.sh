@@ -47,3 +47,13 @@ setup
 rm "$scratch/cuda/cudnn_graph.h"
 setup
 [ -e "$scratch/asked" ] || { echo "a missing header was not brought"; exit 1; }
+
+# A cache that others may enter is not read, so it is closed; what they may have written stays so.
+for mode in 755 775; do
+  mkdir -p "$scratch/cache/cuda"
+  chmod $mode "$scratch/cache" "$scratch/cache/cuda"
+  ! PATH=$scratch/bin:$PATH WEFT_CUDA_PATH='' WEFT_CACHE_DIR=$scratch/cache tools/setup.sh --cuda >/dev/null ||
+    { echo "setup succeeded without a compiler"; exit 1; }
+  [ "$(stat -c %a "$scratch/cache" "$scratch/cache/cuda" | uniq)" = "${mode/#755/700}" ] ||
+    { echo "the mode $mode of a cache became $(stat -c %a "$scratch/cache")"; exit 1; }
+done

@@ -13,6 +13,7 @@
 #include "tests/io/helpers.h"
 #include "tests/support/full_disk.h"
 #include "weft/base/hash.h"
+#include "weft/base/partial_name.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -169,12 +170,12 @@ TEST_CASE("a file that may not be written is not replaced") {
 }
 
 TEST_CASE("what is not yet whole has a name that tells its process, and nobody can guess") {
-  const std::string name = io::partial_name("a/step-1");
+  const std::string name = partial_name("a/step-1");
   CHECK(name.starts_with(fmt::format("a/step-1.partial-{}-", getpid())));
-  CHECK(name != io::partial_name("a/step-1"));
-  CHECK(io::partial_owner(name) == getpid());
+  CHECK(name != partial_name("a/step-1"));
+  CHECK(partial_owner(name) == getpid());
   for (const char* other : {"step-1", "x.partial-", "x.partial-12", "x.partial-a-b", ".partial--"})
-    CHECK(!io::partial_owner(other).has_value());
+    CHECK(!partial_owner(other).has_value());
 }
 
 TEST_CASE("a map outlives the name of its file, and an empty file maps to nothing") {
@@ -229,7 +230,11 @@ TEST_CASE("a link moves from one target to another") {
 
 TEST_CASE("names from files are fit for a message") {
   CHECK(io::printable("block.0\n\x1b[31m") == "block.0\\x0a\\x1b[31m");
+  CHECK(io::printable("\u009b31m \u0085\x7f") == "\\xc2\\x9b31m \\xc2\\x85\\x7f");
+  CHECK(io::printable("a\x9b\xc3") == "a\\x9b\\xc3");  // which is no UTF-8
+  CHECK(io::printable("Größe \u00a0 東京") == "Größe \u00a0 東京");
   CHECK(io::printable(std::string(1000, 'a')) == std::string(120, 'a') + "...");
+  CHECK(io::printable(std::string(119, 'a') + "東京") == std::string(119, 'a') + "...");
 }
 
 TEST_CASE("a folder that is there leaves its successor alone") {

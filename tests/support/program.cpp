@@ -1,11 +1,14 @@
 #include "tests/support/program.h"
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include <doctest/doctest.h>
@@ -34,15 +37,21 @@ std::string quoted(const std::string& argument) {
   return plain ? argument : "'" + argument + "'";
 }
 
-// tools/bad_input.py writes docs/bad-input.md from what is recorded here.
+// tools/bad_input.py writes docs/bad-input.md from what is recorded here, and checks it.
 void record(const Outcome& outcome) {
   const char* path = std::getenv("RECORD_REFUSALS");
   if (path == nullptr) return;
+  static std::ofstream file(path);  // anew for each test program
   const nlohmann::json entry{
       {"command", outcome.command}, {"code", outcome.code}, {"says", outcome.err}};
-  std::ofstream(path, std::ios::app) << io::json_text(entry) << '\n';
+  file << io::json_text(entry) << std::endl;
 }
 }  // namespace
+
+std::string test_cache() {
+  const char* set = std::getenv("WEFT_CACHE_DIR");
+  return set != nullptr ? set : fs::temp_directory_path() / "weft-test-cache";
+}
 
 Workplace::Workplace() {
   folder_ = (fs::temp_directory_path() / "weft-test-XXXXXX").string();
@@ -69,6 +78,11 @@ Outcome Workplace::weft(const std::vector<std::string>& arguments,
 
 Outcome Workplace::run(const std::string& program, const std::vector<std::string>& arguments,
                        const Environment& environment) const {
+  return start(program, arguments, environment).wait();
+}
+
+Running Workplace::start(const std::string& program, const std::vector<std::string>& arguments,
+                         const Environment& environment) const {
   Outcome outcome;
   for (const auto& [name, value] : environment)  // what is a setting, and no folder of the test's
     if (name.starts_with("WEFT_") && !value.empty() && value.find('/') == std::string::npos)
@@ -83,8 +97,7 @@ Outcome Workplace::run(const std::string& program, const std::vector<std::string
   pid_t child = fork();
   if (child == 0) {
     if (chdir(folder_.c_str()) != 0) _exit(126);
-    // Run by hand, tests share a cache that is not the user's (cmake/testing.cmake).
-    setenv("WEFT_CACHE_DIR", (fs::temp_directory_path() / "weft-test-cache").c_str(), 0);
+    setenv("WEFT_CACHE_DIR", test_cache().c_str(), 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     if (const int input = open((folder_ + "/.in").c_str(), O_RDONLY); input >= 0) dup2(input, 0);
     redirect(1, folder_ + "/.out");
@@ -92,12 +105,38 @@ Outcome Workplace::run(const std::string& program, const std::vector<std::string
     execv(program.c_str(), argv.data());
     _exit(127);
   }
+  return {child, std::move(outcome), folder_};
+}
+
+Running::~Running() {
+  if (process_ == 0) return;
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+}
+
+void Running::signal(int number) const { kill(process_, number); }
+
+bool Running::ended() const {
+  siginfo_t state{};
+  waitid(P_PID, static_cast<id_t>(process_), &state, WEXITED | WNOHANG | WNOWAIT);
+  return state.si_pid != 0;
+}
+
+bool Running::until(const std::function<bool()>& holds) const {
+  while (!holds()) {
+    if (ended()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+Outcome Running::wait() {
   int status = 0;
-  waitpid(child, &status, 0);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.out = contents(folder_ + "/.out");
-  outcome.err = contents(folder_ + "/.err");
-  return outcome;
+  waitpid(std::exchange(process_, 0), &status, 0);
+  outcome_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome_.out = contents(folder_ + "/.out");
+  outcome_.err = contents(folder_ + "/.err");
+  return std::move(outcome_);
 }
 
 namespace {

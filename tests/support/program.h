@@ -1,8 +1,11 @@
 // Runs the program under test, as a user would: tests of the command line.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <sys/types.h>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,6 +17,33 @@ struct Outcome {
   std::string out, err;
   std::string command;  // for messages
 };
+
+// A program that goes on while a test looks on; one that nobody waited for is killed.
+class Running {
+ public:
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  void signal(int number) const;
+  bool ended() const;
+  // False where it ended before `holds` did.
+  bool until(const std::function<bool()>& holds) const;
+  Outcome wait();
+
+ private:
+  friend class Workplace;
+  Running(pid_t process, Outcome outcome, std::string folder)
+      : process_(process), outcome_(std::move(outcome)), folder_(std::move(folder)) {}
+
+  pid_t process_;  // 0: it was waited for
+  Outcome outcome_;
+  std::string folder_;
+};
+
+// The cache of programs under test: WEFT_CACHE_DIR (cmake/testing.cmake); where nobody set that,
+// one that is not the user's.
+std::string test_cache();
 
 // A folder of its own, in which the program runs; removed at the end.
 class Workplace {
@@ -35,6 +65,9 @@ class Workplace {
   // The same of any program, by its path.
   Outcome run(const std::string& program, const std::vector<std::string>& arguments,
               const Environment& environment = {}) const;
+  // Does not wait. Only one at a time, as its output goes to files of the folder.
+  Running start(const std::string& program, const std::vector<std::string>& arguments,
+                const Environment& environment = {}) const;
 
  private:
   std::string folder_;

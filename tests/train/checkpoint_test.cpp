@@ -132,6 +132,31 @@ TEST_CASE("a run does not go on with other data, wherever they lie") {
   CHECK(train_in(folder, moved, true).exit_code == 0);
 }
 
+TEST_CASE("a run does not go on with another text") {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "ab c\n"[i * i % 7 % 5];
+  auto recipe = [&](const std::string& trained, const std::string& evaluated) {
+    return train::Recipe::parse(
+        fmt::format("name: letters\nmodel: {{name: gpt, config: {{hidden_size: 16, "
+                    "num_hidden_layers: 1, num_attention_heads: 2}}}}\n"
+                    "data: {{format: text, path: {}, val_path: {}, seq_len: 8}}\n"
+                    "train: {{steps: 4, global_batch_size: 4}}\n",
+                    folder.file("train.txt", trained), folder.file("val.txt", evaluated)),
+        "letters.yaml");
+  };
+  REQUIRE(train_in(folder, recipe(text, text), false, {.signal = SIGTERM, .step = 2}).exit_code ==
+          train::exit_saved);
+  std::string other = text;  // of the same letters, as many of each
+  std::swap(other[100], other[101]);
+  REQUIRE(other != text);
+  for (const auto& [trained, evaluated] : {std::pair(other, text), std::pair(text, other)}) {
+    const std::string wrong = error_of([&] { train_in(folder, recipe(trained, evaluated), true); });
+    CHECK(wrong.find("cannot go on: it was trained on other data (fingerprint ") != wrong.npos);
+  }
+  CHECK(train_in(folder, recipe(text, text), true).exit_code == 0);
+}
+
 TEST_CASE("a resumed run goes on with the kernels that it began with") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder, "train: {epochs: 2, global_batch_size: 12}\nname: chosen\n");

@@ -4,13 +4,18 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/train/runs.h"
+#include "weft/base/partial_name.h"
 #include "weft/base/philox.h"
 #include "weft/train/checkpoint.h"
 
@@ -20,7 +25,7 @@ using namespace weft::test;
 namespace {
 constexpr const char* folder_variable = "WEFT_TEST_KILLED_RUN";
 constexpr const char* kind_variable = "WEFT_TEST_KILLED_KIND";
-constexpr int rounds = 13;  // of each kind
+constexpr int rounds = 20, starts = 5;  // of each kind
 
 enum Kind { language_model, convolutions, recurrent, scaled, kinds };
 
@@ -52,44 +57,84 @@ pid_t start_child(const std::string& folder, int kind) {
   _exit(127);
 }
 
+using Clock = std::chrono::steady_clock;
+constexpr auto steps_after_save = std::chrono::milliseconds(50);
+
+int64_t newest_step(const std::string& run) {
+  const auto all = train::list_checkpoints(run);
+  return all.empty() ? 0 : all.back().step;
+}
+
+// Within so long from now.
+void kill_within(Clock::duration span, pid_t child, const PhiloxKey& draw) {
+  std::this_thread::sleep_for(span / 1000 * (philox_word(draw, 0) % 1000));
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+}
+
+void check_whole(const std::string& run) {
+  const auto all = train::list_checkpoints(run);
+  for (const auto& checkpoint : all) train::verify_checkpoint(checkpoint.path);
+  if (!all.empty()) train::verify_checkpoint(train::find_checkpoint(run));
+}
+
+// Steps and losses, as its log has them.
+std::vector<std::pair<int64_t, double>> losses_of(const std::string& run) {
+  std::vector<std::pair<int64_t, double>> losses;
+  for (const std::string& line : lines_of(run + "/log.jsonl")) {
+    const auto entry = nlohmann::json::parse(line);
+    if (entry.contains("step")) losses.emplace_back(entry["step"], entry["loss"]);
+  }
+  return losses;
+}
+
+// That it goes on, or begins where it has not begun, as if nobody had killed it.
+void check_going_on(const TemporaryFolder& folder, int kind, const TemporaryFolder& data) {
+  const std::string runs = folder.file("runs"), run = runs + "/killed";
+  const TemporaryFolder whole;
+  const train::Recipe recipe = killed_recipe(kind, data, newest_step(run) + 3);
+  check_equal(train_in(folder, recipe, /*resume=*/std::filesystem::exists(run)).checkpoint,
+              train_in(whole, recipe).checkpoint);
+  CHECK(losses_of(run) == losses_of(whole.file("runs/killed")));
+  // What the killed ones left half-written is gone.
+  for (const std::string& at : {runs, run, run + "/checkpoints"})
+    for (const auto& entry : std::filesystem::directory_iterator(at))
+      CHECK(!partial_owner(entry.path().filename().string()));
+}
+
 void check_kills(int kind) {
   CAPTURE(kind);
   const TemporaryFolder folder, data;
   const std::string run = folder.file("runs/killed");
+  Clock::duration start_takes{};
   int64_t last = 0;
   for (int round = 0; round < rounds; ++round) {
-    pid_t child = start_child(folder.path(), kind);
-    // Until it has saved something new; then at any moment of the steps that follow.
-    auto newest = [&] {
-      auto all = train::list_checkpoints(run);
-      return all.empty() ? 0 : all.back().step;
-    };
-    auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (newest() <= last && std::chrono::steady_clock::now() < give_up)
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    std::this_thread::sleep_for(std::chrono::microseconds(
-        philox_word({.seed = 1, .stream = kind, .step = round}, 0) % 50000));
-    kill(child, SIGKILL);
-    int status = 0;
-    waitpid(child, &status, 0);
-    REQUIRE(WIFSIGNALED(status));
-
-    auto all = train::list_checkpoints(run);
-    REQUIRE(!all.empty());
-    for (const auto& checkpoint : all) train::verify_checkpoint(checkpoint.path);
-    train::verify_checkpoint(train::find_checkpoint(run));
-    CHECK(all.back().step > last);
-    last = all.back().step;
+    const Clock::time_point began = Clock::now();
+    const pid_t child = start_child(folder.path(), kind);
+    const bool while_it_resumes = round % 3 == 1;
+    if (!while_it_resumes) {
+      while (newest_step(run) <= last && Clock::now() < began + std::chrono::seconds(60))
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      start_takes = Clock::now() - began;
+    }
+    kill_within(while_it_resumes ? start_takes : steps_after_save, child,
+                {.seed = 1, .stream = kind, .step = round});
+    check_whole(run);
+    CHECK(newest_step(run) >= last + (while_it_resumes ? 0 : 1));
+    last = newest_step(run);
   }
-  // What the killed ones left half-written goes.
-  train::remove_partial_checkpoints(run);
-  for (const auto& entry : std::filesystem::directory_iterator(run + "/checkpoints"))
-    CHECK(entry.path().string().find(".partial-") == std::string::npos);
+  check_going_on(folder, kind, data);
 
-  const TemporaryFolder whole;
-  const train::Recipe recipe = killed_recipe(kind, data, last + 3);
-  check_equal(train_in(folder, recipe, /*resume=*/true).checkpoint,
-              train_in(whole, recipe).checkpoint);
+  for (int start = 0; start < starts; ++start) {
+    CAPTURE(start);
+    const TemporaryFolder fresh;
+    kill_within(start_takes, start_child(fresh.path(), kind),
+                {.seed = 2, .stream = kind, .step = start});
+    check_whole(fresh.file("runs/killed"));
+    check_going_on(fresh, kind, data);
+  }
 }
 }  // namespace
 
@@ -104,7 +149,7 @@ TEST_SUITE("slow kill") {
         {.runs = runs, .resume = std::filesystem::exists(runs + "/killed"), .quiet = true});
   }
 
-  TEST_CASE("kills in the midst of training leave whole checkpoints that the run goes on from") {
+  TEST_CASE("killed while it starts, resumes or trains, a run goes on from a whole checkpoint") {
     for (int kind = 0; kind < kinds; ++kind) check_kills(kind);
   }
 }

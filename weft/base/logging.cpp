@@ -3,14 +3,16 @@
 #include <cstdio>
 #include <unistd.h>
 
+#include "weft/base/utf8.h"
+
 namespace weft::logging {
 void write(std::string_view level, std::string_view message) {
   // Where standard error takes nothing there is nobody to tell.
-  std::fputs(fmt::format("weft: {}: {}\n", level, message).c_str(), stderr);
+  std::fputs(fmt::format("weft: {}: {}\n", level, escaped(message, "\n\t")).c_str(), stderr);
 }
 
-LongWork::LongWork(std::string what, double first)
-    : what_(std::move(what)), due_(first), watched_(isatty(STDERR_FILENO) != 0) {}
+LongWork::LongWork(std::string what)
+    : what_(std::move(what)), watched_(isatty(STDERR_FILENO) != 0) {}
 
 void LongWork::go_on(std::string_view done) {
   if (!watched_) return;

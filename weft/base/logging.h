@@ -28,12 +28,14 @@ void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
   if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
 }
 
-// LongWork prints a note once its work has taken three seconds, and another every ten seconds,
-// where standard error is a terminal: logs and scripts get no line more.
+// Milliseconds after which work is long.
+inline double long_work_after = 3000;
+
+// LongWork prints a note once its work is long, and another every ten seconds, where standard error
+// is a terminal: logs and scripts get no line more.
 class LongWork {
  public:
-  // `first`: after how many milliseconds the first note comes.
-  explicit LongWork(std::string what, double first = 3000);
+  explicit LongWork(std::string what);
   // The worker calls go_on() after each part, from any thread; `done` says how far it has come.
   void go_on(std::string_view done);
 
@@ -41,7 +43,7 @@ class LongWork {
   std::string what_;
   std::mutex mutex_;
   Stopwatch watch_;
-  double due_;  // by watch_, in milliseconds
+  double due_ = long_work_after;  // by watch_, in milliseconds
   bool watched_;
 };
 

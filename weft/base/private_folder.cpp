@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -21,23 +22,32 @@ void warn_once(const std::string& folder, const std::string& warning) {
   static std::mutex mutex;
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);
-  if (said.insert(folder).second) logging::warn("{} {} Hint: WEFT_CACHE_DIR.", folder, warning);
+  if (said.insert(folder).second) logging::warn("{}", warning);
 }
 
-void warn_of_others(const std::string& folder, const std::string& why) {
-  warn_once(folder, why + ", and what is in it would be run: it is not read.");
+// Nobody else can have put anything into a folder that others may not write and that is empty:
+// its owner closes it.
+bool close_to_others(const std::string& folder, const struct stat& status) {
+  std::error_code none;
+  return (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && fs::is_empty(folder, none) &&
+         chmod(folder.c_str(), 0700) == 0;
 }
 
-// Whether others may have put something into a folder, which is said.
+// Whether a folder is another user's, or others may enter it, which is said.
 bool is_open_to_others(const std::string& folder) {
+  constexpr std::string_view unread = "what is in it would be run: it is not read.";
   struct stat status{};
   if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
-  if (status.st_uid != geteuid())
-    warn_of_others(folder, fmt::format("belongs to user {}", status.st_uid));
-  else if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    warn_of_others(folder, "may be written by others");
-  else
-    return false;
+  if (status.st_uid != geteuid()) {
+    warn_once(folder, fmt::format("{} belongs to user {}, and {} Hint: WEFT_CACHE_DIR.", folder,
+                                  status.st_uid, unread));
+    return true;
+  }
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) == 0 || close_to_others(folder, status)) return false;
+  warn_once(folder,
+            fmt::format("{0} is open to others (mode {1:04o}), and {2} Hint: chmod 700 {0}, or "
+                        "WEFT_CACHE_DIR.",
+                        folder, status.st_mode & 07777, unread));
   return true;
 }
 
@@ -55,13 +65,19 @@ bool is_private(const std::string& folder) {
 
 std::optional<std::string> private_cache(std::string_view name) {
   const std::string root = cache_directory();
+  if (root.empty())
+    warn_once(root,
+              "nothing is kept, as neither WEFT_CACHE_DIR nor HOME names a folder for it. Each run "
+              "compiles its kernels anew.");
   if (root.empty() || is_open_to_others(root)) return std::nullopt;
   std::string folder = (fs::path(root) / name).string();
   if (access(folder.c_str(), F_OK) != 0) {
     make_private(folder);
     if (const int error = errno; access(folder.c_str(), F_OK) != 0) {
-      warn_once(root, fmt::format("cannot keep anything: {}. Each run compiles its kernels anew.",
-                                  std::generic_category().message(error)));
+      warn_once(root,
+                fmt::format("{} cannot keep anything: {}. Each run compiles its kernels anew. "
+                            "Hint: WEFT_CACHE_DIR.",
+                            root, std::generic_category().message(error)));
       return std::nullopt;
     }
   }

@@ -12,6 +12,7 @@
 #include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
+#include "weft/base/utf8.h"
 #include "weft/base/version.h"
 #include "weft/cli/help.h"
 #include "weft/cli/lost_file.h"
@@ -76,12 +77,11 @@ int run(std::vector<std::string> arguments) {
 }
 
 int report(std::string what, int code) {
-  auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-  std::ranges::replace_if(what, control, ' ');  // one line, whatever it holds
+  std::ranges::replace(what, '\n', ' ');  // one line, whatever it holds
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);
   // Unlike fmt::print this does not throw where standard error is full, too.
-  std::fputs(fmt::format("{} {}\n", prefix, what).c_str(), stderr);
+  std::fputs(fmt::format("{} {}\n", prefix, escaped(what)).c_str(), stderr);
   return code;
 }
 

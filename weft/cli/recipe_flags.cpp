@@ -26,7 +26,7 @@ constexpr ShortFlag shorts[] = {
     {"--precision", "train.precision", "fp32, tf32, fp64, bf16-mixed, fp16-mixed or bf16"},
     {"--memory", "train.memory", "most memory of weights, state and arena: 1.5GiB"},
     {"--recompute", "train.recompute", "auto, none, selective or full"},
-    {"--device", "train.device", "auto, cpu, cuda, cuda:h200, opencl, opencl:1, reference"},
+    {"--device", "train.device", "auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
 };
 
 // A recipe has one of the two.

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
+#include "weft/base/partial_name.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/train/checkpoint.h"
@@ -96,7 +97,7 @@ std::vector<RunLog> read_runs(const std::string& runs) {
   if (error && error != std::errc::no_such_file_or_directory)
     throw Error(ErrorKind::usage, "cannot open {}: {}.", runs, error.message());
   for (const fs::directory_entry& entry : entries) {
-    if (io::partial_owner(entry.path().filename().string())) continue;  // it is being replaced
+    if (partial_owner(entry.path().filename().string())) continue;  // it is being replaced
     try {
       if (io::exists((entry.path() / "log.jsonl").string()))
         all.push_back(read_run(entry.path().string()));

@@ -93,14 +93,15 @@ Finding check_cache() {
   const auto kernels = private_cache("kernels");
   if (!kernels || access(kernels->c_str(), W_OK | X_OK) != 0)
     return {Health::bad, "cache",
-            fmt::format("{} is not writable, or others may write there; kernels compile anew in "
-                        "every run",
+            fmt::format("{} is not writable, or open to others; kernels compile anew in every run",
                         folder)};
   return {Health::good, "cache", folder};
 }
 
 Finding check_data() {
   std::string folder = data_directory();
+  if (folder.empty())
+    return {Health::notable, "data", "none: set WEFT_DATA_DIR or HOME to find data sets by name"};
   std::error_code none;
   if (!fs::is_directory(folder, none))
     return {Health::notable, "data", fmt::format("no folder {}; set WEFT_DATA_DIR", folder)};

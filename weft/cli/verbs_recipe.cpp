@@ -92,9 +92,10 @@ std::string first_comment(const std::string& path) {
 }
 
 std::vector<std::vector<std::string>> data_rows() {
-  auto there = [](const char* folder) {
+  auto there = [parent = data_directory()](const char* folder) {
     std::error_code none;
-    return fs::is_directory(fs::path(data_directory()) / folder, none) ? "here" : "not found";
+    return !parent.empty() && fs::is_directory(fs::path(parent) / folder, none) ? "here"
+                                                                                : "not found";
   };
   return {{"mnist", "28x28 digits, 10 classes", there("mnist")},
           {"fashion-mnist", "28x28 clothes, 10 classes", there("fashion-mnist")},

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
+#include "weft/base/utf8.h"
 #include "weft/cli/run_log.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
@@ -137,7 +138,7 @@ int runs_ls(const RunsArguments& arguments) {
   for (const RunLog& run : all) {
     const LoggedEvaluation* last = run.last();
     table.row(
-        {io::printable(run.name), run.model, progress(run),
+        {escaped(run.name), escaped(run.model), progress(run),
          run.losses.empty() ? "-" : number(run.losses.back()),
          last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
          unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
@@ -153,8 +154,8 @@ int runs_show(const RunsArguments& arguments) {
     return 0;
   }
   Table table;
-  table.row({"run", run.folder});
-  for (const auto& [what, value] : facts(run)) table.row({what, value});
+  table.row({"run", escaped(run.folder)});
+  for (const auto& [what, value] : facts(run)) table.row({what, escaped(value)});
   if (run.losses.size() > 1)
     table.row({"loss curve", fmt::format("{:.3f} {} {:.3f}", run.losses.front(),
                                          sparkline(run.losses), run.losses.back())});
@@ -179,7 +180,7 @@ void add_differences(const std::vector<RunLog>& runs, Table& table) {
                             [&](auto& recipe) { return recipe[path] == recipes.front()[path]; });
     if (same || path == "name") continue;
     std::vector<std::string> cells = {path};
-    for (auto& recipe : recipes) cells.push_back(shortened(recipe[path], 24));
+    for (auto& recipe : recipes) cells.push_back(shortened(escaped(recipe[path]), 24));
     table.row(std::move(cells));
   }
 }
@@ -197,14 +198,14 @@ int runs_compare(const RunsArguments& arguments) {
   std::vector<std::string> titles = {""}, curves = {"loss curve"};
   std::vector<std::vector<std::pair<std::string, std::string>>> columns;
   for (const RunLog& run : all) {
-    titles.push_back(">" + run.name);
+    titles.push_back(">" + escaped(run.name));
     curves.push_back(sparkline(run.losses, 16));
     columns.push_back(facts(run));
   }
   Table table(titles);
   for (size_t i = 0; i < columns.front().size(); ++i) {
     std::vector<std::string> cells = {columns.front()[i].first};
-    for (const auto& column : columns) cells.push_back(column[i].second);
+    for (const auto& column : columns) cells.push_back(escaped(column[i].second));
     table.row(std::move(cells));
   }
   table.row(std::move(curves));
@@ -278,11 +279,11 @@ int ckpt_ls(const std::string& run, bool as_json) {
     line(io::json_text(list, 2));
     return 0;
   }
-  if (all.empty()) line(fmt::format("no checkpoints in {}", folder));
+  if (all.empty()) line(fmt::format("no checkpoints in {}", escaped(folder)));
   Table table({">step", ">size", "", "folder"});
   for (const auto& info : all)
     table.row({std::to_string(info.step), bytes_text(static_cast<double>(info.bytes)),
-               checkpoint_marks(info), info.path});
+               checkpoint_marks(info), escaped(info.path)});
   if (!all.empty()) show(table.text());
   return 0;
 }
@@ -315,7 +316,7 @@ int ckpt_inspect(const std::string& name, bool as_json) {
         json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}, 2));
     return 0;
   }
-  show(fmt::format("{}: {} tensors, {} elements, {}\n", file, tensors.entries().size(),
+  show(fmt::format("{}: {} tensors, {} elements, {}\n", escaped(file), tensors.entries().size(),
                    count_text(static_cast<double>(elements)),
                    bytes_text(static_cast<double>(bytes))));
   show(table.text());
@@ -326,7 +327,7 @@ int ckpt_verify(const std::string& name, bool as_json) {
   std::string folder = train::find_checkpoint(train::locate_run(name));
   train::verify_checkpoint(folder);
   line(as_json ? io::json_text(json{{"checkpoint", folder}, {"whole", true}})
-               : fmt::format("{}: every file is as its manifest says", folder));
+               : fmt::format("{}: every file is as its manifest says", escaped(folder)));
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "weft/cli/svg.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
+#include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -93,9 +94,6 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   }
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
-  const auto is_device = [](const RecipeFlag& flag) { return flag.path == "train.device"; };
-  if (!devices.empty() && std::ranges::any_of(arguments.flags, is_device))
-    throw Error(ErrorKind::usage, "--on and --device both say what to plan for.");
   if (devices.size() > 1) {
     if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
       throw Error(ErrorKind::usage,
@@ -144,6 +142,19 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   return 0;
 }
 
+// --on says what to plan for, and --device what runs here.
+void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
+  for (const RecipeFlag& flag : joined(arguments.flags, more)) {
+    if (flag.path != "train.device") continue;
+    if (!arguments.on.empty())
+      throw Error(ErrorKind::usage, "--on and {} both say what to plan for.", flag.flag);
+    const size_t name = flag.value.find(':') + 1;
+    if (flag.value.starts_with("cuda:") && find_gpu(flag.value.substr(name)) != nullptr)
+      throw Error(ErrorKind::usage, "{} {} names a GPU to plan for. Hint: --on {}.", flag.flag,
+                  flag.value, flag.value.substr(name));
+  }
+}
+
 void add_plan(Program& program) {
   auto arguments = std::make_shared<PlanArguments>();
   Verb& verb = program.root.add(
@@ -155,6 +166,7 @@ void add_plan(Program& program) {
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
        .run =
            [&program, arguments] {
+             check_device(*arguments, program.flags);
              return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
            },
        .recipe_keys = true});

@@ -1,7 +1,6 @@
 #include "weft/codegen/object_cache.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/partial_name.h"
 #include "weft/base/private_folder.h"
 
 namespace weft::loop {
@@ -42,13 +42,14 @@ std::filesystem::path path_of(const std::string& folder, std::string_view text) 
   return std::filesystem::path(folder) / (to_hex(hash_text(text)) + ".o");
 }
 
-// The whole of a regular file of this user; nullopt for anything else.
+// The whole of a regular file that this user alone may write; nullopt for anything else.
 std::optional<std::string> content_of(const std::filesystem::path& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return std::nullopt;
   struct stat status{};
   std::optional<std::string> content;
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid()) {
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
     content.emplace(static_cast<size_t>(status.st_size), '\0');
     const ssize_t count = read(descriptor, content->data(), content->size());
     content->resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
@@ -111,8 +112,7 @@ void write_object(std::string_view text, std::string_view object) {
   static std::once_flag first;
   std::call_once(first, trim_objects, most_objects);
   const std::filesystem::path path = path_of(*kernels, text);
-  static std::atomic<int> count{0};
-  const std::string partial = fmt::format("{}.{}.{}", path.string(), getpid(), count++);
+  const std::string partial = partial_name(path);
   const Header header = header_of(text, object);
   std::string content(reinterpret_cast<const char*>(&header), sizeof header);
   content += object;

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <mutex>
-#include <random>
 #include <set>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,6 +16,8 @@
 #include <nlohmann/json.hpp>
 #include <xxhash.h>
 
+#include "weft/base/partial_name.h"
+#include "weft/base/utf8.h"
 #include "weft/io/json.h"
 
 namespace weft::io {
@@ -140,24 +140,7 @@ void rename_path(const std::string& from, const std::string& to) {
     throw Error(ErrorKind::failed, "cannot rename {} to {}: {}.", from, to, reason());
   sync_folder_of(to);
 }
-
-constexpr std::string_view partial_mark = ".partial-";
 }  // namespace
-
-std::string partial_name(const std::string& name) {
-  std::random_device random;
-  return fmt::format("{}{}{}-{:08x}{:08x}", name, partial_mark, getpid(), random(), random());
-}
-
-std::optional<int> partial_owner(std::string_view name) {
-  const size_t mark = name.rfind(partial_mark);
-  if (mark == std::string_view::npos) return std::nullopt;
-  name.remove_prefix(mark + partial_mark.size());
-  int pid = 0;
-  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (error != std::errc() || end == name.data() + name.size() || *end != '-') return std::nullopt;
-  return pid;
-}
 
 std::string read_file(const std::string& path, size_t limit, ErrorKind kind) {
   OpenFile file(path, kind);
@@ -350,15 +333,10 @@ void replace_link(const std::string& path, const std::string& target) {
 
 std::string printable(std::string_view text) {
   constexpr size_t longest = 120;
-  std::string result;
-  for (char c : text.substr(0, longest)) {
-    auto code = static_cast<unsigned char>(c);
-    if (code < 0x20 || code == 0x7f)
-      result += fmt::format("\\x{:02x}", code);
-    else
-      result += c;
-  }
-  return text.size() > longest ? result + "..." : result;
+  if (text.size() <= longest) return escaped(text);
+  size_t end = longest;  // not within a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return escaped(text.substr(0, end)) + "...";
 }
 
 }  // namespace weft::io

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,15 +50,9 @@ bool is_folder(const std::string& path, ErrorKind kind = ErrorKind::data);
 
 struct RunningChecksum;
 
-// What is not yet whole grows beside its name under this one, which nobody can guess:
-// "NAME.partial-PID-RANDOM".
-std::string partial_name(const std::string& name);
-// The PID in such a name; nullopt for any other.
-std::optional<int> partial_owner(std::string_view name);
-
-// A file that appears under its name only when it is complete and on the disk; its partial file is
-// removed unless commit() succeeds. A symbolic link stays, and the file that it leads to is
-// written. What cannot be replaced (a device, a FIFO, /dev/stdout) is written as it is.
+// A file that appears under its name only when it is complete and on the disk; its partial file
+// (partial_name.h) is removed unless commit() succeeds. A symbolic link stays, and the file that it
+// leads to is written. What cannot be replaced (a device, a FIFO, /dev/stdout) is written as it is.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -107,7 +100,7 @@ class AtomicFolder {
 // Makes `path` a symbolic link to `target`, replacing an older link in one step.
 void replace_link(const std::string& path, const std::string& target);
 
-// Names from files, as they may stand in a message: control characters escaped, long ones cut.
+// Names from files, as they may stand in a message: escaped (utf8.h), long ones cut.
 std::string printable(std::string_view text);
 
 }  // namespace weft::io

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/utf8.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 
@@ -14,11 +15,6 @@ namespace {
 
 constexpr size_t json_limit = size_t{64} << 20;
 
-[[noreturn]] void not_utf8(std::string_view text, size_t offset) {
-  throw Error(ErrorKind::data, "[text] byte 0x{:02x} at offset {} is not valid UTF-8.",
-              static_cast<unsigned char>(text[offset]), offset);
-}
-
 [[noreturn]] void bad_vocabulary(std::string_view name, std::string_view what) {
   throw Error(ErrorKind::data, "[vocabulary] {}: {}.", name, what);
 }
@@ -26,23 +22,9 @@ constexpr size_t json_limit = size_t{64} << 20;
 }  // namespace
 
 char32_t next_code_point(std::string_view text, size_t& offset) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  unsigned char first = byte(offset);
-  if (first < 0x80) return text[offset++];
-  int length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || offset + static_cast<size_t>(length) > text.size())
-    not_utf8(text, offset);
-  char32_t code = first & (0x7f >> length);
-  for (int i = 1; i < length; ++i) {
-    unsigned char next = byte(offset + static_cast<size_t>(i));
-    if ((next & 0xc0) != 0x80) not_utf8(text, offset);
-    code = code << 6 | (next & 0x3f);
-  }
-  constexpr char32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  if (code < smallest[length] || code > 0x10ffff || surrogate) not_utf8(text, offset);
-  offset += static_cast<size_t>(length);
-  return code;
+  if (const auto code = next_utf8(text, offset)) return *code;
+  throw Error(ErrorKind::data, "[text] byte 0x{:02x} at offset {} is not valid UTF-8.",
+              static_cast<unsigned char>(text[offset]), offset);
 }
 
 void append_utf8(std::string& text, char32_t code) {

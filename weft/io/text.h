@@ -42,7 +42,7 @@ class Vocabulary {
 };
 
 // The code point that begins at `offset`, which moves past it. Throws Error(data) for anything that
-// is not UTF-8: overlong forms, surrogates, values over U+10FFFF, cut sequences.
+// is not UTF-8 (utf8.h).
 char32_t next_code_point(std::string_view text, size_t& offset);
 void append_utf8(std::string& text, char32_t code_point);
 

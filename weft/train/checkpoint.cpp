@@ -10,6 +10,7 @@
 
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/partial_name.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 
@@ -141,7 +142,7 @@ std::optional<int64_t> step_of(const std::string& name) {
 
 // Renamed first: a checkpoint under its own name is always whole. One that stays harms no run.
 void remove_checkpoint(const std::string& path) {
-  const std::string partial = io::partial_name(path);
+  const std::string partial = partial_name(path);
   std::error_code error;
   fs::rename(path, partial, error);
   if (!error) fs::remove_all(partial, error);
@@ -407,7 +408,7 @@ void remove_partial_checkpoints(const std::string& run_folder) {
   const std::string runs = fs::path(run_folder).parent_path().string();
   for (const std::string& folder : {runs, run_folder, checkpoints_of(run_folder)})
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      const auto pid = io::partial_owner(entry.path().filename().string());
+      const auto pid = partial_owner(entry.path().filename().string());
       // Another user's process may not be sent a signal, but lives.
       if (pid && kill(*pid, 0) != 0 && errno == ESRCH) left.push_back(entry.path());
     }

@@ -31,15 +31,25 @@ struct DataParts {
   std::shared_ptr<const data::Source> train, validation;
 };
 
+// The folder of data sets, where `wanted` is looked for.
+std::string folder_of_data(const std::string& wanted) {
+  std::string folder = data_directory();
+  if (folder.empty())
+    throw Error(ErrorKind::data,
+                "no folder to look for {} in: neither WEFT_DATA_DIR nor HOME names one. Hint: "
+                "data.path.",
+                wanted);
+  return folder;
+}
+
 // A path as it stands, else under the folder of data sets.
 std::string located(const std::string& path) {
   namespace fs = std::filesystem;
-  fs::path below = fs::path(data_directory()) / path;
   if (io::exists(path) || fs::path(path).is_absolute()) return path;
-  if (!io::exists(below.string()))
-    throw Error(ErrorKind::data, "{} is neither here nor in WEFT_DATA_DIR ({}).", path,
-                data_directory());
-  return below.string();
+  const std::string folder = folder_of_data(path), below = (fs::path(folder) / path).string();
+  if (!io::exists(below))
+    throw Error(ErrorKind::data, "{} is neither here nor in WEFT_DATA_DIR ({}).", path, folder);
+  return below;
 }
 
 data::Transforms read_transforms(const Recipe& recipe) {
@@ -78,9 +88,10 @@ DataParts image_data(const Recipe& recipe) {
     if (recipe.has("data.format"))
       return data::images_from_folder(recipe.text("data.format"), split,
                                       located(recipe.text("data.path")), classes);
-    std::string root =
-        recipe.has("data.path") ? located(recipe.text("data.path")) : data_directory();
-    return data::image_dataset(recipe.text("data.dataset"), split, root);
+    const std::string& name = recipe.text("data.dataset");
+    return data::image_dataset(
+        name, split,
+        recipe.has("data.path") ? located(recipe.text("data.path")) : folder_of_data(name));
   };
   data::ImageDataset train = load("train").transform(read_transforms(recipe));
   data::ImageDataset test = load("test", train.classes());

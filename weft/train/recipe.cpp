@@ -8,6 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/base/quantity.h"
 #include "weft/base/suggest.h"
+#include "weft/base/utf8.h"
 #include "weft/io/files.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe_reader.h"
@@ -210,8 +211,8 @@ void Recipe::check() const {
           fmt::format("train.keep is for float32 activations: train.precision {} has none.",
                       precision));
   const std::string& name = text("name");
-  auto unfit = [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; };
-  if (name.size() > longest_name || name.starts_with('.') || std::ranges::any_of(name, unfit))
+  if (name.size() > longest_name || name.starts_with('.') || name.find('/') != std::string::npos ||
+      escaped(name) != name)
     usage({"name"},
           fmt::format("name is a folder's name: at most {} bytes, no '/', no '.' first, no control "
                       "characters. Got '{}'.",

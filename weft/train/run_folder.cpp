@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/logging.h"
+#include "weft/base/partial_name.h"
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -126,7 +127,7 @@ RunFolder::~RunFolder() {
 void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   lock();
   if (!resume_ && io::exists(path_, ErrorKind::failed)) {
-    const std::string aside = io::partial_name(path_);
+    const std::string aside = partial_name(path_);
     std::error_code error;
     fs::rename(path_, aside, error);
     if (error) throw Error(ErrorKind::failed, "cannot replace run {}: {}.", path_, error.message());
