@@ -336,8 +336,25 @@ TEST_SUITE("cudnn") {
     const auto choice = choose_attention(*y.node(), std::vector{whole, shifted, flipped});
     REQUIRE(choice);
     CHECK(choice->operand_order == std::vector<Dims>{{}, {0, 2, 1, 3}, {0, 2, 1, 3}});
-    const Placement by_token{0, 4, dense_strides(shape, {0, 2, 1, 3})};  // a copy would lie so, too
-    CHECK(!choose_attention(*y.node(), std::vector{whole, by_token, whole}));
+    CHECK(choice->alignment == 16);  // else what lies by token, from anywhere on, stays
+  }
+  TEST_CASE("operands of attention that lie by token, from an odd address on, are copied") {
+    const std::unique_ptr<KernelLibrary> library = cuda_library("h200");
+    for (int64_t begin : {0, 4, 8}) {
+      CAPTURE(begin);
+      const Shape by_token{2, 24, 4, 64};
+      const Value memory = input({DType::bf16, {2 * 24 * 4 * 64 + 8}}, 0);
+      const Value heads =
+          permute(reshape(slice(memory, 0, begin, begin + element_count(by_token)), by_token),
+                  {0, 2, 1, 3});
+      const Value k = heads_in(DType::bf16, {2, 4, 24, 64}, 1);
+      const Value y = attention(heads, k, k, {.causal = true});
+      std::string kernels;
+      for (const Step& step :
+           make_plan({.inputs = {memory, k}, .outputs = {y}}, {.library = library.get()}).steps)
+        kernels += step.kernel + " ";
+      CHECK(kernels.starts_with(begin == 4 ? "copy cudnn:attention " : "cudnn:attention "));
+    }
   }
   TEST_CASE("an H200 has engines for attention and its gradient") {
     const Descriptor properties = h200_properties();
