@@ -11,7 +11,6 @@
 
 #include <fmt/ranges.h>
 
-#include "weft/backends/cuda/cublaslt_api.h"
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/gpu/conversion.h"
@@ -22,43 +21,46 @@
 #include "weft/ir/op_def.h"
 
 namespace weft::cuda {
-namespace {
-using namespace cublaslt;
 
-// ---- the library
+SharedLibrary open_cublaslt() {
+  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
+                       "it comes with CUDA, and with Python's package nvidia-cublas.");
+}
 
-constexpr int64_t aux_alignment = 8;  // of its rows, in elements
+namespace cublaslt {
+Library::Library() {
+  library.find(create, "cublasLtCreate");
+  library.find(make_matmul, "cublasLtMatmulDescCreate");
+  library.find(free_matmul, "cublasLtMatmulDescDestroy");
+  library.find(set_matmul, "cublasLtMatmulDescSetAttribute");
+  library.find(make_layout, "cublasLtMatrixLayoutCreate");
+  library.find(free_layout, "cublasLtMatrixLayoutDestroy");
+  library.find(set_layout, "cublasLtMatrixLayoutSetAttribute");
+  library.find(make_preference, "cublasLtMatmulPreferenceCreate");
+  library.find(free_preference, "cublasLtMatmulPreferenceDestroy");
+  library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library.find(check_algorithm, "cublasLtMatmulAlgoCheck");
+  library.find(matmul, "cublasLtMatmul");
+  library.find(version, "cublasLtGetVersion");
+  library.find(status_text, "cublasLtGetStatusString");
+}
 
-struct Library : Functions {
-  Library() {
-    library.find(create, "cublasLtCreate");
-    library.find(make_matmul, "cublasLtMatmulDescCreate");
-    library.find(free_matmul, "cublasLtMatmulDescDestroy");
-    library.find(set_matmul, "cublasLtMatmulDescSetAttribute");
-    library.find(make_layout, "cublasLtMatrixLayoutCreate");
-    library.find(free_layout, "cublasLtMatrixLayoutDestroy");
-    library.find(set_layout, "cublasLtMatrixLayoutSetAttribute");
-    library.find(make_preference, "cublasLtMatmulPreferenceCreate");
-    library.find(free_preference, "cublasLtMatmulPreferenceDestroy");
-    library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    library.find(check_algorithm, "cublasLtMatmulAlgoCheck");
-    library.find(matmul, "cublasLtMatmul");
-    library.find(version, "cublasLtGetVersion");
-    library.find(status_text, "cublasLtGetStatusString");
-  }
-  void check(int status, const char* call) const {
-    if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
-  }
-
-  SharedLibrary library = open_cublaslt();
-};
+void Library::check(int status, const char* call) const {
+  if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
+}
 
 // Never let go, as the driver is not.
 const Library& library() {
   static const Library* const instance = new Library;
   return *instance;
 }
+}  // namespace cublaslt
+
+namespace {
+using namespace cublaslt;
+
+constexpr int64_t aux_alignment = 8;  // of its rows, in elements
 
 // For the context that is current.
 Handle handle() {
@@ -467,11 +469,6 @@ class CublasLt : public gpu::Provider {
   bool has_epilogues_ = !env_lists("WEFT_CUDA_OFF", "epilogues");
 };
 }  // namespace
-
-SharedLibrary open_cublaslt() {
-  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
-                       "it comes with CUDA, and with Python's package nvidia-cublas.");
-}
 
 std::unique_ptr<gpu::Provider> cublaslt_provider() { return std::make_unique<CublasLt>(); }
 
