@@ -33,7 +33,7 @@ test-packages: build ## installs the packages in bare roots, and runs what they 
 	@tools/test.sh release -R '^package/'
 
 test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU
-	@tools/test.sh release -R '^gpu/|\.cuda(\.refused)?$$'
+	@tools/test.sh release -R '^gpu/|\.cuda(\.(refused|reversed|shuffled))?$$'
 
 # The Python that has PyTorch and JAX; named empty, nothing is held against them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python

@@ -1,10 +1,9 @@
 // What NVIDIA's libraries offer at the shapes of GPT-2 124M, GPT-2 XL and ResNet-50, timed with
-// CUDA events: every algorithm of cuBLASLt's heuristics, every engine of cuDNN that weft may take.
-// Prints a JSON line for each as it comes, and stops when its time is up.
+// CUDA events: every algorithm of cuBLASLt's heuristics, every engine of cuDNN's, those that weft's
+// rules forbid among them. Prints a JSON line for each as it comes, and stops when its time is up.
 //
 //   gpu_libraries versions                       where the libraries were found, and which they are
-//   gpu_libraries bench [--seconds 45] [--small] [--engines]    (--engines: those of cuDNN alone)
-// WEFT_CUDA_ALLOW=nondeterministic adds engines that yield other bits in each run.
+//   gpu_libraries bench [--seconds 60] [--small] [--engines]    (--engines: those of cuDNN alone)
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -18,14 +17,15 @@
 #include <weft/backends/cuda/cublaslt.h>
 #include <weft/backends/cuda/cublaslt_api.h>
 #include <weft/backends/cuda/cuda_device.h>
+#include <weft/backends/cuda/cudnn_attention.h>
+#include <weft/backends/cuda/cudnn_conv.h>
+#include <weft/backends/cuda/cudnn_graph.h>
 #include <weft/backends/cuda/driver.h>
 #include <weft/base/error.h>
 #include <weft/base/stopwatch.h>
-#include <weft/device/bound.h>
 #include <weft/device/registry.h>
 #include <weft/io/json.h>
 #include <weft/ops/autodiff.h>
-#include <weft/passes/passes.h>
 #include <weft/weft.h>
 
 using namespace weft;
@@ -80,25 +80,6 @@ class Timer {
 
 namespace lt = cublaslt;
 
-struct CublasLt : lt::Functions {
-  CublasLt() {
-    library.find(create, "cublasLtCreate");
-    library.find(make_matmul, "cublasLtMatmulDescCreate");
-    library.find(set_matmul, "cublasLtMatmulDescSetAttribute");
-    library.find(make_layout, "cublasLtMatrixLayoutCreate");
-    library.find(make_preference, "cublasLtMatmulPreferenceCreate");
-    library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    library.find(matmul, "cublasLtMatmul");
-    library.find(version, "cublasLtGetVersion");
-  }
-  static void check(int status, const char* call) {
-    if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: status {}.", call, status);
-  }
-
-  cuda::SharedLibrary library = open_cublaslt();
-};
-
 constexpr uint32_t bias_gelu = lt::adds_bias | lt::gelu_of_sum | lt::has_aux;
 constexpr uint32_t gelu_gradient = lt::times_gelu_slope | lt::has_aux;
 
@@ -125,8 +106,8 @@ class ProductBench {
  public:
   explicit ProductBench(const Product& product) : product_(product) {
     const auto [of, m, n, k, a_across, b_across, epilogue] = product;
-    CublasLt::check(api().make_matmul(&matmul_, lt::compute_32f, lt::r_32f),
-                    "cublasLtMatmulDescCreate");
+    api().check(api().make_matmul(&matmul_, lt::compute_32f, lt::r_32f),
+                "cublasLtMatmulDescCreate");
     // The library counts column by column: b is its first factor, and y its transpose.
     set(lt::transpose_a, int32_t{b_across});
     set(lt::transpose_b, int32_t{a_across});
@@ -147,10 +128,10 @@ class ProductBench {
 
   void run(const Timer& timer) const {
     Handle preference = nullptr;
-    CublasLt::check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
+    api().check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
     const uint64_t most = workspace_bytes;
-    CublasLt::check(api().set_preference(preference, lt::most_workspace, &most, sizeof most),
-                    "cublasLtMatmulPreferenceSetAttribute");
+    api().check(api().set_preference(preference, lt::most_workspace, &most, sizeof most),
+                "cublasLtMatmulPreferenceSetAttribute");
     std::vector<lt::Found> all(32);
     int count = 0;
     const int status =
@@ -163,29 +144,26 @@ class ProductBench {
 
  private:
   static constexpr size_t workspace_bytes = size_t{32} << 20;
-  static const CublasLt& api() {
-    static const CublasLt& instance = *new CublasLt;
-    return instance;
-  }
+  static const lt::Library& api() { return lt::library(); }
   static Handle handle() {
     static const Handle instance = [] {
       Handle made = nullptr;
-      CublasLt::check(api().create(&made), "cublasLtCreate");
+      api().check(api().create(&made), "cublasLtCreate");
       return made;
     }();
     return instance;
   }
   template <class T>
   void set(lt::MatmulAttribute attribute, const T& value) const {
-    CublasLt::check(
+    api().check(
         api().set_matmul(matmul_, attribute, static_cast<const void*>(&value), sizeof value),
         "cublasLtMatmulDescSetAttribute");
   }
   static Handle layout(int64_t rows, int64_t columns) {
     Handle made = nullptr;
-    CublasLt::check(api().make_layout(&made, lt::r_16bf, static_cast<uint64_t>(rows),
-                                      static_cast<uint64_t>(columns), rows),
-                    "cublasLtMatrixLayoutCreate");
+    api().check(api().make_layout(&made, lt::r_16bf, static_cast<uint64_t>(rows),
+                                  static_cast<uint64_t>(columns), rows),
+                "cublasLtMatrixLayoutCreate");
     return made;
   }
   void time(const Timer& timer, int rank, const lt::Found& found) const {
@@ -200,7 +178,7 @@ class ProductBench {
     const Stream stream = stream_of(device());
     try {
       const double us = timer.microseconds([&] {
-        CublasLt::check(
+        api().check(
             api().matmul(handle(), matmul_, &one, memory_[0]->data, layouts_[0], memory_[1]->data,
                          layouts_[1], &zero, y, layouts_[2], y, layouts_[2], &found.algorithm,
                          memory_[3]->data, found.workspace, stream.stream),
@@ -248,56 +226,50 @@ std::vector<Product> products(bool small) {
   return all;
 }
 
-// ---- convolutions and attention, by the engines that weft would take
+// ---- convolutions and attention, by cuDNN's engines
 
-// Every cuDNN graph that was asked for so far takes the engine of this rank from now on.
-void prefer_rank(int rank) {
-  std::map<std::string, std::string> all;
-  for (const auto& [signature, chosen] : library("cuda").selection())
-    if (signature.starts_with("cudnn")) all[signature] = std::to_string(rank);
-  library("cuda").prefer(all);
-}
+// A graph that a step runs, so many times.
+struct GraphBench {
+  std::string shape;
+  cudnn::Graph graph;
+  cudnn::EngineRules rules;
+  int64_t times = 1;
 
-// The library's step of `output`, compiled for each rank of what it can be chosen from. An
-// engine that fails is said, and the next one is tried.
-void run_engines(std::string shape, const std::vector<Value>& inputs, const Value& output,
-                 const Timer& timer) {
-  if (const char* allowed = std::getenv("WEFT_CUDA_ALLOW"); allowed != nullptr)
-    shape += fmt::format(", {}", allowed);
-  const KernelLibrary& cuda = library("cuda");
-  const Plan plan = make_plan({.inputs = inputs, .outputs = {output}}, {.library = &cuda});
-  const auto step = std::ranges::find_if(
-      plan.steps, [](const Step& planned) { return planned.kernel.starts_with("cudnn:"); });
-  if (step == plan.steps.end()) return say({{"shape", shape}, {"error", "no step is cuDNN's"}});
-  std::vector<std::shared_ptr<Buffer>> rooms;
-  auto pointers_to = [&](const std::vector<Access>& accesses) {
-    std::vector<void*> pointers;
-    for (const auto& [value, at] : accesses) {
-      rooms.push_back(device().allocate(Bound{0, at.offset, at.strides, value.type()}.reach()));
-      pointers.push_back(rooms.back()->data);
+  // Each engine that keeps weft's rules, or each that breaks them. One that cannot be built, or
+  // fails, is said, and the next one is tried.
+  void run(bool breaking, const Timer& timer) const {
+    stream_of(device()).make_current();
+    const cudnn::Descriptor properties = cudnn::properties_of_current_device();
+    const std::vector<cudnn::Engine> engines = graph.engines(properties, rules);
+    if (engines.empty()) return say({{"shape", shape}, {"error", "no engine"}});
+    std::vector<std::shared_ptr<Buffer>> rooms;
+    std::vector<void*> addresses;
+    for (size_t rank = 0; rank < engines.size(); ++rank) {
+      const cudnn::Engine& engine = engines[rank];
+      if (engine.offence.empty() == breaking) continue;
+      json facts = {{"shape", shape},        {"library", "cudnn"},
+                    {"rank", rank},          {"engine", engine.number},
+                    {"notes", engine.notes}, {"workspace", engine.workspace}};
+      if (breaking) facts["against_rules"] = engine.offence;
+      try {
+        Stopwatch build;
+        const cudnn::ExecutionPlan plan = graph.plan(properties, engine);
+        facts["build_ms"] = build.milliseconds();
+        for (size_t i = rooms.size(); i < plan.bytes().size(); ++i) {
+          rooms.push_back(device().allocate(plan.bytes()[i]));
+          addresses.push_back(rooms.back()->data);
+        }
+        const auto scratch = device().allocate(plan.workspace());
+        const Stream stream = stream_of(device());
+        facts["us"] = static_cast<double>(times) *
+                      timer.microseconds([&] { plan.run(stream, addresses, scratch->data); });
+      } catch (const std::exception& error) {
+        facts["error"] = error.what();
+      }
+      say(facts);
     }
-    return pointers;
-  };
-  const std::vector<void*> operands = pointers_to(step->operands),
-                           results = pointers_to(step->results);
-  const auto scratch = device().allocate(step->workspace);
-  constexpr int most = 8;
-  for (int rank = 0; rank < most; ++rank) {
-    json facts = {
-        {"shape", shape}, {"library", "cudnn"}, {"rank", rank}, {"workspace", step->workspace}};
-    prefer_rank(rank);
-    try {
-      Stopwatch build;
-      const std::unique_ptr<Kernel> kernel = cuda.compile(plan, *step);
-      facts["build_ms"] = build.milliseconds();
-      facts["us"] =
-          timer.microseconds([&] { kernel->run(operands.data(), results.data(), scratch->data); });
-    } catch (const std::exception& error) {
-      facts["error"] = error.what();
-    }
-    say(facts);
   }
-}
+};
 
 struct Geometry {
   int64_t batch, channels, extent, outputs, kernel, stride = 1, padding = 0;
@@ -319,7 +291,7 @@ std::vector<Geometry> resnet50(int64_t batch) {
   return all;
 }
 
-void run_convolution(const Geometry& g, const Timer& timer) {
+void add_convolution(std::vector<GraphBench>& to, const Geometry& g) {
   const Value x = input({DType::bf16, {g.batch, g.channels, g.extent, g.extent}}, 0);
   const Value weight = input({DType::bf16, {g.outputs, g.channels, g.kernel, g.kernel}}, 1);
   const Value y =
@@ -329,37 +301,51 @@ void run_convolution(const Geometry& g, const Timer& timer) {
   const std::string shape =
       fmt::format("conv {} x {} x {} to {}, {} x {}, stride {}", g.batch, g.channels, g.extent,
                   g.outputs, g.kernel, g.kernel, g.stride);
-  run_engines(shape, {x, weight}, y, timer);
-  run_engines(shape + " dx", {x, weight, dy}, gradient[0], timer);
-  run_engines(shape + " dw", {x, weight, dy}, gradient[1], timer);
+  for (const auto& [value, what] :
+       {std::pair(y, ""), std::pair(gradient[0], " dx"), std::pair(gradient[1], " dw")})
+    to.push_back(
+        {shape + what, cudnn::conv_graph(*value.node()), cudnn::conv_rules(*value.node())});
 }
 
-void run_attention(int64_t batch, int64_t heads, int64_t length, const Timer& timer) {
+void add_attention(std::vector<GraphBench>& to, int64_t batch, int64_t heads, int64_t length) {
   const Type type{DType::bf16, {batch, heads, length, 64}};
-  const Value q = input(type, 0), k = input(type, 1), v = input(type, 2);
-  const Value y = attention(q, k, v, {.causal = true});
-  const Value dy = input(type, 3), wanted[] = {q};
+  const Value y = attention(input(type, 0), input(type, 1), input(type, 2), {.causal = true});
+  cudnn::Heads all(*y.node());
+  const Dims by_token = dense_strides(type.shape, {0, 2, 1, 3});
+  const cudnn::AttentionStrides strides{by_token, by_token, by_token, by_token};
   const std::string shape = fmt::format("attention {} x {} x {} x 64", batch, heads, length);
-  run_engines(shape, {q, k, v}, y, timer);
-  run_engines(shape + " gradient", {q, k, v, dy}, gradients(y, wanted, dy)[0], timer);
+  to.push_back(
+      {shape, cudnn::attention_graph(all, strides, true), {cudnn::GradientScratch::engine_bytes}});
+  const cudnn::GradientScratch scratch(all);
+  all.batch = scratch.batch;
+  to.push_back({shape + " gradient",
+                cudnn::attention_gradient_graph(all, strides, by_token, by_token),
+                {scratch.engine},
+                batch / scratch.batch});
 }
 
 // ---- the program
 
+// What tells most comes first; what weft's rules forbid, last.
 void bench(double seconds, bool small, bool only_engines) {
   const Stopwatch watch;
   const Timer timer;
+  std::vector<GraphBench> graphs;
+  add_attention(graphs, small ? 1 : 64, small ? 2 : 12, small ? 16 : 1024);
+  const std::vector<Geometry> geometries =
+      small ? std::vector<Geometry>{{1, 8, 6, 8, 3, 1, 1}} : resnet50(256);
+  for (const Geometry& geometry : geometries) add_convolution(graphs, geometry);
   std::vector<std::function<void()>> work;
   if (!only_engines)
     for (const Product& product : products(small))
       work.emplace_back([&timer, product] { ProductBench(product).run(timer); });
-  auto first = work.begin() + (only_engines ? 0 : 9);  // after the heads: attention
-  const int64_t batch = small ? 1 : 64, heads = small ? 2 : 12, length = small ? 16 : 1024;
-  work.insert(first, [=, &timer] { run_attention(batch, heads, length, timer); });
-  const std::vector<Geometry> geometries =
-      small ? std::vector<Geometry>{{1, 8, 6, 8, 3, 1, 1}} : resnet50(256);
-  for (const Geometry& geometry : geometries)
-    work.emplace_back([&timer, geometry] { run_convolution(geometry, timer); });
+  const auto add = [&](size_t graph, bool breaking, auto where) {
+    work.insert(where, [&, graph, breaking] { graphs[graph].run(breaking, timer); });
+  };
+  const std::ptrdiff_t heads = only_engines ? 0 : 9;
+  for (size_t i = 0; i < graphs.size(); ++i)
+    add(i, false, i < 2 ? work.begin() + heads + static_cast<std::ptrdiff_t>(i) : work.end());
+  for (size_t i = 0; i < graphs.size(); ++i) add(i, true, work.end());
   size_t done = 0;
   for (const auto& one : work) {
     if (watch.milliseconds() > 1e3 * seconds) break;
@@ -410,7 +396,7 @@ int main(int argc, char** argv) {
     if (!words.empty() && words[0] == "versions") return versions(), 0;
     if (!words.empty() && words[0] == "bench") {
       const bool given = seconds != words.end() && seconds + 1 != words.end();
-      return bench(given ? std::atof((seconds + 1)->c_str()) : 45, small, only_engines), 0;
+      return bench(given ? std::atof((seconds + 1)->c_str()) : 60, small, only_engines), 0;
     }
     fmt::print(stderr,
                "usage: gpu_libraries versions | bench [--seconds N] [--small] [--engines]\n");

@@ -1,39 +1,20 @@
 // How time is told on an NVIDIA GPU: by the events of a driver that only pretends to have one
 // (tests/fake_cuda/fake.h), on whose clock each piece of work takes a microsecond.
 #include <cmath>
-#include <cstdlib>
 #include <regex>
 #include <string>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/fake_gpu.h"
 #include "tests/support/near.h"
-#include "tests/support/program.h"
 
 using namespace weft::test;
 using nlohmann::json;
 using weft::testing::near;
 
 namespace {
-// A place with a tiny model.
-struct FakeGpu : Workplace {
-  FakeGpu() {
-    write("tiny.yaml",
-          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-          "num_attention_heads: 2}}\n"
-          "data: {format: text, path: poem.txt, seq_len: 8}\n"
-          "train: {steps: 2, global_batch_size: 4, device: cuda}\n");
-    write("poem.txt", std::string(2000, 'o'));
-  }
-  Outcome run(const std::vector<std::string>& arguments, Environment more = {}) const {
-    const char* build = std::getenv("BUILD");
-    REQUIRE_MESSAGE(build != nullptr, "set BUILD to the build folder");
-    more["WEFT_CUDA_PATH"] = std::string(build) + "/tests/fake_cuda";
-    return weft(arguments, more);
-  }
-};
-
 // How often it is there, one after another.
 size_t count(const std::string& text, const std::string& pattern) {
   const std::regex expression(pattern);

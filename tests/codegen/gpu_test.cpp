@@ -496,10 +496,11 @@ TEST_SUITE("codegen gpu products") {
     CHECK(schedule_of(sum(f32({4096, 1024}), over({1}))).chunks == 1);
   }
   TEST_CASE("rows that are long and read several times are taken by large groups, on CUDA") {
-    auto threads_of = [](int64_t row, loop::GpuLanguage language) {
-      return schedule_of(softmax(f32({4096, row})), language).threads;
+    auto threads_of = [](int64_t row, loop::GpuLanguage language, DType dtype = DType::f32) {
+      return schedule_of(softmax(input({dtype, {4096, row}}, 0)), language).threads;
     };
     CHECK(threads_of(50257, loop::GpuLanguage::cuda) == 1024);
+    CHECK(threads_of(50257, loop::GpuLanguage::cuda, DType::f64) == 512);
     CHECK(threads_of(50257, loop::GpuLanguage::opencl) == 256);
     CHECK(threads_of(4096, loop::GpuLanguage::cuda) == 256);
     CHECK(schedule_of(sum(f32({4096, 50257}), over({1}))).threads == 256);  // read once

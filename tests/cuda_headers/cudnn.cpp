@@ -102,6 +102,7 @@ static_assert(int{ours::tensor_is_by_value} == int{CUDNN_ATTR_TENSOR_IS_BY_VALUE
 static_assert(int{ours::pack_ids} == int{CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS});
 static_assert(int{ours::pack_addresses} == int{CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS});
 static_assert(int{ours::pack_workspace} == int{CUDNN_ATTR_VARIANT_PACK_WORKSPACE});
+static_assert(int{ours::engine_number} == int{CUDNN_ATTR_ENGINE_GLOBAL_INDEX});
 static_assert(int{ours::engine_notes} == int{CUDNN_ATTR_ENGINE_NUMERICAL_NOTE});
 static_assert(int{ours::matmul_precision} == int{CUDNN_ATTR_MATMUL_COMP_TYPE});
 static_assert(int{ours::matmul_a} == int{CUDNN_ATTR_OPERATION_MATMUL_ADESC});

@@ -1,8 +1,6 @@
 // What goes wrong with an NVIDIA GPU, on a driver that has none (tests/fake_cuda/fake.h).
-#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
-#include <map>
 #include <regex>
 #include <string>
 #include <utility>
@@ -12,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/program.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/skip.h"
 
 using namespace weft::test;
@@ -20,45 +18,23 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr int failed = 1, usage = 2, does_not_fit = 3, device = 7;
-using Settings = std::map<std::string, std::string>;
+using Settings = Workplace::Environment;
 
-// A place with a tiny model, and a driver that shows a GPU.
-struct FakeGpu : Workplace {
-  FakeGpu() {
-    write("tiny.yaml",
-          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-          "num_attention_heads: 2}}\n"
-          "data: {format: text, path: poem.txt, seq_len: 8}\nlog: {every: 1}\n"
-          "train: {steps: 6, global_batch_size: 4, device: cuda}\ncheckpoint: {every: 2}\n");
-    write("poem.txt", std::string(2000, 'o'));
+// Settings with a folder that has all of the driver's libraries but one, as a wheel may; with
+// `instead`, that one by this name.
+Settings without(const FakeGpu& place, const std::string& library,
+                 const std::string& instead = "") {
+  const fs::path to = place.path("cuda-without-" + library + instead);
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(FakeGpu::libraries())) {
+    const std::string name = entry.path().filename().string();
+    if (name != library)
+      fs::copy(entry.path(), to / name, fs::copy_options::copy_symlinks);
+    else if (!instead.empty())
+      fs::copy(entry.path(), to / instead, fs::copy_options::copy_symlinks);
   }
-  Outcome run(const std::vector<std::string>& arguments, Settings settings = {}) const {
-    const char* build = std::getenv("BUILD");
-    REQUIRE_MESSAGE(build != nullptr, "set BUILD to the build folder");
-    settings.try_emplace("WEFT_CUDA_PATH", std::string(build) + "/tests/fake_cuda");
-    return weft(arguments, settings);
-  }
-  Outcome train(const Settings& settings = {}, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments{"train", "tiny.yaml"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments, settings);
-  }
-  // Settings with a folder that has all of the driver's libraries but one, as a wheel may; with
-  // `instead`, that one by this name.
-  Settings without(const std::string& library, const std::string& instead = "") const {
-    const fs::path from = std::string(std::getenv("BUILD")) + "/tests/fake_cuda";
-    const fs::path to = path("cuda-without-" + library + instead);
-    fs::create_directories(to);
-    for (const auto& entry : fs::directory_iterator(from)) {
-      const std::string name = entry.path().filename().string();
-      if (name != library)
-        fs::copy(entry.path(), to / name, fs::copy_options::copy_symlinks);
-      else if (!instead.empty())
-        fs::copy(entry.path(), to / instead, fs::copy_options::copy_symlinks);
-    }
-    return {{"WEFT_CUDA_PATH", to.string()}, {"PATH", "/usr/bin"}};
-  }
-};
+  return {{"WEFT_CUDA_PATH", to.string()}, {"PATH", "/usr/bin"}};
+}
 
 bool is_among_the_systems(const std::string& library) {
   if (dlopen(library.c_str(), RTLD_LAZY) == nullptr) return false;
@@ -119,7 +95,10 @@ TEST_CASE(
                                : "cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED."));
     CHECK(has(outcome.err, " Refused: cublaslt:matmul"));
     CHECK(has(outcome.err, " of h.0.attn.c_attn and "));
-    CHECK(has(outcome.err, "The step is planned again without, which may be slower."));
+    // Products without a bias are refused as well, once those with one are left out.
+    CHECK(lines_with(outcome.err, "The step is planned again without, which may be slower.") == 1);
+    CHECK(
+        std::regex_search(outcome.err, std::regex(R"( and \d+ more \(WEFT_DEBUG=1 lists them\))")));
   }
 }
 
@@ -198,11 +177,11 @@ TEST_CASE("a cuDNN that is not there, or too old, is said once") {
   CHECK(lines_with(old.err, "is too old: it is cuDNN 9.15, weft needs 9.16 or later.") == 1);
   CHECK(has(old.err, "computed by kernels of weft's own, which are slower."));
   if (is_among_the_systems("libcudnn.so.9")) return;
-  const Outcome none = place.train(place.without("libcudnn.so.9"), {"--overwrite"});
+  const Outcome none = place.train(without(place, "libcudnn.so.9"), {"--overwrite"});
   REQUIRE_MESSAGE(none.code == 0, none.err);
   CHECK(lines_with(none.err, "no libcudnn.so.9 in ") == 1);
   const Outcome next =
-      place.train(place.without("libcudnn.so.9", "libcudnn.so.10"), {"--overwrite"});
+      place.train(without(place, "libcudnn.so.9", "libcudnn.so.10"), {"--overwrite"});
   REQUIRE_MESSAGE(next.code == 0, next.err);
   CHECK(has(next.err, "/libcudnn.so.10. Hint: "));
 }
@@ -213,19 +192,19 @@ TEST_CASE("a library that no step runs without is named in a line: by a run, by 
     const std::string library = stem + ".so.13", next = stem + ".so.14";
     CAPTURE(library);
     if (is_among_the_systems(library) || is_among_the_systems(stem + ".so.12")) continue;
-    const Settings without = place.without(library);
-    CHECK(fails_with(place.train(without), device, "[cuda] no " + library + " in ") == "");
+    const Settings missing = without(place, library);
+    CHECK(fails_with(place.train(missing), device, "[cuda] no " + library + " in ") == "");
     CHECK(!fs::exists(place.path("runs/tiny")));
-    const Outcome automatic = place.train(without, {"--device", "auto", "--overwrite"});
+    const Outcome automatic = place.train(missing, {"--device", "auto", "--overwrite"});
     REQUIRE_MESSAGE(automatic.code == 0, automatic.err);
     CHECK(has(automatic.err, "--device auto takes the CPU, not the GPU. [cuda] no " + library));
     CHECK(lines_with(automatic.err, "[cuda]") == 1);
-    CHECK(has(place.run({"devices"}, without).out, "unusable   no " + library + " in"));
-    const nlohmann::json gpu = json_of(place.run({"devices", "--json"}, without))["gpus"][0];
+    CHECK(has(place.run({"devices"}, missing).out, "unusable   no " + library + " in"));
+    const nlohmann::json gpu = json_of(place.run({"devices", "--json"}, missing))["gpus"][0];
     CHECK(has(gpu["unusable"].get<std::string>(), "no " + library + " in "));
     fs::remove_all(place.path("runs/tiny"));
 
-    const Settings other = place.without(library, next);
+    const Settings other = without(place, library, next);
     CHECK(fails_with(place.train(other), device,
                      ", only " + other.at("WEFT_CUDA_PATH") + "/" + next + ". Hint: ") == "");
   }
@@ -240,16 +219,30 @@ TEST_CASE("a compiler that is newer than the driver is refused in a line") {
 }
 
 TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by the next run") {
-  FakeGpu place;
-  const Settings settings{{"FAKE_CUDNN_PLANS", place.path("plans")},
-                          {"WEFT_CACHE_DIR", place.path("cache")}};
-  const std::vector<std::string> deep{"--precision", "bf16-mixed", "--overwrite",
-                                      "--model.config.num_hidden_layers", "3"};
-  REQUIRE(place.train(settings, deep).code == 0);
-  // Attention that stores its statistics, and its backward pass.
-  CHECK(place.read("plans") == "pp");
-  REQUIRE(place.train(settings, deep).code == 0);
-  CHECK(place.read("plans") == "pp");
+  for (const char* layers : {"1", "12"}) {
+    CAPTURE(layers);
+    FakeGpu place;
+    const Settings settings{{"FAKE_CUDNN_PLANS", place.path("plans")},
+                            {"WEFT_CACHE_DIR", place.path("cache")}};
+    const std::vector<std::string> deep{"--precision", "bf16-mixed", "--overwrite",
+                                        "--model.config.num_hidden_layers", layers};
+    auto engines = [&] {
+      std::vector<std::string> chosen;
+      const nlohmann::json kernels =
+          nlohmann::json::parse(place.read("runs/tiny/plan.json"))["kernels"];
+      for (const auto& [signature, engine] : kernels.items())
+        if (signature.starts_with("cudnn ")) chosen.push_back(engine.get<std::string>());
+      return chosen;
+    };
+    REQUIRE(place.train(settings, deep).code == 0);
+    // Attention that stores its statistics, and its backward pass.
+    CHECK(place.read("plans") == "pp");
+    const std::vector<std::string> built = engines();
+    CHECK(built == std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
+    REQUIRE(place.train(settings, deep).code == 0);
+    CHECK(place.read("plans") == "pp");
+    CHECK(engines() == built);
+  }
 }
 
 TEST_CASE("what a run does without is chosen by hand") {
@@ -335,10 +328,9 @@ TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do"
 
 TEST_CASE("no library is loaded from a folder that PATH names relative to the current one") {
   FakeGpu place;
-  const std::string fake = std::string(std::getenv("BUILD")) + "/tests/fake_cuda";
   const std::string packages = "lib/python3.11/site-packages/nvidia";
   fs::create_directories(place.path(packages));
-  for (const auto& entry : fs::directory_iterator(fake))
+  for (const auto& entry : fs::directory_iterator(FakeGpu::libraries()))
     if (entry.path().filename().string().find(".so") != std::string::npos)
       fs::create_symlink(entry.path(),
                          place.path(packages) + "/" + entry.path().filename().string());

@@ -20,10 +20,6 @@ Position threadIdx, blockIdx, blockDim, gridDim;
 void (*await_group)();
 void (*await_warp)();
 void (*trap)();
-// What Clang calls (-fsanitize-minimal-runtime) where an address is no multiple of its type's
-// alignment.
-void __ubsan_handle_type_mismatch_minimal_abort() { trap(); }
-void __ubsan_handle_alignment_assumption_minimal_abort() { trap(); }
 #define OF_BOTH(name) float name##f(float); double name(double);
 OF_BOTH(exp) OF_BOTH(exp2) OF_BOTH(expm1) OF_BOTH(log) OF_BOTH(log2) OF_BOTH(log10) OF_BOTH(log1p)
 OF_BOTH(sin) OF_BOTH(cos) OF_BOTH(tan) OF_BOTH(asin) OF_BOTH(acos) OF_BOTH(atan) OF_BOTH(sinh)
@@ -55,6 +51,15 @@ static inline unsigned float_to_bfloat(float x) {
   const unsigned bits = bits_of<unsigned>(x);
   return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
+
+// An address as a pointer to T, which on a GPU has to be a multiple of the alignment of T.
+template <class T> struct Aligned {
+  template <class From> Aligned(From address) : at((T*)address) {
+    if ((Bits)at % alignof(T) != 0) trap();
+  }
+  operator T*() const { return at; }
+  T* at;
+};
 
 static inline void __syncthreads() { await_group(); }
 static Bits shuffled[1024];

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tools/gpu_check.py as a whole, in small sizes, on the driver that pretends to have a GPU: every part
-# passes, the digest and the archive hold what they promise, and what is amiss is told apart.
+# tools/gpu_check.py as a whole, in small sizes, on the driver that pretends to have a GPU: every rung
+# and every part passes, the digest and the archive hold what they promise, and what is amiss is told
+# apart.
 set -euo pipefail
 compiler=$(command -v clang++-19 || command -v clang++ || true)
 [ -n "$compiler" ] || { echo "skipped: without Clang the fake libcuda computes nothing"; exit 77; }
@@ -11,17 +12,25 @@ python3 tests/gpu/gpu_check_test.py
 
 mkdir -p "$scratch/pack/bin" "$scratch/pack/lib/weft"
 ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli} "$scratch/pack/bin"
-export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 OUT=$scratch/out
+nvrtc=${WEFT_CUDA_PATH:-}
+# A busy processor is given three times as long.
+export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
 export WEFT_CUDA_PATH=$BUILD/tests/fake_cuda FAKE_CUDA_COMPILER=$compiler PEERS_PYTHON=/bin/false
 
 tools/gpu_check.py
 python3 - "$OUT" <<'END'
-import json, pathlib, sys, tarfile
+import json, pathlib, re, sys, tarfile
 out = pathlib.Path(sys.argv[1])
 parts = {part["part"]: part["state"] for part in json.loads((out / "gpu-check.json").read_text())["parts"]}
+# That one computes too much for a processor; it runs below, on a GPU that computes nothing.
+assert parts.pop("memory as planned") == "skipped", parts
 assert set(parts.values()) == {"passed"}, parts
-assert list(parts)[:4] == ["device", "ladder of small steps", "libraries at the shapes of the models",
-                           "a small row"], parts
+assert list(parts) == [
+    "device", "ladder of small steps", "libraries at the shapes of the models", "a small row",
+    "profile", "tuned", "training, f32 and bf16", "convolutions and attention",
+    "every op and its gradient", "edges, and products with what stands beside them",
+    "same bits twice", "weft train, resume, precisions", "generated kernels", "random graphs",
+    "offload and results", "the other rows"], parts
 digest = (out / "digest.txt").read_text()
 assert len(digest) <= 10000 and "nothing failed" in digest, digest
 for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofline",
@@ -34,6 +43,28 @@ names = logs.getnames()
 for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
+rungs = {rung["rung"]: rung for rung in json.load(logs.extractfile("logs/smoke/smoke.json"))}
+assert len(rungs) == 24, list(rungs)
+for name, rung in rungs.items():
+    assert rung["state"] == "passed" and rung["run_ms"] and rung["notes"] == [], rung
+    if name == "copy":
+        continue
+    assert rung["build_ms"] > 0 and rung["apart"] <= rung["allowed"], rung
+    assert all(kernel["workspace"] >= 0 for kernel in rung["kernels"]), rung
+    # What a vendor's library chose: the algorithm, or the engine with its notes.
+    for vendor, choice in (("cublaslt", r"([0-9a-f]{16}\.){7}[0-9a-f]{16}"),
+                           ("cudnn", r"0: engine 5, uses tensor cores, \d+ bytes")):
+        asked = any(kernel["kernel"].startswith(vendor + ":") for kernel in rung["kernels"])
+        chosen = [text for what, text in rung["selection"].items() if what.startswith(vendor + " ")]
+        assert bool(chosen) == asked, rung
+        assert all(re.fullmatch(choice, text) for text in chosen), rung
+libraries = [json.loads(line) for line in logs.extractfile("logs/gpu-check.log").read().decode().splitlines()
+             if line.startswith('{"') and '"shape"' in line]
+kept = {seen["engine"] for seen in libraries if "engine" in seen and "against_rules" not in seen}
+broken = {seen["engine"]: seen["against_rules"] for seen in libraries if "against_rules" in seen}
+assert kept == set(range(5, 14)) and sorted(broken) == list(range(5)), (kept, broken)
+assert broken[0] == "is nondeterministic" and "bytes of workspace" in broken[4], broken
+assert all("us" in seen for seen in libraries if seen.get("engine") != 4), libraries
 kernels = json.load(logs.extractfile("logs/profile.json"))["kernels"]
 assert kernels and all(kernel["roofline"] > 0 for kernel in kernels), kernels
 assert "no roofline" not in digest, digest
@@ -48,16 +79,57 @@ if FAKE_NVRTC_FAILS=1 WEFT_CACHE_DIR=$scratch/empty tools/gpu_smoke.py --rung "$
 fi
 grep -q "1 of 2 rungs passed, 1 failed" "$scratch/said"
 grep -q "expected a ';'" "$scratch/smoke/smoke-reduce-libraries.log"
+grep -q "\"error\": \".*expected a ';'" "$scratch/smoke/smoke.json"
 
-# The bench goes on after an engine that fails: eight of five shapes are said, each with its error.
+# The bench goes on after an engine that fails: thirteen of five shapes are said, each with its error,
+# beside one that finds no memory for its workspace.
 FAKE_CUDNN_FAILS=1 WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_libraries" bench --small --engines \
   >"$scratch/said"
-[ "$(grep -c CUDNN_STATUS_EXECUTION_FAILED "$scratch/said")" = 40 ]
+[ "$(grep -c CUDNN_STATUS_EXECUTION_FAILED "$scratch/said")" = 65 ]
+[ "$(grep -c "memory has run out" "$scratch/said")" = 5 ]
 
-# Steps are compiled without being computed, in memory that nobody touches.
-FAKE_CUDA_IDLE=1 FAKE_CUDA_COMPILER='' WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_rung" \
-  vocabulary --build >/dev/null
+# Steps are compiled without being computed, in memory that nobody touches: those of GPT-2, too, and
+# what the device then says of its memory.
+idle() { FAKE_CUDA_IDLE=1 FAKE_CUDA_COMPILER='' FAKE_CUDA_HELD=500 WEFT_CACHE_DIR=$scratch/empty "$@"; }
+idle "$BUILD/bench/gpu_rung" vocabulary --build >/dev/null
 [ "$(find "$scratch/empty/kernels" -type f | wc -l)" -gt 3 ]
+idle bench/peers/gpu.py gpt2 --small --weft "$WEFT" --python /bin/false --json "$scratch/gpt2.json" \
+  --markdown "$scratch/gpt2.md" >/dev/null 2>&1
+python3 - "$scratch/gpt2.json" <<'END'
+import json, sys
+seen = json.load(open(sys.argv[1]))
+assert seen["failed"] == [] and len(seen["visits"]["gpt2"]["weft"]["losses"]) > 3, seen
+assert set(seen["start"]) == {"cold", "warm"} and seen["lean"]["median_ms"] > 0, seen
+END
+BACKEND=cuda idle "$BUILD/tests/models" --test-suite='slow device memory' >"$scratch/said"
+grep -q 'assertions: *10 | *10 passed' "$scratch/said"
+
+# What gpu_cubins.py packs is machine code for sm_90, and all that another GPU of that kind asks for.
+if [ -n "$(find "${nvrtc:-/nowhere}" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
+  tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" mlp-1 gpt-char-1
+  python3 - "$scratch" "$BUILD" "$nvrtc" <<'END'
+import pathlib, struct, sys
+scratch, build, nvrtc = map(pathlib.Path, sys.argv[1:])
+sys.path.insert(0, "tools")
+import gpu_cubins
+(scratch / "nvidia").mkdir()
+gpu_cubins.link_libraries(scratch / "nvidia", build, nvrtc)
+HEADER, CUDA = 32, 190  # bytes before an object in the cache; of ELF
+codes = [path.read_bytes()[HEADER:] for path in (scratch / "cubins" / "kernels").iterdir()]
+codes = [code for code in codes if not code.startswith(b"engine ")]  # a plan of cuDNN
+assert len(codes) > 60, len(codes)
+for code in codes:
+    assert code[:4] == b"\x7fELF" and struct.unpack_from("<H", code, 18)[0] == CUDA, code[:64]
+    assert struct.unpack_from("<I", code, 48)[0] >> 8 & 255 == 90, code[:64]
+END
+  packed=$(find "$scratch/cubins/kernels" -type f | wc -l)
+  WEFT_CUDA_PATH=$scratch/nvidia FAKE_CUDA_NAME="NVIDIA H100 80GB HBM3" FAKE_CUDA_MEMORY=81559 \
+    idle bench/peers/gpu.py mlp-1 gpt-char-1 --weft "$WEFT" --python /bin/false \
+    --cache "$scratch/cubins" --markdown "$scratch/rows.md" >/dev/null 2>&1
+  [ "$(find "$scratch/cubins/kernels" -type f | wc -l)" = "$packed" ]
+else
+  echo "skipped: no libnvrtc.so.13 in WEFT_CUDA_PATH (tools/setup.sh --cuda)"
+fi
 
 # Without a GPU the check ends at once, with the exit code of a device that is not there.
 status=0

@@ -109,10 +109,13 @@ class Digest(unittest.TestCase):
     def test_shapes_whose_first_choice_loses_most_come_first(self):
         lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":4.0}', "other",
                  '{"shape":"b","rank":0,"us":5.0}', '{"shape":"b","rank":1,"us":2.5}',
-                 '{"shape":"c","error":"no engine"}']
+                 '{"shape":"c","error":"no engine"}',
+                 '{"shape":"a","rank":2,"engine":7,"us":3.0,"against_rules":"is nondeterministic"}',
+                 '{"shape":"b","rank":2,"engine":8,"us":4.0,"against_rules":"sums narrowly"}']
         self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)).splitlines(),
-                         ["c: no engine", "      5.0       2.5 us, rank 1 of 2  b",
-                          "      5.0       4.0 us, rank 1 of 2  a"])
+                         ["c: no engine", "      5.0       2.5 us, rank 1 of 3  b",
+                          "      5.0       4.0 us, rank 1 of 3  a; 3.0 us by engine 7, which is "
+                          "nondeterministic"])
 
 
 class Ceilings(unittest.TestCase):

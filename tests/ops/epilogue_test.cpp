@@ -140,7 +140,36 @@ TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its 
   }
 }
 
-// The library's kernels take it for granted that a bias begins at a multiple of 16 bytes.
+// The library's kernels take it for granted that what they read or write beside a product begins at
+// a multiple of 16 bytes.
+TEST_CASE("on CUDA a matrix beside a product is copied where it begins elsewhere") {
+  for (const int64_t begin : {0, 1, 3, 4, 8}) {
+    CAPTURE(begin);
+    Product of;
+    const Value memory = of.draw({2 * 3 * 24 + 8}, of.type);
+    const Value at = reshape(slice(memory, 0, begin, begin + 2 * 3 * 24), {2, 3, 24});
+    const bool is_aligned = begin % 8 == 0;
+    CHECK(of.kernels({gelu_gradient(at, of.product())}) ==
+          (is_aligned ? "cublaslt:matmul.gelu_gradient " : "copy cublaslt:matmul.gelu_gradient "));
+  }
+}
+
+// A part of a concatenation that nobody else reads is stored where it belongs.
+TEST_CASE("on CUDA the gradient of a bias is copied to where it would not be aligned") {
+  for (const int64_t before : {3, 32}) {
+    CAPTURE(before);
+    Product of;
+    const Value dy = of.like_product(), x = of.draw({6, 16}, of.type);
+    const Value weight = wide_matmul(transpose(reshape(dy, {6, 24})), x);
+    const std::vector<Value> parts{neg(of.draw({before}, DType::f32)),
+                                   sum(widen(dy), {.axes = {0, 1}})};
+    const std::string names = of.kernels({weight, concat(parts, 0)});
+    CAPTURE(names);
+    CHECK(names.find("cublaslt:matmul.bias_gradient ") != std::string::npos);
+    CHECK((names.find("copy") != std::string::npos) == (before == 3));
+  }
+}
+
 TEST_CASE("on CUDA a bias is added from wherever it begins") {
   const KernelLibrary& cuda = *backends().back();
   if (cuda.name() != "cuda" || getenv("FAKE_CUBLASLT_REFUSES") != nullptr) return;

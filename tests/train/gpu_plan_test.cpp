@@ -14,6 +14,8 @@
 #include "weft/base/quantity.h"
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
+#include "weft/ir/plan.h"
+#include "weft/runtime/executable.h"
 #include "weft/train/trainer.h"
 
 using namespace weft;
@@ -113,6 +115,27 @@ TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 with
   // Published parts of the peak put this step at 115 to 130 ms.
   CHECK(report.likely_seconds > 0.110);
   CHECK(report.likely_seconds < 0.130);
+}
+
+TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
+  const auto run = planned(gpt2(64), "cuda:h100");
+  int launches = 0;
+  std::set<int> updated;  // slots of parameters
+  for (const auto& [name, executable] : run->steps.executables()) {
+    if (name != "train") continue;
+    const Plan& plan = executable->plan();
+    for (const Step& step : plan.steps) {
+      const size_t before = updated.size();
+      for (const Access& result : step.results) {
+        const Slot& slot = plan.slots[static_cast<size_t>(result.at.slot)];
+        if (slot.space == Space::state && slot.category == Category::parameter)
+          updated.insert(result.at.slot);
+      }
+      launches += updated.size() > before ? 1 : 0;
+    }
+  }
+  CHECK(updated.size() == 148);
+  CHECK(launches <= 2);
 }
 
 TEST_CASE("ResNet-50, 256 images an update, is planned for an H200 without one") {

@@ -20,8 +20,10 @@ constexpr int64_t worth_a_chunk = 8;    // turns of each thread
 constexpr int64_t most_chunks = 1024;   // of all groups
 constexpr int64_t least_rows = 4;       // of partial results across them
 constexpr int64_t least_tile = 16;
-constexpr size_t shared_limit = 32 << 10;      // bytes; OpenCL devices have at least that
-constexpr int large_group = 1024;              // threads
+constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
+// Threads. Each of 1,024 has 64 registers, in which functions of float64, two registers a number,
+// spill.
+constexpr int large_group = 1024, large_group_of_f64 = 512;
 constexpr int64_t worth_a_large_group = 4096;  // turns of a row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
 // A streaming multiprocessor of an NVIDIA GPU has so many resident threads and so large an L1
@@ -324,7 +326,11 @@ class Scheduler {
     return language_ == GpuLanguage::cuda && kernel_.loops() > 1 && s_.turns >= worth_a_large_group;
   }
   void share_rows() {
-    if (takes_large_groups()) s_.threads = large_group;
+    if (takes_large_groups()) {
+      const bool wide = std::ranges::any_of(
+          kernel_.code, [](const Instruction& in) { return in.type == DType::f64; });
+      s_.threads = wide ? large_group_of_f64 : large_group;
+    }
     s_.reduced_lanes = no_more_than(s_.threads, s_.turns);
     s_.kept_lanes = std::max(no_more_than(s_.threads / s_.reduced_lanes, s_.kept_positions),
                              warp / s_.reduced_lanes);

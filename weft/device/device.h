@@ -42,6 +42,8 @@ struct KernelChoice {
   std::string kernel;               // "dnnl:conv"
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
                                     // empty: any strides that `accepts` said yes to
+  int64_t alignment = 1;            // in bytes, of what such an order is asked of: what begins
+                                    // elsewhere is copied
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
   bool padded_rows = false;         // of the result (padded_row)
   // Of operands, then of results: the kernel is faster where all have it (Step::padded). Empty: it

@@ -176,12 +176,14 @@ class Scheduler {
     for (Assign& assign : plan_.assigns) follow(assign.value);
   }
 
-  // The value dense in the given order of axes: where it lies if it lies so, else in a copy (made
-  // once).
-  Placement copy_as(const Value& value, const Dims& order) {
+  // The value dense in the given order of axes, from a multiple of `alignment` bytes of its slot
+  // on: where it lies if it lies so, else in a copy (made once).
+  Placement copy_as(const Value& value, const Dims& order, int64_t alignment = 1) {
     const Placement& at = placed_.at(value.node());
     Dims strides = dense_strides(value.shape(), order);
-    if (same_strides(value.shape(), at.strides, strides)) return at;
+    const bool is_aligned =
+        at.offset * static_cast<int64_t>(size_of(value.dtype())) % alignment == 0;
+    if (is_aligned && same_strides(value.shape(), at.strides, strides)) return at;
     if (forgets_copy(value, at.slot)) return {at.slot, 0, strides};
     return copied(value, {order});
   }
@@ -247,7 +249,7 @@ class Scheduler {
     for (size_t i = 0; i < operands.size(); ++i)
       if (i < choice.operand_order.size() &&
           !(choice.operand_order[i].empty() && !inputs[i].shape().empty()))
-        operands[i] = copy_as(inputs[i], choice.operand_order[i]);
+        operands[i] = copy_as(inputs[i], choice.operand_order[i], choice.alignment);
     std::vector<Layout> layouts;
     for (const Value& value : stored) {
       const bool root = uses_.is_root(value.node());

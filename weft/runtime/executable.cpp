@@ -358,11 +358,7 @@ void Executable::refuse(size_t step, const Error& error) {
 }
 
 void Executable::check_refusals() const {
-  if (refusals_.empty()) return;
-  const size_t others = refusals_.size() - 1;
-  throw KernelsRefused(
-      ErrorKind::device, "{}{}", refusals_.front(),
-      others == 0 ? "" : fmt::format(" and {} more (WEFT_DEBUG=1 lists them)", others));
+  if (!refusals_.empty()) throw KernelsRefused(refusals_);
 }
 
 namespace {
@@ -707,16 +703,23 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   return results_;
 }
 
-// Each turn leaves out a kernel, of which there are so many.
+// Each turn leaves out a kernel, of which there are so many; one warning tells of all turns.
 std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
                                             const KernelLibrary& library,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder, size_t beside) {
+  std::vector<std::string> refusals;
   for (;;) {
     try {
-      return std::make_unique<Executable>(plan(), library, workspace, folder, beside);
+      auto made = std::make_unique<Executable>(plan(), library, workspace, folder, beside);
+      if (refusals.empty()) return made;
+      const size_t others = refusals.size() - 1;
+      logging::warn(
+          "{}{}. The step is planned again without, which may be slower.", refusals.front(),
+          others == 0 ? "" : fmt::format(" and {} more (WEFT_DEBUG=1 lists them)", others));
+      return made;
     } catch (const KernelsRefused& refused) {
-      logging::warn("{}. The step is planned again without, which may be slower.", refused.what());
+      refusals.insert(refusals.end(), refused.refusals.begin(), refused.refusals.end());
     }
   }
 }

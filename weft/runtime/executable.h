@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -33,9 +34,10 @@ struct Workspace {
 
 // Steps of a plan whose kernels their libraries refuse to compile or to run on this device
 // (KernelLibrary::may_refuse). The library avoids these kernels from then on.
-class KernelsRefused : public Error {
- public:
-  using Error::Error;
+struct KernelsRefused : Error {
+  explicit KernelsRefused(std::vector<std::string> all)
+      : Error(ErrorKind::device, "{}", all.front()), refusals(std::move(all)) {}
+  std::vector<std::string> refusals;  // of each: what the library says, kernel, module
 };
 
 // Told of a step of the plan when all that it does is done, before the next one begins.

@@ -11,7 +11,6 @@
 
 #include <fmt/ranges.h>
 
-#include "weft/backends/cuda/cublaslt_api.h"
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/gpu/conversion.h"
@@ -22,43 +21,46 @@
 #include "weft/ir/op_def.h"
 
 namespace weft::cuda {
-namespace {
-using namespace cublaslt;
 
-// ---- the library
+SharedLibrary open_cublaslt() {
+  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
+                       "it comes with CUDA, and with Python's package nvidia-cublas.");
+}
 
-constexpr int64_t aux_alignment = 8;  // of its rows, in elements
+namespace cublaslt {
+Library::Library() {
+  library.find(create, "cublasLtCreate");
+  library.find(make_matmul, "cublasLtMatmulDescCreate");
+  library.find(free_matmul, "cublasLtMatmulDescDestroy");
+  library.find(set_matmul, "cublasLtMatmulDescSetAttribute");
+  library.find(make_layout, "cublasLtMatrixLayoutCreate");
+  library.find(free_layout, "cublasLtMatrixLayoutDestroy");
+  library.find(set_layout, "cublasLtMatrixLayoutSetAttribute");
+  library.find(make_preference, "cublasLtMatmulPreferenceCreate");
+  library.find(free_preference, "cublasLtMatmulPreferenceDestroy");
+  library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library.find(check_algorithm, "cublasLtMatmulAlgoCheck");
+  library.find(matmul, "cublasLtMatmul");
+  library.find(version, "cublasLtGetVersion");
+  library.find(status_text, "cublasLtGetStatusString");
+}
 
-struct Library : Functions {
-  Library() {
-    library.find(create, "cublasLtCreate");
-    library.find(make_matmul, "cublasLtMatmulDescCreate");
-    library.find(free_matmul, "cublasLtMatmulDescDestroy");
-    library.find(set_matmul, "cublasLtMatmulDescSetAttribute");
-    library.find(make_layout, "cublasLtMatrixLayoutCreate");
-    library.find(free_layout, "cublasLtMatrixLayoutDestroy");
-    library.find(set_layout, "cublasLtMatrixLayoutSetAttribute");
-    library.find(make_preference, "cublasLtMatmulPreferenceCreate");
-    library.find(free_preference, "cublasLtMatmulPreferenceDestroy");
-    library.find(set_preference, "cublasLtMatmulPreferenceSetAttribute");
-    library.find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    library.find(check_algorithm, "cublasLtMatmulAlgoCheck");
-    library.find(matmul, "cublasLtMatmul");
-    library.find(version, "cublasLtGetVersion");
-    library.find(status_text, "cublasLtGetStatusString");
-  }
-  void check(int status, const char* call) const {
-    if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
-  }
-
-  SharedLibrary library = open_cublaslt();
-};
+void Library::check(int status, const char* call) const {
+  if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
+}
 
 // Never let go, as the driver is not.
 const Library& library() {
   static const Library* const instance = new Library;
   return *instance;
 }
+}  // namespace cublaslt
+
+namespace {
+using namespace cublaslt;
+
+constexpr int64_t aux_alignment = 8;  // of its rows, in elements
 
 // For the context that is current.
 Handle handle() {
@@ -103,13 +105,13 @@ size_t workspace_bytes(const Contraction& task) {
 }
 
 // What an epilogue reads or writes beside the result begins at such multiples, in bytes: heuristics
-// pick kernels that take it for granted.
+// pick kernels that take it for granted. Operands that begin elsewhere are copied by the plan;
+// results begin where slots do, or at multiples of buffer_alignment in a slot that several share.
 constexpr int64_t epilogue_alignment = 16;
 bool suits_epilogue(int64_t byte_offset) { return byte_offset % epilogue_alignment == 0; }
-void check_alignment(const std::optional<Bound>& bound, const char* what) {
-  WEFT_CHECK(!bound || suits_epilogue(bound->byte_offset()),
-             "[cuda] cuBLASLt's epilogues need {} from a multiple of {} bytes on. Got {}.", what,
-             epilogue_alignment, bound->byte_offset());
+void check_alignment(const std::optional<Bound>& bound, const Step& step) {
+  WEFT_ASSERT(!bound || suits_epilogue(bound->byte_offset()), "{} has a matrix at {} bytes",
+              step.kernel, bound->byte_offset());
 }
 
 // The library adds biases of the result's own type, from an aligned address, to every column that
@@ -193,9 +195,8 @@ class Product : public Kernel {
     }
     clear_a_ = cleared(device, step_.a, task.a, {task.m, task.k}, 1, step_.k);
     clear_b_ = cleared(device, step_.b, task.b, {task.k, task.n}, 0, step_.k);
-    check_alignment(step_.a_sums, "the gradient of the bias");
-    check_alignment(step_.sum, "the sums");
-    check_alignment(step_.at, "the matrix beside the product");
+    for (const auto* beside : {&step_.a_sums, &step_.sum, &step_.at})
+      check_alignment(*beside, step);
     if (step_.a_sums) set_matmul(bias_pointer, uint64_t{alignment_of(*step_.a_sums)});
     if (const std::optional<Bound>& aux = step_.sum ? step_.sum : step_.at) {
       set_matmul(aux_pointer, uint64_t{alignment_of(*aux)});
@@ -450,7 +451,10 @@ class CublasLt : public gpu::Provider {
       choice.workspace +=
           converted_bytes(type, offset * static_cast<int64_t>(size_of(type)), task, known->task.n);
     }
-    if (epilogue->at) choice.operand_order.push_back(Dims::iota(epilogue->at.rank()));
+    if (epilogue->at) {
+      choice.operand_order.push_back(Dims::iota(epilogue->at.rank()));
+      choice.alignment = epilogue_alignment;
+    }
     return choice;
   }
   bool stores_sums_beside(const Node& function) const override {
@@ -465,11 +469,6 @@ class CublasLt : public gpu::Provider {
   bool has_epilogues_ = !env_lists("WEFT_CUDA_OFF", "epilogues");
 };
 }  // namespace
-
-SharedLibrary open_cublaslt() {
-  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
-                       "it comes with CUDA, and with Python's package nvidia-cublas.");
-}
 
 std::unique_ptr<gpu::Provider> cublaslt_provider() { return std::make_unique<CublasLt>(); }
 

@@ -86,6 +86,7 @@ enum Attribute : int {
   pack_ids = 1000,
   pack_addresses = 1001,
   pack_workspace = 1003,
+  engine_number = 1301,
   engine_notes = 1303,
   matmul_precision = 1500,
   matmul_a = 1520,

@@ -296,15 +296,13 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const Dims by_token{0, 2, 1, 3};
   KernelChoice choice{
       .kernel = "cudnn:" + std::string(node.op->name),
+      .alignment = aligned_bytes,
       .result_order = backward ? Dims{1, 3, 0, 2, 4} : by_token,
       .workspace = backward ? GradientScratch(heads).bytes() : GradientScratch::engine_bytes};
   choice.operand_order.resize(operands.size());
-  for (size_t i = 0; i < std::min(operands.size(), matrices); ++i) {
-    if (is_aligned(node.inputs[i].shape(), operands[i], heads.dtype)) continue;
-    // What lies in the order that is asked for is not copied.
-    if (operands[i].strides == dense_strides(node.inputs[i].shape(), by_token)) return std::nullopt;
-    choice.operand_order[i] = by_token;
-  }
+  for (size_t i = 0; i < std::min(operands.size(), matrices); ++i)
+    if (!is_aligned(node.inputs[i].shape(), operands[i], heads.dtype))
+      choice.operand_order[i] = by_token;
   if (backward) choice.operand_order[matrices] = Dims::iota(4);
   return choice;
 }

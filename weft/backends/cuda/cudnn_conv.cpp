@@ -139,12 +139,11 @@ std::optional<KernelChoice> choose_conv(const Node& node) {
                       .most_workspace = most_workspace + narrow_bytes(node)};
 }
 
-ExecutionPlan plan_conv(const Node& node, const Descriptor& properties) {
+Graph conv_graph(const Node& node) {
   constexpr auto whole = static_cast<int64_t>(buffer_alignment);
-  return graph_of(node, {whole, whole, whole})
-      .plans(properties, rules_of(node, workspace_bytes(node)), describe(node), 1)
-      .front();
+  return graph_of(node, {whole, whole, whole});
 }
+EngineRules conv_rules(const Node& node) { return rules_of(node, workspace_bytes(node)); }
 
 std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step) {
   return std::make_unique<Convolution>(device, step);

@@ -15,7 +15,9 @@ namespace weft::cuda::cudnn {
 std::optional<KernelChoice> choose_conv(const Node& node);
 std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step);
 
-// What a step of `node` runs, its tensors in memory being the node's inputs and its result.
-ExecutionPlan plan_conv(const Node& node, const Descriptor& properties);
+// What a step of `node` runs where its tensors begin at multiples of buffer_alignment. In memory:
+// the node's inputs, its result.
+Graph conv_graph(const Node& node);
+EngineRules conv_rules(const Node& node);  // with the workspace that every plan has for it
 
 }  // namespace weft::cuda::cudnn

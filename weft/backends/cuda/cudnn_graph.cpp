@@ -180,26 +180,12 @@ std::vector<Descriptor> ranked(const Descriptor& graph, const Descriptor& proper
   return configs;
 }
 
-// What an engine does that it must not: the notes say that it rounds more, or yields other bits
-// each time.
-std::vector<int> offences(const Descriptor& config, bool exact) {
-  const Descriptor engine = make(engine_kind);
-  Handle handle = engine.get();
-  get(config, config_engine, descriptor_type, std::span(&handle, 1));
-  std::array<int, note_count> notes{};
-  const size_t count = get(engine, engine_notes, note_type, std::span(notes));
-  std::vector<int> bad(notes.begin(), notes.begin() + static_cast<ptrdiff_t>(count));
-  std::erase_if(bad, [&](int note) {
-    return note == strict_nan || (note == tensor_core && !exact) ||
-           (note == nondeterministic && env_lists("WEFT_CUDA_ALLOW", "nondeterministic"));
-  });
-  return bad;
-}
+bool allows_nondeterministic() { return env_lists("WEFT_CUDA_ALLOW", "nondeterministic"); }
 
 // The rules as a part of keys: by others another engine has the same rank.
 std::string to_text(const EngineRules& rules) {
   return fmt::format("at most {} bytes{}{}", rules.workspace, rules.exact ? ", exact" : "",
-                     env_lists("WEFT_CUDA_ALLOW", "nondeterministic") ? ", nondeterministic" : "");
+                     allows_nondeterministic() ? ", nondeterministic" : "");
 }
 
 std::string words_of(const std::vector<int>& notes) {
@@ -222,62 +208,90 @@ std::string words_of(const std::vector<int>& notes) {
   return text;
 }
 
-// The engines for a graph that keep the rules, the best first. What is passed over is logged.
+// Those of an engine's notes that the rules forbid: it rounds more, or yields other bits each time.
+std::vector<int> offences(std::vector<int> notes, const EngineRules& rules) {
+  std::erase_if(notes, [&](int note) {
+    return note == strict_nan || (note == tensor_core && !rules.exact) ||
+           (note == nondeterministic && allows_nondeterministic());
+  });
+  return notes;
+}
+
+Engine engine_of(Descriptor config, const EngineRules& rules) {
+  const Descriptor described = make(engine_kind);
+  Handle handle = described.get();
+  get(config, config_engine, descriptor_type, std::span(&handle, 1));
+  Engine engine;
+  get(described, engine_number, int64_type, std::span(&engine.number, 1));
+  std::vector<int> notes(note_count);
+  notes.resize(get(described, engine_notes, note_type, std::span(notes)));
+  engine.notes = words_of(notes);
+  engine.workspace = bytes_of(config, config_workspace);
+  engine.config = std::move(config);
+  const std::vector<int> bad = offences(notes, rules);
+  const bool fits = engine.workspace <= rules.workspace;
+  if (!bad.empty())
+    engine.offence = words_of(bad);
+  else if (!fits)
+    engine.offence = fmt::format("needs {} bytes of workspace", engine.workspace);
+  engine.only_nondeterministic = bad == std::vector<int>{nondeterministic} && fits;
+  return engine;
+}
+
+// All engines that heuristics name for a graph, the best first: later heuristics are asked only
+// where somebody wants to know.
 class Engines {
  public:
-  Engines(Descriptor graph, Descriptor properties, EngineRules rules, const std::string& what)
-      : graph_(std::move(graph)), properties_(std::move(properties)), rules_(rules), what_(what) {}
+  Engines(Descriptor graph, Descriptor properties, const EngineRules& rules)
+      : graph_(std::move(graph)), properties_(std::move(properties)), rules_(rules) {}
 
-  // A configuration; null: there are no more.
-  Descriptor next() {
-    for (;; ++at_) {
-      while (at_ == configs_.size()) {
-        if (modes_.empty()) return nullptr;
-        configs_ = ranked(graph_, properties_, modes_.front());
-        modes_ = modes_.subspan(1);
-        at_ = 0;
-      }
-      if (keeps_rules(configs_[at_])) return configs_[at_++];
+  std::optional<Engine> next() {
+    while (at_ == configs_.size()) {
+      if (modes_.empty()) return std::nullopt;
+      configs_ = ranked(graph_, properties_, modes_.front());
+      modes_ = modes_.subspan(1);
+      at_ = 0;
     }
+    return engine_of(configs_[at_++], rules_);
   }
-  void pass_over(const std::string& reason) {
-    ++passed_over_;
+
+ private:
+  static constexpr std::array all_modes{best_heuristics, fallback_heuristics};
+  Descriptor graph_, properties_;
+  EngineRules rules_;
+  std::span<const HeuristicsMode> modes_ = all_modes;
+  std::vector<Descriptor> configs_;
+  size_t at_ = 0;
+};
+
+// Logs each engine that is passed over, with its reason.
+class PassedOver {
+ public:
+  explicit PassedOver(const std::string& what) : what_(what) {}
+
+  void add(const Engine& engine, const std::string& reason) {
+    ++count_;
+    only_nondeterministic_ += engine.only_nondeterministic ? 1 : 0;
     last_reason_ = reason;
-    logging::debug(4, "cuDNN's engine for {} is passed over: it {}", what_, reason);
+    logging::debug(4, "cuDNN's engine {} for {} is passed over: it {}", engine.number, what_,
+                   reason);
   }
+  int only_nondeterministic() const { return only_nondeterministic_; }
   // Why there is none: "no engine", or how many were passed over, and what the last one did.
   std::string reason() const {
-    if (passed_over_ == 0) return "no engine";
+    if (count_ == 0) return "no engine";
     return fmt::format(
-        "of {} engines the last {}{}", passed_over_, last_reason_,
+        "of {} engines the last {}{}", count_, last_reason_,
         only_nondeterministic_ == 0
             ? ""
             : fmt::format("; {} would be taken with WEFT_CUDA_ALLOW=nondeterministic",
                           only_nondeterministic_));
   }
-  int only_nondeterministic() const { return only_nondeterministic_; }
 
  private:
-  bool keeps_rules(const Descriptor& config) {
-    const std::vector<int> bad = offences(config, rules_.exact);
-    const size_t workspace = bytes_of(config, config_workspace);
-    const bool fits = workspace <= rules_.workspace;
-    if (bad == std::vector<int>{nondeterministic} && fits) ++only_nondeterministic_;
-    if (!bad.empty())
-      pass_over(words_of(bad));
-    else if (!fits)
-      pass_over(fmt::format("needs {} bytes of workspace", workspace));
-    return bad.empty() && fits;
-  }
-
-  static constexpr std::array all_modes{best_heuristics, fallback_heuristics};
-  Descriptor graph_, properties_;
-  EngineRules rules_;
-  std::string what_, last_reason_;
-  std::span<const HeuristicsMode> modes_ = all_modes;
-  std::vector<Descriptor> configs_;
-  size_t at_ = 0;
-  int passed_over_ = 0, only_nondeterministic_ = 0;
+  const std::string& what_;
+  std::string last_reason_;
+  int count_ = 0, only_nondeterministic_ = 0;
 };
 }  // namespace
 
@@ -473,39 +487,60 @@ ExecutionPlan Graph::empty_plan() const {
   return plan;
 }
 
+std::vector<Engine> Graph::engines(const Descriptor& properties, const EngineRules& rules) const {
+  std::vector<Engine> all;
+  Engines engines(finished(), properties, rules);
+  while (std::optional<Engine> engine = engines.next()) all.push_back(*std::move(engine));
+  return all;
+}
+
+ExecutionPlan Graph::plan(const Descriptor& properties, const Engine& engine) const {
+  ExecutionPlan built = empty_plan();
+  built.plan_ = make(execution_plan_kind);
+  set(built.plan_, plan_device, properties);
+  set(built.plan_, plan_config, engine.config);
+  finish(built.plan_);
+  built.workspace_ = bytes_of(built.plan_, plan_workspace);
+  built.made_of_ = {properties, engine.config};
+  built.engine_ = fmt::format("engine {}{}{}, {} bytes", engine.number,
+                              engine.notes.empty() ? "" : ", ", engine.notes, built.workspace_);
+  return built;
+}
+
+// A rank counts engines before their plans are built, so that one that was measured is found again
+// without the plans before it.
 std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, const EngineRules& rules,
                                         const std::string& what, size_t most,
                                         size_t first_rank) const {
   std::vector<ExecutionPlan> all;
-  Engines engines(finished(), properties, rules, what);
+  Engines engines(finished(), properties, rules);
+  PassedOver passed_over(what);
   size_t rank = 0;
-  for (Descriptor config = engines.next(); config != nullptr && all.size() < most;
-       config = engines.next()) {
+  while (all.size() < most) {
+    const std::optional<Engine> engine = engines.next();
+    if (!engine) break;
+    if (!engine->offence.empty()) {
+      passed_over.add(*engine, engine->offence);
+      continue;
+    }
     if (rank++ < first_rank) continue;
-    const Descriptor plan = make(execution_plan_kind);
-    set(plan, plan_device, properties);
-    set(plan, plan_config, config);
-    if (const int status = library().finalize(plan.get()); status != 0) {
-      engines.pass_over("cannot be built: " + library().reason(status));
-      continue;
+    try {
+      ExecutionPlan built = plan(properties, *engine);
+      built.rank_ = rank - 1;
+      if (built.workspace() > rules.workspace)
+        passed_over.add(*engine, fmt::format("needs {} bytes of workspace", built.workspace()));
+      else
+        all.push_back(std::move(built));
+    } catch (const Error& refused) {
+      passed_over.add(*engine, fmt::format("cannot be built: {}", refused.what()));
     }
-    const size_t workspace = bytes_of(plan, plan_workspace);
-    if (workspace > rules.workspace) {
-      engines.pass_over(fmt::format("needs {} bytes of workspace", workspace));
-      continue;
-    }
-    all.push_back(empty_plan());
-    all.back().plan_ = plan;
-    all.back().workspace_ = workspace;
-    all.back().rank_ = rank - 1;
-    all.back().made_of_ = {properties, config};
   }
   if (all.empty() && first_rank > 0) return plans(properties, rules, what, most);
   if (all.empty())
     throw Error(ErrorKind::device, "[cuda] cuDNN {}.{} cannot do {} in {} bytes of workspace: {}.",
                 library().version() / 10000, library().version() % 10000 / 100, what,
-                rules.workspace, engines.reason());
-  if (const int refused = engines.only_nondeterministic(); refused > 0)
+                rules.workspace, passed_over.reason());
+  if (const int refused = passed_over.only_nondeterministic(); refused > 0)
     logging::debug(1,
                    "cuDNN's engines for {}: {} are passed over only because they are "
                    "nondeterministic, which WEFT_CUDA_ALLOW=nondeterministic changes",
@@ -537,17 +572,24 @@ std::string ExecutionPlan::json() const {
   return json.c_str();  // up to the first zero
 }
 
+// On disk a line names the engine, before what cuDNN wrote.
 ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRules& rules,
                                    const std::string& what, size_t rank,
                                    const std::string& machine) const {
-  const std::string key = fmt::format("cudnn {} plan {} of {}, on {}\n{}", library().version(),
-                                      rank, to_text(rules), machine, text_);
-  if (const std::optional<std::string> json = loop::read_object(key))
-    if (std::optional<ExecutionPlan> kept = plan_from(properties, *json);
-        kept && kept->workspace() <= rules.workspace)
+  const std::string key = fmt::format("cudnn {} engine and plan {} of {}, on {}\n{}",
+                                      library().version(), rank, to_text(rules), machine, text_);
+  if (const std::optional<std::string> object = loop::read_object(key)) {
+    const size_t end = object->find('\n');
+    std::optional<ExecutionPlan> kept;
+    if (end != std::string::npos) kept = plan_from(properties, object->substr(end + 1));
+    if (kept && kept->workspace() <= rules.workspace) {
+      kept->engine_ = object->substr(0, end);
       return *kept;
+    }
+  }
   ExecutionPlan built = plans(properties, rules, what, 1, rank).front();
-  if (const std::string json = built.json(); !json.empty()) loop::write_object(key, json);
+  if (const std::string json = built.json(); !json.empty())
+    loop::write_object(key, built.engine() + "\n" + json);
   return built;
 }
 
@@ -572,9 +614,10 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
                             const std::string& what) const {
   constexpr size_t most = 8;
   const Stream stream = stream_of(device);
+  const std::string signature = fmt::format("cudnn {} {}, {}, graph {}", library().version(), what,
+                                            to_text(rules), to_hex(hash_text(text_)));
   const std::string chosen = device.select(
-      fmt::format("cudnn {} {}, {}, graph {}", library().version(), what, to_text(rules),
-                  to_hex(hash_text(text_))),
+      signature,
       [&] {
         const std::vector<ExecutionPlan> all =
             plans(properties_of_current_device(), rules, what, most);
@@ -586,9 +629,11 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
   static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // as the library is
   const std::string key =
       fmt::format("{} {} {}\n{}", fmt::ptr(stream.context), rank, to_text(rules), text_);
-  return built.get(key, [&] {
+  ExecutionPlan plan = built.get(key, [&] {
     return read_or_build(properties_of_current_device(), rules, what, rank, device.machine());
   });
+  device.describe(signature, fmt::format("{}: {}", rank, plan.engine()));
+  return plan;
 }
 
 void ExecutionPlan::run(const Stream& stream, std::span<void* const> addresses,

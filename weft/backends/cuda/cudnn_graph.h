@@ -63,11 +63,22 @@ struct EngineRules {
   bool exact = false;    // without tensor cores
 };
 
+// One that heuristics name for a graph.
+struct Engine {
+  Descriptor config;     // as they set it
+  int64_t number = 0;    // cuDNN's of it
+  std::string notes;     // what it does, in words
+  size_t workspace = 0;  // bytes
+  std::string offence;   // against the rules; "": it keeps them
+  bool only_nondeterministic = false;
+};
+
 // An engine for a graph on one kind of GPU. Copies share it; each keeps its own addresses.
 class ExecutionPlan {
  public:
-  size_t workspace() const { return workspace_; }  // bytes
-  std::string json() const;                        // as cuDNN writes it down; "": it cannot
+  size_t workspace() const { return workspace_; }        // bytes
+  const std::string& engine() const { return engine_; }  // number, notes and workspace, in words
+  std::string json() const;                              // as cuDNN writes it down; "": it cannot
   size_t rank() const { return rank_; }  // among the engines that keep the rules, the best first
   // That each tensor in memory takes from its address on, in order.
   const std::vector<size_t>& bytes() const { return bytes_; }
@@ -80,6 +91,7 @@ class ExecutionPlan {
   Descriptor plan_;
   std::vector<Descriptor> made_of_;
   std::vector<size_t> bytes_;
+  std::string engine_;
   std::vector<int64_t> ids_;                             // of tensors in memory, then of constants
   std::shared_ptr<const std::vector<float>> constants_;  // in memory of the host
   size_t workspace_ = 0, rank_ = 0;
@@ -115,6 +127,11 @@ class Graph {
                                    const std::string& what, size_t most,
                                    size_t first_rank = 0) const;
 
+  // All that heuristics name, the best first, those that break the rules among them.
+  std::vector<Engine> engines(const Descriptor& properties, const EngineRules& rules) const;
+  // Throws Error(device) where that engine cannot be built.
+  ExecutionPlan plan(const Descriptor& properties, const Engine& engine) const;
+
   // Reads a plan for this graph from what ExecutionPlan::json() wrote; nullopt: cuDNN refuses it.
   std::optional<ExecutionPlan> plan_from(const Descriptor& properties,
                                          const std::string& json) const;
@@ -122,7 +139,7 @@ class Graph {
   // The plan that a measurement on the device found to be the fastest of those for this graph and
   // these rules (WEFT_TUNE), else the first.
   // It is built once for all steps of a device that compute such a graph, by such rules, and kept
-  // on disk.
+  // on disk. The device's selection names its engine.
   ExecutionPlan select(gpu::Device& device, const EngineRules& rules,
                        const std::string& what) const;
 

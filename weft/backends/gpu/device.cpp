@@ -60,6 +60,11 @@ std::string Device::select(const std::string& signature,
   return selected_[signature] = known.value_or(rule);
 }
 
+void Device::describe(const std::string& signature, const std::string& text) {
+  std::lock_guard lock(mutex_);
+  selected_[signature] = text;
+}
+
 std::map<std::string, std::string> Device::selected() const {
   std::lock_guard lock(mutex_);
   return selected_;

@@ -52,6 +52,8 @@ class Device : public DeviceMemory {
   // measurement found or, with WEFT_TUNE, `measure` finds; else `rule`.
   std::string select(const std::string& signature, const std::function<std::string()>& measure,
                      const std::string& rule);
+  // What selected() says of it from now on: the same, and more words behind.
+  void describe(const std::string& signature, const std::string& text);
   std::map<std::string, std::string> selected() const;
   void prefer(const std::map<std::string, std::string>& kernels);
 

@@ -1,0 +1,79 @@
+// The GPU that pretends (tests/fake_cuda) refuses what a real one refuses: what other tests rely
+// on.
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include "tests/support/captured.h"
+#include "weft/backends/cuda/cuda_device.h"
+
+using namespace weft;
+
+namespace {
+// Four neighbours by one access: an ordinary load, one through the cache of what no kernel writes,
+// a store.
+constexpr const char* packs = R"(
+KERNEL(32) load_pack(GLOBAL u8* to, i64 to_at, GLOBAL u8* from, i64 from_at) {
+  ((GLOBAL f32x4*)to)[THREAD] = *(GLOBAL f32x4*)(from + 16 * THREAD);
+}
+
+KERNEL(32) read_pack(GLOBAL u8* to, i64 to_at, GLOBAL u8* from, i64 from_at) {
+  ((GLOBAL f32x4*)to)[THREAD] = READ_ONLY((GLOBAL f32x4*)(from + 16 * THREAD));
+}
+
+KERNEL(32) store_pack(GLOBAL u8* from, i64 from_at, GLOBAL u8* to, i64 to_at) {
+  *(GLOBAL f32x4*)(to + 16 * THREAD) = ((GLOBAL f32x4*)from)[THREAD];
+}
+)";
+
+struct Ending {
+  int status = 0;  // as waitpid() has it
+  std::string said;
+};
+// Of a process that runs that kernel, whose second address begins so many bytes into its memory.
+Ending run_kernel(const std::string& name, size_t begin) {
+  const test::Captured said(STDERR_FILENO);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    const std::unique_ptr<gpu::Device> device = cuda::open_device();
+    const gpu::Function function = device->function(device->compile(packs), name);
+    const auto aligned = device->allocate(1024), other = device->allocate(1024);
+    const std::array<void*, 2> addresses{aligned->data,
+                                         static_cast<std::byte*>(other->data) + begin};
+    device->launch(function, addresses, 1, 32);
+    device->finish();
+    _exit(0);
+  }
+  Ending ending;
+  REQUIRE(waitpid(child, &ending.status, 0) == child);
+  ending.said = said.text();
+  return ending;
+}
+}  // namespace
+
+TEST_SUITE("fake cuda") {
+  TEST_CASE("an access that is not aligned to its pack ends the process, and names the kernel") {
+    if (std::getenv("FAKE_CUDA_COMPILER") == nullptr) return;
+    for (const std::string name : {"load_pack", "read_pack", "store_pack"}) {
+      for (const size_t begin : {4, 8, 12, 20}) {
+        CAPTURE(name);
+        CAPTURE(begin);
+        const Ending ending = run_kernel(name, begin);
+        CHECK(WIFSIGNALED(ending.status));
+        CHECK(ending.said ==
+              "fake CUDA: " + name + ": an access that is not aligned to its type\n");
+      }
+      for (const size_t begin : {0, 16}) {
+        const Ending ending = run_kernel(name, begin);
+        CHECK(ending.status == 0);
+        CHECK(ending.said == "");
+      }
+    }
+  }
+}
