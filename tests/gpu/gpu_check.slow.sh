@@ -58,7 +58,8 @@ for name, rung in rungs.items():
         chosen = [text for what, text in rung["selection"].items() if what.startswith(vendor + " ")]
         assert bool(chosen) == asked, rung
         assert all(re.fullmatch(choice, text) for text in chosen), rung
-libraries = [json.loads(line) for line in logs.extractfile("logs/gpu-check.log").read().decode().splitlines()
+log = logs.extractfile("logs/gpu-check.log").read().decode()
+libraries = [json.loads(line) for line in log.splitlines()
              if line.startswith('{"') and '"shape"' in line]
 kept = {seen["engine"] for seen in libraries if "engine" in seen and "against_rules" not in seen}
 broken = {seen["engine"]: seen["against_rules"] for seen in libraries if "against_rules" in seen}
