@@ -184,6 +184,7 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
     CAPTURE(begin);
     step.operands[2].at.offset = begin;
     std::vector<Placement> at;
+    at.reserve(step.operands.size());
     for (const Access& operand : step.operands) at.push_back(operand.at);
     const std::vector<Value> results{step.results[0].value};
     step.workspace = cuda.choose_with(step.body, results, at).value().workspace;

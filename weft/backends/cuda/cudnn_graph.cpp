@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/backends/cuda/cublaslt.h"
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/cudnn_api.h"
