@@ -79,13 +79,37 @@ TEST_SUITE("codegen cache") {
     const std::string key = loop::compiler_text();
     CHECK(key.find(first_word("sha256sum weft/codegen/llvm_jit.cpp")) != std::string::npos);
     CHECK(key.find("\n" + first_word("llvm-config-19 --version") + "\n") != std::string::npos);
-    const char* set = std::getenv("WEFT_ISA");
-    const std::map<std::string, std::string> processors{
-        {"baseline", "x86-64-v2\n\n"}, {"avx2", "x86-64-v3\n\n"}, {"avx512", "x86-64-v4\n\n"}};
-    if (set != nullptr && processors.contains(set))
+    const std::string bf16 = "x86-64-v4\n+avx512bf16,+avx512vnni\n";
+    const std::map<std::string, std::string> processors{{"baseline", "x86-64-v2\n\n"},
+                                                        {"avx2", "x86-64-v3\n\n"},
+                                                        {"avx512", "x86-64-v4\n\n"},
+                                                        {"avx512_bf16", bf16},
+                                                        {"amx", bf16}};
+    const char* value = std::getenv("WEFT_ISA");
+    const std::string set = value == nullptr ? "" : value;
+    if (!set.empty() && set != "auto") {
       CHECK(key.starts_with(processors.at(set)));
-    else
-      CHECK(key.find('\n') > 2);  // the name of the host's
+      return;
+    }
+    // The key names the host as LLVM's own program does, and has the features that Linux tells of.
+    CHECK(key.starts_with(first_word("llc-19 --version | sed -n 's/ *Host CPU: //p'") + "\n"));
+    const size_t begin = key.find('\n') + 1;
+    const std::string features = "," + key.substr(begin, key.find('\n', begin) - begin) + ",";
+    for (const auto& [flag, feature] :
+         std::map<std::string, std::string>{{"sse4_2", "sse4.2"},
+                                            {"avx2", "avx2"},
+                                            {"fma", "fma"},
+                                            {"f16c", "f16c"},
+                                            {"avx512f", "avx512f"},
+                                            {"avx512bw", "avx512bw"},
+                                            {"avx512vl", "avx512vl"},
+                                            {"avx512_vnni", "avx512vnni"},
+                                            {"avx512_bf16", "avx512bf16"},
+                                            {"amx_tile", "amx-tile"}}) {
+      CAPTURE(flag);
+      const bool has = first_word("grep -cwm1 " + flag + " /proc/cpuinfo || true") == "1";
+      CHECK(features.find((has ? ",+" : ",-") + feature + ",") != std::string::npos);
+    }
   }
   TEST_CASE("a cache of too many objects keeps the newest") {
     CacheFolder folder("many");

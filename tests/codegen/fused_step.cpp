@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/skip.h"
+#include "tests/support/threads.h"
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/opencl/cl_device.h"
@@ -215,21 +216,33 @@ Run finish(const FusedStep& fused, const Memories& memory,
 Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
   Memories memory = evaluate_all(fused, fill);
   CompiledKernel kernel = compile_cpu(fused.step, target);
+  kernel.work = worth_a_team;
   std::vector<void*> operands, results;
   for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
   std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels want it
   for (const Access& result : fused.step.results) {
     auto& buffer =
         memory_of_results.emplace_back(Buffer::allocate(result.value.type().bytes() + guard));
-    std::memset(buffer->data, 0x5a, buffer->bytes);
     results.push_back(buffer->data);
   }
   auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, target) + 64);
-  run_kernel(kernel, operands.data(), results.data(), workspace->data);
-  std::vector<std::vector<std::byte>> bytes;
-  bytes.reserve(memory_of_results.size());
-  for (const auto& buffer : memory_of_results)
-    bytes.emplace_back(buffer->data, buffer->data + buffer->bytes);
+  std::vector<std::vector<std::byte>> bytes;  // as one thread computes them
+  for (int threads : testing::thread_counts) {
+    const testing::Threads team(threads);
+    // A position that no part computes must not find what the runs before left there.
+    for (const auto& buffer : memory_of_results) std::memset(buffer->data, 0x5a, buffer->bytes);
+    std::memset(workspace->data, 0x5a, workspace->bytes);
+    run_kernel(kernel, operands.data(), results.data(), workspace->data);
+    std::vector<std::vector<std::byte>> computed;
+    computed.reserve(memory_of_results.size());
+    for (const auto& buffer : memory_of_results)
+      computed.emplace_back(buffer->data, buffer->data + buffer->bytes);
+    if (threads == 1)
+      bytes = std::move(computed);
+    else
+      CHECK_MESSAGE(computed == bytes, threads, " threads compute other bits than one\n",
+                    kernel_text(fused.step, target));
+  }
   return finish(fused, memory, std::move(bytes));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct FusedStep {
   void take_operands_in_order();
 };
 
+// A kernel whose CompiledKernel::work is this runs on all threads, however small it is.
+inline constexpr double worth_a_team = std::numeric_limits<double>::infinity();
+
 // Fills of leaves: element index -> value.
 using Fill = std::function<double(const Value& leaf, int64_t index)>;
 double spread(const Value& leaf, int64_t index);  // in (-2, 2), different for each leaf
@@ -39,10 +43,12 @@ struct Run {
   std::vector<std::vector<double>> expected;  // of the reference
   std::vector<std::vector<std::byte>> bytes;  // of the compiled kernel's results
 };
+// Runs the compiled kernel on 1, 2, 3 and 8 threads, however small it is, and checks that bits do
+// not depend on their number.
 Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& target = {});
 
 // Checks every element of every result: |a - b| <= tolerance * max(|b|, the root mean square of b,
-// 1 at most), nan equal to nan.
+// 1 at most), nan equal to nan. Bits do not depend on the number of threads: see run().
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
 
 // The same of many kernels, printed into one program for an OpenCL device; CUDA C of them compiles

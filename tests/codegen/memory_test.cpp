@@ -1,11 +1,15 @@
 // What a fused kernel may do with memory: results over operands, scratch, any cut of its range, any
 // vector width.
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <unordered_map>
 
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"
+#include "tests/support/threads.h"
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/ops/ops.h"
 
@@ -16,36 +20,41 @@ namespace {
 ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
 Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
 
-// Runs the step with results[result] in the memory of operand `operand`, and compares with a run
-// apart.
+// Runs the step with results[result] in the memory of operand `operand`, on 1, 2, 3 and 8 threads,
+// and compares with a run apart.
 void check_in_place(const std::vector<Value>& outputs, int result, const Value& leaf) {
   test::FusedStep apart(outputs), joined(outputs);
   test::Run expected = test::run(apart);
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<void*> operands, results;
-  for (size_t i = 0; i < joined.operand_leaf.size(); ++i) {
-    const Value& value = joined.operand_leaf[i];
-    auto& bytes = memory.emplace_back(value.type().bytes());
-    for (int64_t k = 0; k < value.elements(); ++k)
-      store(bytes.data(), value.dtype(), k, test::spread(value, k));
-    operands.push_back(bytes.data());
-  }
   int operand = -1;
   for (size_t i = 0; i < joined.operand_leaf.size(); ++i)
     if (joined.operand_leaf[i].node() == leaf.node()) operand = static_cast<int>(i);
   REQUIRE(operand >= 0);
   joined.step.in_place.emplace_back(result, operand);
-  std::vector<std::vector<std::byte>> outputs_memory;
-  outputs_memory.reserve(joined.step.results.size());
-  for (const Access& access : joined.step.results)
-    outputs_memory.emplace_back(access.value.type().bytes());
-  for (auto& bytes : outputs_memory) results.push_back(bytes.data());
-  results[static_cast<size_t>(result)] = operands[static_cast<size_t>(operand)];
+  CompiledKernel kernel = compile_cpu(joined.step);
+  kernel.work = test::worth_a_team;
   auto workspace = Buffer::allocate(workspace_bytes(joined.step, 8) + 64);
-  run_kernel(compile_cpu(joined.step), operands.data(), results.data(), workspace->data);
-  for (size_t r = 0; r < results.size(); ++r) {
-    size_t bytes = joined.step.results[r].value.type().bytes();
-    CHECK(std::memcmp(results[r], expected.bytes[r].data(), bytes) == 0);
+  for (int threads : testing::thread_counts) {
+    CAPTURE(threads);
+    const testing::Threads team(threads);
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<void*> operands, results;
+    for (const Value& value : joined.operand_leaf) {
+      auto& bytes = memory.emplace_back(value.type().bytes());
+      for (int64_t k = 0; k < value.elements(); ++k)
+        store(bytes.data(), value.dtype(), k, test::spread(value, k));
+      operands.push_back(bytes.data());
+    }
+    std::vector<std::vector<std::byte>> outputs_memory;
+    outputs_memory.reserve(joined.step.results.size());
+    for (const Access& access : joined.step.results)
+      outputs_memory.emplace_back(access.value.type().bytes());
+    for (auto& bytes : outputs_memory) results.push_back(bytes.data());
+    results[static_cast<size_t>(result)] = operands[static_cast<size_t>(operand)];
+    run_kernel(kernel, operands.data(), results.data(), workspace->data);
+    for (size_t r = 0; r < results.size(); ++r) {
+      size_t bytes = joined.step.results[r].value.type().bytes();
+      CHECK(std::memcmp(results[r], expected.bytes[r].data(), bytes) == 0);
+    }
   }
 }
 
@@ -129,6 +138,39 @@ TEST_SUITE("codegen memory") {
       std::vector<std::byte> whole = run_in_parts(fused, 1);
       for (int64_t parts : {2, 3, 7, 64}) CHECK(run_in_parts(fused, parts) == whole);
     }
+  }
+  TEST_CASE("every position of a stage is computed once, and every part has scratch of its own") {
+    const size_t each = buffer_alignment, shared = 3 * buffer_alignment;
+    // Results: how often each position was computed, and with which scratch.
+    auto record = [](void* const*, void* const* results, void* scratch, void*, int64_t begin,
+                     int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        ++static_cast<int*>(results[0])[i];
+        static_cast<void**>(results[1])[i] = scratch;
+      }
+    };
+    std::vector<std::byte> workspace(shared + 8 * each);
+    for (double work : {0.0, test::worth_a_team})
+      for (int threads : testing::thread_counts)
+        for (int64_t extent : {0, 1, 2, 3, 7, 8, 9, 100}) {
+          CAPTURE(threads);
+          CAPTURE(extent);
+          const testing::Threads team(threads);
+          std::vector<int> times(static_cast<size_t>(extent));
+          std::vector<void*> scratch(static_cast<size_t>(extent));
+          void* const results[] = {times.data(), static_cast<void*>(scratch.data())};
+          run_kernel({.stages = {{record, extent}},
+                      .shared_scratch = shared,
+                      .scratch_per_thread = each,
+                      .work = work},
+                     nullptr, results, workspace.data());
+          CHECK(std::ranges::count(times, 1) == extent);
+          std::set<void*> wanted;
+          for (int64_t part = 0; part < std::min<int64_t>(work == 0 ? 1 : threads, extent); ++part)
+            wanted.insert(workspace.data() + shared + static_cast<size_t>(part) * each);
+          CHECK(std::set<void*>(scratch.begin(), scratch.end()) == wanted);
+          CHECK(std::ranges::is_sorted(scratch));
+        }
   }
   TEST_CASE("narrower vectors compute the same") {
     test::set_other_targets(true);
