@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Whether it is this user's alone: mode 0700, which an empty folder that only this user may write is
-// given. Warns once of each folder that is not; one that is not there is not private, silently.
+// Whether it is this user's alone: mode 0700, which an empty folder that only this user may write
+// is given. Warns once of each folder that is not; one that is not there is not private, silently.
 bool is_private(const std::string& folder);
 
 // cache_directory()/name, which is made where it is missing (mode 0700, as its parents). Nullopt

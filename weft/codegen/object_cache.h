@@ -1,7 +1,8 @@
 // Compiled kernels on disk, in cache_directory()/kernels: one file per kernel, named by the hash of
 // everything that determines its machine code, the version of weft and the instruction set among
-// it. They are run: only regular files that nobody but this user may write count, in a private folder
-// (private_folder.h). A cache that is missing, unwritable or damaged costs time, never an error.
+// it. They are run: only regular files that nobody but this user may write count, in a private
+// folder (private_folder.h). A cache that is missing, unwritable or damaged costs time, never an
+// error.
 #pragma once
 
 #include <cstddef>
