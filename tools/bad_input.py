@@ -23,6 +23,8 @@ HOST = [(r"WEFT_ISA=\w+: (this processor has no more than) [\w, ]+", r"WEFT_ISA=
         (r"share \d+ of (.*) than \d+ would", r"share ... of \1 than ... would"),
         (r"; \d+ compute", "; ... compute"), (r"/[0-9a-f]{16}\.o", "/....o"),
         (r"set \w+ and goes on with \w+: (.*)=\w+", r"set ... and goes on with ...: \1=..."),
+        (r"checksum is [0-9a-f]{16}. The manifest says [0-9a-f]{16}",
+         "checksum is .... The manifest says ..."),
         (r"can have (?!0\.)[\d.]+ GiB", "can have ... GiB")]
 # Rows that a host with every set, or with many cores, would not have.
 ANYWHERE = {
