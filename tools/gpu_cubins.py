@@ -18,7 +18,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench" / "peers"))
 from gpu import MEMORY, ROWS, workload_flags
 
-FAKES = ("libcuda.so.1", "libcublasLt.so.13", "libcudnn.so.9", "libnvidia-ml.so.1")
+FAKES = ("libcuda.so.1", "libcublasLt.so.13", "libcudnn.so.9", "libcudnn_graph.so.9",
+         "libnvidia-ml.so.1")
 LAST = "gpt2-xl"  # its weights take a minute to draw
 
 

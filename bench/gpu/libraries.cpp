@@ -381,9 +381,11 @@ void versions() {
     };
   };
   at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
-  const cuda::SharedLibrary products =
-      open_cublaslt();  // cuDNN ends the process where it is not there
-  at("cuDNN", {"libcudnn.so.9"}, number("cudnnGetVersion"));
+  at("cuDNN", {"libcudnn.so.9"}, [&](const cuda::SharedLibrary& found) {
+    // cuDNN ends the process where it does not find these.
+    const cuda::SharedLibrary products = open_cublaslt(), graphs({"libcudnn_graph.so.9"}, "");
+    return number("cudnnGetVersion")(found);
+  });
 }
 }  // namespace
 

@@ -180,6 +180,9 @@ TEST_CASE("a cuDNN that is not there, or too old, is said once") {
   const Outcome none = place.train(without(place, "libcudnn.so.9"), {"--overwrite"});
   REQUIRE_MESSAGE(none.code == 0, none.err);
   CHECK(lines_with(none.err, "no libcudnn.so.9 in ") == 1);
+  const Outcome part = place.train(without(place, "libcudnn_graph.so.9"), {"--overwrite"});
+  REQUIRE_MESSAGE(part.code == 0, part.err);
+  CHECK(lines_with(part.err, "no libcudnn_graph.so.9 in ") == 1);
   const Outcome next =
       place.train(without(place, "libcudnn.so.9", "libcudnn.so.10"), {"--overwrite"});
   REQUIRE_MESSAGE(next.code == 0, next.err);
@@ -437,6 +440,14 @@ TEST_CASE("a kernel that does not compile is an internal error that says what to
     if (has(outcome.err, file.path().string())) return;
   }
   FAIL("no file of " << refused << " is named in: " << outcome.err);
+}
+
+TEST_CASE("a compiler that lacks a part of its package is named, and what brings it") {
+  FakeGpu place;
+  CHECK(fails_with(
+            place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}), device,
+            "libnvrtc.so.13 is not whole: nvrtc: error: failed to open libnvrtc-builtins.so.13.0. "
+            "Hint: tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder.") == "");
 }
 
 TEST_CASE("a plan for a named GPU needs none; running it needs that one") {

@@ -23,7 +23,7 @@
 //   FAKE_CUDA_WORK        a file that gets a letter for what is done, when it is: e for an event
 //   that
 //                         tells the time, w for any piece of work (a microsecond), sw for a memset
-//   FAKE_NVRTC_FAILS      1: no kernel compiles
+//   FAKE_NVRTC_FAILS      1: no kernel compiles; 2: a part of the library is not there
 //   FAKE_NVRTC_VERSION    of the compiler (12990, 12980 with FAKE_CUDA_COMPILER)
 //   FAKE_NVML_FAILS       1: the management library finds no driver
 #pragma once

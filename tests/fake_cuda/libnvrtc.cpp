@@ -70,8 +70,11 @@ int nvrtcDestroyProgram(void** program) {
 }
 int nvrtcCompileProgram(void* handle, int, const char* const*) {
   Program& program = program_of(handle);
-  if (fake::number("FAKE_NVRTC_FAILS", 0) != 0)
+  const long fails = fake::number("FAKE_NVRTC_FAILS", 0);
+  if (fails == 1)
     program.log = "weft.cu(2): error: expected a ';'";
+  else if (fails == 2)
+    program.log = "nvrtc: error: failed to open libnvrtc-builtins.so.13.0.\n  Make sure that ...";
   else if (*fake::compiler() != '\0')
     compile(program);
   return program.log.empty() ? 0 : compilation_failed;

@@ -29,6 +29,8 @@ using namespace api;
 
 // Earlier ones sum over keys that are not there in gradients of attention.
 constexpr size_t least_version = 91600;
+constexpr const char* comes_with =
+    "it comes with Python's package nvidia-cudnn-cu13, and from developer.nvidia.com/cudnn.";
 
 struct Library : Functions {
   Library() {
@@ -59,11 +61,10 @@ struct Library : Functions {
                              : fmt::format("{} ({})", status_text(status), detail.data());
   }
 
-  // cuDNN ends the process where it does not find this.
+  // cuDNN ends the process where it does not find these.
   SharedLibrary products = open_cublaslt();
-  SharedLibrary library{{"libcudnn.so.9"},
-                        "it comes with Python's package nvidia-cudnn-cu13, and from "
-                        "developer.nvidia.com/cudnn."};
+  SharedLibrary library{{"libcudnn.so.9"}, comes_with};
+  SharedLibrary graphs{{"libcudnn_graph.so.9"}, comes_with};
 };
 
 // Never let go, as the driver is not.

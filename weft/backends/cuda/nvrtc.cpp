@@ -69,6 +69,11 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
                 "[cuda] NVRTC {}.{} makes no code for GPUs of compute capability {}.{}. Hint: "
                 "WEFT_CUDA_PATH names the folder of another one.",
                 version() / 1000, version() % 1000 / 10, capability / 10, capability % 10);
+  if (log.find("libnvrtc-builtins") != std::string::npos)
+    throw Error(ErrorKind::device,
+                "[cuda] {} is not whole: {} Hint: tools/setup.sh --cuda brings it; WEFT_CUDA_PATH "
+                "names another folder.",
+                library.library.path(), log.substr(0, log.find_first_of(std::string("\n\0", 2))));
   WEFT_ASSERT(status == 0, "a kernel does not compile for sm_{} (report its source, too: {}): {}",
               capability, loop::keep_refused(source, "cu"),
               loop::with_source_lines(log.substr(0, log.find('\0')), source));
