@@ -88,6 +88,28 @@ TEST_CASE("what is no run is not overwritten") {
   CHECK(place.read("runs/letter") == "a file");
   fs::create_directories(place.path("runs/empty"));
   CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", "empty", "--json"}).code == 0);
+  // A folder that is a run by chance, of a recipe beside other work.
+  place.write("tiny/recipe.yaml", place.read("tiny.yaml"));
+  place.write("tiny/thesis.txt", "years of work");
+  CHECK(fails_with(place.weft({"train", "tiny/recipe.yaml", "--runs", ".", "--overwrite"}), usage,
+                   "tiny holds thesis.txt, which no run wrote: --overwrite replaces runs alone. "
+                   "Hint: move it, or --name chooses another.") == "");
+  CHECK(place.read("tiny/thesis.txt") == "years of work");
+}
+
+TEST_CASE("what --overwrite set aside stays where the run that replaced it saved nothing") {
+  TinyRun place;
+  const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // no process
+  fs::copy(place.path("runs/tiny"), aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  fs::remove_all(place.path("runs/tiny/checkpoints"));
+  const std::string warning =
+      "runs/tiny.partial-4194305-0123456789abcdef is run runs/tiny as it was before --overwrite: what "
+      "replaced it saved nothing. Hint: move it back, or remove it.";
+  CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
+  CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
+  CHECK(place.weft({"train", "tiny.yaml", "--resume", "--json"}).code == 0);
+  CHECK(place.weft({"train", "tiny.yaml", "--name", "next", "--json"}).code == 0);
+  CHECK(!fs::exists(aside));
 }
 
 TEST_CASE("no output replaces a part of a run or of a checkpoint") {
@@ -227,6 +249,14 @@ TEST_CASE("a run that is not there is not resumed") {
   Outcome outcome = place.weft({"train", "tiny.yaml", "--resume"});
   CHECK(outcome.code == 0);
   CHECK(outcome.out.find("no checkpoint yet: the run begins at its start") != std::string::npos);
+  // Nor does its log go on after what is lost.
+  std::istringstream log(place.read("runs/tiny/log.jsonl"));
+  int lines_of_step_2 = 0;
+  for (std::string line; std::getline(log, line);) {
+    const auto entry = nlohmann::json::parse(line);
+    lines_of_step_2 += entry.contains("loss") && entry.value("step", 0) == 2;
+  }
+  CHECK(lines_of_step_2 == 1);
 }
 
 TEST_CASE("names that no folder should have are refused") {

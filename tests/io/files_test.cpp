@@ -173,7 +173,10 @@ TEST_CASE("what is not yet whole has a name that tells its process, and nobody c
   const std::string name = partial_name("a/step-1");
   CHECK(name.starts_with(fmt::format("a/step-1.partial-{}-", getpid())));
   CHECK(name != partial_name("a/step-1"));
-  CHECK(partial_owner(name) == getpid());
+  const auto owner = partial_owner(name);
+  REQUIRE(owner.has_value());
+  CHECK(owner->pid == getpid());
+  CHECK(owner->name == "a/step-1");
   for (const char* other : {"step-1", "x.partial-", "x.partial-12", "x.partial-a-b", ".partial--"})
     CHECK(!partial_owner(other).has_value());
 }

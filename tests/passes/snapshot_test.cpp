@@ -10,6 +10,7 @@
 
 #include "tests/passes/graphs.h"
 #include "tests/support/offloaded.h"
+#include "tests/support/skip.h"
 #include "weft/device/registry.h"
 #include "weft/passes/passes.h"
 
@@ -55,6 +56,10 @@ const Setting settings[] = {
 }  // namespace
 
 TEST_CASE("plans cost what they did") {
+#ifdef __clang__
+  skipped("Clang, the compiler of the sanitizers, evaluates arguments in another order than GCC: ties");
+  return;
+#endif
   PlanningLibrary planning;
   planning.workspace = 1000, planning.most_results = 2;
   const std::pair<const char*, const KernelLibrary*> machines[] = {

@@ -129,6 +129,11 @@ TEST_CASE("a run does not go on with other data, wherever they lie") {
     CHECK(wrong.find("cannot go on: it was trained on other data (fingerprint ") != wrong.npos);
     elsewhere.file(file, contents);
   }
+  train::Recipe scaled = moved;
+  scaled.set("data.mean", "[0.5]", "test");
+  scaled.set("data.std", "[0.25]", "test");
+  CHECK(error_of([&] { train_in(folder, scaled, true); }).find("cannot go on: data.mean is") !=
+        std::string::npos);
   CHECK(train_in(folder, moved, true).exit_code == 0);
 }
 

@@ -17,14 +17,15 @@ std::string partial_name(const std::string& name) {
   return fmt::format("{}{}{}-{:08x}{:08x}", name, partial_mark, getpid(), random(), random());
 }
 
-std::optional<int> partial_owner(std::string_view name) {
-  const size_t mark = name.rfind(partial_mark);
+std::optional<PartialOwner> partial_owner(std::string_view partial) {
+  const size_t mark = partial.rfind(partial_mark);
   if (mark == std::string_view::npos) return std::nullopt;
-  name.remove_prefix(mark + partial_mark.size());
-  int pid = 0;
-  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (error != std::errc() || end == name.data() + name.size() || *end != '-') return std::nullopt;
-  return pid;
+  PartialOwner owner{.name = std::string(partial.substr(0, mark))};
+  partial.remove_prefix(mark + partial_mark.size());
+  const char* const all = partial.data() + partial.size();
+  const auto [end, error] = std::from_chars(partial.data(), all, owner.pid);
+  if (error != std::errc() || end == all || *end != '-') return std::nullopt;
+  return owner;
 }
 
 }  // namespace weft

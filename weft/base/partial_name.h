@@ -9,7 +9,11 @@ namespace weft {
 
 // Beside `name`, and nobody can guess it: "NAME.partial-PID-RANDOM".
 std::string partial_name(const std::string& name);
-// The PID in such a name; nullopt for any other.
-std::optional<int> partial_owner(std::string_view name);
+// Whose such a name is, and what it grows to; nullopt for any other.
+struct PartialOwner {
+  int pid = 0;
+  std::string name;
+};
+std::optional<PartialOwner> partial_owner(std::string_view partial);
 
 }  // namespace weft

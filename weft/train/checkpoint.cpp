@@ -207,6 +207,8 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "data.seq_len",
                                        "data.digits",
                                        "data.reversed",
+                                       "data.mean",
+                                       "data.std",
                                        "train.global_batch_size",
                                        "train.precision",
                                        "train.rounding",
@@ -405,12 +407,20 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
 void remove_partial_checkpoints(const std::string& run_folder) {
   std::error_code error;
   std::vector<fs::path> left;
-  const std::string runs = fs::path(run_folder).parent_path().string();
-  for (const std::string& folder : {runs, run_folder, checkpoints_of(run_folder)})
+  const fs::path runs = fs::path(run_folder).parent_path();
+  for (const std::string& folder : {runs.string(), run_folder, checkpoints_of(run_folder)})
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      const auto pid = partial_owner(entry.path().filename().string());
+      const auto owner = partial_owner(entry.path().filename().string());
       // Another user's process may not be sent a signal, but lives.
-      if (pid && kill(*pid, 0) != 0 && errno == ESRCH) left.push_back(entry.path());
+      if (!owner || kill(owner->pid, 0) == 0 || errno != ESRCH) continue;
+      const fs::path run = runs / owner->name;
+      if (folder == runs && !list_checkpoints(entry.path().string()).empty() &&
+          list_checkpoints(run.string()).empty())
+        logging::warn("{} is run {} as it was before --overwrite: what replaced it saved nothing. "
+                      "Hint: move it back, or remove it.",
+                      entry.path().string(), run.string());
+      else
+        left.push_back(entry.path());
     }
   for (const fs::path& path : left) fs::remove_all(path, error);
 }

@@ -36,17 +36,33 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
                               : fmt::format("Did you mean --name {}?", similar));
 }
 
-// Whether --overwrite may remove it: a run, or nothing.
-bool is_run(const fs::path& folder) {
+// What runs write into their folders.
+constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.jsonl",
+                                              "blackbox.json", "checkpoints"};
+
+// Throws Error(usage) but for a run, or nothing, and for a folder that holds something else beside.
+void check_may_be_replaced(const fs::path& folder) {
   std::error_code error;
-  return fs::exists(folder / "recipe.yaml", error) || fs::exists(folder / "log.jsonl", error) ||
-         (fs::is_directory(folder, error) && fs::is_empty(folder, error));
+  const bool is_run =
+      fs::exists(folder / "recipe.yaml", error) || fs::exists(folder / "log.jsonl", error) ||
+      (fs::is_directory(folder, error) && fs::is_empty(folder, error));
+  if (!is_run)
+    throw Error(ErrorKind::usage,
+                "{} is no run: it has neither recipe.yaml nor log.jsonl. --overwrite replaces "
+                "runs alone. Hint: --name chooses another.",
+                folder.string());
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (std::ranges::find(parts_of_runs, name) == std::end(parts_of_runs) && !partial_owner(name))
+      throw Error(ErrorKind::usage,
+                  "{} holds {}, which no run wrote: --overwrite replaces runs alone. Hint: move it, "
+                  "or --name chooses another.",
+                  folder.string(), io::printable(name));
+  }
 }
 }  // namespace
 
 std::string owner_of(const std::string& file) {
-  constexpr std::string_view parts[] = {"recipe.yaml", "plan.json", "log.jsonl", "blackbox.json",
-                                        "checkpoints"};
   std::error_code none;
   const fs::path place = fs::canonical(file, none);
   if (place.empty()) return "";
@@ -55,7 +71,7 @@ std::string owner_of(const std::string& file) {
   };
   if (holds(place.parent_path(), "MANIFEST.json", "rng.json")) return place.parent_path().string();
   for (fs::path part = place; part.has_relative_path(); part = part.parent_path())
-    if (std::ranges::find(parts, part.filename().string()) != std::end(parts) &&
+    if (std::ranges::find(parts_of_runs, part.filename().string()) != std::end(parts_of_runs) &&
         holds(part.parent_path(), "recipe.yaml", "plan.json"))
       return part.parent_path().string();
   return "";
@@ -70,11 +86,7 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
                 "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "
                 "chooses another.",
                 path_);
-  if (is_there && overwrite && !is_run(path_))
-    throw Error(ErrorKind::usage,
-                "{} is no run: it has neither recipe.yaml nor log.jsonl. --overwrite replaces "
-                "runs alone. Hint: --name chooses another.",
-                path_);
+  if (is_there && overwrite) check_may_be_replaced(path_);
 }
 
 std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl").string(); }

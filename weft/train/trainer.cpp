@@ -143,7 +143,7 @@ class Trainer {
     }
     check_room();
     folder_.begin(recipe(), to_json(plan_));
-    if (!checkpoint.empty()) folder_.cut_log(progress_.step);
+    if (options_.resume) folder_.cut_log(progress_.step);
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (options_.resume)
