@@ -109,9 +109,18 @@ class Search {
   }
 
  private:
+  // As whoever types these flags gets it: within the device's memory only where it would not fit.
   std::optional<double> seconds(const Settings& settings, size_t has) const {
     if (out_of_time()) return std::nullopt;
-    const auto planned = plan_that_fits(with(recipe_, settings), machine_, has, {.until = until_});
+    const Recipe limited = with(recipe_, settings);
+    const StepsOptions options{.until = until_};
+    if (has > 0 && limited.where("train.memory") == limit_origin) {
+      const auto typed = plan_that_fits(
+          with(limited, {{"train.memory", "null"}}), machine_, has, options);
+      if (typed != nullptr) return typed->report.expected_seconds();
+      if (out_of_time()) return std::nullopt;
+    }
+    const auto planned = plan_that_fits(limited, machine_, has, options);
     return planned == nullptr ? std::nullopt : std::optional(planned->report.expected_seconds());
   }
   // A change may contradict another key of the recipe, as bfloat16 parameters do `train.keep`.
@@ -229,7 +238,7 @@ std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, si
   Search search(recipe, machine, has, began);
   std::vector<Change> changes = search.run();
   std::erase_if(changes, [&](const Change& change) { return change.seconds > clearly * seconds; });
-  return changes.empty() ? "" : "Quicker: " + text_of(changes, search.before());
+  return changes.empty() ? "" : "Quicker: " + text_of(changes, seconds);
 }
 
 }  // namespace weft::train

@@ -26,8 +26,6 @@
 namespace weft::train {
 namespace {
 constexpr int examples = 10;  // sums that the addition task shows at its end
-// The origin of a key of the recipe that a plan set by itself, as no user gave a limit of memory.
-constexpr const char* limit_origin = "plan";
 
 double now() {
   using Clock = std::chrono::steady_clock;
@@ -556,6 +554,7 @@ std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& mac
       auto planned = std::make_unique<PlannedRun>(recipe, machine, options);
       const size_t takes = planned->report.memory_taken();
       if (has == 0 || takes <= has) return planned;
+      if (!recipe.has("train.memory")) return nullptr;
       const auto limit = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
       if (limit <= takes - has) return nullptr;
       recipe.set("train.memory", memory_text(limit - (takes - has)), limit_origin);

@@ -51,6 +51,9 @@ struct PlannedRun {
   PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
 };
 
+// Recipe::where() of a `train.memory` that nobody wrote: what the device has, or this machine.
+inline constexpr const char* limit_origin = "plan";
+
 // Planned within `train.memory`, so that all in all it takes at most `has` bytes of the memory of
 // its device, or of this machine (0: unknown); null where it does not fit. Where that is known by
 // then, `least` becomes the bytes of state and arena that it takes at the least.
