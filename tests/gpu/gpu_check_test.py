@@ -7,11 +7,13 @@ import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import gpu_check
 import gpu_report
+import gpu_smoke
 import gpu  # of bench/peers, which gpu_check looks in
 
 COUNTS = "test cases: 2 | 2 passed\n[doctest] assertions: 7 | 7 passed |\n"
@@ -46,6 +48,16 @@ class Judging(unittest.TestCase):
     def test_a_skip_says_why(self):
         said = "skipped: no libcuda\ntest cases: 1 |\n[doctest] assertions: 0 |\n"
         self.assertEqual(gpu_check.judged([shell(f"printf '{said}'")]), ("skipped", "no libcuda"))
+
+    def test_a_rung_that_the_budget_cuts_is_out_of_time_and_one_that_hangs_has_failed(self):
+        def climb(budget):
+            ladder = gpu_smoke.Ladder(types.SimpleNamespace(
+                rung="rung", device="cuda", small=False, seconds=15, budget=budget, jobs=1))
+            ladder.explain = lambda name: None
+            with mock.patch.object(gpu_smoke, "run", lambda *_: (124, "")):
+                return ladder.climb("copy")["state"]
+        self.assertEqual([climb(budget) for budget in (1, 10, 100)],
+                         ["out of time", "out of time", "failed"])
 
 
 class Cures(unittest.TestCase):
