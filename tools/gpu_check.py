@@ -280,7 +280,7 @@ class Check:
         if state == PASSED and late:
             state = OUT_OF_TIME
         self.report.add(title, state, f"exit {job.code}; goals are in its table" +
-                        (f"; {late} visits were not reached" if late else ""), job.seconds, [job])
+                        (f"; {late} visits ran out of time" if late else ""), job.seconds, [job])
         table = OUT / f"{name}.md"
         self.report.section(title, table.read_text() if table.exists() else job.output, 1200)
 

@@ -59,6 +59,16 @@ class Judging(unittest.TestCase):
         self.assertEqual([climb(budget) for budget in (1, 10, 100)],
                          ["out of time", "out of time", "failed"])
 
+    def test_a_visit_that_reaches_its_limit_is_out_of_time_and_one_that_is_killed_has_failed(self):
+        check = object.__new__(gpu.Check)
+        check.end, check.failed = gpu.time.monotonic() + 100, []
+        with mock.patch.object(gpu, "LEAST", 1), contextlib.redirect_stdout(io.StringIO()):
+            late = check.call(["sleep", "5"], 1)
+            check.say("GPT-2", "compile", late)
+            self.assertEqual((gpu.milliseconds(late), check.failed), (gpu.OUT_OF_TIME, []))
+            check.say("GPT-2", "weft", check.call(["sh", "-c", "kill -9 $$"], 20))
+        self.assertEqual(check.failed, ["GPT-2, weft: exit -9: printed nothing"])
+
 
 class Cures(unittest.TestCase):
     def find(self, text):
