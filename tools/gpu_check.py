@@ -219,8 +219,10 @@ class Check:
         """A process of the packed programs that has the machine to itself."""
         job = Job(command, {"LD_LIBRARY_PATH": LIBRARIES} | environment).run(self.limit(seconds))
         state = PASSED if job.code == 0 else OUT_OF_TIME if job.timed_out else FAILED
-        lines = job.output.strip().splitlines()
-        return job, state, (lines[-1][:200] if lines else "it printed nothing")
+        last = (job.output.strip().splitlines() or ["it printed nothing"])[-1][:200]
+        if state == PASSED and OUT_OF_TIME in last:  # it stopped by itself, and says so
+            state = OUT_OF_TIME
+        return job, state, last
 
     # ---- the parts
 
@@ -253,7 +255,7 @@ class Check:
                       DEVICE, "--budget", int(seconds - 5), "--out", self.logs / "smoke",
                       *(["--small", "--seconds", "60"] if SMALL else [])], 60)
         self.report.add("ladder of small steps", state, text, job.seconds, [job])
-        bad = [line for line in job.output.splitlines() if line.startswith((FAILED, "smoke:"))]
+        bad = [line for line in job.output.splitlines() if line.startswith((FAILED, OUT_OF_TIME, "smoke:"))]
         self.report.section("ladder", "\n".join(bad), 900)
 
     def libraries(self):

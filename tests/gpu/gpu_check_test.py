@@ -69,6 +69,16 @@ class Judging(unittest.TestCase):
             check.say("GPT-2", "weft", check.call(["sh", "-c", "kill -9 $$"], 20))
         self.assertEqual(check.failed, ["GPT-2, weft: exit -9: printed nothing"])
 
+    def test_a_program_that_stops_by_itself_before_its_end_is_out_of_time(self):
+        check = object.__new__(gpu_check.Check)
+        check.limit = lambda seconds: seconds
+        last = {"libraries: 9 of 9 shapes in 5 s": "passed",
+                "libraries: 3 of 9 shapes in 60 s (out of time)": "out of time",
+                "smoke: 3 of 5 rungs passed, 0 failed, 2 out of time": "out of time"}
+        for text, state in last.items():
+            self.assertEqual(check.one("", ["echo", text], 20)[1:], (state, text))
+        self.assertEqual(check.one("", ["sh", "-c", "echo 1 out of time; exit 1"], 20)[1], "failed")
+
 
 class Cures(unittest.TestCase):
     def find(self, text):
