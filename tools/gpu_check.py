@@ -299,11 +299,15 @@ class Check:
                    else "no roofline is known") + f"  {k['kernel'][:60]}"
                 for k in seen.get("kernels", [])[:16]]
         self.report.section("profile, by kernel", "\n".join(rows), 1200)
-        if ncu := shutil.which("ncu"):
-            self.hardware_counters(ncu)
 
-    def hardware_counters(self, ncu):
+    def hardware_counters(self):
         """The first launch of each distinct kernel, in one pass of counters."""
+        if DEVICE != "cuda":
+            return
+        ncu = shutil.which("ncu")
+        if not ncu:
+            self.report.add("hardware counters (ncu)", SKIPPED, "ncu is not in PATH", 0)
+            return
         job, state, text = self.one(
             "ncu", [ncu, "--clock-control", "none", "--kernel-id", ":::1", "--metrics", NCU_METRICS,
                     "--csv", "--page", "raw", BIN / "weft", "bench", *STEP, "--device", DEVICE,
@@ -363,6 +367,7 @@ class Check:
         self.benchmarks("gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210)
         self.report.pack()
         self.profile()
+        self.hardware_counters()
         self.tuned()
         self.report.pack()
         self.tests()

@@ -79,6 +79,15 @@ class Judging(unittest.TestCase):
             self.assertEqual(check.one("", ["echo", text], 20)[1:], (state, text))
         self.assertEqual(check.one("", ["sh", "-c", "echo 1 out of time; exit 1"], 20)[1], "failed")
 
+    def test_counters_are_skipped_aloud_where_ncu_is_not(self):
+        check = object.__new__(gpu_check.Check)
+        check.report = mock.Mock()
+        with (mock.patch.object(gpu_check, "DEVICE", "cuda"),
+              mock.patch.object(gpu_check.shutil, "which", lambda program: None)):
+            check.hardware_counters()
+        check.report.add.assert_called_once_with("hardware counters (ncu)", "skipped",
+                                                 "ncu is not in PATH", 0)
+
 
 class Cures(unittest.TestCase):
     def find(self, text):
