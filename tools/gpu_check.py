@@ -219,8 +219,10 @@ class Check:
         """A process of the packed programs that has the machine to itself."""
         job = Job(command, {"LD_LIBRARY_PATH": LIBRARIES} | environment).run(self.limit(seconds))
         state = PASSED if job.code == 0 else OUT_OF_TIME if job.timed_out else FAILED
-        lines = job.output.strip().splitlines()
-        return job, state, (lines[-1][:200] if lines else "it printed nothing")
+        last = (job.output.strip().splitlines() or ["it printed nothing"])[-1][:200]
+        if state == PASSED and OUT_OF_TIME in last:  # it stopped by itself, and says so
+            state = OUT_OF_TIME
+        return job, state, last
 
     # ---- the parts
 
@@ -253,7 +255,7 @@ class Check:
                       DEVICE, "--budget", int(seconds - 5), "--out", self.logs / "smoke",
                       *(["--small", "--seconds", "60"] if SMALL else [])], 60)
         self.report.add("ladder of small steps", state, text, job.seconds, [job])
-        bad = [line for line in job.output.splitlines() if line.startswith((FAILED, "smoke:"))]
+        bad = [line for line in job.output.splitlines() if line.startswith((FAILED, OUT_OF_TIME, "smoke:"))]
         self.report.section("ladder", "\n".join(bad), 900)
 
     def libraries(self):
@@ -280,7 +282,7 @@ class Check:
         if state == PASSED and late:
             state = OUT_OF_TIME
         self.report.add(title, state, f"exit {job.code}; goals are in its table" +
-                        (f"; {late} visits were not reached" if late else ""), job.seconds, [job])
+                        (f"; {late} visits ran out of time" if late else ""), job.seconds, [job])
         table = OUT / f"{name}.md"
         self.report.section(title, table.read_text() if table.exists() else job.output, 1200)
 
@@ -297,11 +299,15 @@ class Check:
                    else "no roofline is known") + f"  {k['kernel'][:60]}"
                 for k in seen.get("kernels", [])[:16]]
         self.report.section("profile, by kernel", "\n".join(rows), 1200)
-        if ncu := shutil.which("ncu"):
-            self.hardware_counters(ncu)
 
-    def hardware_counters(self, ncu):
+    def hardware_counters(self):
         """The first launch of each distinct kernel, in one pass of counters."""
+        if DEVICE != "cuda":
+            return
+        ncu = shutil.which("ncu")
+        if not ncu:
+            self.report.add("hardware counters (ncu)", SKIPPED, "ncu is not in PATH", 0)
+            return
         job, state, text = self.one(
             "ncu", [ncu, "--clock-control", "none", "--kernel-id", ":::1", "--metrics", NCU_METRICS,
                     "--csv", "--page", "raw", BIN / "weft", "bench", *STEP, "--device", DEVICE,
@@ -361,6 +367,7 @@ class Check:
         self.benchmarks("gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210)
         self.report.pack()
         self.profile()
+        self.hardware_counters()
         self.tuned()
         self.report.pack()
         self.tests()

@@ -6,7 +6,7 @@
 A rung says as JSON how long its kernels took to build, which they are, what was selected, the
 workspace, and how far its results are from the CPU's. A rung that fails runs again with the logs of
 NVIDIA's libraries, and under compute-sanitizer where that is installed. Exit code 1 where a rung
-failed; one that was not reached in time says so, and is no failure.
+failed; one that the end of the budget cut off or left out says so, and is no failure.
 """
 import argparse
 import concurrent.futures
@@ -22,7 +22,7 @@ SECONDS = 15  # of one rung
 # cuBLASLt and cuDNN write what they are asked and what they answer to standard output.
 TALKATIVE = {"WEFT_DEBUG": "4", "WEFT_CUDA_SYNC": "1", "CUBLASLT_LOG_LEVEL": "5",
              "CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": "stdout"}
-OUT_OF_TIME = "out of time"
+FAILED, OUT_OF_TIME = "failed", "out of time"
 
 
 def run(command, seconds, environment):
@@ -33,16 +33,16 @@ def run(command, seconds, environment):
     return done.returncode, done.stdout
 
 
-def facts_of(code, output, name):
-    """The rung's JSON line, with the warnings and notes beside it."""
+def facts_of(code, output, name, late=FAILED):
+    """The rung's JSON line, with the warnings and notes beside it; `late`: its state if cut off."""
     lines = output.splitlines()
     said = next((line for line in reversed(lines) if line.startswith('{"')), None)
-    facts = json.loads(said) if said else {"rung": name, "state": "failed"}
+    facts = json.loads(said) if said else {"rung": name, "state": FAILED}
     if code in (124, 137):
-        facts |= {"state": "failed", "error": f"it did not end within its time (exit {code})"}
+        facts |= {"state": late, "error": f"it did not end within its time (exit {code})"}
     elif code != 0:
         facts.setdefault("error", f"exit {code}: {lines[-1] if lines else 'it printed nothing'}")
-        facts["state"] = "failed"
+        facts["state"] = FAILED
     facts["exit"] = code
     facts["notes"] = [line for line in lines if line != said][-20:]
     return facts
@@ -64,10 +64,11 @@ class Ladder:
         began = time.monotonic()
         seconds = min(self.args.seconds, self.end - began)
         if seconds < 2:
-            return {"rung": name, "state": OUT_OF_TIME}
+            return {"rung": name, "state": OUT_OF_TIME, "error": "it was not reached"}
         code, output = run(self.command(name), seconds, self.threads)
-        facts = facts_of(code, output, name)
-        if facts["state"] == "failed":
+        facts = facts_of(code, output, name,
+                         OUT_OF_TIME if seconds < self.args.seconds else FAILED)
+        if facts["state"] == FAILED:
             self.explain(name)
         return facts | {"seconds": round(time.monotonic() - began, 1)}
 
@@ -128,9 +129,10 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     rungs = Ladder(args).run()
     states = [facts["state"] for facts in rungs]
+    late = states.count(OUT_OF_TIME)
     print(f"smoke: {states.count('passed')} of {len(states)} rungs passed, "
-          f"{states.count('failed')} failed, {states.count(OUT_OF_TIME)} were not reached in time")
-    sys.exit(1 if "failed" in states else 0)
+          f"{states.count(FAILED)} failed" + (f", {late} {OUT_OF_TIME}" if late else ""))
+    sys.exit(1 if FAILED in states else 0)
 
 
 if __name__ == "__main__":

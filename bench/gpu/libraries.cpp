@@ -219,10 +219,15 @@ std::vector<Product> products(bool small) {
   };
   const int64_t vocabulary = small ? 37 : 50257, padded = small ? 40 : 50264;
   const int64_t rows = small ? 16 : 65536, width = small ? 8 : 768;
-  for (int64_t n : {vocabulary, padded, (padded + 63) / 64 * 64})
-    add_layer(all, fmt::format("head {}", n), rows / 4, n, width);
+  auto add_heads = [&](const std::string& name, int64_t model_width) {
+    for (int64_t n : {vocabulary, padded, (padded + 63) / 64 * 64})
+      add_layer(all, fmt::format("{} {}", name, n), rows / 4, n, model_width);
+  };
+  add_heads("head", width);
   add_model("gpt2", rows, width);
-  if (!small) add_model("gpt2-xl", rows / 4, 1600);
+  if (small) return all;
+  add_heads("gpt2-xl head", 1600);
+  add_model("gpt2-xl", rows / 4, 1600);
   return all;
 }
 
@@ -302,9 +307,12 @@ void add_convolution(std::vector<GraphBench>& to, const Geometry& g) {
       fmt::format("conv {} x {} x {} to {}, {} x {}, stride {}", g.batch, g.channels, g.extent,
                   g.outputs, g.kernel, g.kernel, g.stride);
   for (const auto& [value, what] :
-       {std::pair(y, ""), std::pair(gradient[0], " dx"), std::pair(gradient[1], " dw")})
-    to.push_back(
-        {shape + what, cudnn::conv_graph(*value.node()), cudnn::conv_rules(*value.node())});
+       {std::pair(y, ""), std::pair(gradient[0], " dx"), std::pair(gradient[1], " dw")}) {
+    const Node& node = *value.node();
+    cudnn::EngineRules rules = cudnn::conv_rules(node);
+    rules.workspace = cudnn::choose_conv(node)->most_workspace;  // as where the arena has room
+    to.push_back({shape + what, cudnn::conv_graph(node), rules});
+  }
 }
 
 void add_attention(std::vector<GraphBench>& to, int64_t batch, int64_t heads, int64_t length) {
@@ -332,6 +340,7 @@ void bench(double seconds, bool small, bool only_engines) {
   const Timer timer;
   std::vector<GraphBench> graphs;
   add_attention(graphs, small ? 1 : 64, small ? 2 : 12, small ? 16 : 1024);
+  if (!small) add_attention(graphs, 16, 25, 1024);
   const std::vector<Geometry> geometries =
       small ? std::vector<Geometry>{{1, 8, 6, 8, 3, 1, 1}} : resnet50(256);
   for (const Geometry& geometry : geometries) add_convolution(graphs, geometry);

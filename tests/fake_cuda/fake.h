@@ -18,6 +18,7 @@
 //   FAKE_CUDNN_REFUSES    1: no graph has an engine
 //   FAKE_CUDA_IDLE        1: nothing is computed or copied, so that a step of any size is compiled
 //   FAKE_CUDNN_FAILS      1: no plan runs
+//   FAKE_CUDNN_WORKSPACE  bytes of the engine that needs the most (1 TiB)
 //   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_CUDA_WORK        a file that gets a letter for what is done, when it is: e for an event

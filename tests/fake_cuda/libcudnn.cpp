@@ -91,7 +91,10 @@ std::vector<Engine> all_engines() {
       {{CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}, 0, Rounding::coarse, best},
       {{CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, 0, Rounding::coarse, best},
       {{CUDNN_NUMERICAL_NOTE_WINOGRAD}, 0, Rounding::coarse, best},
-      {{tensor_core}, mebibyte * mebibyte, Rounding::coarse, best},
+      {{tensor_core},
+       fake::number("FAKE_CUDNN_WORKSPACE", mebibyte * mebibyte),
+       Rounding::coarse,
+       best},
   };
   for (int tiles = 0; tiles < 8; ++tiles)
     all.push_back({{tensor_core}, mebibyte >> tiles, Rounding::tf32, best});

@@ -7,11 +7,13 @@ import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import gpu_check
 import gpu_report
+import gpu_smoke
 import gpu  # of bench/peers, which gpu_check looks in
 
 COUNTS = "test cases: 2 | 2 passed\n[doctest] assertions: 7 | 7 passed |\n"
@@ -46,6 +48,45 @@ class Judging(unittest.TestCase):
     def test_a_skip_says_why(self):
         said = "skipped: no libcuda\ntest cases: 1 |\n[doctest] assertions: 0 |\n"
         self.assertEqual(gpu_check.judged([shell(f"printf '{said}'")]), ("skipped", "no libcuda"))
+
+    def test_a_rung_that_the_budget_cuts_is_out_of_time_and_one_that_hangs_has_failed(self):
+        def climb(budget):
+            ladder = gpu_smoke.Ladder(types.SimpleNamespace(
+                rung="rung", device="cuda", small=False, seconds=15, budget=budget, jobs=1))
+            ladder.explain = lambda name: None
+            with mock.patch.object(gpu_smoke, "run", lambda *_: (124, "")):
+                return ladder.climb("copy")["state"]
+        self.assertEqual([climb(budget) for budget in (1, 10, 100)],
+                         ["out of time", "out of time", "failed"])
+
+    def test_a_visit_that_reaches_its_limit_is_out_of_time_and_one_that_is_killed_has_failed(self):
+        check = object.__new__(gpu.Check)
+        check.end, check.failed = gpu.time.monotonic() + 100, []
+        with mock.patch.object(gpu, "LEAST", 1), contextlib.redirect_stdout(io.StringIO()):
+            late = check.call(["sleep", "5"], 1)
+            check.say("GPT-2", "compile", late)
+            self.assertEqual((gpu.milliseconds(late), check.failed), (gpu.OUT_OF_TIME, []))
+            check.say("GPT-2", "weft", check.call(["sh", "-c", "kill -9 $$"], 20))
+        self.assertEqual(check.failed, ["GPT-2, weft: exit -9: printed nothing"])
+
+    def test_a_program_that_stops_by_itself_before_its_end_is_out_of_time(self):
+        check = object.__new__(gpu_check.Check)
+        check.limit = lambda seconds: seconds
+        last = {"libraries: 9 of 9 shapes in 5 s": "passed",
+                "libraries: 3 of 9 shapes in 60 s (out of time)": "out of time",
+                "smoke: 3 of 5 rungs passed, 0 failed, 2 out of time": "out of time"}
+        for text, state in last.items():
+            self.assertEqual(check.one("", ["echo", text], 20)[1:], (state, text))
+        self.assertEqual(check.one("", ["sh", "-c", "echo 1 out of time; exit 1"], 20)[1], "failed")
+
+    def test_counters_are_skipped_aloud_where_ncu_is_not(self):
+        check = object.__new__(gpu_check.Check)
+        check.report = mock.Mock()
+        with (mock.patch.object(gpu_check, "DEVICE", "cuda"),
+              mock.patch.object(gpu_check.shutil, "which", lambda program: None)):
+            check.hardware_counters()
+        check.report.add.assert_called_once_with("hardware counters (ncu)", "skipped",
+                                                 "ncu is not in PATH", 0)
 
 
 class Cures(unittest.TestCase):
