@@ -1,4 +1,5 @@
 // Mistakes on the command line.
+#include <cstdlib>
 #include <filesystem>
 #include <sys/stat.h>
 
@@ -268,6 +269,27 @@ TEST_CASE("a relative home, or folder of libraries, is ignored aloud") {
     CHECK(outcome.code == 0);
     CHECK(outcome.err ==
           fmt::format("weft: warning: {}=here is ignored: it is no absolute path.\n", name));
+  }
+}
+
+TEST_CASE("no library is loaded from the current folder, whatever LD_LIBRARY_PATH says") {
+  Workplace place;
+  const char* build = std::getenv("BUILD");
+  REQUIRE_MESSAGE(build != nullptr, "set BUILD to the build folder");
+  place.write("sums.yaml",
+              "model: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+              "num_attention_heads: 2}}\ndata: {dataset: addition, digits: 1}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"})
+    std::filesystem::copy_file(std::string(build) + "/tests/fake_cuda/" + name, place.path(name));
+  for (const char* list : {".", ":/nowhere", "/nowhere:"}) {
+    CAPTURE(list);
+    const Outcome outcome =
+        place.weft({"train", "sums.yaml", "--device", "cuda"},
+                   {{"LD_LIBRARY_PATH", list}, {"WEFT_CUDA_PATH", place.folder() + "/none"}});
+    CHECK(fails_with(outcome, 7,
+                     "libcuda.so.1 does not load: LD_LIBRARY_PATH has a relative or empty folder, "
+                     "where it lies. Hint: ") == "");
   }
 }
 

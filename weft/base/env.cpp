@@ -37,6 +37,7 @@ constexpr EnvVariable registry[] = {
     {"XDG_DATA_HOME", "parent of the folder of data sets"},
     {"NVTX_INJECTION64_PATH", "set by NVIDIA's profilers: kernels are shown by module"},
     {"PATH", "beside its programs, CUDA's libraries are looked for among Python's packages"},
+    {"LD_LIBRARY_PATH", "the system looks for libraries there first; not in its relative folders"},
     {"HOME", "parent of .cache and .local/share where those are unset"},
 };
 }  // namespace

@@ -20,10 +20,10 @@ std::string partial_name(const std::string& name) {
 std::optional<PartialOwner> partial_owner(std::string_view partial) {
   const size_t mark = partial.rfind(partial_mark);
   if (mark == std::string_view::npos) return std::nullopt;
-  PartialOwner owner{.name = std::string(partial.substr(0, mark))};
-  partial.remove_prefix(mark + partial_mark.size());
-  const char* const all = partial.data() + partial.size();
-  const auto [end, error] = std::from_chars(partial.data(), all, owner.pid);
+  PartialOwner owner{.pid = 0, .name = std::string(partial.substr(0, mark))};
+  const std::string rest(partial.substr(mark + partial_mark.size()));
+  const char* const all = rest.data() + rest.size();
+  const auto [end, error] = std::from_chars(rest.data(), all, owner.pid);
   if (error != std::errc() || end == all || *end != '-') return std::nullopt;
   return owner;
 }

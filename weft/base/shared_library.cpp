@@ -2,11 +2,25 @@
 
 #include <dlfcn.h>
 #include <filesystem>
+#include <sstream>
 
+#include "weft/base/env.h"
 #include "weft/base/error.h"
 
 namespace weft {
 namespace fs = std::filesystem;
+
+namespace {
+// Whether the loader would take a name from a relative folder of LD_LIBRARY_PATH, as an empty one
+// is: whoever wrote what lies in the current folder would have it run.
+bool lies_in_relative_folder(const std::string& name) {
+  std::istringstream list(env("LD_LIBRARY_PATH").value_or("/") + ":/");  // an empty end counts, too
+  std::error_code none;
+  for (std::string folder; std::getline(list, folder, ':');)
+    if (!folder.starts_with('/') && fs::exists(fs::path(folder) / name, none)) return true;
+  return false;
+}
+}  // namespace
 
 SharedLibrary::SharedLibrary(std::string owner, const std::vector<std::string>& names,
                              const std::string& hint)
@@ -21,6 +35,10 @@ SharedLibrary::~SharedLibrary() {
 
 void SharedLibrary::open(const std::string& path) {
   if (is_open()) return;
+  if (path.find('/') == std::string::npos && lies_in_relative_folder(path)) {
+    refused_ = "LD_LIBRARY_PATH has a relative or empty folder, where it lies";
+    return;
+  }
   // A library that needs another of these finds it loaded already. It stays, as it keeps what its
   // initialisers took.
   handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
