@@ -445,7 +445,8 @@ TEST_CASE("a kernel that does not compile is an internal error that says what to
 TEST_CASE("a compiler that lacks a part of its package is named, and what brings it") {
   FakeGpu place;
   CHECK(fails_with(
-            place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}), device,
+            place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}),
+            device,
             "libnvrtc.so.13 is not whole: nvrtc: error: failed to open libnvrtc-builtins.so.13.0. "
             "Hint: tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder.") == "");
 }

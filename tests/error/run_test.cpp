@@ -100,10 +100,12 @@ TEST_CASE("what is no run is not overwritten") {
 TEST_CASE("what --overwrite set aside stays where the run that replaced it saved nothing") {
   TinyRun place;
   const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // no process
-  fs::copy(place.path("runs/tiny"), aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  fs::copy(place.path("runs/tiny"), aside,
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   fs::remove_all(place.path("runs/tiny/checkpoints"));
   const std::string warning =
-      "runs/tiny.partial-4194305-0123456789abcdef is run runs/tiny as it was before --overwrite: what "
+      "runs/tiny.partial-4194305-0123456789abcdef is run runs/tiny as it was before --overwrite: "
+      "what "
       "replaced it saved nothing. Hint: move it back, or remove it.";
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
   CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));

@@ -57,7 +57,8 @@ const Setting settings[] = {
 
 TEST_CASE("plans cost what they did") {
 #ifdef __clang__
-  skipped("Clang, the compiler of the sanitizers, evaluates arguments in another order than GCC: ties");
+  skipped(
+      "Clang, the compiler of the sanitizers, evaluates arguments in another order than GCC: ties");
   return;
 #endif
   PlanningLibrary planning;

@@ -115,8 +115,8 @@ class Search {
     const Recipe limited = with(recipe_, settings);
     const StepsOptions options{.until = until_};
     if (has > 0 && limited.where("train.memory") == limit_origin) {
-      const auto typed = plan_that_fits(
-          with(limited, {{"train.memory", "null"}}), machine_, has, options);
+      const auto typed =
+          plan_that_fits(with(limited, {{"train.memory", "null"}}), machine_, has, options);
       if (typed != nullptr) return typed->report.expected_seconds();
       if (out_of_time()) return std::nullopt;
     }

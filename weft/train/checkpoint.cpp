@@ -416,9 +416,10 @@ void remove_partial_checkpoints(const std::string& run_folder) {
       const fs::path run = runs / owner->name;
       if (folder == runs && !list_checkpoints(entry.path().string()).empty() &&
           list_checkpoints(run.string()).empty())
-        logging::warn("{} is run {} as it was before --overwrite: what replaced it saved nothing. "
-                      "Hint: move it back, or remove it.",
-                      entry.path().string(), run.string());
+        logging::warn(
+            "{} is run {} as it was before --overwrite: what replaced it saved nothing. "
+            "Hint: move it back, or remove it.",
+            entry.path().string(), run.string());
       else
         left.push_back(entry.path());
     }

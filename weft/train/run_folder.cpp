@@ -43,9 +43,9 @@ constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.j
 // Throws Error(usage) but for a run, or nothing, and for a folder that holds something else beside.
 void check_may_be_replaced(const fs::path& folder) {
   std::error_code error;
-  const bool is_run =
-      fs::exists(folder / "recipe.yaml", error) || fs::exists(folder / "log.jsonl", error) ||
-      (fs::is_directory(folder, error) && fs::is_empty(folder, error));
+  const bool is_run = fs::exists(folder / "recipe.yaml", error) ||
+                      fs::exists(folder / "log.jsonl", error) ||
+                      (fs::is_directory(folder, error) && fs::is_empty(folder, error));
   if (!is_run)
     throw Error(ErrorKind::usage,
                 "{} is no run: it has neither recipe.yaml nor log.jsonl. --overwrite replaces "
@@ -54,10 +54,11 @@ void check_may_be_replaced(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (std::ranges::find(parts_of_runs, name) == std::end(parts_of_runs) && !partial_owner(name))
-      throw Error(ErrorKind::usage,
-                  "{} holds {}, which no run wrote: --overwrite replaces runs alone. Hint: move it, "
-                  "or --name chooses another.",
-                  folder.string(), io::printable(name));
+      throw Error(
+          ErrorKind::usage,
+          "{} holds {}, which no run wrote: --overwrite replaces runs alone. Hint: move it, "
+          "or --name chooses another.",
+          folder.string(), io::printable(name));
   }
 }
 }  // namespace
