@@ -145,8 +145,10 @@ TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
 
 TEST_CASE("a transfer is under way while kernels take its time, and no longer") {
   constexpr size_t room = size_t{1} << 40;
+  const PlanningLibrary library;
   for (const Graph& step : steps()) {
     PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
+    options.library = &library;
     const Plan plan = sequential(step, options);
     auto under_way = [&](double file_bytes_per_s) {
       options.machine = {
