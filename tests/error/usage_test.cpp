@@ -282,7 +282,7 @@ TEST_CASE("no library is loaded from the current folder, whatever LD_LIBRARY_PAT
               "train: {steps: 1, global_batch_size: 4}\n");
   for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"})
     std::filesystem::copy_file(std::string(build) + "/tests/fake_cuda/" + name, place.path(name));
-  for (const char* list : {".", ":/nowhere", "/nowhere:"}) {
+  for (const char* list : {".", ":/nowhere", "/nowhere:", ";/nowhere", "/nowhere;.", "$LIB"}) {
     CAPTURE(list);
     const Outcome outcome =
         place.weft({"train", "sums.yaml", "--device", "cuda"},

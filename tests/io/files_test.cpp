@@ -177,7 +177,8 @@ TEST_CASE("what is not yet whole has a name that tells its process, and nobody c
   REQUIRE(owner.has_value());
   CHECK(owner->pid == getpid());
   CHECK(owner->name == "a/step-1");
-  for (const char* other : {"step-1", "x.partial-", "x.partial-12", "x.partial-a-b", ".partial--"})
+  for (const char* other : {"step-1", "x.partial-", "x.partial-12", "x.partial-a-b", ".partial--",
+                            "notes.partial-4000000-draft", "x.partial-1-0123456789abcdef.txt"})
     CHECK(!partial_owner(other).has_value());
 }
 

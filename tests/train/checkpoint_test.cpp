@@ -297,7 +297,7 @@ TEST_CASE("what a process left that is gone is removed, and what belongs to one 
   if (gone == 0) _exit(0);
   waitpid(gone, nullptr, 0);
   const auto left_by = [&](pid_t process) {
-    return fmt::format("{}/checkpoints/step-00000009.partial-{}-abc", run, process);
+    return fmt::format("{}/checkpoints/step-00000009.partial-{}-0123456789abcdef", run, process);
   };
   for (pid_t process : {gone, getpid(), 1}) fs::create_directory(left_by(process));
   fs::permissions(run + "/checkpoints", fs::perms::all);

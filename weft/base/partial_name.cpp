@@ -24,7 +24,10 @@ std::optional<PartialOwner> partial_owner(std::string_view partial) {
   const std::string rest(partial.substr(mark + partial_mark.size()));
   const char* const all = rest.data() + rest.size();
   const auto [end, error] = std::from_chars(rest.data(), all, owner.pid);
-  if (error != std::errc() || end == all || *end != '-') return std::nullopt;
+  const std::string_view random(end, static_cast<size_t>(all - end));
+  if (error != std::errc() || random.size() != 17 || random.front() != '-' ||
+      random.find_first_not_of("0123456789abcdef", 1) != std::string_view::npos)
+    return std::nullopt;
   return owner;
 }
 

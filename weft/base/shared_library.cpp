@@ -1,5 +1,6 @@
 #include "weft/base/shared_library.h"
 
+#include <algorithm>
 #include <dlfcn.h>
 #include <filesystem>
 #include <sstream>
@@ -11,13 +12,22 @@ namespace weft {
 namespace fs = std::filesystem;
 
 namespace {
-// Whether the loader would take a name from a relative folder of LD_LIBRARY_PATH, as an empty one
-// is: whoever wrote what lies in the current folder would have it run.
+// Whether the loader could take a name from a relative folder of LD_LIBRARY_PATH, as an empty one
+// is: whoever wrote what lies in the current folder would have it run. It separates by semicolons,
+// too, looks in folders of a processor's kind first, and writes out tokens, of which $ORIGIN is
+// absolute.
 bool lies_in_relative_folder(const std::string& name) {
-  std::istringstream list(env("LD_LIBRARY_PATH").value_or("/") + ":/");  // an empty end counts, too
+  std::string list = env("LD_LIBRARY_PATH").value_or("/") + ":/";  // an empty end counts, too
+  std::ranges::replace(list, ';', ':');
+  std::istringstream folders(list);
   std::error_code none;
-  for (std::string folder; std::getline(list, folder, ':');)
-    if (!folder.starts_with('/') && fs::exists(fs::path(folder) / name, none)) return true;
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (folder.starts_with('/') || folder.starts_with("$ORIGIN") || folder.starts_with("${ORIGIN"))
+      continue;
+    if (folder.find('$') != std::string::npos) return true;
+    for (const char* where : {"", "glibc-hwcaps"})
+      if (fs::exists(fs::path(folder) / (*where == '\0' ? name : where), none)) return true;
+  }
   return false;
 }
 }  // namespace
