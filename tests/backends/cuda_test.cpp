@@ -35,7 +35,8 @@ struct Ending {
   int status = 0;  // as waitpid() has it
   std::string said;
 };
-// Of a process that runs that kernel, whose second address begins so many bytes into its memory.
+// A child process launches the kernel `name`; the pointer passed as its second argument lies
+// `begin` bytes into an allocation.
 Ending run_kernel(const std::string& name, size_t begin) {
   const test::Captured said(STDERR_FILENO);
   const pid_t child = fork();

@@ -12,10 +12,10 @@ namespace weft {
 namespace fs = std::filesystem;
 
 namespace {
-// Whether the loader could take a name from a relative folder of LD_LIBRARY_PATH, as an empty one
-// is: whoever wrote what lies in the current folder would have it run. It separates by semicolons,
-// too, looks in folders of a processor's kind first, and writes out tokens, of which $ORIGIN is
-// absolute.
+// Whether the dynamic loader could find a library in a relative folder of LD_LIBRARY_PATH; an empty
+// entry is the current folder, whose author would then run code here. The loader (ld.so(8)) splits
+// the list at colons and semicolons, searches glibc-hwcaps below each folder, and expands tokens,
+// of which only $ORIGIN gives an absolute path.
 bool lies_in_relative_folder(const std::string& name) {
   std::string list = env("LD_LIBRARY_PATH").value_or("/") + ":/";  // an empty end counts, too
   std::ranges::replace(list, ';', ':');
@@ -25,8 +25,9 @@ bool lies_in_relative_folder(const std::string& name) {
     if (folder.starts_with('/') || folder.starts_with("$ORIGIN") || folder.starts_with("${ORIGIN"))
       continue;
     if (folder.find('$') != std::string::npos) return true;
-    for (const char* where : {"", "glibc-hwcaps"})
-      if (fs::exists(fs::path(folder) / (*where == '\0' ? name : where), none)) return true;
+    if (fs::exists(fs::path(folder) / name, none) ||
+        fs::exists(fs::path(folder) / "glibc-hwcaps", none))
+      return true;
   }
   return false;
 }

@@ -58,10 +58,13 @@ Clock::duration seconds_of(double part) {
 
 class Search {
  public:
-  Search(const Recipe& recipe, const MachineSpec& machine, size_t has, Clock::time_point began)
+  // `before`: what prices are compared with; nullopt: an update in as much memory as it likes.
+  Search(const Recipe& recipe, const MachineSpec& machine, size_t has, Clock::time_point began,
+         std::optional<double> before = {})
       : recipe_(recipe),
         machine_(machine),
         has_(has),
+        before_(before),
         until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {}
 
   // Bytes of model and optimiser in memory; 0: they fit.
@@ -76,7 +79,7 @@ class Search {
 
   bool out_of_time() const { return Clock::now() > until_; }
 
-  // Of an update in as much memory as it likes; 0: there was no time to plan it.
+  // 0: there was no time to plan it.
   double before() const { return before_.value_or(0); }
 
   // This search is for recipes whose state alone exceeds the limit: the batch does not matter
@@ -194,9 +197,9 @@ class Search {
   Recipe recipe_;
   const MachineSpec& machine_;
   size_t has_;
+  std::optional<double> before_;
   Clock::time_point until_;
   std::vector<Change> found_;
-  std::optional<double> before_;
 };
 
 // "--train.keep bf16 fits at 1.10 times the time, ..."
@@ -235,7 +238,7 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, s
 std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
                             std::chrono::steady_clock::time_point began, double seconds) {
   constexpr double clearly = 0.95;
-  Search search(recipe, machine, has, began);
+  Search search(recipe, machine, has, began, seconds);
   std::vector<Change> changes = search.run();
   std::erase_if(changes, [&](const Change& change) { return change.seconds > clearly * seconds; });
   return changes.empty() ? "" : "Quicker: " + text_of(changes, seconds);
