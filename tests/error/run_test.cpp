@@ -80,36 +80,60 @@ TEST_CASE("what is no run is not overwritten") {
   TinyRun place;
   place.write("runs/thesis/chapter.txt", "years of work");
   place.write("runs/letter", "a file");
-  for (const char* name : {"thesis", "letter"})
+  place.write("runs/recipes/recipe.yaml", place.read("tiny.yaml"));
+  place.write("runs/notes/log.jsonl", "years of work");
+  for (const char* name : {"thesis", "letter", "recipes", "notes"})
     CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name}), usage,
                      std::string("runs/") + name +
-                         " is no run: it has neither recipe.yaml nor log.jsonl.") == "");
+                         " is no run: it has neither checkpoints nor recipe.yaml and plan.json.") ==
+          "");
   CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
   CHECK(place.read("runs/letter") == "a file");
-  fs::create_directories(place.path("runs/empty"));
-  CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", "empty", "--json"}).code == 0);
-  // A folder that is a run by chance, of a recipe beside other work.
+  // A folder that is a run by chance, of a recipe beside other work, and files beside checkpoints.
   place.write("tiny/recipe.yaml", place.read("tiny.yaml"));
+  place.write("tiny/plan.json", "{}");
   place.write("tiny/thesis.txt", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny/recipe.yaml", "--runs", ".", "--overwrite"}), usage,
-                   "tiny holds thesis.txt, which no run wrote: --overwrite replaces runs alone. "
-                   "Hint: move it, or --name chooses another.") == "");
+                   "tiny holds thesis.txt, which is no part of a run: --overwrite replaces runs "
+                   "alone. Hint: move it, or --name chooses another.") == "");
   CHECK(place.read("tiny/thesis.txt") == "years of work");
+  place.write("runs/tiny/checkpoints/mine.safetensors", "years of work");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
+                   "tiny holds checkpoints/mine.safetensors, which is no part of a run") == "");
+  CHECK(place.read("runs/tiny/checkpoints/mine.safetensors") == "years of work");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "a.partial-7-0123456789abcdef"}),
+                   usage, "name is what weft calls a folder that is not whole: 'a.partial-") == "");
 }
 
-TEST_CASE("what --overwrite set aside stays where the run that replaced it saved nothing") {
+TEST_CASE("what a killed start left is overwritten") {
+  TinyRun place;
+  fs::create_directories(place.path("runs/empty"));
+  fs::create_directories(place.path("runs/begun/checkpoints"));
+  place.write("runs/begun/recipe.yaml.partial-4194305-0123456789abcdef", "name: beg");
+  for (const char* name : {"empty", "begun"})
+    CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name, "--json"}).code == 0);
+}
+
+TEST_CASE("what --overwrite set aside stays until the run that replaced it has trained and saved") {
   TinyRun place;
   const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // no process
-  fs::copy(place.path("runs/tiny"), aside,
-           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  fs::remove_all(place.path("runs/tiny/checkpoints"));
-  const std::string warning =
-      "runs/tiny.partial-4194305-0123456789abcdef is run runs/tiny as it was before --overwrite: "
-      "what "
-      "replaced it saved nothing. Hint: move it back, or remove it.";
+  const std::string run = place.path("runs/tiny");
+  fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  fs::remove_all(run + "/checkpoints");
+  const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";
+  const std::string warning = name +
+                              " is run runs/tiny as it was before --overwrite: what replaced it "
+                              "saved nothing. Hint: mv " +
+                              name + " runs/tiny-before makes it a run again.";
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
   CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
-  CHECK(place.weft({"train", "tiny.yaml", "--resume", "--json"}).code == 0);
+  // Moved where the run lies that replaced it.
+  fs::rename(aside, run + "/" + fs::path(aside).filename().string());
+  CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume"}),
+                     " is run runs/tiny as it was before --overwrite") == "");
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
+                   "which is no part of a run") == "");
+  fs::rename(run + "/" + fs::path(aside).filename().string(), aside);
   CHECK(place.weft({"train", "tiny.yaml", "--name", "next", "--json"}).code == 0);
   CHECK(!fs::exists(aside));
 }

@@ -13,6 +13,7 @@
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/signals.h"
 
 namespace fs = std::filesystem;
 using namespace weft;
@@ -107,6 +108,70 @@ TEST_CASE("a run that exists is neither touched nor mixed with another") {
       train::train(recipe, {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
   CHECK(train::list_checkpoints(second.run_folder).size() == 1);
   CHECK(train::list_checkpoints(second.run_folder)[0].step == 1);
+}
+
+TEST_CASE("a run that is replaced goes only when what replaces it has trained and saved") {
+  TemporaryFolder folder;
+  const std::string runs = folder.file("runs");
+  auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "2", "test");
+  train_in(folder, recipe);
+  const std::string model = contents_of(runs + "/run/checkpoints/latest/model.safetensors");
+  // The model of the one folder beside the run, where there is one.
+  auto beside = [&]() -> std::string {
+    for (const auto& entry : fs::directory_iterator(runs))
+      if (entry.path().filename() != "run")
+        return contents_of(entry.path().string() + "/checkpoints/latest/model.safetensors");
+    return "";
+  };
+  train::TrainOptions anew{.runs = runs, .overwrite = true, .quiet = true};
+  anew.after_step = [&](int64_t step) { CHECK(beside() == (step > 2 ? "" : model)); };
+  train::train(recipe, anew);
+  CHECK(beside() == "");
+
+  std::string said, warned;
+  SUBCASE("a loss that is not finite") {
+    train::Recipe wild = recipe;
+    for (const auto& [key, value] : {std::pair("optimizer.lr", "100"),
+                                     {"optimizer.weight_decay", "10"},
+                                     {"train.steps", "60"},
+                                     {"checkpoint.every", "60"}})
+      wild.set(key, value, "test");
+    anew.after_step = {};
+    {
+      const Captured screen(STDERR_FILENO);
+      said = error_of([&] { train::train(wild, anew); });
+      warned = screen.text();
+    }
+    CHECK(said.starts_with("failed: step "));
+    CHECK(fs::exists(runs + "/run/blackbox.json"));
+    // Going on makes another black box, or none.
+    CHECK(train_in(folder, recipe, true).step == 4);
+    CHECK(!fs::exists(runs + "/run/blackbox.json"));
+  }
+  SUBCASE("a signal before the first step") {
+    const train::Signals early;
+    std::raise(SIGTERM);
+    anew.after_step = {};
+    const Captured screen(STDERR_FILENO);
+    CHECK(train::train(recipe, anew).step == 0);
+    warned = screen.text();
+  }
+  CHECK(warned.find("as it was before --overwrite") != std::string::npos);
+  CHECK(beside() == model);
+}
+
+TEST_CASE("a run that goes on from an earlier checkpoint writes its closing line again") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "2", "test");
+  const train::TrainResult result = train_in(folder, recipe);
+  for (const char* lost : {"/checkpoints/latest", "/checkpoints/step-00000004"})
+    fs::remove_all(result.run_folder + lost);
+  CHECK(train_in(folder, recipe, true).step == 4);
+  int64_t closing = 0;
+  for (const json& entry : log_of(result)) closing += entry.contains("last_step") ? 1 : 0;
+  CHECK(closing == 1);
 }
 
 TEST_CASE("a run that another process trains is left alone") {

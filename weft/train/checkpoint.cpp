@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <signal.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -280,6 +279,16 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
   return all;
 }
 
+std::string foreign_among_checkpoints(const std::string& run_folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints_of(run_folder), error)) {
+    const std::string name = entry.path().filename().string();
+    if (!step_of(name) && name != "latest" && name != "best" && !partial_owner(name))
+      return entry.path().string();
+  }
+  return "";
+}
+
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best) {
   std::string folder = checkpoints_of(run_folder), name = fmt::format("step-{:08}", progress.step);
@@ -402,28 +411,6 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
                 folder, io::printable(there), here.empty() ? "none" : here);
   progress.data_fingerprint = here;
   return progress;
-}
-
-void remove_partial_checkpoints(const std::string& run_folder) {
-  std::error_code error;
-  std::vector<fs::path> left;
-  const fs::path runs = fs::path(run_folder).parent_path();
-  for (const std::string& folder : {runs.string(), run_folder, checkpoints_of(run_folder)})
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
-      const auto owner = partial_owner(entry.path().filename().string());
-      // Another user's process may not be sent a signal, but lives.
-      if (!owner || kill(owner->pid, 0) == 0 || errno != ESRCH) continue;
-      const fs::path run = runs / owner->name;
-      if (folder == runs && !list_checkpoints(entry.path().string()).empty() &&
-          list_checkpoints(run.string()).empty())
-        logging::warn(
-            "{} is run {} as it was before --overwrite: what replaced it saved nothing. "
-            "Hint: move it back, or remove it.",
-            entry.path().string(), run.string());
-      else
-        left.push_back(entry.path());
-    }
-  for (const fs::path& path : left) fs::remove_all(path, error);
 }
 
 }  // namespace weft::train

@@ -45,6 +45,8 @@ std::string find_checkpoint(const std::string& path);
 std::string locate_run(const std::string& name, const std::string& runs = "runs");
 // Those of a run, ascending by step; unfinished ones are not there.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
+// A path in the folder of a run's checkpoints that save_checkpoint() never makes; "" for none.
+std::string foreign_among_checkpoints(const std::string& run_folder);
 
 // Saves under RUN/checkpoints; returns the folder. Moves the link `latest`, and `best` if `best` is
 // set; removes what is older than the `keep_last` newest, except the best. Throws Error(failed) if
@@ -70,8 +72,5 @@ void load_model(const std::string& folder, Experiment& experiment);
 // The same with the optimiser and the random state, of one that is verified already: a run goes on
 // from what this returns.
 Progress load_checkpoint(const std::string& folder, Experiment& experiment);
-
-// Removes what killed processes left half-written in RUN and RUN/checkpoints.
-void remove_partial_checkpoints(const std::string& run_folder);
 
 }  // namespace weft::train

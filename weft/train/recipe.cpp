@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/partial_name.h"
 #include "weft/base/quantity.h"
 #include "weft/base/suggest.h"
 #include "weft/base/utf8.h"
@@ -217,6 +218,10 @@ void Recipe::check() const {
           fmt::format("name is a folder's name: at most {} bytes, no '/', no '.' first, no control "
                       "characters. Got '{}'.",
                       longest_name, io::printable(name)));
+  if (partial_owner(name))
+    usage({"name"}, fmt::format("name is what weft calls a folder that is not whole: '{}'. Hint: "
+                                "without '.partial-...' it is a run's.",
+                                io::printable(name)));
 }
 
 const std::string& Recipe::where(std::string_view path) const {

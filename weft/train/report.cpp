@@ -289,6 +289,7 @@ void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
 void Reporter::closing(const ClosingReport& report) {
   text("\n" + to_table(report));
   json entry{{"steps", report.steps},
+             {"last_step", report.last_step},
              {"seconds", report.seconds},
              {"planned_arena", report.planned_arena},
              {"used_arena", report.used_arena},

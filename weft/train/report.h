@@ -178,7 +178,8 @@ struct ClosingReport {
   size_t planned_process = 0, process_peak = 0;
   double planned_step_seconds = 0, measured_step_seconds = 0;  // 0: unknown
   double seconds = 0;
-  int64_t steps = 0;
+  int64_t steps = 0;                        // of this process
+  int64_t last_step = 0;                    // of the run
   double train_loss = 0;                    // of the last update's batch
   Evaluation evaluation = {};               // the last one; count 0: there was none
   std::optional<double> joules = {};        // nullopt: nothing measures them here

@@ -1,6 +1,8 @@
 #include "weft/train/run_folder.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <sstream>
@@ -40,26 +42,70 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
 constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.jsonl",
                                               "blackbox.json", "checkpoints"};
 
-// Throws Error(usage) but for a run, or nothing, and for a folder that holds something else beside.
+// A run that has trained can be gone on with.
+bool has_trained(const std::string& run) {
+  const std::vector<CheckpointInfo> saved = list_checkpoints(run);
+  return !saved.empty() && saved.back().step > 0;
+}
+
+// What a kill left of a file or folder that was being written. A run of such a name was set aside
+// by --overwrite, and is no leftover.
+bool is_leftover(const fs::path& path) {
+  return partial_owner(path.filename().string()) && list_checkpoints(path.string()).empty();
+}
+
+// Throws Error(usage) but for a run, what is left of its start, or nothing, and for a folder that
+// holds something else beside.
 void check_may_be_replaced(const fs::path& folder) {
   std::error_code error;
-  const bool is_run = fs::exists(folder / "recipe.yaml", error) ||
-                      fs::exists(folder / "log.jsonl", error) ||
-                      (fs::is_directory(folder, error) && fs::is_empty(folder, error));
+  auto holds = [&](const char* name) { return fs::exists(folder / name, error); };
+  const bool is_run =
+      fs::is_directory(folder, error) &&
+      (fs::is_empty(folder, error) || fs::is_directory(folder / "checkpoints", error) ||
+       (holds("recipe.yaml") && holds("plan.json")));
   if (!is_run)
     throw Error(ErrorKind::usage,
-                "{} is no run: it has neither recipe.yaml nor log.jsonl. --overwrite replaces "
-                "runs alone. Hint: --name chooses another.",
+                "{} is no run: it has neither checkpoints nor recipe.yaml and plan.json. "
+                "--overwrite replaces runs alone. Hint: --name chooses another.",
                 folder.string());
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (std::ranges::find(parts_of_runs, name) == std::end(parts_of_runs) && !partial_owner(name))
-      throw Error(
-          ErrorKind::usage,
-          "{} holds {}, which no run wrote: --overwrite replaces runs alone. Hint: move it, "
-          "or --name chooses another.",
-          folder.string(), io::printable(name));
-  }
+  std::string foreign = foreign_among_checkpoints(folder.string());
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (std::ranges::find(parts_of_runs, entry.path().filename().string()) ==
+            std::end(parts_of_runs) &&
+        !is_leftover(entry.path()))
+      foreign = entry.path().string();
+  if (!foreign.empty())
+    throw Error(ErrorKind::usage,
+                "{} holds {}, which is no part of a run: --overwrite replaces runs alone. Hint: "
+                "move it, or --name chooses another.",
+                folder.string(),
+                io::printable(fs::path(foreign).lexically_relative(folder).string()));
+}
+
+void warn_set_aside(const std::string& aside, const std::string& run) {
+  logging::warn(
+      "{0} is run {1} as it was before --overwrite: what replaced it saved nothing. Hint: "
+      "mv {0} {1}-before makes it a run again.",
+      aside, run);
+}
+
+// Removes what killed processes left in the folder of a run, and beside it.
+void remove_leftovers(const fs::path& run) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (const fs::path& folder : {run.parent_path(), run, run / "checkpoints"})
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      const auto owner = partial_owner(entry.path().filename().string());
+      // Another user's process may not be sent a signal, but lives.
+      if (!owner || kill(owner->pid, 0) == 0 || errno != ESRCH) continue;
+      const fs::path replaced = run.parent_path() / owner->name;
+      const bool was_replaced = folder == run.parent_path() && has_trained(replaced.string());
+      if (is_leftover(entry.path()) || was_replaced)
+        left.push_back(entry.path());
+      else
+        warn_set_aside(entry.path().string(), replaced.string());
+    }
+  for (const fs::path& path : left) fs::remove_all(path, error);
 }
 }  // namespace
 
@@ -134,7 +180,11 @@ void RunFolder::lock() {
 RunFolder::~RunFolder() {
   std::error_code error;
   if (made_) fs::remove_all(path_, error);
-  if (!replaced_.empty()) fs::rename(replaced_, path_, error);
+  if (replaced_.empty()) return;
+  if (made_)
+    fs::rename(replaced_, path_, error);
+  else
+    warn_set_aside(replaced_, path_);
 }
 
 void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
@@ -159,19 +209,22 @@ bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
 void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
   io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
-  remove_partial_checkpoints(path_);
+  remove_leftovers(path_);
   io::write_file_atomically((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
   io::write_file_atomically((fs::path(path_) / "plan.json").string(), plan_json);
 }
 
-void RunFolder::keep() {
-  made_ = false;
+void RunFolder::keep() { made_ = false; }
+
+void RunFolder::drop_replaced() {
   std::error_code error;
   if (!replaced_.empty()) fs::remove_all(std::exchange(replaced_, ""), error);
   if (error) logging::warn("cannot remove what {} was before: {}.", path_, error.message());
 }
 
-void RunFolder::cut_log(int64_t step) const {
+void RunFolder::go_back_to(int64_t step) const {
+  std::error_code none;
+  fs::remove(fs::path(path_) / "blackbox.json", none);
   if (!io::exists(log_path(), ErrorKind::failed)) return;
   std::istringstream lines(io::read_file(log_path(), log_limit, ErrorKind::failed));
   std::string kept;
@@ -181,7 +234,9 @@ void RunFolder::cut_log(int64_t step) const {
     auto is_later = [&](const char* key) {
       return entry.contains(key) && entry[key].is_number() && entry[key] > step;
     };
-    if (!is_later("step") && !is_later("epoch_step") && !is_later("eval_step")) kept += line + "\n";
+    if (!is_later("step") && !is_later("epoch_step") && !is_later("eval_step") &&
+        !is_later("last_step"))
+      kept += line + "\n";
   }
   io::write_file_atomically(log_path(), kept);
 }

@@ -39,11 +39,15 @@ class RunFolder {
   // the run that it replaced comes back: a start that fails takes no name, and loses nothing.
   void begin(const Recipe& recipe, const std::string& plan_json);
   void keep();
+  // The run that this one replaced is removed; without this call it stays beside, and a warning
+  // says where.
+  void drop_replaced();
   // Writes recipe and plan once more where somebody removed or renamed the folder of a run that
   // goes on; false where it is still there.
   bool restore(const Recipe& recipe, const std::string& plan_json);
-  // Takes the steps after `step` out of the log: a resumed run writes them again.
-  void cut_log(int64_t step) const;
+  // Takes what came after `step` out of the log, and a black box away: a resumed run writes them
+  // again.
+  void go_back_to(int64_t step) const;
 
  private:
   // plan.json of the run that is resumed; no object where kernels() is empty.

@@ -141,7 +141,7 @@ class Trainer {
     }
     check_room();
     folder_.begin(recipe(), to_json(plan_));
-    if (options_.resume) folder_.cut_log(progress_.step);
+    if (options_.resume) folder_.go_back_to(progress_.step);
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (options_.resume)
@@ -373,6 +373,7 @@ class Trainer {
     result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
     save_seconds_ += now() - before;
     saved_step_ = progress_.step;
+    if (progress_.step > 0) folder_.drop_replaced();
     if (std::exchange(failed_save_, 0) > 0)
       logging::note("checkpoints are saved again: {}.", result_.checkpoint);
   }
@@ -414,6 +415,7 @@ class Trainer {
              measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
          .seconds = now() - started_,
          .steps = progress_.step - first_step_,
+         .last_step = progress_.step,
          .train_loss = *result_.train_loss,
          .evaluation = result_.evaluation,
          .joules = joules(),
