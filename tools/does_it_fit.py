@@ -64,7 +64,7 @@ class Session:
             sys.exit(f"weft {shlex.join(arguments)}: {errors}")
         self.show(arguments, verdict_of(output) if code == 0 else output + errors)
         for change in changes_of(output if code == 0 else errors):
-            own = [] if "--train.precision" in change else ["--precision", precision]
+            own = [] if "--precision" in change else ["--precision", precision]
             kept = [] if "--train.grad_clip" in change else more
             changed = ["plan", RECIPE, *own, "--on", gpu, *TOKENS, *kept, *shlex.split(change)]
             code, output, errors = self.run(*changed)

@@ -102,6 +102,7 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
       {{"--on", "h100x8"}, "--on h100x8: a run takes one device. Hint: --on h100."},
       {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
+      {{"--on", "h100,cpu,H100"}, "--on names H100 more than once."},
       {{"--on", "h100,"}, "--on has a name that is empty. Hint: --on h100,h200."},
       {{"--on", "h100", "--device", "cpu"}, "--on and --device both say what to plan for."},
       {{"--on", "cpu", "--train.device", "cuda"}, "--on and --train.device both say what to plan"},

@@ -162,7 +162,7 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   fs::copy(place.path("runs/tiny"), place.path("runs/other"),
            fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   auto refused = [&](const std::vector<std::string>& arguments) {
-    CHECK(fails_with(place.weft(arguments), checkpoint, "recipe.yaml: not a regular file.") == "");
+    CHECK(fails_with(place.weft(arguments), checkpoint, "not a regular file.") == "");
   };
   auto replace = [&](const std::string& recipe) {
     fs::remove(place.path(recipe));
@@ -451,6 +451,36 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
   }
 }
 
+TEST_CASE("a FIFO, folder or link in the user's own cache is not waited for, and stays") {
+  TinyRun place;
+  const std::string peaks = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
+  const std::vector<std::string> plan{"plan", "tiny.yaml", "--device", "cpu"};
+  Workplace::Environment here{{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}};
+  CHECK(place.weft(plan, here).code == 0);
+  here["WEFT_TUNE"] = "1";
+  const std::vector<std::string> train{"train", "tiny.yaml", "--overwrite", "--device", "cpu"};
+  CHECK(place.weft(train, here).code == 0);
+  place.write("victim", "precious");
+  std::vector<std::string> kept{peaks};
+  for (const auto& entry : fs::directory_iterator(place.path("cache/selection")))
+    kept.push_back("cache/selection/" + entry.path().filename().string());
+  REQUIRE(kept.size() == 2);
+  for (const std::string& file : kept)
+    for (const mode_t kind : {mode_t{S_IFIFO}, mode_t{S_IFDIR}, mode_t{S_IFLNK}}) {
+      const std::string path = place.path(file);
+      CAPTURE(path);
+      fs::remove(path);
+      if (kind == S_IFIFO) REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+      if (kind == S_IFDIR) fs::create_directory(path);
+      if (kind == S_IFLNK) fs::create_symlink(place.path("victim"), path);
+      CHECK(place.weft(file == peaks ? plan : train, here).code == 0);
+      struct stat status{};
+      REQUIRE(lstat(path.c_str(), &status) == 0);
+      CHECK((status.st_mode & S_IFMT) == kind);
+    }
+  CHECK(place.read("victim") == "precious");
+}
+
 TEST_CASE("in a cache that others may write nothing is read and nothing is written") {
   TinyRun place;
   const std::string victim = place.path("victim"), cache = place.path("cache");
@@ -527,7 +557,7 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
   std::string recipe = place.read(folder + "recipe.yaml");
   for (const char* text : {"model: {nam: gpt}\n", "model: {name: gp"}) {
     place.write(folder + "recipe.yaml", text);
-    CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml:") == "");
+    CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml has ") == "");
   }
   fs::remove(place.path(folder + "recipe.yaml"));
   CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml") == "");
@@ -629,9 +659,18 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--resume", "--steps", "6"});
   CHECK(outcome.code == 0);
   CHECK(outcome.err.find("weft: warning: runs/tiny/checkpoints/step-00000004/rng.json is missing. "
-                         "The run goes on from "
-                         "runs/tiny/checkpoints/step-00000003.\n") != std::string::npos);
+                         "The run goes on from runs/tiny/checkpoints/step-00000003.\n") !=
+        std::string::npos);
   CHECK(outcome.out.find("resumed from runs/tiny/checkpoints/step-00000003") != std::string::npos);
+  fs::resize_file(place.path("runs/tiny/checkpoints/step-00000006/model.safetensors"), 100);
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"eval", "tiny"}, {"generate", "tiny", "--prompt", "1+1="}})
+    CHECK(fails_with(place.weft(verb), checkpoint,
+                     "step-00000006/model.safetensors has 100 bytes. The manifest says ") == "");
+  CHECK(place.weft({"eval", "tiny"}).err.ends_with(
+      " Hint: runs/tiny/checkpoints/step-00000005 is whole.\n"));
+  CHECK(fails_with(place.weft({"eval", "runs/tiny/checkpoints/step-00000006"}), checkpoint,
+                   "step-00000006/model.safetensors has 100 bytes.") == "");
 }
 
 TEST_CASE("a run that goes on with another instruction set says so once") {

@@ -79,6 +79,16 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     const double attention_rate = attend.flops / likely_seconds(attend, spec) / 1e12;
     CHECK(attention_rate > 260);
     CHECK(attention_rate < 350);
+    // Its gradients: five products where the forward pass has two, at 260 to 350 (ibid.).
+    const Value gradients =
+        make_node(op("attention_backward"),
+                  {heads, heads, heads, heads, heads,
+                   make_node(op("attention_logsumexp"), {heads, heads, heads}, {{"causal", 1}})},
+                  {{"causal", 1}});
+    const Step back{.body = {gradients}, .flops = 2.5 * attend.flops, .bytes = 2 * attend.bytes};
+    const double backward_rate = back.flops / likely_seconds(back, spec) / 1e12;
+    CHECK(backward_rate > 260);
+    CHECK(backward_rate < 350);
     // Norms: 60 to 75 % of the bandwidth. What reads and writes alone is quicker, and no kernel
     // starts for nothing.
     const Value rows = input({DType::f32, {m, k}}, 0);

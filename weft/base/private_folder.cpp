@@ -1,6 +1,8 @@
 #include "weft/base/private_folder.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -83,6 +85,26 @@ std::optional<std::string> private_cache(std::string_view name) {
   }
   if (!is_private(root) || !is_private(folder)) return std::nullopt;
   return folder;
+}
+
+std::optional<std::string> read_private(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  struct stat status{};
+  std::optional<std::string> content;
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+    content.emplace(static_cast<size_t>(status.st_size), '\0');
+    const ssize_t count = read(descriptor, content->data(), content->size());
+    content->resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  }
+  close(descriptor);
+  return content;
+}
+
+bool may_keep(const std::string& path) {
+  struct stat status{};
+  return lstat(path.c_str(), &status) != 0 || read_private(path).has_value();
 }
 
 }  // namespace weft

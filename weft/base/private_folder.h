@@ -15,4 +15,10 @@ bool is_private(const std::string& folder);
 // where there is no such folder, or where it or cache_directory() is not private.
 std::optional<std::string> private_cache(std::string_view name);
 
+// The whole of a regular file that this user alone may write; nullopt for anything else, links and
+// folders among it, none of which is waited for.
+std::optional<std::string> read_private(const std::string& path);
+// Whether nothing is there, or what read_private() reads: else nothing is kept there.
+bool may_keep(const std::string& path);
+
 }  // namespace weft

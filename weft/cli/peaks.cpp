@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,7 +34,8 @@ std::string machine_text() {
 std::optional<std::string> cache_file() {
   const auto folder = private_cache("peaks");
   if (!folder) return std::nullopt;
-  return fmt::format("{}/{}-{}-threads", *folder, name(isa()), thread_count());
+  const auto path = fmt::format("{}/{}-{}-threads", *folder, name(isa()), thread_count());
+  return may_keep(path) ? std::optional(path) : std::nullopt;
 }
 
 struct Kept {
@@ -43,8 +44,9 @@ struct Kept {
 };
 // Nullopt where nothing was kept, or that of another machine.
 std::optional<Kept> kept(const std::optional<std::string>& path) {
-  if (!path) return std::nullopt;
-  std::ifstream file(*path);
+  const auto content = path ? read_private(*path) : std::nullopt;
+  if (!content) return std::nullopt;
+  std::istringstream file(*content);
   Kept result;
   std::string load, machine;
   file >> result.peaks.f32 >> result.peaks.f64 >> result.peaks.bf16 >> result.peaks.bandwidth >>

@@ -44,7 +44,7 @@ std::string device_of(std::string_view name) {
     throw Error(ErrorKind::usage, "--on has a name that is empty. Hint: --on h100,h200.");
   if (name.starts_with("cuda:")) name.remove_prefix(5);  // as weft list gpus prints it
   if (names_several(name) && name.ends_with("x1")) name.remove_suffix(2);
-  if (find_gpu(name) != nullptr) return fmt::format("cuda:{}", name);
+  if (const GpuModel* gpu = find_gpu(name)) return fmt::format("cuda:{}", gpu->id);
   if (names_several(name))
     throw Error(ErrorKind::usage, "--on {}: a run takes one device. Hint: --on {}.", name,
                 name.substr(0, name.rfind('x')));
@@ -124,8 +124,12 @@ std::string json_of(const std::vector<Planned>& all) {
 
 std::vector<std::string> devices_on(const std::string& names) {
   std::vector<std::string> devices;
-  for (const auto& part : std::views::split(names, ','))
-    devices.push_back(device_of(std::string_view(part.begin(), part.end())));
+  for (const auto& part : std::views::split(names, ',')) {
+    const std::string_view name(part.begin(), part.end());
+    devices.push_back(device_of(name));
+    if (std::count(devices.begin(), devices.end(), devices.back()) > 1)
+      throw Error(ErrorKind::usage, "--on names {} more than once.", name);
+  }
   return devices;
 }
 

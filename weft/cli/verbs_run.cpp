@@ -315,7 +315,7 @@ void add_train(Program& program) {
 
 // A checkpoint by its path, by the folder of its run, or by the name of its run.
 std::string checkpoint_of(const std::string& name) {
-  return train::find_checkpoint(train::locate_run(name));
+  return train::verified_checkpoint(train::locate_run(name));
 }
 
 Experiment load_experiment(const std::string& folder, const RecipeFlags& flags, bool with_data) {

@@ -42,22 +42,6 @@ std::filesystem::path path_of(const std::string& folder, std::string_view text) 
   return std::filesystem::path(folder) / (to_hex(hash_text(text)) + ".o");
 }
 
-// The whole of a regular file that this user alone may write; nullopt for anything else.
-std::optional<std::string> content_of(const std::filesystem::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
-  struct stat status{};
-  std::optional<std::string> content;
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
-    content.emplace(static_cast<size_t>(status.st_size), '\0');
-    const ssize_t count = read(descriptor, content->data(), content->size());
-    content->resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-  }
-  close(descriptor);
-  return content;
-}
-
 // Made anew, never through a link; false where it cannot be.
 bool write_new(const std::string& path, std::string_view content) {
   const int descriptor =
@@ -91,7 +75,7 @@ std::optional<std::string> read_object(std::string_view text) {
   const auto kernels = folder();
   if (!kernels) return std::nullopt;
   const std::filesystem::path path = path_of(*kernels, text);
-  const auto content = content_of(path);
+  const auto content = read_private(path);
   if (!content) return std::nullopt;
   if (content->size() >= sizeof(Header)) {
     std::string object = content->substr(sizeof(Header));

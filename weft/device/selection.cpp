@@ -1,6 +1,7 @@
 #include "weft/device/selection.h"
 
 #include <fstream>
+#include <sstream>
 
 #include "weft/base/env.h"
 #include "weft/base/hash.h"
@@ -14,8 +15,9 @@ bool tunes() { return env_flag("WEFT_TUNE"); }
 Selection::Selection(const std::string& machine) {
   const auto folder = private_cache("selection");
   if (!folder) return;
-  path_ = *folder + "/" + to_hex(hash_text(machine));
-  std::ifstream file(path_);
+  const std::string path = *folder + "/" + to_hex(hash_text(machine));
+  if (may_keep(path)) path_ = path;
+  std::istringstream file(read_private(path).value_or(""));
   // A line that is torn or foreign names no signature, or no kernel that there is.
   for (std::string line; std::getline(file, line);)
     if (size_t tab = line.find('\t'); tab != std::string::npos)

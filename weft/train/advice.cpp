@@ -38,11 +38,15 @@ struct Change {
   double seconds;  // of an update; 0: unknown
 };
 
-// "--train.precision bf16-mixed --train.micro_batch_size 4"
-std::string flags_of(const Settings& settings) {
+// "--train.precision bf16-mixed --train.micro_batch_size 4"; a flag that was typed is named as it
+// was, as its new value takes the place of the old one.
+std::string flags_of(const Recipe& recipe, const Settings& settings) {
   std::string flags;
-  for (const auto& [key, value] : settings)
-    flags += fmt::format(" --{0} {2}{1}{2}", key, value, value.front() == '[' ? "'" : "");
+  for (const auto& [key, value] : settings) {
+    const std::string& typed = recipe.where(key);
+    flags += fmt::format(" {0} {2}{1}{2}", typed.starts_with("--") ? typed : "--" + key, value,
+                         value.front() == '[' ? "'" : "");
+  }
   return flags.substr(1);
 }
 
@@ -187,7 +191,7 @@ class Search {
     return time.has_value();
   }
   void add(const Settings& settings, double time) {
-    const std::string flags = flags_of(changed(settings));
+    const std::string flags = flags_of(recipe_, changed(settings));
     if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return;
     found_.push_back({flags, time});
     if (!before_)

@@ -335,26 +335,46 @@ void verify_checkpoint(const std::string& folder) {
                 step);
 }
 
-std::string newest_whole_checkpoint(const std::string& run_folder) {
-  std::string last = find_checkpoint(run_folder);
-  std::optional<Error> wrong;  // with the last
-  const fs::path latest = fs::path(checkpoints_of(run_folder)) / "latest";
+namespace {
+struct Whole {
+  std::string path;            // "": none is
+  std::optional<Error> wrong;  // with the last that was saved
+};
+
+Whole newest_whole(const std::string& path) {
+  std::string last = find_checkpoint(path);
+  Whole found;
+  const fs::path latest = fs::path(checkpoints_of(path)) / "latest";
   if (is_link(latest) && !is_whole(latest))
-    wrong = Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.", latest.string());
+    found.wrong = Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.", latest.string());
   std::vector<std::string> candidates = {last};
-  for (const CheckpointInfo& checkpoint : list_checkpoints(run_folder))
+  for (const CheckpointInfo& checkpoint : list_checkpoints(path))
     if (checkpoint.path != last) candidates.insert(candidates.begin() + 1, checkpoint.path);
   for (const std::string& candidate : candidates) {
     try {
       verify_checkpoint(candidate);
+      found.path = candidate;
+      break;
     } catch (const Error& error) {
-      if (!wrong) wrong = error;
-      continue;
+      if (!found.wrong) found.wrong = error;
     }
-    if (wrong) logging::warn("{} The run goes on from {}.", wrong->what(), candidate);
-    return candidate;
   }
-  throw Error(*wrong);
+  return found;
+}
+}  // namespace
+
+std::string newest_whole_checkpoint(const std::string& run_folder) {
+  const Whole found = newest_whole(run_folder);
+  if (found.path.empty()) throw Error(*found.wrong);
+  if (found.wrong) logging::warn("{} The run goes on from {}.", found.wrong->what(), found.path);
+  return found.path;
+}
+
+std::string verified_checkpoint(const std::string& path) {
+  const Whole found = newest_whole(path);
+  if (!found.wrong) return found.path;
+  if (found.path.empty()) throw Error(*found.wrong);
+  throw Error(found.wrong->kind(), "{} Hint: {} is whole.", found.wrong->what(), found.path);
 }
 
 Recipe checkpoint_recipe(const std::string& folder) {
@@ -376,8 +396,7 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   }
 }
 
-namespace {
-void load_parameters(const std::string& folder, Experiment& experiment) {
+void load_model(const std::string& folder, Experiment& experiment) {
   check_same_model(folder, experiment);
   if (auto saved = checkpoint_vocabulary(folder);
       saved && experiment.vocabulary && *saved != *experiment.vocabulary)
@@ -387,15 +406,8 @@ void load_parameters(const std::string& folder, Experiment& experiment) {
   io::load_into(join(folder, "model.safetensors"), io::state_of(*experiment.model));
 }
 
-}  // namespace
-
-void load_model(const std::string& folder, Experiment& experiment) {
-  verify_checkpoint(folder);
-  load_parameters(folder, experiment);
-}
-
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
-  load_parameters(folder, experiment);
+  load_model(folder, experiment);
   check_same_run(folder, experiment.recipe);
   io::load_into(join(folder, "state-optimizer.safetensors"),
                 io::by_name(experiment.update_state()));

@@ -65,12 +65,14 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder);
 // The latest of a run that verify_checkpoint passes; where that is not the last that was saved, a
 // warning says what is wrong with the last. Throws what is wrong with the last where none passes.
 std::string newest_whole_checkpoint(const std::string& run_folder);
+// What find_checkpoint() finds, verified. Throws what is wrong with it, and names the newest of its
+// run that is whole.
+std::string verified_checkpoint(const std::string& path);
 
-// Parameters and buffers of a checkpoint, which is verified; the model must be the one that was
-// saved.
+// Parameters and buffers of a checkpoint that is verified already; the model must be the one that
+// was saved.
 void load_model(const std::string& folder, Experiment& experiment);
-// The same with the optimiser and the random state, of one that is verified already: a run goes on
-// from what this returns.
+// The same with the optimiser and the random state: a run goes on from what this returns.
 Progress load_checkpoint(const std::string& folder, Experiment& experiment);
 
 }  // namespace weft::train

@@ -87,7 +87,9 @@ constexpr RecipeKey table[] = {
     {"train.memory", text, "null", "", 0, 0,
      "most memory of weights, state and arena, as 1.5GiB; null: no limit"},
     {"train.recompute", text, "auto", "auto, none, selective, full", 0, 0,
-     "what may be computed again instead of kept; auto: what the limit asks for"},
+     "what may be computed again instead of kept; auto: what the limit asks for; selective: not "
+     "products and convolutions; full: without a limit, what lowers the memory for at most another "
+     "forward pass (of a small model, little)"},
     {"train.chunks", integer, "null", "", 1, 1 << 16,
      "parts in which the widest rows (logits) are computed; null: what the limit asks for"},
     {"train.offload", texts, "[]", "parameters, optimizer, gradients, activations", 0, 0,
