@@ -45,13 +45,25 @@ for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json")
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
 rungs = {rung["rung"]: rung for rung in json.load(logs.extractfile("logs/smoke/smoke.json"))}
-assert len(rungs) == 24, list(rungs)
+assert len(rungs) == 29, list(rungs)
+rung_kernels = {
+    "bias": "cublaslt:matmul.bias", "gelu": "cublaslt:matmul.gelu",
+    "gelu_and_sum": "cublaslt:matmul.gelu.and_sum", "bias_gelu": "cublaslt:matmul.bias.gelu",
+    "bias_gelu_and_sum": "cublaslt:matmul.bias.gelu.and_sum",
+    "gelu_gradient": "cublaslt:matmul.gelu_gradient",
+    "bias_gradient": "cublaslt:matmul.bias_gradient", "attention": "cudnn:attention",
+    "statistics": "weft:attention_logsumexp",
+    "attention_and_statistics": "cudnn:attention.and_logsumexp",
+    "attention_gradient": "cudnn:attention_backward"}
 for name, rung in rungs.items():
     assert rung["state"] == "passed" and rung["run_ms"] and rung["notes"] == [], rung
     if name == "copy":
         continue
     assert rung["build_ms"] > 0 and rung["apart"] <= rung["allowed"], rung
     assert all(kernel["workspace"] >= 0 for kernel in rung["kernels"]), rung
+    # The kernel for which a rung is there.
+    kernels = {kernel["kernel"] for kernel in rung["kernels"]}
+    assert rung_kernels.get(name, "") in kernels | {""}, rung
     # What a vendor's library chose: the algorithm, or the engine with its notes.
     for vendor, choice in (("cublaslt", r"([0-9a-f]{16}\.){7}[0-9a-f]{16}"),
                            ("cudnn", r"0: engine 5, uses tensor cores, \d+ bytes")):
