@@ -288,6 +288,31 @@ TEST_CASE("what was measured is built by the next run from disk, not again") {
   CHECK(plans.engines() == engines);
 }
 
+TEST_CASE("a cache that cannot be written is named once, and costs each run its own work") {
+  FakeGpu place;
+  const CudnnPlans plans(place);
+  place.write("file", "no folder");
+  const std::string cache = place.path("file/cache");
+  for (const char* tune : {"0", "1"}) {
+    CAPTURE(tune);
+    std::string built;
+    for (int run = 0; run < 2; ++run) {
+      fs::remove(place.path("plans"));
+      const Outcome outcome = place.train(
+          plans.settings({{"WEFT_CACHE_DIR", cache}, {"WEFT_TUNE", tune}}), with_attention);
+      CHECK(goes_on_with(outcome, "cannot keep anything") == "");
+      CHECK(outcome.err == fmt::format("weft: warning: {} cannot keep anything: Not a directory. "
+                                       "Each run compiles its kernels anew. Hint: "
+                                       "WEFT_CACHE_DIR.\n",
+                                       cache));
+      CHECK(plans.engines().size() >= 2);
+      if (run == 1) CHECK(plans.built() == built);
+      built = plans.built();
+    }
+    CHECK(built.size() >= 2);
+  }
+}
+
 TEST_CASE("an evaluation whose kernel fails is planned again, too, before the first update") {
   FakeGpu place;
   const std::vector<std::string> evaluated{"--precision", "bf16-mixed", "--data.val_split", "0.2"};
