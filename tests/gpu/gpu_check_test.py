@@ -89,6 +89,25 @@ class Judging(unittest.TestCase):
                                                  "ncu is not in PATH", 0)
 
 
+    def test_counters_that_nobody_may_read_are_skipped_with_what_ncu_says(self):
+        said = {'==PROF== Connected\n"ID","Process ID"\n"","Mbyte"\n"0","42"\n"1","42"\n':
+                ("passed", "kernels in ncu.csv: 2"),
+                '{"median_ms":1}\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n':
+                ("skipped", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"),
+                '{"median_ms":1}\n': ("skipped", "ncu profiled no kernel")}
+        for output, found in said.items():
+            with tempfile.TemporaryDirectory() as folder:
+                check = object.__new__(gpu_check.Check)
+                check.report, check.logs = mock.Mock(), pathlib.Path(folder)
+                job = types.SimpleNamespace(output=output, seconds=1)
+                check.one = lambda *_, **__: (job, "passed", output.splitlines()[-1])
+                with (mock.patch.object(gpu_check, "DEVICE", "cuda"),
+                      mock.patch.object(gpu_check.shutil, "which", lambda program: program)):
+                    check.hardware_counters()
+                self.assertEqual(check.report.add.call_args.args[1:3], found)
+                self.assertEqual((check.logs / "ncu.csv").read_text(), output)
+
+
 class Cures(unittest.TestCase):
     def find(self, text):
         check = object.__new__(gpu_check.Check)
