@@ -158,9 +158,13 @@ END
 BACKEND=cuda idle "$BUILD/tests/models" --test-suite='slow device memory' >"$scratch/said"
 grep -q 'assertions: *10 | *10 passed' "$scratch/said"
 
-# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in the row of GPT-2.
+# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in the row of GPT-2, and
+# in a part of the suite of every op.
 if [ -n "$(find "${nvrtc:-/nowhere}" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
   tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2
+  rows=$(find "$scratch/cubins/kernels" -type f | wc -l)
+  PART=0/64 tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" ops
+  [ "$(find "$scratch/cubins/kernels" -type f | wc -l)" -gt $((rows + 30)) ]
   python3 - "$scratch" "$BUILD" "$nvrtc" <<'END'
 import os, pathlib, struct, subprocess, sys
 scratch, build, nvrtc = map(pathlib.Path, sys.argv[1:])
@@ -185,6 +189,9 @@ h100 = {"FAKE_CUDA_NAME": "NVIDIA H100 80GB HBM3", "FAKE_CUDA_MEMORY": "81559",
 subprocess.run(["bench/peers/gpu.py", "gpt2", "--weft", os.environ["WEFT"], "--python", "/bin/false",
                 "--cache", scratch / "cubins", "--json", scratch / "row.json"],
                env=os.environ | h100, check=True, capture_output=True)
+subprocess.run([build / "tests" / "ops", *gpu_cubins.EVERY_OP], capture_output=True,
+               env=os.environ | h100 | {"BACKEND": "cuda", "PART": "0/64",
+                                        "WEFT_CACHE_DIR": str(scratch / "cubins")})
 assert len(codes()) == len(packed), (len(codes()), len(packed))
 END
 else
