@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.xz:
-# the program, the tests and benchmarks that need a GPU, stripped, with the libraries that they need;
-# and, where NVRTC is here (tools/setup.sh --cuda), the machine code of their kernels for sm_90.
+# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.xz
+# (GPU_CHECK_PACK: another folder): the program, the tests and benchmarks that need a GPU, stripped, with
+# the libraries that they need; and, where NVRTC is here (tools/setup.sh --cuda), the machine code for
+# sm_90 of the kernels of the benchmarks, of the ladder and of every op.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/release}
-out=build/gpu-check
+out=${GPU_CHECK_PACK:-build/gpu-check}
 most=$((58 * 1000 * 1000))
 newest_glibc=2.39 newest_glibcxx=3.4.32  # of Ubuntu 24.04
 
@@ -40,7 +41,7 @@ else
 fi
 
 # Python unpacks it without another program. The dictionary holds what program and library share.
-tar -C build --sort=name --owner=0 --group=0 --numeric-owner -c gpu-check |
+tar -C "$(dirname "$out")" --sort=name --owner=0 --group=0 --numeric-owner -c "$(basename "$out")" |
   xz --lzma2=preset=1,dict=96MiB >"$out.tar.xz"
 size=$(stat -c %s "$out.tar.xz")
 awk -v bytes="$size" -v file="$out.tar.xz" 'BEGIN {printf "gpu-pack: %.1f MB in %s\n", bytes / 1e6, file}'

@@ -1,5 +1,6 @@
 """What tools/gpu_check.py brings back: a table, a digest, JSON, and one archive of logs."""
 import json
+import pathlib
 import tarfile
 import time
 
@@ -28,6 +29,16 @@ def excerpt(output, most=450):
     marks = ("error", "Error", "ERROR", "[cuda]", "assert", "Sanitizer", "CHECK(", "failed  ")
     chosen = [line for line in lines if any(mark in line for mark in marks)] or lines[-8:]
     return shortened("\n".join(line[:300] for line in chosen[:12]), most)
+
+
+def archived(archive, folders, without=()):
+    """Bytes of the archive that it makes of these folders."""
+    with tarfile.open(archive, "w:xz", preset=1) as packed:
+        for folder in filter(pathlib.Path.exists, folders):
+            left_out = {f"{folder.name}/{path.relative_to(folder)}" for path in without}
+            packed.add(folder, arcname=folder.name,
+                       filter=lambda member: None if member.name in left_out else member)
+    return archive.stat().st_size
 
 
 class Report:
@@ -83,16 +94,21 @@ class Report:
         return shortened("\n\n".join(parts) + "\n", MOST_DIGEST)
 
     def pack(self, more=()):
-        """Logs, then `more` (sources that were refused, cubins) while there is room for them."""
+        """Logs, then `more` (sources that were refused, cubins) while there is room for them. Of logs
+        that are too large themselves the largest are left out, which the digest says."""
         archive = self.out / "gpu-check-logs.tar.xz"
         self.log.flush()
         for folders in ([self.logs, *more], [self.logs, *more[:1]], [self.logs]):
-            with tarfile.open(archive, "w:xz", preset=1) as packed:
-                for folder in folders:
-                    if folder.exists():
-                        packed.add(folder, arcname=folder.name)
-            if archive.stat().st_size <= MOST_ARCHIVE:
+            if archived(archive, folders) <= MOST_ARCHIVE:
                 return
+        left_out = []
+        largest_first = sorted(filter(pathlib.Path.is_file, self.logs.rglob("*")),
+                               key=lambda path: -path.stat().st_size)
+        while largest_first and archived(archive, [self.logs], left_out) > MOST_ARCHIVE:
+            left_out.append(largest_first.pop(0))
+        self.section("logs that the archive has no room for",
+                     "\n".join(f"{path.relative_to(self.logs)}: {path.stat().st_size:,} bytes"
+                               for path in left_out))
 
     def end(self):
         self.write()

@@ -90,17 +90,19 @@ version = ctypes.c_int(), ctypes.c_int()
 ctypes.CDLL(sys.stdin.read().strip()).nvrtcVersion(*map(ctypes.byref, version))
 print(*(number.value for number in version), sep=".")' 2>/dev/null || true
 }
-has_headers() {
+missing_headers() {
   local file
   for file in cuda.h nvml.h nvToolsExt.h cublasLt.h cudnn_graph.h host_defines.h target; do
-    [ -n "$(find "$cuda" -name "$file" -print -quit 2>/dev/null)" ] || return 1
+    [ -n "$(find "$cuda" -name "$file" -print -quit 2>/dev/null)" ] || echo -n " $file"
   done
 }
-if [ "$(nvrtc_version)" != "$nvrtc" ] || ! has_headers; then
+if [ "$(nvrtc_version)" != "$nvrtc" ] || [ -n "$(missing_headers)" ]; then
   echo "setup: bringing CUDA's compiler, libraries and headers to $cuda"
   python3 -m pip install -q --no-deps --upgrade --target "$cuda" "${wheels[@]}"
   found=$(nvrtc_version)
   [ "$found" = "$nvrtc" ] ||
     { echo "setup: NVRTC in $cuda is ${found:-not there}, not $nvrtc: remove that folder"; exit 1; }
+  missing=$(missing_headers)
+  [ -z "$missing" ] || { echo "setup: $cuda still lacks$missing: remove that folder"; exit 1; }
 fi
 echo "setup: CUDA's compiler, libraries and headers are in $cuda"

@@ -88,15 +88,20 @@ Problem convolution(const Sizes& n, int64_t channels, int64_t kernel, int64_t st
           .tolerance = 2e-2};
 }
 
-Problem attend(const Sizes& n, bool gradients) {
+// What is asked of y, the attention of the first three of the inputs.
+using Attended = std::function<std::vector<Tensor>(const Tensor& y, Tensors in)>;
+Problem attend(const Sizes& n, const Attended& function) {
   const Type heads = bf16({2, n.heads, n.length, 64});
   return {.inputs = {heads, heads, heads, heads},
-          .function = [=](Tensors in) -> std::vector<Tensor> {
-            const Tensor y = attention(in[0], in[1], in[2], {.causal = true});
-            if (!gradients) return {y};
-            return with_gradients(y, in[3], in.first(3));
-          },
+          .function =
+              [=](Tensors in) {
+                return function(attention(in[0], in[1], in[2], {.causal = true}), in);
+              },
           .tolerance = 3e-2};
+}
+// The logarithm of each row's sum of exponentials, which a backward pass reads.
+Tensor statistics_of(const Tensor& y) {
+  return make_node(op("attention_logsumexp"), y->inputs, y->attrs);
 }
 
 // One linear layer and its update: state that outlives the step.
@@ -191,7 +196,24 @@ std::vector<Rung> product_rungs() {
            return std::vector{biased(product, in[2])};
          });
        }},
+      {"gelu",
+       [](const Sizes& n) {
+         return epilogue(
+             n, {}, [](const Tensor& product, Tensors) { return std::vector{gelu_tanh(product)}; });
+       }},
+      {"gelu_and_sum",
+       [](const Sizes& n) {
+         return epilogue(n, {}, [](const Tensor& product, Tensors) {
+           return std::vector{product, gelu_tanh(product)};
+         });
+       }},
       {"bias_gelu",
+       [](const Sizes& n) {
+         return epilogue(n, {f32({n.columns})}, [](const Tensor& product, Tensors in) {
+           return std::vector{gelu_tanh(biased(product, in[2]))};
+         });
+       }},
+      {"bias_gelu_and_sum",
        [](const Sizes& n) {
          return epilogue(n, {f32({n.columns})}, [](const Tensor& product, Tensors in) {
            const Tensor sum = biased(product, in[2]);
@@ -225,8 +247,24 @@ std::vector<Rung> library_rungs() {
       {"conv7x7_stride2", [](const Sizes& n) { return convolution(n, 3, 7, 2, false); }},
       {"conv1x1_gradients", [](const Sizes& n) { return convolution(n, n.channels, 1, 1, true); }},
       {"conv3x3_gradients", [](const Sizes& n) { return convolution(n, n.channels, 3, 2, true); }},
-      {"attention", [](const Sizes& n) { return attend(n, false); }},
-      {"attention_gradient", [](const Sizes& n) { return attend(n, true); }},
+      {"attention",
+       [](const Sizes& n) {
+         return attend(n, [](const Tensor& y, Tensors) { return std::vector{y}; });
+       }},
+      {"statistics",
+       [](const Sizes& n) {
+         return attend(n, [](const Tensor& y, Tensors) { return std::vector{statistics_of(y)}; });
+       }},
+      {"attention_and_statistics",
+       [](const Sizes& n) {
+         return attend(n,
+                       [](const Tensor& y, Tensors) { return std::vector{y, statistics_of(y)}; });
+       }},
+      {"attention_gradient",
+       [](const Sizes& n) {
+         return attend(
+             n, [](const Tensor& y, Tensors in) { return with_gradients(y, in[3], in.first(3)); });
+       }},
       {"vocabulary", embedding_and_loss},
       {"graph", [](const Sizes& n) { return training(n, false); }},
       {"offload", [](const Sizes& n) { return training(n, true); }},

@@ -10,12 +10,14 @@
 
 #include "tests/codegen/fused_step.h"
 #include "tests/support/cubin.h"
+#include "tests/support/near.h"
 #include "tests/support/skip.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
+#include "weft/device/catalogue.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
@@ -261,22 +263,64 @@ TEST_SUITE("codegen gpu") {
       CHECK(reads_of({softmax(f32({4096, 512}))}, language) == 1);
     }
   }
+  TEST_CASE("a row is read again from its end, which the caches still hold") {
+    const loop::Kernel kernel = test::FusedStep(cross_entropy_of({DType::bf16, {4096, 32'768}}))
+                                    .loops(loop::GpuLanguage::cuda);
+    const std::string text = emit_gpu(kernel, loop::schedule_gpu(kernel, loop::GpuLanguage::cuda),
+                                      loop::GpuLanguage::cuda, "rows")
+                                 .source;
+    const size_t forwards = text.find("i += 1024)"), backwards = text.find("left > 0; --left)");
+    CHECK(forwards < backwards);
+    CHECK(text.find("i += 1024)", forwards + 1) == std::string::npos);
+    CHECK(text.find("left > 0; --left)", backwards + 1) == std::string::npos);
+    CHECK(backwards != std::string::npos);
+  }
   TEST_CASE("what loops read again is counted, but for rows that threads or caches keep") {
     auto reread = [](std::vector<Value> outputs) {
       constexpr loop::GpuLanguage cuda = loop::GpuLanguage::cuda;
       const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(cuda);
-      return loop::reread_bytes(kernel, loop::schedule_gpu(kernel, cuda));
+      return loop::reread(kernel, loop::schedule_gpu(kernel, cuda));
     };
     const Type logits{DType::bf16, {4096, 65'536}};
     const Value x = f32(logits.shape);
-    CHECK(reread({sum(x, over({1}))}) == 0);
-    CHECK(reread({logsumexp(x, over({1}))}) == 0);
-    CHECK(reread({softmax(x)}) == static_cast<double>(x.type().bytes()));
-    CHECK(reread(cross_entropy_of(logits)) == static_cast<double>(logits.bytes()));
-    CHECK(reread({x - mean(x, over({1}))}) == static_cast<double>(x.type().bytes()));
-    CHECK(reread({softmax(f32({4096, 512}))}) == 0);
-    CHECK(reread({softmax(f32({4096, 1600}))}) == 0);
-    CHECK(reread({softmax(f32({2, 200'000}))}) == 2 * 200'000 * 4.0);  // in chunks
+    CHECK(reread({sum(x, over({1}))}).bytes == 0);
+    CHECK(reread({logsumexp(x, over({1}))}).bytes == 0);
+    CHECK(reread({softmax(x)}).bytes == static_cast<double>(x.type().bytes()));
+    CHECK(reread(cross_entropy_of(logits)).bytes == static_cast<double>(logits.bytes()));
+    CHECK(reread({x - mean(x, over({1}))}).bytes == static_cast<double>(x.type().bytes()));
+    CHECK(reread({softmax(f32({4096, 512}))}).bytes == 0);
+    CHECK(reread({softmax(f32({4096, 1600}))}).bytes == 0);
+    // Two groups of 1,024 threads on a processor, each with a row that is read and one that is
+    // written.
+    CHECK(reread(cross_entropy_of(logits)).in_flight == 2 * 2 * 65'536 * 2.0);
+    const Reread chunked = reread({softmax(f32({2, 200'000}))});
+    CHECK(chunked.bytes == 2 * 200'000 * 4.0);
+    CHECK(std::isinf(chunked.in_flight));  // all rows are read before any is read again
+  }
+  TEST_CASE("the likely traffic of cross entropy counts what an H100's second-level cache misses") {
+    constexpr int64_t rows = 65'536, classes = 50'304;
+    const MachineSpec h100 = spec_of(*find_gpu("h100"));
+    // Times the least that cross entropy and its gradient move: logits in, gradients out.
+    auto traffic = [](MachineSpec gpu) {
+      const Type logits{DType::bf16, {rows, classes}};
+      const test::FusedStep fused(cross_entropy_of(logits));
+      const loop::Kernel kernel = fused.loops(loop::GpuLanguage::cuda);
+      const double least = 2.0 * static_cast<double>(logits.bytes());
+      gpu.sustained->rows = gpu.sustained->streams = 1;
+      gpu.sustained->launch = 0;
+      const Step step{
+          .body = cross_entropy_of(logits),
+          .bytes = least,
+          .reread = loop::reread(kernel, loop::schedule_gpu(kernel, loop::GpuLanguage::cuda))};
+      return likely_seconds(step, gpu) * gpu.bytes_per_s / least;
+    };
+    // 264 rows and their gradients are 53 MB; half of the cache has 26.
+    CHECK(traffic(h100) == testing::near(1 + 0.5 * (1 - 26.2144 / 53.121), 1e-4));
+    MachineSpec other = h100;
+    other.second_level_cache *= 3;
+    CHECK(traffic(other) == testing::near(1));
+    other.second_level_cache = 0;  // unknown
+    CHECK(traffic(other) == testing::near(1.5));
   }
   TEST_CASE("pads, gathers, concatenations, indices") {
     std::vector<Case> cases;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ using namespace weft::test;
 namespace fs = std::filesystem;
 
 namespace {
-constexpr int failed = 1, usage = 2, does_not_fit = 3, device = 7;
+constexpr int failed = 1, usage = 2, does_not_fit = 3, not_finite = 6, device = 7;
 using Settings = Workplace::Environment;
 
 // Settings with a folder that has all of the driver's libraries but one, as a wheel may; with
@@ -221,31 +222,123 @@ TEST_CASE("a compiler that is newer than the driver is refused in a line") {
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
 
+namespace {
+// Plans of cuDNN that are built, a letter each, and engines that a run's plan.json names.
+struct CudnnPlans {
+  explicit CudnnPlans(const FakeGpu& place) : place(place) {}
+
+  Settings settings(Settings more = {}) const {
+    more.insert(
+        {{"FAKE_CUDNN_PLANS", place.path("plans")}, {"WEFT_CACHE_DIR", place.path("cache")}});
+    return more;
+  }
+  std::string built() const { return place.read("plans"); }
+  std::vector<std::string> engines() const {
+    std::vector<std::string> chosen;
+    const nlohmann::json plan = nlohmann::json::parse(place.read("runs/tiny/plan.json"));
+    for (const auto& [signature, engine] : plan["kernels"].items())
+      if (signature.starts_with("cudnn ")) chosen.push_back(engine.get<std::string>());
+    return chosen;
+  }
+
+  const FakeGpu& place;
+};
+const std::vector<std::string> with_attention{"--precision", "bf16-mixed", "--overwrite"};
+}  // namespace
+
 TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by the next run") {
   for (const char* layers : {"1", "12"}) {
     CAPTURE(layers);
     FakeGpu place;
-    const Settings settings{{"FAKE_CUDNN_PLANS", place.path("plans")},
-                            {"WEFT_CACHE_DIR", place.path("cache")}};
-    const std::vector<std::string> deep{"--precision", "bf16-mixed", "--overwrite",
-                                        "--model.config.num_hidden_layers", layers};
-    auto engines = [&] {
-      std::vector<std::string> chosen;
-      const nlohmann::json kernels =
-          nlohmann::json::parse(place.read("runs/tiny/plan.json"))["kernels"];
-      for (const auto& [signature, engine] : kernels.items())
-        if (signature.starts_with("cudnn ")) chosen.push_back(engine.get<std::string>());
-      return chosen;
-    };
-    REQUIRE(place.train(settings, deep).code == 0);
+    const CudnnPlans plans(place);
+    std::vector<std::string> deep = with_attention;
+    deep.insert(deep.end(), {"--model.config.num_hidden_layers", layers});
+    REQUIRE(place.train(plans.settings(), deep).code == 0);
     // Attention that stores its statistics, and its backward pass.
-    CHECK(place.read("plans") == "pp");
-    const std::vector<std::string> built = engines();
-    CHECK(built == std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
-    REQUIRE(place.train(settings, deep).code == 0);
-    CHECK(place.read("plans") == "pp");
-    CHECK(engines() == built);
+    CHECK(plans.built() == "pp");
+    const std::vector<std::string> engines = plans.engines();
+    CHECK(engines == std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
+    REQUIRE(place.train(plans.settings(), deep).code == 0);
+    CHECK(plans.built() == "pp");
+    CHECK(plans.engines() == engines);
   }
+}
+
+TEST_CASE("plans of cuDNN are built together, by the threads that compile kernels") {
+  if (std::thread::hardware_concurrency() < 2)
+    return weft::testing::skipped("one core compiles one kernel after another");
+  FakeGpu place;
+  const CudnnPlans plans(place);
+  const Settings settings = plans.settings({{"FAKE_CUDNN_TOGETHER", "1"}, {"WEFT_THREADS", "2"}});
+  const Outcome outcome = place.train(settings, with_attention);
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(plans.built() == "tt");
+}
+
+TEST_CASE("what was measured is built by the next run from disk, not again") {
+  FakeGpu place;
+  const CudnnPlans plans(place);
+  const Settings tuned = plans.settings({{"WEFT_TUNE", "1"}});
+  REQUIRE(place.train(tuned, with_attention).code == 0);
+  const std::string built = plans.built();
+  CHECK(built.size() > 2 * 2);  // several of each graph, of which one was chosen
+  const std::vector<std::string> engines = plans.engines();
+  REQUIRE(place.train(tuned, with_attention).code == 0);
+  CHECK(plans.built() == built);
+  CHECK(plans.engines() == engines);
+}
+
+TEST_CASE("a cache that cannot be written is named once, and costs each run its own work") {
+  FakeGpu place;
+  const CudnnPlans plans(place);
+  place.write("file", "no folder");
+  const std::string cache = place.path("file/cache");
+  for (const char* tune : {"0", "1"}) {
+    CAPTURE(tune);
+    std::string built;
+    for (int run = 0; run < 2; ++run) {
+      fs::remove(place.path("plans"));
+      const Outcome outcome = place.train(
+          plans.settings({{"WEFT_CACHE_DIR", cache}, {"WEFT_TUNE", tune}}), with_attention);
+      CHECK(goes_on_with(outcome, "cannot keep anything") == "");
+      CHECK(outcome.err == fmt::format("weft: warning: {} cannot keep anything: Not a directory. "
+                                       "Each run compiles its kernels anew. Hint: "
+                                       "WEFT_CACHE_DIR.\n",
+                                       cache));
+      CHECK(plans.engines().size() >= 2);
+      if (run == 1) CHECK(plans.built() == built);
+      built = plans.built();
+    }
+    CHECK(built.size() >= 2);
+  }
+}
+
+TEST_CASE("an evaluation whose kernel fails is planned again, too, before the first update") {
+  FakeGpu place;
+  const std::vector<std::string> evaluated{"--precision", "bf16-mixed", "--data.val_split", "0.2"};
+  const CudnnPlans plans(place);
+  auto planned = [&](const std::string& off) {
+    std::vector<std::string> plan{"plan", "tiny.yaml", "--json"};
+    plan.insert(plan.end(), evaluated.begin(), evaluated.end());
+    return json_of(place.run(plan, {{"WEFT_CUDA_OFF", off}}))["plans"];
+  };
+  // Without statistics, attention has a single result. No kernel computes here, so that the loss
+  // of the evaluation after the last update is not finite.
+  const Outcome outcome = place.train(plans.settings({{"FAKE_CUDNN_FAILS", "2"}}), evaluated);
+  CHECK(outcome.code == not_finite);
+  CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
+  CHECK(has(outcome.err,
+            "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED (needs a device that runs it). "
+            "Refused: cudnn:attention of h.0.attn. The step is planned again without"));
+  CHECK(plans.built() == "ppp");  // with statistics, backward, and without statistics
+  const nlohmann::json all = planned(""), without = planned("cudnn-attention");
+  REQUIRE(without[1]["name"] == "evaluate");
+  REQUIRE(without[1] != all[1]);
+  CHECK(plans_of(place)[0] == all[0]);
+  CHECK(plans_of(place)[1] == without[1]);
+  CHECK(has(outcome.out,
+            fmt::format("evaluate: {} kernels, {} KiB of arena", without[1]["kernels"].get<int>(),
+                        (without[1]["arena_bytes"].get<size_t>() + 512) / 1024)));
 }
 
 TEST_CASE("what a run does without is chosen by hand") {
@@ -265,12 +358,16 @@ TEST_CASE("what a run does without is chosen by hand") {
   CHECK(has(kernels("epilogues,padding"), "cudnn:attention"));
   CHECK(!has(kernels("padding,cudnn-attention"), "cudnn:attention"));
   CHECK(has(kernels("cudnn-conv,cudnn-attention"), "weft:attention"));
-  for (const char* off : {"graphs", "joins", "side-copies", "read-only"}) {
-    const std::string graphs = place.path(off);
-    const Outcome outcome =
-        place.train({{"WEFT_CUDA_OFF", off}, {"FAKE_CUDA_GRAPHS", graphs}}, {"--overwrite"});
+  // A letter c for each copy beside the kernels, and one for each graph that is launched.
+  for (const std::string off : {"graphs", "joins", "side-copies", "read-only"}) {
+    CAPTURE(off);
+    const Outcome outcome = place.train({{"WEFT_CUDA_OFF", off},
+                                         {"FAKE_CUDA_GRAPHS", place.path("graphs of " + off)},
+                                         {"FAKE_CUDA_WORK", place.path("work of " + off)}},
+                                        {"--overwrite"});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-    CHECK(fs::exists(graphs) == (std::string(off) != "graphs"));
+    CHECK(fs::exists(place.path("graphs of " + off)) == (off != "graphs"));
+    CHECK(has(place.read("work of " + off), "c") == (off != "side-copies"));
   }
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_OFF", "graphs,speed"}}), usage,
                    "WEFT_CUDA_OFF lists some of graphs,cudnn-attention,cudnn-conv,epilogues,"
@@ -279,6 +376,44 @@ TEST_CASE("what a run does without is chosen by hand") {
                    "WEFT_CUDA_ALLOW lists some of nondeterministic. Got 'all'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_SYNC", "2"}}), usage,
                    "WEFT_CUDA_SYNC is 0 to 1. Got 2.") == "");
+}
+
+TEST_CASE("convolutions are weft's own where cuDNN's are left out by hand") {
+  FakeGpu place;
+  auto kernels = [&](const std::string& off) {
+    const Outcome bench = place.run({"bench", "mnist-conv", "--batch", "1", "--steps", "1",
+                                     "--device", "cuda", "--precision", "bf16-mixed"},
+                                    {{"WEFT_CUDA_OFF", off}, {"WEFT_DEBUG", "2"}});
+    REQUIRE_MESSAGE(bench.code == 0, bench.err);
+    return bench.err;
+  };
+  CHECK(has(kernels("cudnn-attention"), ": cudnn:conv"));
+  const std::string without = kernels("cudnn-conv");
+  CHECK(!has(without, ": cudnn:conv"));
+  CHECK(has(without, ": loops:conv"));
+}
+
+TEST_CASE("loads of what no kernel writes are like all others where that is chosen by hand") {
+  for (const std::string off : {"graphs", "read-only"}) {
+    CAPTURE(off);
+    FakeGpu place;
+    const Outcome refused = place.train({{"WEFT_CUDA_OFF", off},
+                                         {"FAKE_NVRTC_FAILS", "1"},
+                                         {"WEFT_CACHE_DIR", place.path("cache")}});
+    CHECK(refused.code == failed);
+    size_t loads = 0;
+    for (const auto& file : fs::directory_iterator(place.path("cache/refused"))) {
+      const std::string source = place.read("cache/refused/" + file.path().filename().string());
+      // The last definition is the one that holds.
+      const size_t last = source.rfind("#define READ_ONLY(at) ");
+      REQUIRE(last != std::string::npos);
+      const std::string holds = source.substr(last, source.find('\n', last) - last);
+      CHECK(holds == (off == "read-only" ? "#define READ_ONLY(at) (*(at))"
+                                         : "#define READ_ONLY(at) read_only(at)"));
+      loads += lines_with(source.substr(last + holds.size()), "READ_ONLY(");
+    }
+    CHECK(loads > 0);
+  }
 }
 
 TEST_CASE("the kernel after which a GPU is lost is named where each is waited for") {
@@ -293,20 +428,23 @@ TEST_CASE("the kernel after which a GPU is lost is named where each is waited fo
 TEST_CASE(
     "engines that are only nondeterministic are told apart, and taken where that is allowed") {
   FakeGpu place;
+  const CudnnPlans plans(place);
   auto trained = [&](const char* allowed) {
-    return place
-        .train({{"WEFT_DEBUG", "4"},
-                {"WEFT_CUDA_ALLOW", allowed},
-                {"WEFT_CACHE_DIR", place.path("cache")}},
-               {"--precision", "bf16-mixed", "--overwrite"})
-        .err;
+    const Outcome outcome = place.train(
+        plans.settings({{"WEFT_DEBUG", "4"}, {"WEFT_CUDA_ALLOW", allowed}}), with_attention);
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    return outcome.err;
   };
   const std::string strict = trained("");
   CHECK(has(strict, "is passed over: it is nondeterministic"));
   CHECK(has(strict, "is passed over: it narrows its inputs"));
   CHECK(has(strict, "bytes of workspace"));
   CHECK(has(strict, ": 1 are passed over only because they are nondeterministic"));
+  CHECK(plans.engines() ==
+        std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
   CHECK(!has(trained("nondeterministic"), "is passed over: it is nondeterministic"));
+  CHECK(plans.engines() == std::vector<std::string>(
+                               2, "0: engine 0, uses tensor cores, is nondeterministic, 0 bytes"));
 }
 
 TEST_CASE("a GPU that is too old for CUDA's libraries is refused in a line") {

@@ -17,13 +17,16 @@
 //   FAKE_CUDNN_VERSION    (92800); 0: there is none
 //   FAKE_CUDNN_REFUSES    1: no graph has an engine
 //   FAKE_CUDA_IDLE        1: nothing is computed or copied, so that a step of any size is compiled
-//   FAKE_CUDNN_FAILS      1: no plan runs
+//   FAKE_CUDNN_FAILS      1: no plan runs; 2: none that has a single result in memory
 //   FAKE_CUDNN_WORKSPACE  bytes of the engine that needs the most (1 TiB)
-//   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built
+//   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built: p, or t where it
+//                         was built together with another
+//   FAKE_CUDNN_TOGETHER   1: a plan is not built before another one is, too (or 20 s are over)
 //   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_CUDA_WORK        a file that gets a letter for what is done, when it is: e for an event
 //   that
-//                         tells the time, w for any piece of work (a microsecond), sw for a memset
+//                         tells the time, w for any piece of work (a microsecond), sw for a memset,
+//                         cw for a copy beside the kernels: not in the first stream of its context
 //   FAKE_NVRTC_FAILS      1: no kernel compiles; 2: a part of the library is not there
 //   FAKE_NVRTC_VERSION    of the compiler (12990, 12980 with FAKE_CUDA_COMPILER)
 //   FAKE_NVML_FAILS       1: the management library finds no driver

@@ -1,4 +1,5 @@
 // The driver: the functions of weft/backends/cuda/driver.h.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -221,8 +222,10 @@ int copy(Address to, Address from, size_t bytes, Handle stream) {
   if (reads)
     kept.assign(static_cast<const std::byte*>(at(from)),
                 static_cast<const std::byte*>(at(from)) + bytes);
+  const bool beside = !as<Stream>(stream).is_first;
   const int refused = fake::enqueue(stream, [=, kept = std::move(kept)] {
     std::memmove(at(to), kept.empty() ? at(from) : kept.data(), bytes);
+    if (beside) tell('c');
   });
   if (refused != 0) return refused;
   if (writes) do_until(as<Stream>(stream).last);
@@ -362,7 +365,9 @@ int cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) {
 int cuStreamCreate(Handle* stream, unsigned) {
   const Lock lock(gpu().mutex);
   if (current == nullptr) return invalid_context;
-  auto* const made = new Stream{.context = current};
+  const bool is_first = std::ranges::none_of(
+      gpu().streams, [](const Stream* other) { return other->context == current; });
+  auto* const made = new Stream{.context = current, .is_first = is_first};
   gpu().streams.insert(made);
   *stream = made;
   return status();

@@ -31,6 +31,7 @@ struct Task {
 
 struct Stream {
   const Context* context = nullptr;
+  bool is_first = false;  // of its context: the one of kernels
   std::shared_ptr<Task> last;
   std::shared_ptr<Task> last_outside;  // while it is part of a capture
   std::shared_ptr<Capture> capture;

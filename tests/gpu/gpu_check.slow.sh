@@ -15,20 +15,22 @@ ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli} "$scr
 nvrtc=${WEFT_CUDA_PATH:-}
 # A busy processor is given three times as long.
 export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
-export WEFT_CUDA_PATH=$BUILD/tests/fake_cuda FAKE_CUDA_COMPILER=$compiler PEERS_PYTHON=/bin/false
+export WEFT_CUDA_PATH=$BUILD/tests/fake_cuda FAKE_CUDA_COMPILER=$compiler
+# What runs beside weft on a visit is stood in for: each writes down how it was asked.
+export PATH=$PWD/tests/gpu/tools:$PATH PEERS_PYTHON=$PWD/tests/gpu/tools/python_with_torch
+export TOOLS_ASKED=$scratch/asked
 
 tools/gpu_check.py
-python3 - "$OUT" <<'END'
+python3 - "$OUT" "$TOOLS_ASKED" <<'END'
 import json, pathlib, re, sys, tarfile
-out = pathlib.Path(sys.argv[1])
+out, tools_asked = map(pathlib.Path, sys.argv[1:])
 parts = {part["part"]: part["state"] for part in json.loads((out / "gpu-check.json").read_text())["parts"]}
 # That one computes too much for a processor; it runs below, on a GPU that computes nothing.
 assert parts.pop("memory as planned") == "skipped", parts
-assert parts.pop("hardware counters (ncu)") == "skipped", parts
 assert set(parts.values()) == {"passed"}, parts
 assert list(parts) == [
     "device", "ladder of small steps", "libraries at the shapes of the models", "a small row",
-    "profile", "tuned", "training, f32 and bf16", "convolutions and attention",
+    "profile", "hardware counters (ncu)", "tuned", "training, f32 and bf16", "convolutions and attention",
     "every op and its gradient", "edges, and products with what stands beside them",
     "same bits twice", "weft train, resume, precisions", "generated kernels", "random graphs",
     "offload and results", "the other rows"], parts
@@ -38,20 +40,36 @@ for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofl
              "| mlp, small |"):
     assert said in digest, f"{said} is not in {digest}"
 row = json.loads((out / "gpu-bench.json").read_text())
-assert row["gpu"] == "NVIDIA H200" and len(row["visits"]["mlp-1"]["weft"]["losses"]) > 3, row
+visits = row["visits"]["mlp-1"]
+assert row["gpu"] == "NVIDIA H200" and len(visits["weft"]["losses"]) > 3, row
+assert visits["eager"]["median_ms"] > 0 and 0 <= visits["loss_off"] <= 1e-3, row
+more = json.loads((out / "gpu-bench-more.json").read_text())["visits"]["layer-norm"]
+assert more["eager"]["median_ms"] > 0 and more["compile"]["median_ms"] > 0, more
 logs = tarfile.open(out / "gpu-check-logs.tar.xz")
 names = logs.getnames()
 for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
 rungs = {rung["rung"]: rung for rung in json.load(logs.extractfile("logs/smoke/smoke.json"))}
-assert len(rungs) == 24, list(rungs)
+assert len(rungs) == 29, list(rungs)
+rung_kernels = {
+    "bias": "cublaslt:matmul.bias", "gelu": "cublaslt:matmul.gelu",
+    "gelu_and_sum": "cublaslt:matmul.gelu.and_sum", "bias_gelu": "cublaslt:matmul.bias.gelu",
+    "bias_gelu_and_sum": "cublaslt:matmul.bias.gelu.and_sum",
+    "gelu_gradient": "cublaslt:matmul.gelu_gradient",
+    "bias_gradient": "cublaslt:matmul.bias_gradient", "attention": "cudnn:attention",
+    "statistics": "weft:attention_logsumexp",
+    "attention_and_statistics": "cudnn:attention.and_logsumexp",
+    "attention_gradient": "cudnn:attention_backward"}
 for name, rung in rungs.items():
     assert rung["state"] == "passed" and rung["run_ms"] and rung["notes"] == [], rung
     if name == "copy":
         continue
     assert rung["build_ms"] > 0 and rung["apart"] <= rung["allowed"], rung
     assert all(kernel["workspace"] >= 0 for kernel in rung["kernels"]), rung
+    # The kernel for which a rung is there.
+    kernels = {kernel["kernel"] for kernel in rung["kernels"]}
+    assert rung_kernels.get(name, "") in kernels | {""}, rung
     # What a vendor's library chose: the algorithm, or the engine with its notes.
     for vendor, choice in (("cublaslt", r"([0-9a-f]{16}\.){7}[0-9a-f]{16}"),
                            ("cudnn", r"0: engine 5, uses tensor cores, \d+ bytes")):
@@ -60,6 +78,21 @@ for name, rung in rungs.items():
         assert bool(chosen) == asked, rung
         assert all(re.fullmatch(choice, text) for text in chosen), rung
 log = logs.extractfile("logs/gpu-check.log").read().decode()
+for said in ("SW Power Cap                      : Active", "==PROF== Profiling"):
+    assert said in log, f"{said} is not in the log"
+assert b'"add_relu_1f0c33a2_0","1","13"' in logs.extractfile("logs/ncu.csv").read()
+assert "hardware counters (ncu): kernels in ncu.csv: 1" in digest, digest
+calls = tools_asked.read_text().splitlines()
+assert "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE" in calls, calls
+counters = [call for call in calls if call.startswith("ncu ")]
+assert len(counters) == 1 and counters[0].endswith(" WEFT_CUDA_OFF=graphs"), counters
+for flag in ("--csv --page raw", "--clock-control none", "--kernel-id :::1", "dram__bytes.sum"):
+    assert flag in counters[0], counters
+peers = [call for call in calls if "torch_peer.py" in call]
+for flags in ("mlp --mode eager --device cuda ", "layer-norm --mode eager --device cuda ",
+              "layer-norm --mode compile --device cuda "):
+    assert sum(flags in call for call in peers) == 1, peers
+assert ["--weights" in call for call in peers].count(True) == 1, peers
 libraries = [json.loads(line) for line in log.splitlines()
              if line.startswith('{"') and '"shape"' in line]
 kept = {seen["engine"] for seen in libraries if "engine" in seen and "against_rules" not in seen}
@@ -73,7 +106,8 @@ assert "no roofline" not in digest, digest
 assert len(list(out.iterdir())) <= 8, list(out.iterdir())
 END
 
-# A rung whose kernels do not compile fails, and leaves a log of what the libraries said.
+# A rung whose kernels do not compile fails, and leaves logs of what the libraries said, and of what
+# compute-sanitizer said of the same rung.
 if FAKE_NVRTC_FAILS=1 WEFT_CACHE_DIR=$scratch/empty tools/gpu_smoke.py --rung "$BUILD/bench/gpu_rung" \
   --small --out "$scratch/smoke" copy reduce >"$scratch/said"; then
   echo "a rung without kernels passed"
@@ -81,6 +115,11 @@ if FAKE_NVRTC_FAILS=1 WEFT_CACHE_DIR=$scratch/empty tools/gpu_smoke.py --rung "$
 fi
 grep -q "1 of 2 rungs passed, 1 failed" "$scratch/said"
 grep -q "expected a ';'" "$scratch/smoke/smoke-reduce-libraries.log"
+for said in "========= COMPUTE-SANITIZER" "expected a ';'" "========= ERROR SUMMARY: 1 error" "exit 1"; do
+  grep -q "$said" "$scratch/smoke/smoke-reduce-sanitizer.log"
+done
+[ "$(grep -c "^compute-sanitizer" "$TOOLS_ASKED")" = 1 ]  # the rung that passed was not run again
+grep -q "^compute-sanitizer --print-limit 20 $BUILD/bench/gpu_rung reduce --device cuda --small$" "$TOOLS_ASKED"
 grep -q "\"error\": \".*expected a ';'" "$scratch/smoke/smoke.json"
 
 # The bench goes on after an engine that fails: thirteen of five shapes are said, each with its error,
@@ -119,9 +158,13 @@ END
 BACKEND=cuda idle "$BUILD/tests/models" --test-suite='slow device memory' >"$scratch/said"
 grep -q 'assertions: *10 | *10 passed' "$scratch/said"
 
-# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in the row of GPT-2.
+# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in the row of GPT-2, and
+# in a part of the suite of every op.
 if [ -n "$(find "${nvrtc:-/nowhere}" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
   tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2
+  rows=$(find "$scratch/cubins/kernels" -type f | wc -l)
+  PART=0/64 tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" ops
+  [ "$(find "$scratch/cubins/kernels" -type f | wc -l)" -gt $((rows + 30)) ]
   python3 - "$scratch" "$BUILD" "$nvrtc" <<'END'
 import os, pathlib, struct, subprocess, sys
 scratch, build, nvrtc = map(pathlib.Path, sys.argv[1:])
@@ -146,6 +189,9 @@ h100 = {"FAKE_CUDA_NAME": "NVIDIA H100 80GB HBM3", "FAKE_CUDA_MEMORY": "81559",
 subprocess.run(["bench/peers/gpu.py", "gpt2", "--weft", os.environ["WEFT"], "--python", "/bin/false",
                 "--cache", scratch / "cubins", "--json", scratch / "row.json"],
                env=os.environ | h100, check=True, capture_output=True)
+subprocess.run([build / "tests" / "ops", *gpu_cubins.EVERY_OP], capture_output=True,
+               env=os.environ | h100 | {"BACKEND": "cuda", "PART": "0/64",
+                                        "WEFT_CACHE_DIR": str(scratch / "cubins")})
 assert len(codes()) == len(packed), (len(codes()), len(packed))
 END
 else

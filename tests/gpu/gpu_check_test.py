@@ -2,8 +2,10 @@
 """How tools/gpu_check.py judges processes, finds what cures a failure, and shortens a digest."""
 import contextlib
 import io
+import os
 import pathlib
 import sys
+import tarfile
 import tempfile
 import types
 import unittest
@@ -89,6 +91,25 @@ class Judging(unittest.TestCase):
                                                  "ncu is not in PATH", 0)
 
 
+    def test_counters_that_nobody_may_read_are_skipped_with_what_ncu_says(self):
+        said = {'==PROF== Connected\n"ID","Process ID"\n"","Mbyte"\n"0","42"\n"1","42"\n':
+                ("passed", "kernels in ncu.csv: 2"),
+                '{"median_ms":1}\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n':
+                ("skipped", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"),
+                '{"median_ms":1}\n': ("skipped", "ncu profiled no kernel")}
+        for output, found in said.items():
+            with tempfile.TemporaryDirectory() as folder:
+                check = object.__new__(gpu_check.Check)
+                check.report, check.logs = mock.Mock(), pathlib.Path(folder)
+                job = types.SimpleNamespace(output=output, seconds=1)
+                check.one = lambda *_, **__: (job, "passed", output.splitlines()[-1])
+                with (mock.patch.object(gpu_check, "DEVICE", "cuda"),
+                      mock.patch.object(gpu_check.shutil, "which", lambda program: program)):
+                    check.hardware_counters()
+                self.assertEqual(check.report.add.call_args.args[1:3], found)
+                self.assertEqual((check.logs / "ncu.csv").read_text(), output)
+
+
 class Cures(unittest.TestCase):
     def find(self, text):
         check = object.__new__(gpu_check.Check)
@@ -146,6 +167,38 @@ class Digest(unittest.TestCase):
             self.assertIn("failed: part 0", digest)
             self.assertIn("characters more", digest)
             self.assertTrue((out / "gpu-check-logs.tar.xz").exists())
+
+    def packed(self, sizes):
+        """(what the archive has of files of noise, which does not compress; the digest)"""
+        with (tempfile.TemporaryDirectory() as folder,
+              mock.patch.object(gpu_report, "MOST_ARCHIVE", 100_000)):
+            folder = pathlib.Path(folder)
+            report = gpu_report.Report(folder / "out", folder / "logs", "cuda")
+            for name, size in sizes.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_bytes(os.urandom(size))
+            report.write()
+            report.pack([folder / "refused", folder / "kernels"])
+            report.log.close()
+            archive = folder / "out" / "gpu-check-logs.tar.xz"
+            self.assertLessEqual(archive.stat().st_size, 100_000)
+            with tarfile.open(archive) as tar:
+                names = {member.name for member in tar if member.isfile()}
+            return names & sizes.keys(), (folder / "out" / "digest.txt").read_text()
+
+    def test_the_archive_is_small_enough_to_come_back_whatever_was_logged(self):
+        self.assertLessEqual(gpu_report.MOST_ARCHIVE, 16 << 20)
+        few, many = 20_000, 90_000
+        for refused, kernels, left_out in ((few, few, set()), (few, many, {"kernels/c"}),
+                                           (many, few, {"refused/b", "kernels/c"})):
+            sizes = {"logs/a": few, "refused/b": refused, "kernels/c": kernels}
+            self.assertEqual(self.packed(sizes)[0], sizes.keys() - left_out)
+
+    def test_of_logs_that_are_too_large_the_largest_are_left_out_and_named(self):
+        sizes = {"logs/a": 20_000, "logs/b": 90_000, "logs/c": 60_000, "logs/d": 130_000}
+        names, digest = self.packed(sizes)
+        self.assertEqual(names, {"logs/a", "logs/c"})
+        self.assertIn("no room for\nd: 130,000 bytes\nb: 90,000 bytes\n", digest)
 
     def test_shapes_whose_first_choice_loses_most_come_first(self):
         lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":4.0}', "other",

@@ -21,6 +21,7 @@ END
 cat >"$scratch/bin/pip" <<END
 #!/bin/sh
 [ ! -e "$scratch/new.so" ] || cp "$scratch/new.so" "$scratch/cuda/libnvrtc.so.13"
+[ ! -e "$scratch/brings" ] || touch "$scratch/cuda/cudnn_graph.h"
 END
 chmod +x "$scratch/bin/"*
 touch "$scratch/cuda"/{cuda.h,nvml.h,nvToolsExt.h,cublasLt.h,cudnn_graph.h,host_defines.h,target}
@@ -45,8 +46,14 @@ rm "$scratch/asked"
 setup
 [ ! -e "$scratch/asked" ] || { echo "a compiler of the right version was replaced"; exit 1; }
 rm "$scratch/cuda/cudnn_graph.h"
+if setup; then
+  echo "headers that were not brought were not missed"
+  exit 1
+fi
+[ -e "$scratch/asked" ] || { echo "a missing header was not asked for"; exit 1; }
+grep -qx "setup: $scratch/cuda still lacks cudnn_graph.h: remove that folder" "$scratch/said"
+touch "$scratch/brings"
 setup
-[ -e "$scratch/asked" ] || { echo "a missing header was not brought"; exit 1; }
 
 # A cache that others may enter is not read, so it is closed; what they may have written stays so.
 for mode in 755 775; do

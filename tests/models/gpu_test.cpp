@@ -344,7 +344,7 @@ TEST_SUITE("slow gpu kernels of models") {
         ++sum.kernels;
         sum.asked += asked;
         sum.least += step.bytes;
-        sum.reread += step.reread;
+        sum.reread += step.reread.bytes;
       }
     }
     for (const auto& [kernel, sum] : sums)

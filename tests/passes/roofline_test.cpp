@@ -1,4 +1,6 @@
 // What a kernel needs at best: its products in the type of their operands, all else in float32.
+#include <limits>
+
 #include <doctest/doctest.h>
 
 #include "tests/support/near.h"
@@ -115,7 +117,29 @@ TEST_CASE("what the loops of a kernel read again takes time, but is no part of t
   Step step = step_of(sum(leaf(DType::f32)));
   step.flops = 0;
   CHECK(likely_seconds(step, gpu) == near(20 / 10.0 / 0.5 + 1));
-  step.reread = 10;
+  step.reread = {.bytes = 10};
   CHECK(likely_seconds(step, gpu) == near(30 / 10.0 / 0.5 + 1));
   CHECK(roofline(step, gpu).seconds() == near(2));
+}
+
+TEST_CASE("what is read again comes from the second-level cache, as far as half of it holds it") {
+  MachineSpec gpu = machine;
+  gpu.sustained = Sustained{};
+  Step step = step_of(sum(leaf(DType::f32)));
+  step.flops = 0;
+  const auto traffic = [&](double in_flight) {
+    step.reread = {.bytes = 10, .in_flight = in_flight};
+    return likely_seconds(step, gpu) * gpu.bytes_per_s;
+  };
+  CHECK(traffic(1) == near(30));  // of a machine whose cache is not known
+  gpu.processors = 4;
+  CHECK(traffic(1) == near(30));
+  gpu.second_level_cache = 160;
+  CHECK(traffic(1) == near(20));
+  CHECK(traffic(20) == near(20));
+  CHECK(traffic(40) == near(25));
+  CHECK(traffic(200) == near(29));
+  CHECK(traffic(std::numeric_limits<double>::infinity()) == near(30));
+  step.reread = {};
+  CHECK(likely_seconds(step, gpu) * gpu.bytes_per_s == near(20));
 }

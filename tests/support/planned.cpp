@@ -37,7 +37,7 @@ class ForgetsOffsets : public KernelLibrary {
     return right_.choose(node, operands);
   }
   size_t workspace(const Step& fused) const override { return right_.workspace(fused); }
-  double reread_bytes(const Step& fused) const override { return right_.reread_bytes(fused); }
+  Reread reread(const Step& fused) const override { return right_.reread(fused); }
   std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
     Step wrong = step;
     for (Access& operand : wrong.operands)

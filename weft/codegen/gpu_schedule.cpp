@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <limits>
 #include <span>
 
 #include <fmt/format.h>
@@ -415,25 +416,36 @@ std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
   return wanted;
 }
 
-double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule) {
-  if (schedule.form != GpuSchedule::Form::reduce || schedule.one_turn()) return 0;
+Reread reread(const Kernel& kernel, const GpuSchedule& schedule) {
+  if (schedule.form != GpuSchedule::Form::reduce || schedule.one_turn()) return {};
   std::vector<int> loops(kernel.code.size());  // that load it
   for (int loop = 0; loop < kernel.loops(); ++loop) {
     const std::vector<bool> wanted = needed(kernel, roots_of(kernel, loop));
     for (size_t i = 0; i < wanted.size(); ++i) loops[i] += wanted[i] ? 1 : 0;
   }
-  double bytes = 0, of_row = 0;
+  double bytes = 0, read_again = 0, touched = 0;  // the last two: of a row
+  auto in_row = [&](uint32_t axes, DType storage) {
+    const uint32_t reduced = axes & kernel.reduced_axes();
+    return reduced == 0 ? 0
+                        : static_cast<double>(size_of(storage)) *
+                              static_cast<double>(kernel.extent(reduced));
+  };
   for (size_t i = 0; i < loops.size(); ++i) {
     const Instruction& in = kernel.code[i];
-    const uint32_t reduced = in.axes & kernel.reduced_axes();
-    if (in.op != Op::load || reduced == 0 || loops[i] < 2) continue;
-    const auto element = static_cast<double>(size_of(in.storage));
-    bytes += (loops[i] - 1) * element * static_cast<double>(kernel.extent(in.axes));
-    of_row += element * static_cast<double>(kernel.extent(reduced));
+    if (in.op != Op::load || loops[i] == 0) continue;
+    const double row = in_row(in.axes, in.storage);
+    touched += row;
+    if (row == 0 || loops[i] < 2) continue;
+    bytes += (loops[i] - 1) * static_cast<double>(size_of(in.storage)) *
+             static_cast<double>(kernel.extent(in.axes));
+    read_again += row;
   }
+  for (const Store& store : kernel.stores) touched += in_row(store.axes, store.storage);
   const int rows = schedule.kept_lanes * (schedule.columns ? schedule.vector : 1) *
                    (threads_of_processor / schedule.threads);
-  return schedule.chunks == 1 && rows * of_row <= first_level_cache ? 0 : bytes;
+  if (schedule.chunks > 1) return {bytes, std::numeric_limits<double>::infinity()};
+  if (rows * read_again <= first_level_cache) return {};
+  return {bytes, rows * touched};
 }
 
 bool is_transposed(const Instruction& load, int tile_axis, int axis) {

@@ -23,6 +23,7 @@
 
 #include "weft/codegen/gpu_prelude.h"
 #include "weft/codegen/loop_ir.h"
+#include "weft/ir/plan.h"
 
 namespace weft::loop {
 
@@ -90,9 +91,10 @@ std::vector<int> roots_of(const Kernel& kernel, int loop);
 // The instructions that must be computed for `roots`, reductions being given.
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots);
 
-// Bytes that one loop over the reduced positions loads and later ones load again, but for rows
-// that the first-level cache holds while they are under way.
-double reread_bytes(const Kernel& kernel, const GpuSchedule& schedule);
+// What one loop over the reduced positions loads and later ones load again, but for rows that the
+// first-level cache holds while they are under way. A chunked kernel reads all rows in one launch
+// before it reads any again in the next, so that its rows in flight have no limit.
+Reread reread(const Kernel& kernel, const GpuSchedule& schedule);
 
 // Whether a load is contiguous along `tile_axis`, and not along `axis`.
 bool is_transposed(const Instruction& load, int tile_axis, int axis);

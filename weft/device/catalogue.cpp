@@ -11,18 +11,23 @@ namespace {
 // eight; A10G: AWS; RTX 4090 and 5090: the architecture papers of Ada and of RTX Blackwell. Halved
 // where they count sparsity. Memory, which they round, is what CUDA shows of it. The float64 of
 // L40S, L4, A10G, T4 and RTX is a part of float32's, by their architecture. Links: PCI Express of
-// 16 lanes.
+// 16 lanes. Processors and second-level caches: NVIDIA's papers on the A100 and the H100, whose
+// chip an H200 has.
 constexpr GpuModel models[] = {
-    // id, name, f32, f64, tf32, half, capability, GiB, GB/s, W, link; measured: half, GB/s
+    // id, name, f32, f64, tf32, half, capability, GiB, GB/s, W, link, processors, second-level
+    // cache in MiB; measured: half, GB/s
     {"b200", "NVIDIA B200", 75, 37, 1125, 2250, 100, 178.3, 8000, 1000, 63},
-    {"h200", "NVIDIA H200", 67, 67, 494.5, 989.5, 90, 139.8, 4800, 700, 63, 790, 4300},
-    {"h200-nvl", "NVIDIA H200 NVL", 60, 60, 417.5, 835.5, 90, 139.8, 4800, 600, 63},
-    {"h100", "NVIDIA H100 80GB HBM3", 67, 67, 494.5, 989.5, 90, 79.1, 3350, 700, 63},
-    {"h100-pcie", "NVIDIA H100 PCIe", 51, 51, 378, 756.5, 90, 79.1, 2000, 350, 63},
-    {"a100", "NVIDIA A100-SXM4-80GB", 19.5, 19.5, 156, 312, 80, 79.1, 2039, 400, 31.5},
-    {"a100-pcie", "NVIDIA A100 80GB PCIe", 19.5, 19.5, 156, 312, 80, 79.1, 1935, 300, 31.5},
-    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 400, 31.5},
-    {"a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 250, 31.5},
+    {"h200", "NVIDIA H200", 67, 67, 494.5, 989.5, 90, 139.8, 4800, 700, 63, 132, 50, 790, 4300},
+    {"h200-nvl", "NVIDIA H200 NVL", 60, 60, 417.5, 835.5, 90, 139.8, 4800, 600, 63, 132, 50},
+    {"h100", "NVIDIA H100 80GB HBM3", 67, 67, 494.5, 989.5, 90, 79.1, 3350, 700, 63, 132, 50},
+    {"h100-pcie", "NVIDIA H100 PCIe", 51, 51, 378, 756.5, 90, 79.1, 2000, 350, 63, 114, 50},
+    {"a100", "NVIDIA A100-SXM4-80GB", 19.5, 19.5, 156, 312, 80, 79.1, 2039, 400, 31.5, 108, 40},
+    {"a100-pcie", "NVIDIA A100 80GB PCIe", 19.5, 19.5, 156, 312, 80, 79.1, 1935, 300, 31.5, 108,
+     40},
+    {"a100-40gb", "NVIDIA A100-SXM4-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 400, 31.5, 108,
+     40},
+    {"a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", 19.5, 19.5, 156, 312, 80, 39.4, 1555, 250, 31.5,
+     108, 40},
     {"l40s", "NVIDIA L40S", 91.6, 1.4, 183, 362, 89, 44.4, 864, 350, 31.5},
     {"l4", "NVIDIA L4", 30.3, 0.47, 60, 121, 89, 22.0, 300, 72, 31.5},
     {"a10g", "NVIDIA A10G", 35, 0.55, 35, 70, 86, 22.0, 600, 300, 31.5},
@@ -78,6 +83,8 @@ MachineSpec spec_of(const GpuModel& gpu) {
           .file_bytes_per_s = 1e9 * gpu.link_gbytes,
           .both_ways = true,
           .sustained = sustained,
+          .processors = gpu.processors,
+          .second_level_cache = static_cast<double>(gpu.cache_mib) * (1 << 20),
           .measured_half_flops_per_s = 1e12 * gpu.measured_half,
           .measured_bytes_per_s = 1e9 * gpu.measured_gbytes};
 }

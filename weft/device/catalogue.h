@@ -20,6 +20,8 @@ struct GpuModel {
   double gbytes_per_s = 0;     // memory
   int watts = 0;               // at most
   double link_gbytes = 0;      // per second, to or from the host's memory
+  int processors = 0;          // streaming multiprocessors; 0: unknown
+  int cache_mib = 0;           // of the second level; 0: unknown
   double measured_half = 0;    // of a large product of bfloat16; 0: not measured
   double measured_gbytes = 0;  // per second, of a large copy; 0: not measured
 };

@@ -122,10 +122,10 @@ class KernelLibrary {
     (void)fused;
     return 0;
   }
-  // Bytes of operands that the kernel's loops read again, as far as is known (Step::reread).
-  virtual double reread_bytes(const Step& fused) const {
+  // What the kernel's loops read again, as far as is known (Step::reread).
+  virtual Reread reread(const Step& fused) const {
     (void)fused;
-    return 0;
+    return {};
   }
   // nullopt: its kernel is a launch of its own.
   virtual std::optional<KernelForm> form(const Step& fused) const {

@@ -94,6 +94,18 @@ bool has_unaligned_rows(const Step& step) {
 }
 }  // namespace
 
+namespace {
+// Bytes that loops read again and that memory brings once more. A loop that goes back through a row
+// finds its end in the cache of the second level: as much of it as the rows in flight leave room
+// for. Half of the cache counts: an A100's and an H100's consist of two halves, and a line that a
+// processor reads from the far one may lie in both.
+double missed_bytes(const Reread& reread, const MachineSpec& machine) {
+  const double in_flight = machine.processors * reread.in_flight;
+  if (in_flight == 0) return reread.bytes;
+  return reread.bytes * std::max(0.0, 1 - machine.second_level_cache / 2 / in_flight);
+}
+}  // namespace
+
 double likely_seconds(const Step& step, const MachineSpec& machine) {
   const Roofline best = roofline(step, machine);
   if (!machine.sustained || step.kind == Step::Kind::transfer || step.kind == Step::Kind::await)
@@ -114,7 +126,7 @@ double likely_seconds(const Step& step, const MachineSpec& machine) {
              })) {
     memory = sustained.rows;
   }
-  const double traffic = best.memory + step.reread / machine.bytes_per_s;
+  const double traffic = best.memory + missed_bytes(step.reread, machine) / machine.bytes_per_s;
   return std::max(best.compute / compute, traffic / memory) + sustained.launch;
 }
 

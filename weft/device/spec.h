@@ -34,6 +34,9 @@ struct MachineSpec {
   double file_bytes_per_s = 0;
   bool both_ways = false;  // at that speed in each direction, at once
   std::optional<Sustained> sustained = {};
+  // Of a GPU, whose streaming multiprocessors share the cache of the second level. 0: unknown
+  int processors = 0;
+  double second_level_cache = 0;  // bytes
   // What such a device was measured at, in products of 16 bits and in copies; 0: it was not. Times
   // go by the peaks above, so that devices compare; as_measured() has those of these.
   double measured_half_flops_per_s = 0, measured_bytes_per_s = 0;

@@ -57,6 +57,13 @@ bool same_elements(const Access& a, const Access& b);
 // they had.
 bool share_elements(const Access& a, const Access& b);
 
+// What the loops of a kernel read more often than once.
+struct Reread {
+  double bytes = 0;      // of operands, for each reading but the first
+  double in_flight = 0;  // bytes that the rows take at which the threads of one processor of a GPU
+                         // are at a time, operands and results
+};
+
 // One kernel. `body` lists what it computes, inputs before users; a fused kernel's body is loops
 // over one iteration space (see value.h), a library kernel's is usually one node.
 //
@@ -81,7 +88,7 @@ struct Step {
   size_t most_workspace = 0;    // that the kernel can use: the memory pass gives what is free
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
-  double reread = 0;            // bytes of operands that the loops of the kernel read again
+  Reread reread;                // by the loops of the kernel
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the room that the kernel asked for
   bool again = false;           // run before with the same operands, for the memory between

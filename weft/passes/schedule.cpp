@@ -470,7 +470,7 @@ class Scheduler {
       if (!value->module().empty()) step.module = value->module();
     if (step.kind == Step::Kind::fused) {
       step.workspace = options_.library->workspace(step);
-      step.reread = options_.library->reread_bytes(step);
+      step.reread = options_.library->reread(step);
     }
     plan_.steps.push_back(std::move(step));
   }

@@ -127,9 +127,9 @@ class Library : public KernelLibrary {
     if (fused.parts > 1) return table_bytes(fused);
     return loop::schedule_gpu(loop::lower(fused, language_), language_).scratch;
   }
-  double reread_bytes(const Step& fused) const override {
+  Reread reread(const Step& fused) const override {
     const loop::Kernel kernel = loop::lower(fused, language_);
-    return loop::reread_bytes(kernel, loop::schedule_gpu(kernel, language_));
+    return loop::reread(kernel, loop::schedule_gpu(kernel, language_));
   }
 
   std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {

@@ -28,7 +28,7 @@ class NullLibrary : public KernelLibrary {
   }
   std::optional<MachineSpec> spec() const override { return of_.spec(); }
   size_t workspace(const Step& fused) const override { return of_.workspace(fused); }
-  double reread_bytes(const Step& fused) const override { return of_.reread_bytes(fused); }
+  Reread reread(const Step& fused) const override { return of_.reread(fused); }
   std::optional<KernelForm> form(const Step& fused) const override { return of_.form(fused); }
   std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override {
     return std::make_unique<NullKernel>();
