@@ -43,8 +43,7 @@ DType factor_type(const Node& product) {
 DType computed_in(const Step& step) {
   bool wide = false;
   for (const Value& value : step.body) {
-    const bool product =
-        value->op->narrows || value->op->axes == AxisRule::contraction || is_attention(value);
+    const bool product = value->op->narrows || value->op->contracts || is_attention(value);
     if (product && !value->inputs.empty()) return factor_type(*value.node());
     wide = wide || value.dtype() == DType::f64;
   }
@@ -64,9 +63,8 @@ Roofline roofline(const Step& step, const MachineSpec& machine) {
 
 namespace {
 bool is_product(const Step& step) {
-  return std::ranges::any_of(step.body, [](const Value& value) {
-    return value->op->narrows || value->op->axes == AxisRule::contraction;
-  });
+  return std::ranges::any_of(
+      step.body, [](const Value& value) { return value->op->narrows || value->op->contracts; });
 }
 // Products that each sum of a step has, about.
 double depth_of(const Step& step) {
@@ -80,7 +78,7 @@ double depth_of(const Step& step) {
 bool has_unaligned_rows(const Step& step) {
   if (step.padded || step.body.empty()) return false;
   const Node& product = *step.body.front().node();
-  if (product.op->axes != AxisRule::contraction || product.inputs.size() < 2) return false;
+  if (!product.op->contracts || product.inputs.size() < 2) return false;
   const bool narrow = size_of(factor_type(product)) == 2 || product.attrs.has("tf32");
   auto is_unaligned = [](const Access& access) {
     const Shape& shape = access.value.shape();
@@ -122,7 +120,7 @@ double likely_seconds(const Step& step, const MachineSpec& machine) {
     compute = sustained.products * depth / (depth + shallow);
     if (has_unaligned_rows(step)) compute *= sustained.unaligned;
   } else if (std::ranges::any_of(step.body, [](const Value& value) {
-               return value->op->axes != AxisRule::elementwise;
+               return value->op->kind != OpKind::elementwise;
              })) {
     memory = sustained.rows;
   }

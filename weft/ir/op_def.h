@@ -89,16 +89,9 @@ enum class ScalarOp : uint8_t {
   select,
 };
 
-using Gradients = std::vector<Value>;  // one per input; empty where there is none
+struct AxisMap;
 
-// How an axis of the output relates to the inputs, for sharding.
-enum class AxisRule : uint8_t {
-  elementwise,  // every axis maps to the same axis of every input
-  reduce,       // kept axes map; axes of attr "axes" are summed over
-  movement,     // by the op's attributes
-  contraction,  // batch and free axes map; contracted axes are summed over
-  none,
-};
+using Gradients = std::vector<Value>;  // one per input; empty where there is none
 
 // One row of the op tester. Inputs are drawn from [low, high] per input (the last pair repeats).
 struct TestRow {
@@ -131,7 +124,10 @@ struct OpDef {
 
   // Null: of what it decomposes to, else one per element of the output (movement: 0).
   double (*flops)(const Node& node) = nullptr;
-  AxisRule axes = AxisRule::none;
+  // How its axes relate to those of its operands. Null: axis by axis of an elementwise operation, and
+  // of a composite what its decomposition says (axis_map() in axis_map.h).
+  AxisMap (*axes)(const Node& node) = nullptr;
+  bool contracts = false;  // sums products of its operands, as matrix units do
   // Under mixed precision operands and result are of the narrow type; sums stay float32. A
   // contraction with attr "wide" yields those sums.
   bool narrows = false;

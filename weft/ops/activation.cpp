@@ -57,7 +57,6 @@ const OpDef& relu_def = define({
     },
     .decompose = [](const Node& node) { return maximum(node.inputs[0], 0); },
     .oracle = [](double x, double, double) { return x > 0 || std::isnan(x) ? x : 0; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -75,7 +74,6 @@ const OpDef& sigmoid_def = define({
           return narrow_to(sigmoid_of(widen(node.inputs[0])), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return sigmoid_oracle(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -20, .high = 20},
 });
 
@@ -94,7 +92,6 @@ const OpDef& softplus_def = define({
         },
     .oracle = [](double x, double,
                  double) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -20, .high = 20},
 });
 
@@ -113,7 +110,6 @@ const OpDef& silu_def = define({
           return narrow_to(x * sigmoid_of(x), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return x * sigmoid_oracle(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -20, .high = 20},
 });
 
@@ -131,7 +127,6 @@ const OpDef& gelu_def = define({
           return narrow_to(x * normal_cdf(x), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -4, .high = 4},
 });
 
@@ -155,7 +150,6 @@ const OpDef& gelu_tanh_def = define({
         [](double x, double, double) {
           return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
         },
-    .axes = AxisRule::elementwise,
     .test = {.low = -4, .high = 4},
 });
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
@@ -104,7 +105,6 @@ const OpDef& attention_logsumexp_def = define({
     },
     // Beside attention, whose scores it shares.
     .flops = [](const Node& node) { return 2.0 * static_cast<double>(node.type.elements()); },
-    .axes = AxisRule::none,
 });
 
 // y and the logarithms are those of q, k and v: whoever has them reads them, the expression does
@@ -117,7 +117,23 @@ const OpDef& attention_backward_def = define({
     .decompose = [](const Node& node) -> Value {
       return stack(gradients_of(Parts(node), node.inputs[3]), 0);
     },
-    .axes = AxisRule::none,
+    // Of the expression and of kernels that read what it does without.
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          constexpr int batch = 0, heads = 1;
+          for (int axis = 0; axis < node.type.shape.size(); ++axis) {
+            const bool parts = axis == 1 + batch || axis == 1 + heads;
+            std::vector<AxisMap::Place> places{{AxisMap::of_result, axis}};
+            for (int i = 0; axis > 0 && i < static_cast<int>(node.inputs.size()); ++i)
+              places.push_back({i, axis - 1});
+            map.relate(node,
+                       {.size = node.type.shape[axis],
+                        .relation = parts ? Relation::plain : Relation::whole},
+                       places);
+          }
+          return map;
+        },
 });
 
 // In terms of what the forward pass computes, which simplify finds there.
@@ -138,7 +154,6 @@ const OpDef& attention_gradient_def = define({
     .decompose = with_forward,
     // What the forward pass did is done once.
     .flops = [](const Node& node) { return flops(*with_forward(node).node()); },
-    .axes = AxisRule::none,
     .narrows = true,
 });
 
@@ -166,7 +181,6 @@ const OpDef& attention_def = define({
     },
     .gradient = attention_gradient,
     .decompose = attend,
-    .axes = AxisRule::none,
     .narrows = true,
 });
 

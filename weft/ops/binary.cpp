@@ -16,7 +16,6 @@ const OpDef& add_def = define({
     .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy, dy}; },
     .scalar = ScalarOp::add,
     .oracle = [](double a, double b, double) { return a + b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -27,7 +26,6 @@ const OpDef& sub_def = define({
     .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy, -dy}; },
     .scalar = ScalarOp::sub,
     .oracle = [](double a, double b, double) { return a - b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -42,7 +40,6 @@ const OpDef& mul_def = define({
     },
     .scalar = ScalarOp::mul,
     .oracle = [](double a, double b, double) { return a * b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -56,7 +53,6 @@ const OpDef& div_def = define({
     },
     .scalar = ScalarOp::div,
     .oracle = [](double a, double b, double) { return a / b; },
-    .axes = AxisRule::elementwise,
     .test = {.second_low = 0.5, .second_high = 3},
 });
 
@@ -71,7 +67,6 @@ const OpDef& pow_def = define({
     },
     .scalar = ScalarOp::pow,
     .oracle = [](double a, double b, double) { return std::pow(a, b); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.2, .high = 3},
 });
 
@@ -87,7 +82,6 @@ const OpDef& maximum_def = define({
     },
     .scalar = ScalarOp::maximum,
     .oracle = [](double a, double b, double) { return a != a || a > b ? a : b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -103,7 +97,6 @@ const OpDef& minimum_def = define({
     },
     .scalar = ScalarOp::minimum,
     .oracle = [](double a, double b, double) { return a != a || a < b ? a : b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -123,7 +116,6 @@ const OpDef& remainder_def = define({
           double rest = quotient == 0 ? a : a - quotient * b;  // b may be infinite
           return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
         },
-    .axes = AxisRule::elementwise,
     .test = {.low = -5, .high = 5, .second_low = 1, .second_high = 4, .integers = true},
 });
 
@@ -133,7 +125,6 @@ const OpDef& floor_divide_def = define({
     .arity = 2,
     .scalar = ScalarOp::floor_divide,
     .oracle = [](double a, double b, double) { return std::floor(a / b); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -9,
              .high = 9,
              .second_low = 1,
@@ -153,7 +144,6 @@ const OpDef& atan2_def = define({
     },
     .scalar = ScalarOp::atan2,
     .oracle = [](double a, double b, double) { return std::atan2(a, b); },
-    .axes = AxisRule::elementwise,
     .test = {.second_low = 0.5, .second_high = 3},
 });
 
@@ -164,7 +154,6 @@ const OpDef& equal_def = define({
     .scalar = ScalarOp::equal,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a == b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -175,7 +164,6 @@ const OpDef& not_equal_def = define({
     .scalar = ScalarOp::not_equal,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -186,7 +174,6 @@ const OpDef& less_def = define({
     .scalar = ScalarOp::less,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a < b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -197,7 +184,6 @@ const OpDef& less_equal_def = define({
     .scalar = ScalarOp::less_equal,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a <= b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -208,7 +194,6 @@ const OpDef& greater_def = define({
     .scalar = ScalarOp::greater,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a > b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -219,7 +204,6 @@ const OpDef& greater_equal_def = define({
     .scalar = ScalarOp::greater_equal,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a >= b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -230,7 +214,6 @@ const OpDef& logical_and_def = define({
     .scalar = ScalarOp::logical_and,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != 0 && b != 0; },
-    .axes = AxisRule::elementwise,
     .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -241,7 +224,6 @@ const OpDef& logical_or_def = define({
     .scalar = ScalarOp::logical_or,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != 0 || b != 0; },
-    .axes = AxisRule::elementwise,
     .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -252,7 +234,6 @@ const OpDef& logical_xor_def = define({
     .scalar = ScalarOp::logical_xor,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return (a != 0) != (b != 0); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -276,7 +257,6 @@ const OpDef& select_def = define({
     },
     .scalar = ScalarOp::select,
     .oracle = [](double condition, double a, double b) { return condition != 0 ? a : b; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true},
 });
 
@@ -303,7 +283,6 @@ const OpDef& round_stochastic_def = define({
       const bool up = steps - below + std::floor(noise * 0x1p16) * 0x1p-16 >= 1;
       return std::copysign((below + (up ? 1 : 0)) * spacing, x);
     },
-    .axes = AxisRule::elementwise,
     .test = {.second_low = 0, .second_high = 0.999, .no_gradient = flat},
 });
 }  // namespace

@@ -1,5 +1,6 @@
 // Convolution (cross-correlation, as deep learning has it) over two spatial axes, and its two
 // transposes. Each is linear in both of its operands, and the gradient of any one is the other two.
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
@@ -70,6 +71,59 @@ Type weight_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
   return {product_dtype(inputs[0].dtype(), attrs), weight};
 }
 
+// Where the axes of x[N, gc, H, W], the weight[go, c, KH, KW] and y[N, go, OH, OW] are: two of them
+// are operands, the third the result.
+struct Places {
+  int x, weight, y;
+};
+AxisMap conv_axes(const Node& node, const Places& at, std::string_view shape = {}) {
+  AxisMap map(node);
+  map.shape = shape;
+  auto shape_of = [&](int place) -> const Shape& {
+    return place == AxisMap::of_result ? node.type.shape
+                                       : node.inputs[static_cast<size_t>(place)].shape();
+  };
+  const Shape &x = shape_of(at.x), &weight = shape_of(at.weight), &y = shape_of(at.y);
+  const int64_t groups = node.attrs.integer("groups");
+  // What the result lacks is summed over.
+  auto lacks = [](int place) {
+    return place == AxisMap::of_result ? Relation::reduced : Relation::plain;
+  };
+  map.relate(node, {.size = x[0], .relation = lacks(at.weight)}, {{at.x, 0}, {at.y, 0}});
+  map.relate(node, {.size = groups, .count = "groups"},
+             {{at.x, channel_axis}, {at.weight, 0}, {at.y, channel_axis}});
+  map.relate(node, {.size = weight[0] / groups, .relation = lacks(at.x)},
+             {{at.weight, 0}, {at.y, channel_axis}});
+  map.relate(node, {.size = weight[1], .relation = lacks(at.y)},
+             {{at.x, channel_axis}, {at.weight, channel_axis}});
+  for (int i = 0; i < 2; ++i) {
+    const int axis = first_spatial + i;
+    const int64_t stride = node.attrs.dims("stride")[i], padding = node.attrs.dims("padding")[i];
+    const int64_t dilation = node.attrs.dims("dilation")[i];
+    const int64_t reach = (weight[axis] - 1) * dilation;
+    auto affine = [&](int result, int operand, const Window& window) {
+      map.relate(node, {.size = shape_of(result)[axis], .relation = Relation::affine},
+                 {{result, axis}, {operand, axis, window}});
+    };
+    auto whole = [&](int operand) {
+      map.relate(node, {.size = shape_of(operand)[axis], .relation = Relation::whole},
+                 {{operand, axis}});
+    };
+    if (at.y == AxisMap::of_result) {
+      affine(at.y, at.x, {.scale = stride, .low = -padding, .high = reach - padding});
+      whole(at.weight);
+    } else if (at.x == AxisMap::of_result) {
+      affine(at.x, at.y, {.low = padding - reach, .high = padding, .divisor = stride});
+      whole(at.weight);
+    } else {
+      affine(at.weight, at.x,
+             {.scale = dilation, .low = -padding, .high = (y[axis] - 1) * stride - padding});
+      whole(at.y);
+    }
+  }
+  return map;
+}
+
 Value convolve(const Value& x, const Value& weight, const Attrs& like);
 Value input_gradient(const Value& dy, const Value& weight, const Shape& input, const Attrs& like);
 Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, const Attrs& like);
@@ -86,7 +140,8 @@ const OpDef& conv_def = define({
               weight_gradient(x, dy, weight.shape(), y->attrs)};
     },
     .flops = [](const Node& n) { return conv_flops(n.type.shape, n.inputs[1].shape()); },
-    .axes = AxisRule::contraction,
+    .axes = [](const Node& n) { return conv_axes(n, {0, 1, AxisMap::of_result}); },
+    .contracts = true,
     .narrows = true,
 });
 const OpDef& conv_input_gradient_def = define({
@@ -102,7 +157,8 @@ const OpDef& conv_input_gradient_def = define({
               weight_gradient(dy, upstream, weight.shape(), y->attrs)};
     },
     .flops = [](const Node& n) { return conv_flops(n.inputs[0].shape(), n.inputs[1].shape()); },
-    .axes = AxisRule::contraction,
+    .axes = [](const Node& n) { return conv_axes(n, {AxisMap::of_result, 1, 0}, "input_shape"); },
+    .contracts = true,
     .narrows = true,
 });
 const OpDef& conv_weight_gradient_def = define({
@@ -116,7 +172,8 @@ const OpDef& conv_weight_gradient_def = define({
       return {input_gradient(upstream, dy, x.shape(), y->attrs), convolve(x, dy, y->attrs)};
     },
     .flops = [](const Node& n) { return conv_flops(n.inputs[1].shape(), n.type.shape); },
-    .axes = AxisRule::contraction,
+    .axes = [](const Node& n) { return conv_axes(n, {0, AxisMap::of_result, 1}, "weight_shape"); },
+    .contracts = true,
     .narrows = true,
 });
 

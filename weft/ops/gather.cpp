@@ -1,5 +1,6 @@
 // Loads and adds at indices that are values. An index outside [0, N) reads zero and adds nowhere,
 // so that the two ops are each other's exact transpose whatever the indices.
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
@@ -62,7 +63,20 @@ const OpDef& gather_def = define({
     .infer = gather_type,
     .gradient = gather_gradient,
     .flops = [](const Node&) { return 0.0; },
-    .axes = AxisRule::none,
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          const int axis = static_cast<int>(node.attrs.integer("axis"));
+          const Shape &x = node.inputs[0].shape(), &indices = node.inputs[1].shape();
+          constexpr int result = AxisMap::of_result;
+          for (int i = 0; i < axis; ++i) map.relate(node, {.size = x[i]}, {{result, i}, {0, i}});
+          map.relate(node, {.size = x[axis], .relation = Relation::whole}, {{0, axis}});
+          for (int i = 0; i < indices.size(); ++i)
+            map.relate(node, {.size = indices[i]}, {{result, axis + i}, {1, i}});
+          for (int i = axis + 1; i < x.size(); ++i)
+            map.relate(node, {.size = x[i]}, {{result, i - 1 + indices.size()}, {0, i}});
+          return map;
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -89,7 +103,19 @@ const OpDef& scatter_add_def = define({
       return {dy, {}, gather(dy, y->inputs[1], 0)};
     },
     .flops = [](const Node& node) { return static_cast<double>(node.inputs[2].elements()); },
-    .axes = AxisRule::none,
+    // Indices count from the first row of the whole.
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          const Shape &y = node.type.shape, &indices = node.inputs[1].shape();
+          constexpr int result = AxisMap::of_result;
+          map.relate(node, {.size = y[0], .positional = true}, {{result, 0}, {0, 0}});
+          for (int i = 0; i < indices.size(); ++i)
+            map.relate(node, {.size = indices[i], .relation = Relation::reduced}, {{1, i}, {2, i}});
+          for (int i = 1; i < y.size(); ++i)
+            map.relate(node, {.size = y[i]}, {{result, i}, {0, i}, {2, i - 1 + indices.size()}});
+          return map;
+        },
     .test = {.integers = true},
 });
 
@@ -106,7 +132,16 @@ const OpDef& first_position_def = define({
     .doc = "where in the indices, in row-major order, each row comes first, or -1",
     .infer = first_position_type,
     .flops = [](const Node&) { return 0.0; },
-    .axes = AxisRule::none,
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          map.relate(node, {.size = node.type.shape[0], .positional = true, .count = "rows"},
+                     {{AxisMap::of_result, 0}});
+          for (int i = 0; i < node.inputs[0].rank(); ++i)
+            map.relate(node, {.size = node.inputs[0].shape()[i], .relation = Relation::whole},
+                       {{0, i}});
+          return map;
+        },
     .test = {.floats = false,
              .integers = true,
              .differentiable = false,

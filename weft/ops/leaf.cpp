@@ -3,19 +3,32 @@
 #include <cstring>
 
 #include "weft/base/buffer.h"
+#include "weft/ir/axis_map.h"
 #include "weft/ir/graph.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
 namespace {
-const OpDef& leaf(std::string_view name, std::string_view doc) {
-  return define({.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc});
+using AxisRule = AxisMap (*)(const Node& node);
+
+const OpDef& leaf(std::string_view name, std::string_view doc, AxisRule axes) {
+  return define({.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc, .axes = axes});
 }
-const OpDef& scalar_def = leaf("scalar", "every element is attr value");
-const OpDef& iota_def = leaf("iota", "the index along attr axis");
-const OpDef& data_def = leaf("data", "elements held in memory");
-const OpDef& input_def = leaf("input", "bound when the graph runs (attr index)");
-const OpDef& variable_def = leaf("variable", "state, read at the start of a step");
+// What lies in memory is there as a whole; a part of it is a slice.
+AxisMap stored(const Node& node) {
+  return axis_by_axis(node, [](const Node& each, int axis) {
+    return Factor{.size = each.type.shape[axis], .relation = Relation::whole};
+  });
+}
+const OpDef& scalar_def = leaf("scalar", "every element is attr value", nullptr);
+const OpDef& iota_def = leaf("iota", "the index along attr axis", [](const Node& node) {
+  return axis_by_axis(node, [](const Node& each, int axis) {
+    return Factor{.size = each.type.shape[axis], .positional = axis == each.attrs.integer("axis")};
+  });
+});
+const OpDef& data_def = leaf("data", "elements held in memory", stored);
+const OpDef& input_def = leaf("input", "bound when the graph runs (attr index)", stored);
+const OpDef& variable_def = leaf("variable", "state, read at the start of a step", stored);
 }  // namespace
 
 Value scalar(double value, DType dtype, std::source_location where) {

@@ -71,7 +71,6 @@ const OpDef& cross_entropy_rows_def = define({
     },
     .gradient = row_loss_gradient,
     .decompose = row_loss,
-    .axes = AxisRule::none,
     .test = {.low = -3, .high = 3},
 });
 }  // namespace

@@ -1,4 +1,5 @@
 // Matrix products. In the graph both operands have equal rank; batch axes of extent 1 broadcast.
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
@@ -16,6 +17,26 @@ Type matmul_type(std::span<const Value> inputs, const Attrs& attrs) {
   for (int i = 0; i < a.size() - 2; ++i) shape[i] = a[i] == 1 ? b[i] : a[i];
   shape[a.size() - 1] = b[b.size() - 1];
   return {product_dtype(inputs[0].dtype(), attrs), shape};
+}
+
+// ([b.., m, k], [b.., k, n]) -> [b.., m, n], the factors at `a` and `b` of the node's operands.
+AxisMap product_axes(const Node& node, int a, int b) {
+  AxisMap map(node);
+  const Shape& x = node.inputs[static_cast<size_t>(a)].shape();
+  const int m = x.size() - 2, n = x.size() - 1;
+  auto relate = [&](Factor factor, std::vector<AxisMap::Place> places) {
+    if (a > 0 && factor.relation == Relation::plain)  // sums that go on have the result's axes
+      places.push_back({0, places.front().axis});
+    map.relate(node, factor, places);
+  };
+  constexpr int result = AxisMap::of_result;
+  const Shape& y = node.type.shape;
+  for (int axis = 0; axis < m; ++axis)
+    relate({.size = y[axis]}, {{result, axis}, {a, axis}, {b, axis}});
+  relate({.size = y[m]}, {{result, m}, {a, m}});
+  relate({.size = y[n]}, {{result, n}, {b, n}});
+  relate({.size = x[n], .relation = Relation::reduced}, {{a, n}, {b, m}});
+  return map;
 }
 
 const OpDef& matmul_def = define({
@@ -53,7 +74,8 @@ const OpDef& matmul_def = define({
           return 2.0 * static_cast<double>(node.type.elements()) *
                  static_cast<double>(node.inputs[0].dim(-1));
         },
-    .axes = AxisRule::contraction,
+    .axes = [](const Node& node) { return product_axes(node, 0, 1); },
+    .contracts = true,
     .narrows = true,
     .test = {.integers = true},
 });
@@ -73,7 +95,8 @@ const OpDef& matmul_add_def = define({
     .decompose = [](const Node& node) -> Value {
       return node.inputs[0] + wide_matmul(node.inputs[1], node.inputs[2]);
     },
-    .axes = AxisRule::contraction,
+    .axes = [](const Node& node) { return product_axes(node, 1, 2); },
+    .contracts = true,
     .test = {.integers = true},
 });
 

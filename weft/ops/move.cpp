@@ -1,13 +1,42 @@
 // Movement: where elements lie. No arithmetic; most become other strides over the same bytes.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>
 
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
 namespace {
+// Both shapes hold the elements in one order: axes that cover the same elements have the same
+// factors, [ij] -> [i, j]; where extents do not divide each other, all of them is read.
+AxisMap reshape_axes(const Node& node) {
+  AxisMap map(node);
+  map.shape = "shape";
+  const Shape &from = node.inputs[0].shape(), &to = node.type.shape;
+  int in = 0, out = 0;
+  int64_t left_in = 1, left_out = 1;  // of the axes that are not yet divided up
+  while (node.type.elements() > 0) {
+    while (left_in == 1 && in < from.size()) left_in = from[in++];
+    while (left_out == 1 && out < to.size()) left_out = to[out++];
+    if (left_in == 1 || left_out == 1) return map;
+    const int64_t size = std::min(left_in, left_out);
+    if (left_in % size != 0 || left_out % size != 0) break;
+    map.relate(node, {.size = size}, {{AxisMap::of_result, out - 1}, {0, in - 1}});
+    left_in /= size;
+    left_out /= size;
+  }
+  AxisMap whole(node);
+  for (int axis = 0; axis < to.size(); ++axis)
+    whole.relate(node, {.size = to[axis], .relation = Relation::whole},
+                 {{AxisMap::of_result, axis}});
+  for (int axis = 0; axis < from.size(); ++axis)
+    whole.relate(node, {.size = from[axis], .relation = Relation::whole}, {{0, axis}});
+  return whole;
+}
+
 const OpDef& reshape_def = define({
     .name = "reshape",
     .kind = OpKind::movement,
@@ -17,9 +46,27 @@ const OpDef& reshape_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {reshape(dy, y->inputs[0].shape())};
     },
-    .axes = AxisRule::movement,
+    .axes = reshape_axes,
     .test = {.integers = true, .booleans = true},
 });
+
+// Axis by axis, but the result's axis `axis`, of which element i is `window` of the operands'.
+AxisMap with_window(const Node& node, const std::function<Window(int operand, int axis)>& window_of,
+                    const std::function<bool(int axis)>& moves) {
+  AxisMap map(node);
+  for (int axis = 0; axis < node.type.shape.size(); ++axis) {
+    const bool affine = moves(axis);
+    std::vector<AxisMap::Place> places{{AxisMap::of_result, axis}};
+    for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i)
+      places.push_back({i, axis, affine ? window_of(i, axis) : Window{}});
+    map.relate(
+        node,
+        {.size = node.type.shape[axis], .relation = affine ? Relation::affine : Relation::plain},
+        places);
+  }
+  return map;
+}
+Window shifted(int64_t offset) { return {.low = offset, .high = offset}; }
 
 const OpDef& permute_def = define({
     .name = "permute",
@@ -36,7 +83,15 @@ const OpDef& permute_def = define({
       for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i])] = i;
       return {permute(dy, inverse)};
     },
-    .axes = AxisRule::movement,
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          for (int axis = 0; axis < node.type.shape.size(); ++axis)
+            map.relate(node, {.size = node.type.shape[axis]},
+                       {{AxisMap::of_result, axis},
+                        {0, static_cast<int>(node.attrs.dims("order")[axis])}});
+          return map;
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -50,7 +105,14 @@ const OpDef& broadcast_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {sum_to(dy, y->inputs[0].shape())};
     },
-    .axes = AxisRule::movement,
+    .axes =
+        [](const Node& node) {
+          AxisMap map = axis_by_axis(node, [](const Node& each, int axis) {
+            return Factor{.size = each.type.shape[axis]};
+          });
+          map.shape = "shape";
+          return map;
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -89,7 +151,16 @@ const OpDef& slice_def = define({
       high[axis] = whole[axis] - start - spread.shape()[axis];
       return {pad(spread, low, high)};
     },
-    .axes = AxisRule::movement,
+    .axes =
+        [](const Node& node) {
+          const int64_t start = node.attrs.integer("start"), step = node.attrs.integer("step");
+          return with_window(
+              node, [&](int, int) { return Window{.scale = step, .low = start, .high = start}; },
+              [&](int axis) {
+                return axis == node.attrs.integer("axis") &&
+                       node.inputs[0].shape()[axis] != node.type.shape[axis];
+              });
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -100,7 +171,15 @@ const OpDef& flip_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {flip(dy, y->attrs.dims("axes"))};
     },
-    .axes = AxisRule::movement,
+    .axes =
+        [](const Node& node) {
+          auto mirrored = [&](int, int axis) {
+            const int64_t last = node.type.shape[axis] - 1;
+            return Window{.scale = -1, .low = last, .high = last};
+          };
+          return with_window(node, mirrored,
+                             [&](int axis) { return node.attrs.dims("axes").contains(axis); });
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -120,7 +199,13 @@ const OpDef& pad_def = define({
         dx = slice(dx, i, low[i], low[i] + y->inputs[0].shape()[i]);
       return {dx};
     },
-    .axes = AxisRule::movement,
+    .axes =
+        [](const Node& node) {
+          const Dims &low = node.attrs.dims("low"), &high = node.attrs.dims("high");
+          return with_window(
+              node, [&](int, int axis) { return shifted(-low[axis]); },
+              [&](int axis) { return low[axis] != 0 || high[axis] != 0; });
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -144,7 +229,16 @@ const OpDef& concat_def = define({
       }
       return parts;
     },
-    .axes = AxisRule::movement,
+    .axes =
+        [](const Node& node) {
+          const int joined = static_cast<int>(node.attrs.integer("axis"));
+          std::vector<int64_t> starts{0};
+          for (const Value& input : node.inputs)
+            starts.push_back(starts.back() + input.shape()[joined]);
+          return with_window(
+              node, [&](int i, int) { return shifted(-starts[static_cast<size_t>(i)]); },
+              [&](int axis) { return axis == joined && node.inputs.size() > 1; });
+        },
     .test = {.integers = true, .booleans = true},
 });
 

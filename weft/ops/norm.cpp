@@ -36,7 +36,6 @@ const OpDef& softmax_def = define({
           Value e = exp(x - max(x, row));
           return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // a division a row
         },
-    .axes = AxisRule::none,
     .test = {.low = -4, .high = 4},
 });
 
@@ -57,7 +56,6 @@ const OpDef& log_softmax_def = define({
           Value shifted = x - max(x, row);
           return narrow_to(shifted - log(sum(exp(shifted), row)), node.type.dtype);
         },
-    .axes = AxisRule::none,
     .test = {.low = -4, .high = 4},
 });
 
@@ -87,7 +85,6 @@ const OpDef& normalize_def = define({
           Value centred = x - mean(x, row);
           return centred * rsqrt(mean(square(centred), row) + node.attrs.number("eps"));
         },
-    .axes = AxisRule::none,
 });
 
 const OpDef& rms_normalize_def = define({
@@ -106,7 +103,6 @@ const OpDef& rms_normalize_def = define({
           ReduceOptions row = over(node.attrs.dims("axes"));
           return x * rsqrt(mean(square(x), row) + node.attrs.number("eps"));
         },
-    .axes = AxisRule::none,
 });
 
 // Where weight and bias have one element per normalised set, their gradients are the very sums that
@@ -142,7 +138,6 @@ const OpDef& batch_normalize_def = define({
           BatchStatistics at(node);
           return at.centred * (at.inverse_deviation * node.inputs[1]) + node.inputs[2];
         },
-    .axes = AxisRule::none,
 });
 
 Value normalized(const OpDef& def, const Value& x, const Dims& axes, double eps) {

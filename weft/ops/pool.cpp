@@ -1,6 +1,7 @@
 // Pooling over windows of images.
 #include <limits>
 
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
@@ -21,6 +22,37 @@ Shape pooled_shape(const Type& type, const Attrs& attrs) {
 }
 Type pool_type(std::span<const Value> inputs, const Attrs& attrs) {
   return {inputs[0].dtype(), pooled_shape(inputs[0].type(), attrs)};
+}
+
+// Images by images and channels by channels; of each operand that has windows, which elements make
+// one of the result.
+using WindowOf = Window (*)(int operand, int64_t kernel, int64_t stride, int64_t padding);
+AxisMap pool_axes(const Node& node, WindowOf window_of, std::string_view shape = {}) {
+  AxisMap map(node);
+  map.shape = shape;
+  for (int axis = 0; axis < node.type.shape.size(); ++axis) {
+    const bool spatial = axis >= 2;
+    std::vector<AxisMap::Place> places{{AxisMap::of_result, axis}};
+    for (int i = 0; i < static_cast<int>(node.inputs.size()); ++i) {
+      places.push_back({i, axis});
+      if (spatial)
+        places.back().window =
+            window_of(i, node.attrs.dims("kernel")[axis - 2], node.attrs.dims("stride")[axis - 2],
+                      node.attrs.dims("padding")[axis - 2]);
+    }
+    map.relate(
+        node,
+        {.size = node.type.shape[axis], .relation = spatial ? Relation::affine : Relation::plain},
+        places);
+  }
+  return map;
+}
+Window pooled_from(int, int64_t kernel, int64_t stride, int64_t padding) {
+  return {.scale = stride, .low = -padding, .high = kernel - 1 - padding};
+}
+// The gradients of the windows that an element stands in.
+Window windows_around(int, int64_t kernel, int64_t stride, int64_t padding) {
+  return {.low = padding - kernel + 1, .high = padding, .divisor = stride};
 }
 
 // Operations: one per element of each window.
@@ -67,7 +99,13 @@ const OpDef& max_pool_gradient_def = define({
       return {{}, at_maxima(y->inputs[0], dy, y->attrs)};
     },
     .flops = [](const Node& node) { return window_flops(node.inputs[1].shape(), node); },
-    .axes = AxisRule::none,
+    .axes =
+        [](const Node& node) {
+          return pool_axes(node, [](int i, int64_t kernel, int64_t stride, int64_t padding) {
+            if (i == 1) return windows_around(i, kernel, stride, padding);
+            return Window{.low = 1 - kernel, .high = kernel - 1};  // whose maximum it may be
+          });
+        },
     .narrows = true,
 });
 
@@ -81,7 +119,7 @@ const OpDef& max_pool_def = define({
       return {make_node(max_pool_gradient_def, {y->inputs[0], dy}, y->attrs)};
     },
     .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
-    .axes = AxisRule::none,
+    .axes = [](const Node& node) { return pool_axes(node, pooled_from); },
     .narrows = true,
 });
 
@@ -97,7 +135,7 @@ const OpDef& avg_pool_def = define({
       return {average_gradient(dy, y->inputs[0].shape(), y->attrs)};
     },
     .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
-    .axes = AxisRule::none,
+    .axes = [](const Node& node) { return pool_axes(node, pooled_from); },
     .narrows = true,
 });
 
@@ -115,7 +153,7 @@ const OpDef& avg_pool_gradient_def = define({
       return {average(dy, y->attrs)};
     },
     .flops = [](const Node& node) { return window_flops(node.inputs[0].shape(), node); },
-    .axes = AxisRule::none,
+    .axes = [](const Node& node) { return pool_axes(node, windows_around, "input_shape"); },
     .narrows = true,
 });
 

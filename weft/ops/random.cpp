@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "weft/base/philox.h"
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
@@ -18,7 +19,15 @@ const OpDef& random_uniform_def = define({
       return {DType::f32, attrs.dims("shape")};
     },
     .flops = [](const Node& node) { return 20.0 * static_cast<double>(node.type.elements()); },
-    .axes = AxisRule::none,
+    .axes =
+        [](const Node& node) {
+          AxisMap map(node);
+          map.shape = "shape";
+          for (int axis = 0; axis < node.type.shape.size(); ++axis)
+            map.relate(node, {.size = node.type.shape[axis], .positional = true},
+                       {{AxisMap::of_result, axis}});
+          return map;
+        },
     .test = {.no_gradient = "its input is an integer"},
 });
 

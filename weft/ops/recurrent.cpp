@@ -120,7 +120,6 @@ const OpDef& lstm_def = define({
     .infer = infer<lstm_slots>,
     .gradient = lstm_gradient,
     .decompose = unrolled_lstm,
-    .axes = AxisRule::none,
 });
 
 // ---- GRU. r, z of gates and states; n = tanh(gates + r m), m of the states; h = n + z (h - n)
@@ -182,7 +181,6 @@ const OpDef& gru_def = define({
     .infer = infer<gru_slots>,
     .gradient = gru_gradient,
     .decompose = unrolled_gru,
-    .axes = AxisRule::none,
 });
 
 void check(std::string_view op, int64_t gate_count, const Value& gates, const Value& weight,

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
@@ -18,6 +19,17 @@ Type index_type(std::span<const Value> inputs, const Attrs& attrs) {
   return type;
 }
 
+// Kept axes are the operand's; `over` says what holds of the others.
+AxisMap reduced_axes(const Node& node, const Factor& over) {
+  AxisMap map(node);
+  for (int axis = 0; axis < node.type.shape.size(); ++axis) {
+    Factor factor;
+    if (node.attrs.dims("axes").contains(axis)) factor = over;
+    factor.size = node.inputs[0].shape()[axis];
+    map.relate(node, factor, {{AxisMap::of_result, axis}, {0, axis}});
+  }
+  return map;
+}
 // Of equal extremes each gets its share, so that the gradient sums to dy.
 Gradients extreme_gradient(const Value& y, const Value& dy) {
   const Value& x = y->inputs[0];
@@ -33,7 +45,7 @@ const OpDef& sum_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {broadcast_to(dy, y->inputs[0].shape())};
     },
-    .axes = AxisRule::reduce,
+    .axes = [](const Node& node) { return reduced_axes(node, {.relation = Relation::reduced}); },
     .test = {.integers = true},
 });
 
@@ -53,7 +65,10 @@ const OpDef& prod_def = define({
       return {dy * select(is_zero, at_zero,
                           select(zero_count == 0.0, y, 0.0) / select(is_zero, 1.0, x))};
     },
-    .axes = AxisRule::reduce,
+    .axes =
+        [](const Node& node) {
+          return reduced_axes(node, {.relation = Relation::reduced, .combine = "mul"});
+        },
     .test = {.low = 0.5, .high = 1.5, .integers = true},
 });
 
@@ -62,7 +77,10 @@ const OpDef& max_def = define({
     .kind = OpKind::reduce,
     .infer = reduced_type,
     .gradient = extreme_gradient,
-    .axes = AxisRule::reduce,
+    .axes =
+        [](const Node& node) {
+          return reduced_axes(node, {.relation = Relation::reduced, .combine = "maximum"});
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -71,7 +89,10 @@ const OpDef& min_def = define({
     .kind = OpKind::reduce,
     .infer = reduced_type,
     .gradient = extreme_gradient,
-    .axes = AxisRule::reduce,
+    .axes =
+        [](const Node& node) {
+          return reduced_axes(node, {.relation = Relation::reduced, .combine = "minimum"});
+        },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -80,7 +101,7 @@ const OpDef& argmax_def = define({
     .kind = OpKind::reduce,
     .doc = "index of the first of the greatest elements",
     .infer = index_type,
-    .axes = AxisRule::reduce,
+    .axes = [](const Node& node) { return reduced_axes(node, {.relation = Relation::whole}); },
     .test = {.integers = true, .no_gradient = "yields indices"},
 });
 
@@ -89,7 +110,7 @@ const OpDef& argmin_def = define({
     .kind = OpKind::reduce,
     .doc = "index of the first of the least elements",
     .infer = index_type,
-    .axes = AxisRule::reduce,
+    .axes = [](const Node& node) { return reduced_axes(node, {.relation = Relation::whole}); },
     .test = {.integers = true, .no_gradient = "yields indices"},
 });
 

@@ -17,7 +17,6 @@ const OpDef& neg_def = define({
     .gradient = [](const Value&, const Value& dy) -> Gradients { return {-dy}; },
     .scalar = ScalarOp::neg,
     .oracle = [](double x, double, double) { return -x; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -30,7 +29,6 @@ const OpDef& abs_def = define({
     },
     .scalar = ScalarOp::abs,
     .oracle = [](double x, double, double) { return std::fabs(x); },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true},
 });
 
@@ -39,7 +37,6 @@ const OpDef& sign_def = define({
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::sign,
     .oracle = [](double x, double, double) { return static_cast<double>((x > 0) - (x < 0)); },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .no_gradient = flat},
 });
 
@@ -49,7 +46,6 @@ const OpDef& exp_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y}; },
     .scalar = ScalarOp::exp,
     .oracle = [](double x, double, double) { return std::exp(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& exp2_def = define({
@@ -58,7 +54,6 @@ const OpDef& exp2_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y * ln2}; },
     .scalar = ScalarOp::exp2,
     .oracle = [](double x, double, double) { return std::exp2(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& expm1_def = define({
@@ -67,7 +62,6 @@ const OpDef& expm1_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y + 1)}; },
     .scalar = ScalarOp::expm1,
     .oracle = [](double x, double, double) { return std::expm1(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& log_def = define({
@@ -79,7 +73,6 @@ const OpDef& log_def = define({
     },
     .scalar = ScalarOp::log,
     .oracle = [](double x, double, double) { return std::log(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -92,7 +85,6 @@ const OpDef& log2_def = define({
     },
     .scalar = ScalarOp::log2,
     .oracle = [](double x, double, double) { return std::log2(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -105,7 +97,6 @@ const OpDef& log10_def = define({
     },
     .scalar = ScalarOp::log10,
     .oracle = [](double x, double, double) { return std::log10(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -118,7 +109,6 @@ const OpDef& log1p_def = define({
     },
     .scalar = ScalarOp::log1p,
     .oracle = [](double x, double, double) { return std::log1p(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -0.9, .high = 4},
 });
 
@@ -128,7 +118,6 @@ const OpDef& sqrt_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * 0.5 / y}; },
     .scalar = ScalarOp::sqrt,
     .oracle = [](double x, double, double) { return std::sqrt(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -141,7 +130,6 @@ const OpDef& rsqrt_def = define({
     },
     .scalar = ScalarOp::rsqrt,
     .oracle = [](double x, double, double) { return 1 / std::sqrt(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -154,7 +142,6 @@ const OpDef& sin_def = define({
     },
     .scalar = ScalarOp::sin,
     .oracle = [](double x, double, double) { return std::sin(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& cos_def = define({
@@ -166,7 +153,6 @@ const OpDef& cos_def = define({
     },
     .scalar = ScalarOp::cos,
     .oracle = [](double x, double, double) { return std::cos(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& tan_def = define({
@@ -175,7 +161,6 @@ const OpDef& tan_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y * y + 1)}; },
     .scalar = ScalarOp::tan,
     .oracle = [](double x, double, double) { return std::tan(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -1, .high = 1},
 });
 
@@ -188,7 +173,6 @@ const OpDef& asin_def = define({
     },
     .scalar = ScalarOp::asin,
     .oracle = [](double x, double, double) { return std::asin(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -0.9, .high = 0.9},
 });
 
@@ -201,7 +185,6 @@ const OpDef& acos_def = define({
     },
     .scalar = ScalarOp::acos,
     .oracle = [](double x, double, double) { return std::acos(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -0.9, .high = 0.9},
 });
 
@@ -214,7 +197,6 @@ const OpDef& atan_def = define({
     },
     .scalar = ScalarOp::atan,
     .oracle = [](double x, double, double) { return std::atan(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& sinh_def = define({
@@ -226,7 +208,6 @@ const OpDef& sinh_def = define({
     },
     .scalar = ScalarOp::sinh,
     .oracle = [](double x, double, double) { return std::sinh(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& cosh_def = define({
@@ -238,7 +219,6 @@ const OpDef& cosh_def = define({
     },
     .scalar = ScalarOp::cosh,
     .oracle = [](double x, double, double) { return std::cosh(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& tanh_def = define({
@@ -247,7 +227,6 @@ const OpDef& tanh_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (1 - y * y)}; },
     .scalar = ScalarOp::tanh,
     .oracle = [](double x, double, double) { return std::tanh(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& asinh_def = define({
@@ -259,7 +238,6 @@ const OpDef& asinh_def = define({
     },
     .scalar = ScalarOp::asinh,
     .oracle = [](double x, double, double) { return std::asinh(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& acosh_def = define({
@@ -271,7 +249,6 @@ const OpDef& acosh_def = define({
     },
     .scalar = ScalarOp::acosh,
     .oracle = [](double x, double, double) { return std::acosh(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = 1.2, .high = 4},
 });
 
@@ -284,7 +261,6 @@ const OpDef& atanh_def = define({
     },
     .scalar = ScalarOp::atanh,
     .oracle = [](double x, double, double) { return std::atanh(x); },
-    .axes = AxisRule::elementwise,
     .test = {.low = -0.9, .high = 0.9},
 });
 
@@ -297,7 +273,6 @@ const OpDef& erf_def = define({
     },
     .scalar = ScalarOp::erf,
     .oracle = [](double x, double, double) { return std::erf(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& erfc_def = define({
@@ -309,7 +284,6 @@ const OpDef& erfc_def = define({
     },
     .scalar = ScalarOp::erfc,
     .oracle = [](double x, double, double) { return std::erfc(x); },
-    .axes = AxisRule::elementwise,
 });
 
 const OpDef& floor_def = define({
@@ -317,7 +291,6 @@ const OpDef& floor_def = define({
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::floor,
     .oracle = [](double x, double, double) { return std::floor(x); },
-    .axes = AxisRule::elementwise,
     .test = {.no_gradient = flat},
 });
 
@@ -326,7 +299,6 @@ const OpDef& ceil_def = define({
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::ceil,
     .oracle = [](double x, double, double) { return std::ceil(x); },
-    .axes = AxisRule::elementwise,
     .test = {.no_gradient = flat},
 });
 
@@ -335,7 +307,6 @@ const OpDef& round_def = define({
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::round,
     .oracle = [](double x, double, double) { return std::nearbyint(x); },
-    .axes = AxisRule::elementwise,
     .test = {.no_gradient = flat},
 });
 
@@ -344,7 +315,6 @@ const OpDef& trunc_def = define({
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::trunc,
     .oracle = [](double x, double, double) { return std::trunc(x); },
-    .axes = AxisRule::elementwise,
     .test = {.no_gradient = flat},
 });
 
@@ -354,7 +324,6 @@ const OpDef& reciprocal_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {-(dy * y * y)}; },
     .scalar = ScalarOp::reciprocal,
     .oracle = [](double x, double, double) { return 1 / x; },
-    .axes = AxisRule::elementwise,
     .test = {.low = 0.3, .high = 3},
 });
 
@@ -364,7 +333,6 @@ const OpDef& logical_not_def = define({
     .scalar = ScalarOp::logical_not,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return x == 0; },
-    .axes = AxisRule::elementwise,
     .test =
         {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = "yields bool"},
 });
@@ -375,7 +343,6 @@ const OpDef& is_nan_def = define({
     .scalar = ScalarOp::is_nan,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return std::isnan(x); },
-    .axes = AxisRule::elementwise,
     .test = {.no_gradient = "yields bool"},
 });
 
@@ -385,7 +352,6 @@ const OpDef& is_finite_def = define({
     .scalar = ScalarOp::is_finite,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return std::isfinite(x); },
-    .axes = AxisRule::elementwise,
     .test = {.no_gradient = "yields bool"},
 });
 
@@ -403,7 +369,6 @@ const OpDef& cast_def = define({
     },
     .scalar = ScalarOp::cast,
     .oracle = [](double x, double, double) { return x; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true},
 });
 
@@ -414,7 +379,6 @@ const OpDef& identity_def = define({
     .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy}; },
     .scalar = ScalarOp::identity,
     .oracle = [](double x, double, double) { return x; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true},
 });
 
@@ -423,7 +387,6 @@ const OpDef& stop_gradient_def = define({
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::identity,
     .oracle = [](double x, double, double) { return x; },
-    .axes = AxisRule::elementwise,
     .test = {.integers = true, .booleans = true, .no_gradient = "its purpose"},
 });
 }  // namespace

@@ -93,7 +93,8 @@ class Grower {
       add(values_.at(user), *there);
       return true;
     }
-    if (!sums_over_rows(*user, region_.rows)) return false;
+    // Its sums go on part by part as those of matmul_add.
+    if (!user->is("matmul") || !sums_over_rows(*user, region_.rows)) return false;
     region_.sums.insert(user);
     return true;
   }

@@ -1,5 +1,9 @@
 #include "weft/passes/rows.h"
 
+#include <algorithm>
+#include <string_view>
+
+#include "weft/ir/axis_map.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
@@ -11,70 +15,33 @@ int64_t elements_before(const Shape& shape, int axis) {
   return count;
 }
 
-bool any_within(const RowAxes& axes, const Dims& others) {
-  for (int64_t axis : others)
-    if (axes.first <= axis && axis <= axes.last) return true;
-  return false;
-}
-
-// Of an operand whose axes are those of the result.
-std::optional<int64_t> on_same_axes(const Shape& operand, const Shape& result,
-                                    const RowAxes& axes) {
-  for (int i = axes.first; i <= axes.last; ++i)
-    if (operand[i] != result[i]) return std::nullopt;
-  return elements_before(operand, axes.first);
-}
-
-// Axes first to last, as `order` names them, but those of extent 1.
-Dims long_axes(const Shape& shape, const RowAxes& axes, const Dims& order) {
-  Dims found;
-  for (int i = axes.first; i <= axes.last; ++i)
-    if (shape[static_cast<int>(order[i])] != 1) found.push_back(order[i]);
+// The factors of neighbouring axes.
+std::vector<int> factors_of(const std::vector<FactoredAxis>& axes, int first, int last) {
+  std::vector<int> found;
+  for (int axis = first; axis <= last; ++axis) {
+    const std::vector<int>& more = axes[static_cast<size_t>(axis)].factors;
+    found.insert(found.end(), more.begin(), more.end());
+  }
   return found;
 }
 
-// Of what is permuted: its rows must stay next to each other, in order.
-std::optional<int64_t> before_permutation(const Node& node, const RowAxes& axes, int64_t rows) {
-  const Dims& order = node.attrs.dims("order");
-  const Shape& shape = node.inputs[0].shape();
-  const int64_t before = elements_before(shape, static_cast<int>(order[axes.first]));
-  const std::optional<RowAxes> from = row_axes(shape, before, rows);
-  const bool same =
-      from && long_axes(shape, axes, order) == long_axes(shape, *from, Dims::iota(shape.size()));
-  return same ? std::optional(before) : std::nullopt;
-}
-
-std::optional<int64_t> before_broadcast(const Node& node, const RowAxes& axes) {
-  const Shape& shape = node.inputs[0].shape();
-  bool repeats = true;
-  for (int i = axes.first; i <= axes.last; ++i) repeats &= shape[i] == 1;
-  return repeats ? all_of_it : on_same_axes(shape, node.type.shape, axes);
-}
-
-std::optional<int64_t> before_movement(const Node& node, const RowAxes& axes, int64_t before,
-                                       int64_t rows) {
-  const Shape& shape = node.inputs[0].shape();
-  if (node.is("reshape"))
-    return row_axes(shape, before, rows) ? std::optional(before) : std::nullopt;
-  if (node.is("permute")) return before_permutation(node, axes, rows);
-  if (node.is("broadcast")) return before_broadcast(node, axes);
-  if (node.is("slice") && !any_within(axes, {node.attrs.integer("axis")}))
-    return on_same_axes(shape, node.type.shape, axes);
-  return std::nullopt;
-}
-
-// a [.., M, K] has the rows, b none.
-std::optional<std::vector<int64_t>> product_reads(const Node& node, const RowAxes& axes) {
-  const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape();
-  if (axes.last > a.size() - 2) return std::nullopt;
-  for (int i = axes.first; i <= axes.last && i < a.size() - 2; ++i)
-    if (b[i] != 1) return std::nullopt;
-  const std::optional<int64_t> before = on_same_axes(a, node.type.shape, axes);
-  return before ? std::optional(std::vector{*before, all_of_it}) : std::nullopt;
-}
-
-std::optional<std::vector<int64_t>> one(std::optional<int64_t> before) {
-  return before ? std::optional(std::vector{*before}) : std::nullopt;
+// Of a value that has these factors on axes of their own, in order, the elements before them;
+// `all_of_it` where it has none of them.
+std::optional<int64_t> before_factors(const std::vector<FactoredAxis>& axes, const Shape& shape,
+                                      const std::vector<int>& rows) {
+  const int rank = shape.size();
+  auto has = [&](int axis) {
+    return std::ranges::any_of(axes[static_cast<size_t>(axis)].factors, [&](int factor) {
+      return std::ranges::find(rows, factor) != rows.end();
+    });
+  };
+  int first = 0;
+  while (first < rank && !has(first)) ++first;
+  if (first == rank) return all_of_it;
+  int last = rank - 1;
+  while (!has(last)) --last;
+  if (factors_of(axes, first, last) != rows) return std::nullopt;
+  return elements_before(shape, first);
 }
 }  // namespace
 
@@ -97,52 +64,51 @@ Shape with_rows(Shape shape, const RowAxes& axes, int64_t count) {
 std::optional<std::vector<int64_t>> reads_by_row(const Node& node, int64_t before, int64_t rows) {
   const std::optional<RowAxes> axes = row_axes(node.type.shape, before, rows);
   if (!axes) return std::nullopt;
-  switch (node.op->kind) {
-    case OpKind::leaf: {
-      const bool same = node.is("scalar") ||
-                        (node.is("iota") && !any_within(*axes, {node.attrs.integer("axis")}));
-      return same ? std::optional(std::vector<int64_t>()) : std::nullopt;
-    }
-    case OpKind::elementwise:
-      return std::vector<int64_t>(node.inputs.size(), before);
-    case OpKind::reduce:
-      if (any_within(*axes, node.attrs.dims("axes"))) return std::nullopt;
-      return one(on_same_axes(node.inputs[0].shape(), node.type.shape, *axes));
-    case OpKind::movement:
-      return node.inputs.size() == 1 ? one(before_movement(node, *axes, before, rows))
-                                     : std::nullopt;
-    case OpKind::contraction:
-      return node.is("matmul") ? product_reads(node, *axes) : std::nullopt;
-    default:
+  const AxisMap map = axis_map(node);
+  const std::vector<int> factors = factors_of(map.result, axes->first, axes->last);
+  for (int factor : factors) {
+    const Factor& about = map.factors[static_cast<size_t>(factor)];
+    if (about.relation != Relation::plain || about.positional || !about.count.empty())
       return std::nullopt;
   }
+  std::vector<int64_t> reads;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const auto there = before_factors(map.operands[i], node.inputs[i].shape(), factors);
+    if (!there) return std::nullopt;
+    reads.push_back(*there);
+  }
+  return reads;
 }
 
 std::optional<int64_t> rows_of_user(const Node& user, const Value& x, int64_t before,
                                     int64_t rows) {
   const std::optional<RowAxes> axes = row_axes(x.shape(), before, rows);
   if (!axes) return std::nullopt;
-  int64_t there = before;
-  if (user.is("permute")) {
-    const Dims& order = user.attrs.dims("order");
-    int at = 0;
-    while (order[at] != axes->first) ++at;
-    there = elements_before(user.type.shape, at);
-  } else if (!user.is("reshape")) {
-    if (user.type.shape.size() != x.rank()) return std::nullopt;
-    there = elements_before(user.type.shape, axes->first);
-  }
-  const std::optional<std::vector<int64_t>> reads = reads_by_row(user, there, rows);
+  const AxisMap map = axis_map(user);
+  const auto operand = std::ranges::find(user.inputs, x.node(), &Value::node);
+  const auto& of_x = map.operands[static_cast<size_t>(operand - user.inputs.begin())];
+  const auto there =
+      before_factors(map.result, user.type.shape, factors_of(of_x, axes->first, axes->last));
+  if (!there || *there == all_of_it) return std::nullopt;
+  const std::optional<std::vector<int64_t>> reads = reads_by_row(user, *there, rows);
   for (size_t i = 0; reads && i < user.inputs.size(); ++i)
     if (user.inputs[i].node() == x.node() && (*reads)[i] != before) return std::nullopt;
-  return reads ? std::optional(there) : std::nullopt;
+  return reads ? there : std::nullopt;
 }
 
 std::optional<std::vector<int64_t>> sums_over_rows(const Node& node, int64_t rows) {
-  if (!node.is("matmul") || node.inputs[0].dim(-1) != rows) return std::nullopt;
-  const Shape &a = node.inputs[0].shape(), &b = node.inputs[1].shape();
-  if (elements_before(node.type.shape, a.size() - 2) != 1) return std::nullopt;
-  return std::vector{elements_before(a, a.size() - 1), elements_before(b, b.size() - 2)};
+  if (node.op->kind != OpKind::contraction) return std::nullopt;
+  const AxisMap map = axis_map(node);
+  for (int factor = 0; factor < static_cast<int>(map.factors.size()); ++factor) {
+    const Factor& about = map.factors[static_cast<size_t>(factor)];
+    if (about.relation != Relation::reduced || about.size != rows) continue;
+    std::vector<int64_t> reads;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (auto there = before_factors(map.operands[i], node.inputs[i].shape(), {factor}))
+        reads.push_back(*there);
+    if (reads.size() == node.inputs.size()) return reads;
+  }
+  return std::nullopt;
 }
 
 Value rows_of(const Value& x, int64_t before, int64_t rows, int64_t from, int64_t count) {
@@ -158,8 +124,11 @@ Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int6
       with_rows(node.type.shape, row_axes(node.type.shape, before, rows).value(), count);
   if (node.op->kind == OpKind::leaf)
     return make_leaf(*node.op, {node.type.dtype, shape}, node.attrs);
-  const bool shaped = node.is("reshape") || node.is("broadcast");
-  return make_node(*node.op, std::move(inputs), shaped ? Attrs{{"shape", shape}} : node.attrs);
+  const std::string_view stated = axis_map(node).shape;
+  Attrs attrs;
+  for (const Attrs::Entry& entry : node.attrs.entries())
+    attrs = attrs.with(entry.key == stated ? Attrs::Entry{entry.key, shape} : entry);
+  return make_node(*node.op, std::move(inputs), std::move(attrs));
 }
 
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,
