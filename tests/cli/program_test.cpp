@@ -244,6 +244,7 @@ TEST_CASE("a starter recipe of each kind is a whole recipe") {
   CHECK(place.weft({"plan", "addition.yaml", "--steps", "3"}).code == 0);  // less than a warm-up
   CHECK(place.weft({"init", "text", "--output", "mine.yaml"}).code == 0);
   CHECK(place.weft({"init", "text", "--output", "mine.yaml", "--overwrite"}).code == 0);
+  CHECK(place.weft({"init", "text", "--output", "-"}).out == place.read("mine.yaml"));
 }
 
 TEST_CASE("docs/recipe.md is what config reference prints") {

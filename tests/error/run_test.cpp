@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -85,24 +86,51 @@ TEST_CASE("what is no run is not overwritten") {
   for (const char* name : {"thesis", "letter", "recipes", "notes"})
     CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name}), usage,
                      std::string("runs/") + name +
-                         " is no run: it has neither checkpoints nor recipe.yaml and plan.json.") ==
-          "");
+                         " is no run: it has neither checkpoints nor recipe.yaml with the plan of "
+                         "a run. --overwrite would replace what is there.") == "");
   CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
   CHECK(place.read("runs/letter") == "a file");
   // A folder that is a run by chance, of a recipe beside other work, and files beside checkpoints.
   place.write("tiny/recipe.yaml", place.read("tiny.yaml"));
-  place.write("tiny/plan.json", "{}");
+  place.write("tiny/plan.json", place.read("runs/tiny/plan.json"));
   place.write("tiny/thesis.txt", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny/recipe.yaml", "--runs", ".", "--overwrite"}), usage,
-                   "tiny holds thesis.txt, which is no part of a run: --overwrite replaces runs "
-                   "alone. Hint: move it, or --name chooses another.") == "");
+                   "tiny holds thesis.txt, which is no part of a run: --overwrite would replace "
+                   "what is there. Hint: move it, or --name chooses another.") == "");
   CHECK(place.read("tiny/thesis.txt") == "years of work");
   place.write("runs/tiny/checkpoints/mine.safetensors", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
                    "tiny holds checkpoints/mine.safetensors, which is no part of a run") == "");
   CHECK(place.read("runs/tiny/checkpoints/mine.safetensors") == "years of work");
+  fs::remove(place.path("runs/tiny/checkpoints/mine.safetensors"));
+  for (const char* mine : {"step-00000002/thesis.txt", "step-00000009", "best"}) {
+    const std::string file = "runs/tiny/checkpoints/" + std::string(mine);
+    place.write(file, "years of work");
+    CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
+                     "tiny holds checkpoints/" + std::string(mine) + ", which is no part") == "");
+    CHECK(place.read(file) == "years of work");
+    fs::remove(place.path(file));
+  }
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "a.partial-7-0123456789abcdef"}),
                    usage, "name is what weft calls a folder that is not whole: 'a.partial-") == "");
+}
+
+TEST_CASE("a folder that is no run does not go on as one") {
+  TinyRun place;
+  const std::map<std::string, std::string> files{{"recipe.yaml", "my notes, no recipe: [\n"},
+                                                 {"plan.json", "my plan"},
+                                                 {"log.jsonl", "{\"step\": 5, \"mine\": 1}\n"},
+                                                 {"blackbox.json", "mine"}};
+  for (const auto& [name, text] : files) place.write("runs/mine/" + name, text);
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "mine", "--resume"}), usage,
+                   "runs/mine is no run: it has neither checkpoints nor recipe.yaml with the plan "
+                   "of a run. --resume would replace what is there.") == "");
+  for (const auto& [name, text] : files) CHECK(place.read("runs/mine/" + name) == text);
+  fs::create_directory_symlink(place.path("runs"), place.path("runs/link"));
+  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "link", "--resume"}), usage,
+                   "runs/link is no run") == "");
+  CHECK(fails_with(place.weft({"train", "runs/tiny"}), usage,
+                   "runs/tiny is a run. Hint: runs/tiny --resume goes on with it.") == "");
 }
 
 TEST_CASE("what a killed start left is overwritten") {
@@ -114,28 +142,25 @@ TEST_CASE("what a killed start left is overwritten") {
     CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name, "--json"}).code == 0);
 }
 
-TEST_CASE("what --overwrite set aside stays until the run that replaced it has trained and saved") {
+TEST_CASE("what --overwrite set aside stays until somebody says what becomes of it") {
   TinyRun place;
   const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // no process
   const std::string run = place.path("runs/tiny");
   fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  fs::remove_all(run + "/checkpoints");
   const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";
-  const std::string warning = name +
-                              " is run runs/tiny as it was before --overwrite: what replaced it "
-                              "saved nothing. Hint: mv " +
-                              name + " runs/tiny-before makes it a run again.";
+  const std::string warning = name + " is run runs/tiny as it was before --overwrite. Hint: mv " +
+                              name + " runs/tiny-before makes it a run again, rm -r " + name +
+                              " removes it.";
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
   CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
   // Moved where the run lies that replaced it.
-  fs::rename(aside, run + "/" + fs::path(aside).filename().string());
-  CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume"}),
+  const std::string inside = run + "/" + fs::path(aside).filename().string();
+  fs::rename(aside, inside);
+  CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "3"}),
                      " is run runs/tiny as it was before --overwrite") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
                    "which is no part of a run") == "");
-  fs::rename(run + "/" + fs::path(aside).filename().string(), aside);
-  CHECK(place.weft({"train", "tiny.yaml", "--name", "next", "--json"}).code == 0);
-  CHECK(!fs::exists(aside));
+  CHECK(fs::exists(inside + "/checkpoints/step-00000002/MANIFEST.json"));
 }
 
 TEST_CASE("no output replaces a part of a run or of a checkpoint") {
@@ -667,8 +692,9 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
        {std::vector<std::string>{"eval", "tiny"}, {"generate", "tiny", "--prompt", "1+1="}})
     CHECK(fails_with(place.weft(verb), checkpoint,
                      "step-00000006/model.safetensors has 100 bytes. The manifest says ") == "");
-  CHECK(place.weft({"eval", "tiny"}).err.ends_with(
-      " Hint: runs/tiny/checkpoints/step-00000005 is whole.\n"));
+  for (const char* path : {"tiny", "runs/tiny", "runs/tiny/checkpoints",
+                           "runs/tiny/checkpoints/latest", "runs/tiny/checkpoints/step-00000006"})
+    CHECK(place.weft({"eval", path}).err.ends_with("checkpoints/step-00000005 is whole.\n"));
   CHECK(fails_with(place.weft({"eval", "runs/tiny/checkpoints/step-00000006"}), checkpoint,
                    "step-00000006/model.safetensors has 100 bytes.") == "");
 }

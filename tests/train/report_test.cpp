@@ -1,5 +1,6 @@
 #include "weft/train/report.h"
 
+#include <filesystem>
 #include <map>
 #include <numeric>
 
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/captured.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
 #include "weft/base/energy.h"
@@ -75,6 +77,29 @@ TEST_CASE("a log that cannot be written is said once, and the run goes on") {
   CHECK(said.text() ==
         "weft: warning: cannot write /dev/full: No space left on device. Lines of the log are "
         "lost.\n");
+}
+
+TEST_CASE("while a disk fills and has room again, lines of the log are there as wholes or not") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("log.jsonl");
+  const Captured said(2);
+  train::Reporter reporter(nullptr, path);
+  int64_t step = 0;
+  for (int time = 0; time < 2; ++time) {
+    reporter.epoch(++step, step, 1.0);
+    const FullDisk full(std::filesystem::file_size(path) + 10);  // a part of the next line
+    for (int lost = 0; lost < 3; ++lost) reporter.epoch(++step, step, 1.0);
+  }
+  reporter.epoch(++step, step, 1.0);
+  std::vector<int64_t> steps;
+  for (const std::string& line : lines_of(path))
+    steps.push_back(nlohmann::json::parse(line)["epoch_step"]);
+  CHECK(steps == std::vector<int64_t>{1, 5, 9});
+  // What is said while the disk is full is cut, too: standard error is a file here.
+  const std::string again = " is written again: 3 of its lines are lost.\n", text = said.text();
+  const size_t first = text.find(again);
+  REQUIRE(first != std::string::npos);
+  CHECK(text.find(again, first + 1) != std::string::npos);
 }
 
 TEST_CASE("numbers are short and right at the edges") {

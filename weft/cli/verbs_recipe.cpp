@@ -41,6 +41,11 @@ int init(const InitArguments& arguments) {
   for (const Starter& starter : starters()) {
     if (starter.kind != arguments.kind) continue;
     std::string path = arguments.output.empty() ? arguments.kind + ".yaml" : arguments.output;
+    if (path == "-") {
+      const std::string_view recipe = starter.recipe;
+      line(recipe.substr(0, recipe.find_last_not_of('\n') + 1));
+      return 0;
+    }
     if (io::exists(path, ErrorKind::usage) && !arguments.overwrite)
       throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
     io::write_file_atomically(path, starter.recipe);
@@ -65,7 +70,7 @@ void add_init(Program& program) {
       {.flag = "--output",
        .letter = 'o',
        .type = "FILE",
-       .doc = "where to (KIND.yaml)",
+       .doc = "where to (KIND.yaml); - for standard output",
        .target = &arguments->output,
        .written = true},
       {.flag = "--overwrite",

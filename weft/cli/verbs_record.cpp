@@ -324,8 +324,7 @@ int ckpt_inspect(const std::string& name, bool as_json) {
 }
 
 int ckpt_verify(const std::string& name, bool as_json) {
-  std::string folder = train::find_checkpoint(train::locate_run(name));
-  train::verify_checkpoint(folder);
+  std::string folder = train::verified_checkpoint(train::locate_run(name));
   line(as_json ? io::json_text(json{{"checkpoint", folder}, {"whole", true}})
                : fmt::format("{}: every file is as its manifest says", escaped(folder)));
   return 0;

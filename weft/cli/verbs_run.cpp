@@ -248,9 +248,12 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
 void name_recipe_of_run(TrainArguments& arguments) {
   namespace fs = std::filesystem;
   const std::string& name = arguments.recipe;
+  std::error_code none;
+  if (!arguments.options.resume && fs::exists(fs::path(name) / "recipe.yaml", none) &&
+      fs::is_directory(fs::path(name) / "checkpoints", none))
+    throw Error(ErrorKind::usage, "{0} is a run. Hint: {0} --resume goes on with it.", name);
   if (!arguments.options.resume || name.empty()) return;
   fs::path run = train::locate_run(name, arguments.options.runs);
-  std::error_code none;
   auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
   const bool is_known = std::ranges::any_of(known_recipes(), has_its_name);
   if (run != name && is_known) return;

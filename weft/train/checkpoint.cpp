@@ -216,9 +216,11 @@ void check_same_run(const std::string& folder, const Recipe& here) {
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)
     if (saved.to_yaml(key) != here.to_yaml(key))
-      throw Error(ErrorKind::checkpoint,
-                  "{} cannot go on: {} is {} there and {} in the recipe. Hint: leave out --resume.",
-                  folder, key, saved.to_yaml(key), here.to_yaml(key));
+      throw Error(
+          ErrorKind::checkpoint,
+          "{} cannot go on: {} is {} there and {} in the recipe. Hint: --name begins another "
+          "run.",
+          folder, key, saved.to_yaml(key), here.to_yaml(key));
 }
 }  // namespace
 
@@ -280,11 +282,19 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
 }
 
 std::string foreign_among_checkpoints(const std::string& run_folder) {
+  auto is_file_of_one = [](const std::string& name) {
+    return std::ranges::find(required, name) != std::end(required) || name == "vocabulary.json" ||
+           name == "MANIFEST.json";
+  };
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(checkpoints_of(run_folder), error)) {
     const std::string name = entry.path().filename().string();
-    if (!step_of(name) && name != "latest" && name != "best" && !partial_owner(name))
-      return entry.path().string();
+    const bool is_one = step_of(name) && !entry.is_symlink(error) && entry.is_directory(error);
+    const bool is_link = (name == "latest" || name == "best") && entry.is_symlink(error);
+    if (!is_one && !is_link && !partial_owner(name)) return entry.path().string();
+    if (is_one)
+      for (const auto& file : fs::directory_iterator(entry.path(), error))
+        if (!is_file_of_one(file.path().filename().string())) return file.path().string();
   }
   return "";
 }
@@ -348,7 +358,8 @@ Whole newest_whole(const std::string& path) {
   if (is_link(latest) && !is_whole(latest))
     found.wrong = Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.", latest.string());
   std::vector<std::string> candidates = {last};
-  for (const CheckpointInfo& checkpoint : list_checkpoints(path))
+  const fs::path run = fs::path(last).parent_path().parent_path();
+  for (const CheckpointInfo& checkpoint : list_checkpoints(run.string()))
     if (checkpoint.path != last) candidates.insert(candidates.begin() + 1, checkpoint.path);
   for (const std::string& candidate : candidates) {
     try {
@@ -407,21 +418,21 @@ void load_model(const std::string& folder, Experiment& experiment) {
 }
 
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
-  load_model(folder, experiment);
   check_same_run(folder, experiment.recipe);
-  io::load_into(join(folder, "state-optimizer.safetensors"),
-                io::by_name(experiment.update_state()));
-  int64_t random = fields_of(join(folder, "rng.json"),
-                             [](const json& fields) { return io::integer_at(fields, "step"); });
-  random_step().assign(tensor(std::vector<int64_t>{random}, {}));
   Progress progress = fields_of(join(folder, "data.json"), progress_of);
   const std::string here = experiment.data_fingerprint();
   if (const std::string& there = progress.data_fingerprint; !there.empty() && there != here)
     throw Error(ErrorKind::checkpoint,
                 "{} cannot go on: it was trained on other data (fingerprint {} there, {} here). "
-                "Hint: leave out --resume.",
+                "Hint: --name begins another run.",
                 folder, io::printable(there), here.empty() ? "none" : here);
   progress.data_fingerprint = here;
+  load_model(folder, experiment);
+  io::load_into(join(folder, "state-optimizer.safetensors"),
+                io::by_name(experiment.update_state()));
+  int64_t random = fields_of(join(folder, "rng.json"),
+                             [](const json& fields) { return io::integer_at(fields, "step"); });
+  random_step().assign(tensor(std::vector<int64_t>{random}, {}));
   return progress;
 }
 

@@ -45,7 +45,7 @@ std::string find_checkpoint(const std::string& path);
 std::string locate_run(const std::string& name, const std::string& runs = "runs");
 // Those of a run, ascending by step; unfinished ones are not there.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
-// A path in the folder of a run's checkpoints that save_checkpoint() never makes; "" for none.
+// A path among a run's checkpoints that save_checkpoint() never makes; "" for none.
 std::string foreign_among_checkpoints(const std::string& run_folder);
 
 // Saves under RUN/checkpoints; returns the folder. Moves the link `latest`, and `best` if `best` is

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -221,12 +222,25 @@ void Reporter::restore_log() {
 void Reporter::log(const std::string& line) {
   if (log_ == nullptr) return;
   restore_log();
-  // Unlike fmt::print these throw nothing where a disk is full: the run goes on.
-  std::fputs((line + "\n").c_str(), log_.get());
-  if (std::fflush(log_.get()) == 0 || log_is_torn_) return;
-  log_is_torn_ = true;
-  logging::warn("cannot write {}: {}. Lines of the log are lost.", log_path_,
-                std::generic_category().message(errno));
+  // Nothing is thrown where a disk is full: the run goes on. A line is there as a whole or not.
+  const int file = fileno(log_.get());
+  struct stat before{};
+  fstat(file, &before);
+  const std::string whole = line + "\n";
+  ssize_t count = 0;
+  do count = write(file, whole.data(), whole.size());
+  while (count < 0 && errno == EINTR);
+  if (count == std::ssize(whole)) {
+    if (lost_lines_ > 0)
+      logging::note("{} is written again: {} of its lines are lost.", log_path_,
+                    std::exchange(lost_lines_, 0));
+    return;
+  }
+  const int why = count < 0 ? errno : ENOSPC;
+  if (count > 0 && ftruncate(file, before.st_size) != 0) logging::debug(1, "a line is torn");
+  if (lost_lines_++ == 0)
+    logging::warn("cannot write {}: {}. Lines of the log are lost.", log_path_,
+                  std::generic_category().message(why));
 }
 
 void Reporter::text(std::string_view text) {

@@ -222,7 +222,7 @@ class Reporter {
   std::string log_path_;
   std::unique_ptr<std::FILE, decltype(&std::fclose)> log_{nullptr, &std::fclose};
   bool terminal_ = false, live_shown_ = false;
-  bool log_is_torn_ = false;  // said already
+  int64_t lost_lines_ = 0;  // since the log was last written; more than 0: said already
   double last_live_ = 0;
   std::string last_line_;
 };

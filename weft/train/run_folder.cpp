@@ -42,32 +42,33 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
 constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.jsonl",
                                               "blackbox.json", "checkpoints"};
 
-// A run that has trained can be gone on with.
-bool has_trained(const std::string& run) {
-  const std::vector<CheckpointInfo> saved = list_checkpoints(run);
-  return !saved.empty() && saved.back().step > 0;
-}
-
 // What a kill left of a file or folder that was being written. A run of such a name was set aside
 // by --overwrite, and is no leftover.
 bool is_leftover(const fs::path& path) {
   return partial_owner(path.filename().string()) && list_checkpoints(path.string()).empty();
 }
 
+bool is_plan(const fs::path& file) {
+  std::error_code none;
+  if (!fs::is_regular_file(file, none)) return false;
+  const nlohmann::json plan =
+      io::parse_json_or_discard(io::read_file(file.string(), log_limit, ErrorKind::failed));
+  return plan.is_object() && plan.contains("arena_bytes");
+}
+
 // Throws Error(usage) but for a run, what is left of its start, or nothing, and for a folder that
-// holds something else beside.
-void check_may_be_replaced(const fs::path& folder) {
+// holds something else beside: `flag` replaces what is there.
+void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
   std::error_code error;
-  auto holds = [&](const char* name) { return fs::exists(folder / name, error); };
   const bool is_run =
       fs::is_directory(folder, error) &&
       (fs::is_empty(folder, error) || fs::is_directory(folder / "checkpoints", error) ||
-       (holds("recipe.yaml") && holds("plan.json")));
+       (fs::exists(folder / "recipe.yaml", error) && is_plan(folder / "plan.json")));
   if (!is_run)
     throw Error(ErrorKind::usage,
-                "{} is no run: it has neither checkpoints nor recipe.yaml and plan.json. "
-                "--overwrite replaces runs alone. Hint: --name chooses another.",
-                folder.string());
+                "{} is no run: it has neither checkpoints nor recipe.yaml with the plan of a run. "
+                "{} would replace what is there. Hint: --name chooses another.",
+                folder.string(), flag);
   std::string foreign = foreign_among_checkpoints(folder.string());
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (std::ranges::find(parts_of_runs, entry.path().filename().string()) ==
@@ -75,17 +76,18 @@ void check_may_be_replaced(const fs::path& folder) {
         !is_leftover(entry.path()))
       foreign = entry.path().string();
   if (!foreign.empty())
-    throw Error(ErrorKind::usage,
-                "{} holds {}, which is no part of a run: --overwrite replaces runs alone. Hint: "
-                "move it, or --name chooses another.",
-                folder.string(),
-                io::printable(fs::path(foreign).lexically_relative(folder).string()));
+    throw Error(
+        ErrorKind::usage,
+        "{} holds {}, which is no part of a run: {} would replace what is there. Hint: move it, or "
+        "--name chooses another.",
+        folder.string(), io::printable(fs::path(foreign).lexically_relative(folder).string()),
+        flag);
 }
 
 void warn_set_aside(const std::string& aside, const std::string& run) {
   logging::warn(
-      "{0} is run {1} as it was before --overwrite: what replaced it saved nothing. Hint: "
-      "mv {0} {1}-before makes it a run again.",
+      "{0} is run {1} as it was before --overwrite. Hint: mv {0} {1}-before makes it a run again, "
+      "rm -r {0} removes it.",
       aside, run);
 }
 
@@ -98,12 +100,10 @@ void remove_leftovers(const fs::path& run) {
       const auto owner = partial_owner(entry.path().filename().string());
       // Another user's process may not be sent a signal, but lives.
       if (!owner || kill(owner->pid, 0) == 0 || errno != ESRCH) continue;
-      const fs::path replaced = run.parent_path() / owner->name;
-      const bool was_replaced = folder == run.parent_path() && has_trained(replaced.string());
-      if (is_leftover(entry.path()) || was_replaced)
+      if (is_leftover(entry.path()))
         left.push_back(entry.path());
       else
-        warn_set_aside(entry.path().string(), replaced.string());
+        warn_set_aside(entry.path().string(), (run.parent_path() / owner->name).string());
     }
   for (const fs::path& path : left) fs::remove_all(path, error);
 }
@@ -133,7 +133,10 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
                 "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "
                 "chooses another.",
                 path_);
-  if (is_there && overwrite) check_may_be_replaced(path_);
+  std::error_code none;
+  const bool goes_on = resume && (fs::is_symlink(fs::path(path_) / "checkpoints/latest", none) ||
+                                  !list_checkpoints(path_).empty());
+  if (is_there && !goes_on) check_may_be_replaced(path_, overwrite ? "--overwrite" : "--resume");
 }
 
 std::string RunFolder::log_path() const { return (fs::path(path_) / "log.jsonl").string(); }

@@ -19,7 +19,7 @@ std::string owner_of(const std::string& file);
 class RunFolder {
  public:
   // Throws Error(usage) if the run exists and neither `resume` nor `overwrite` is set, or it does
-  // not and `resume` is, or `overwrite` meets what is no run. Changes nothing.
+  // not and `resume` is, or one of them would replace what is no run. Changes nothing.
   RunFolder(const std::string& runs, const std::string& name, bool resume, bool overwrite);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
