@@ -124,8 +124,8 @@ struct OpDef {
 
   // Null: of what it decomposes to, else one per element of the output (movement: 0).
   double (*flops)(const Node& node) = nullptr;
-  // How its axes relate to those of its operands. Null: axis by axis of an elementwise operation, and
-  // of a composite what its decomposition says (axis_map() in axis_map.h).
+  // How its axes relate to those of its operands. Null: axis by axis of an elementwise operation,
+  // and of a composite what its decomposition says (axis_map() in axis_map.h).
   AxisMap (*axes)(const Node& node) = nullptr;
   bool contracts = false;  // sums products of its operands, as matrix units do
   // Under mixed precision operands and result are of the narrow type; sums stay float32. A
