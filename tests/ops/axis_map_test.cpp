@@ -73,6 +73,7 @@ Value local(const Node& node, const AxisMap& map, int factor, Range range,
 }
 Value local(const Node& node, const AxisMap& map, int factor, Range range) {
   std::vector<Value> operands;
+  operands.reserve(node.inputs.size());
   for (size_t i = 0; i < node.inputs.size(); ++i)
     operands.push_back(part_of(node.inputs[i], map, map.operands[i], factor, range));
   return local(node, map, factor, range, std::move(operands));

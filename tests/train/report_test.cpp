@@ -85,12 +85,16 @@ TEST_CASE("while a disk fills and has room again, lines of the log are there as 
   const Captured said(2);
   train::Reporter reporter(nullptr, path);
   int64_t step = 0;
+  auto log_a_line = [&] {
+    ++step;
+    reporter.epoch(step, step, 1.0);
+  };
   for (int time = 0; time < 2; ++time) {
-    reporter.epoch(++step, step, 1.0);
+    log_a_line();
     const FullDisk full(std::filesystem::file_size(path) + 10);  // a part of the next line
-    for (int lost = 0; lost < 3; ++lost) reporter.epoch(++step, step, 1.0);
+    for (int lost = 0; lost < 3; ++lost) log_a_line();
   }
-  reporter.epoch(++step, step, 1.0);
+  log_a_line();
   std::vector<int64_t> steps;
   for (const std::string& line : lines_of(path))
     steps.push_back(nlohmann::json::parse(line)["epoch_step"]);

@@ -154,6 +154,7 @@ class Composition {
     }
     auto of = [&](const FactoredAxis& axis) {
       std::vector<int> found;
+      found.reserve(axis.factors.size());
       for (int factor : axis.factors) found.push_back(items[static_cast<size_t>(factor)]);
       return found;
     };
