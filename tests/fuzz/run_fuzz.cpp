@@ -41,9 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::filesystem::path path = folder.path();
   const train::RunFolder run(path.parent_path(), path.filename(), /*resume=*/true, false);
   run.kernels();
-  run.cut_log(3);
+  run.go_back_to(3);
   const std::string cut = test::contents_of(folder.file("log.jsonl"));
-  run.cut_log(3);
+  run.go_back_to(3);
   if (test::contents_of(folder.file("log.jsonl")) != cut) std::abort();
   return 0;
 }
