@@ -1,5 +1,7 @@
 #include "weft/nn/layers.h"
 
+#include <algorithm>
+
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
@@ -108,6 +110,27 @@ TEST_CASE("dropout keeps the mean, draws anew each step, and is off in eval mode
   CHECK(first != second);
   auto eval = compile([&](Tensor v) { return dropout(v); }, {.mode = Mode::eval});
   for (double value : eval(x).to_doubles()) REQUIRE(value == 1);
+}
+
+TEST_CASE("what dropout draws follows its path, not what else the step draws") {
+  nn::Module root;
+  nn::Dropout first(root, "first", 0.5), second(root, "second", 0.5);
+  const Tensor x = ones({1000});
+  const auto drawn = [&](auto step) {
+    std::ranges::fill(random_step().bytes(), std::byte{0});
+    std::vector<std::vector<double>> masks;
+    for (const Tensor& mask : compile(step)(x)) masks.push_back(mask.to_doubles());
+    return masks;
+  };
+  using Tensors = std::vector<Tensor>;
+  const auto alone = drawn([&](Tensor v) { return Tensors{second(v)}; });
+  const auto after = drawn([&](Tensor v) {
+    Tensor before = first(v);
+    return Tensors{second(v), before, second(v)};
+  });
+  CHECK(after[0] == alone[0]);
+  CHECK(after[1] != after[0]);
+  CHECK(after[2] != after[0]);  // the same module once more
 }
 
 TEST_CASE("a sequence applies its layers in order under numbered names") {

@@ -89,16 +89,25 @@ size_t stacks_to_come() {
 }
 
 // What of its limit this process can hold: addresses that it maps and never touches are lost to it.
-size_t holdable() {
+size_t holdable(size_t spare) {
   if (!addresses_are_limited()) return unknown;
   const Pages own = own_pages();
   const size_t untouched = own.mapped - std::min(own.mapped, own.resident) + stacks_to_come();
-  return address_limit() - std::min(address_limit(), untouched);
+  return address_limit() - std::min(address_limit(), untouched + spare);
 }
+// How many the heap maps and leaves untouched differs by 10 MiB from one process to the next, and
+// while it runs: a plan leaves this much, so that what was planned to fit does.
+constexpr size_t heap_spare = 16 << 20;  // bytes
 
 double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 MemoryLimits own_groups() { return group_limits("/proc/self/cgroup", "/sys/fs/cgroup"); }
+
+size_t free_memory(size_t resident, size_t spare) {
+  const size_t can_hold = holdable(spare);
+  const size_t holds_more = can_hold - std::min(can_hold, resident);
+  return std::min({meminfo("MemAvailable"), holds_more, own_groups().available});
+}
 }  // namespace
 
 MemoryLimits group_limits(const std::string& list, const std::string& root) {
@@ -122,7 +131,9 @@ MemoryLimits group_limits(const std::string& list, const std::string& root) {
   return least;
 }
 
-size_t machine_memory() { return std::min({meminfo("MemTotal"), holdable(), own_groups().most}); }
+size_t machine_memory() {
+  return std::min({meminfo("MemTotal"), holdable(heap_spare), own_groups().most});
+}
 
 bool addresses_are_limited() { return address_limit() != unknown; }
 
@@ -131,11 +142,7 @@ size_t mappable_memory() {
   return limit - std::min(limit, own_pages().mapped);
 }
 
-size_t available_memory() {
-  const size_t resident = own_pages().resident, can_hold = holdable();
-  const size_t holds_more = can_hold - std::min(can_hold, resident);
-  return std::min({meminfo("MemAvailable"), holds_more, own_groups().available});
-}
+size_t available_memory() { return free_memory(resident_memory(), heap_spare); }
 
 size_t resident_memory() { return own_pages().resident; }
 
@@ -145,7 +152,7 @@ size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }
 void check_fits(std::string_view what, size_t bytes) {
   const size_t resident = resident_memory();
   if (bytes <= resident) return;  // whatever else is available, which a dozen files tell
-  const size_t available = available_memory() + resident;
+  const size_t available = free_memory(resident, 0) + resident;
   if (bytes > available)
     throw Error(ErrorKind::does_not_fit,
                 "{} take {:.1f} GiB of memory. This process can have {:.1f} GiB.", what,

@@ -7,7 +7,9 @@
 
 namespace weft {
 
-size_t machine_memory();       // bytes; limits of control groups and of the process count
+// For plans: bytes, of which limits of control groups and of the process count. Where addresses are
+// limited they leave 16 MiB, by which the heap of another process may differ.
+size_t machine_memory();
 size_t available_memory();     // of it, what is free or can be freed
 bool addresses_are_limited();  // by ulimit -v
 size_t mappable_memory();      // what this process may still map (ulimit -v), touched or not

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "weft/base/buffer.h"
+#include "weft/base/hash.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
@@ -36,6 +37,14 @@ Trace::Touched& Trace::touch(const std::shared_ptr<VariableState>& state) {
   return touched.emplace_back(Touched{state, leaf, leaf});
 }
 
+int64_t Trace::new_stream(std::string_view module) {
+  // The bit above is for the second number that a normal one takes (weft/base/philox.h).
+  constexpr int64_t mask = 0x7FFFFFFF;
+  auto stream = static_cast<int64_t>(hash_text(module)) & mask;
+  while (!streams.insert(stream).second) stream = (stream + 1) & mask;
+  return stream;
+}
+
 Graph capture(const CompiledStep::Function& function, std::span<const Type> types, Mode mode) {
   Trace trace;
   trace.mode = mode;
@@ -46,7 +55,7 @@ Graph capture(const CompiledStep::Function& function, std::span<const Type> type
   graph.outputs = function(graph.inputs);
   for (size_t i = 0; i < graph.outputs.size(); ++i)
     WEFT_CHECK(graph.outputs[i], "[compile] result {} of the step is an empty tensor.", i);
-  if (trace.uses_random) {
+  if (!trace.streams.empty()) {
     Variable step = random_step();
     step.assign(step.value() + 1);
   }
@@ -137,12 +146,14 @@ Variable random_step() {
 
 RandomKey next_random_key() {
   if (auto* trace = detail::active_trace()) {
-    trace->uses_random = true;
-    return {.step = random_step().value(), .seed = seed, .stream = trace->next_stream++};
+    const std::string* module = current_origin().module;
+    const int64_t stream = trace->new_stream(module != nullptr ? *module : "");
+    return {.step = random_step().value(), .seed = seed, .stream = stream};
   }
-  // Outside a step every call is a stream of its own, apart from those that steps use.
-  static int64_t outside_stream = int64_t{1} << 24;
-  return {.step = scalar(0, DType::i64), .seed = seed, .stream = outside_stream++};
+  // Outside of steps every call is a stream of its own, of a step number that no step has;
+  // parameters are drawn at -1.
+  static int64_t outside_stream = 0;
+  return {.step = scalar(-2, DType::i64), .seed = seed, .stream = outside_stream++};
 }
 
 Tensor tensor(const std::vector<float>& elements, const Shape& shape, std::source_location where) {

@@ -77,8 +77,9 @@ Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
 // The seed of the process: parameter initialisation and dropout. Default 0.
 void manual_seed(int64_t seed);
 int64_t current_seed();
-// The key of the next random op: a new stream per call site, the step from a Variable that a
-// compiled step advances by one when it used randomness.
+// The key of the next random op. Its stream follows the path of the module that draws, so that a
+// mask stays what it is when another module joins or leaves the step; its step comes from a
+// Variable that a compiled step advances by one when it drew.
 RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
 

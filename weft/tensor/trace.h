@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "weft/tensor/compile.h"
@@ -19,10 +21,12 @@ struct Trace {
   std::vector<Touched> touched;                            // in order of first use
   std::unordered_map<const VariableState*, size_t> place;  // of each in `touched`
   Mode mode = Mode::train;
-  int64_t next_stream = 0;
-  bool uses_random = false;
+  std::unordered_set<int64_t> streams;  // of random numbers, that the step draws from
 
   Touched& touch(const std::shared_ptr<VariableState>& state);
+  // The stream follows the module's path: what other modules draw, and when, moves no numbers. A
+  // path that draws more than once takes the streams that follow.
+  int64_t new_stream(std::string_view module);
 };
 
 // The capture in progress on this thread, or null.
