@@ -99,6 +99,9 @@ std::vector<Value> nodes_of(const Geometry& g, DType dtype) {
 Value with(const Value& node, std::string_view attribute) {
   return make_node(*node->op, node->inputs, node->attrs.with({attribute, int64_t{1}}));
 }
+Value in_tf32(const Value& node) {
+  return make_node(*node->op, node->inputs, node->attrs, {.tf32 = true});
+}
 
 // Engines for all three, within the workspace that the plan gives them.
 void check_convolutions(const std::vector<Geometry>& geometries, const std::vector<DType>& dtypes) {
@@ -115,7 +118,7 @@ void check_convolutions(const std::vector<Geometry>& geometries, const std::vect
         CAPTURE(to_string(node->inputs[1].type()));
         REQUIRE(is_cudnns(node));
         CHECK_NOTHROW(has_plan(*node.node()));
-        if (dtype == DType::f32) CHECK_NOTHROW(has_plan(*with(node, "tf32").node()));
+        if (dtype == DType::f32) CHECK_NOTHROW(has_plan(*in_tf32(node).node()));
       }
 }
 
@@ -188,8 +191,7 @@ TEST_SUITE("cudnn") {
         const bool narrow = size_of(dtype) == 2;
         CHECK(choice->result_order == (narrow ? Dims{0, 2, 3, 1} : Dims{0, 1, 2, 3}));
         CHECK(choice->operand_order == std::vector<Dims>(2, choice->result_order));
-        if (dtype == DType::f32)
-          CHECK(choice_of(with(node, "tf32"))->result_order == Dims{0, 2, 3, 1});
+        if (dtype == DType::f32) CHECK(choice_of(in_tf32(node))->result_order == Dims{0, 2, 3, 1});
       }
   }
   TEST_CASE("sums of 16-bit operands are widened from what cuDNN stores of them") {

@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -231,6 +232,7 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   slot(Category::activation, 300, 0, 2);
   slot(Category::activation, 400, 1, 1);
   slot(Category::workspace, 200, 1, 1);
+  slot(Category::gradient, 50, 3, 3);
   const Variable weight("weight", {DType::f32, {150}}, Category::parameter);
   for (int reads = 0; reads < 2; ++reads)
     plan.slots.push_back({.category = Category::parameter,
@@ -251,7 +253,14 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   std::string svg = cli::memory_svg(run, "a < b");
   CHECK(well_formed(svg));
   CHECK(svg.find("a &lt; b, accumulate") != std::string::npos);
-  CHECK(count_of(svg, "<polygon") == 5);
+  // A layer, and a colour of its own, for each category.
+  static const std::regex layer(R"re(<polygon [^>]*fill="(#[0-9a-f]+)")re");
+  std::set<std::string> colours;
+  for (std::sregex_iterator at(svg.begin(), svg.end(), layer), end; at != end; ++at)
+    colours.insert(at->str(1));
+  CHECK(count_of(svg, "<polygon") == 6);
+  CHECK(colours.size() == 6);
+  CHECK(svg.find(">gradient") != std::string::npos);
   CHECK(svg.find(">parameters<") != std::string::npos);
   CHECK(svg.find(">optimizer state<") != std::string::npos);
   CHECK(svg.find("state 800 B and arena 1000 B") != std::string::npos);

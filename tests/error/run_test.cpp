@@ -195,6 +195,21 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   };
   replace("runs/tiny/recipe.yaml");
   refused({"train", "runs/tiny", "--resume", "--steps", "10"});
+  // The recipe is the user's, and the run's is written.
+  const Outcome resumed = place.weft({"train", "tiny.yaml", "--resume", "--steps", "10"});
+  CHECK(fails_with(resumed, /*failed=*/1, "it is a FIFO.") == "");
+  for (const std::string file : {"recipe.yaml", "log.jsonl"}) {  // nothing is written through it
+    place.write("victim", "precious");
+    fs::copy(place.path("runs/other"), place.path("runs/linked"),
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::remove(place.path("runs/linked/" + file));
+    fs::create_symlink("../../victim", place.path("runs/linked/" + file));
+    const Outcome linked =
+        place.weft({"train", "tiny.yaml", "--name", "linked", "--resume", "--steps", "10"});
+    CHECK(fails_with(linked, /*failed=*/1, "it is a link.") == "");
+    CHECK(place.read("victim") == "precious");
+    fs::remove_all(place.path("runs/linked"));
+  }
   refused({"runs", "compare", "tiny", "other"});
   replace("runs/tiny/checkpoints/step-00000002/recipe.yaml");
   refused({"eval", "tiny"});

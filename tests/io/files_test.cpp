@@ -1,5 +1,6 @@
 #include "weft/io/files.h"
 
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <sys/stat.h>
@@ -189,6 +190,10 @@ TEST_CASE("a map outlives the name of its file, and an empty file maps to nothin
   CHECK(std::string_view(reinterpret_cast<const char*>(map->data), map->bytes) == "hello");
   CHECK(io::map_file(folder.file("empty", ""))->bytes == 0);
   CHECK(io::read_file(folder.file("empty"), 0) == "");
+  struct sigaction
+      handler{};  // of a map whose file shrinks: the program's own, never the library's
+  sigaction(SIGBUS, nullptr, &handler);
+  CHECK((handler.sa_handler == SIG_DFL));
 }
 
 TEST_CASE("a folder appears complete, or not at all") {

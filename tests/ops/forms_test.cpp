@@ -77,6 +77,9 @@ std::vector<Value> convolutions_of(const Image& image, DType dtype) {
 Value with(const Value& node, std::string_view attribute) {
   return make_node(*node->op, node->inputs, node->attrs.with({attribute, int64_t{1}}));
 }
+Value in_tf32(const Value& node) {
+  return make_node(*node->op, node->inputs, node->attrs, {.tf32 = true});
+}
 // Operands of products keep 10 bits after the first.
 std::vector<Interpreted> interpreted_in_tf32(const Value& node) {
   std::vector<Interpreted> expected = interpreted(node);
@@ -124,7 +127,7 @@ TEST_SUITE("slow device forms") {
       for (const Image& image : images)
         for (const Value& node : convolutions_of(image, dtype)) {
           check(node, interpreted(node));
-          if (dtype == DType::f32) check(with(node, "tf32"), interpreted_in_tf32(node));
+          if (dtype == DType::f32) check(in_tf32(node), interpreted_in_tf32(node));
           if (size_of(dtype) == 2)  // sums may be rounded on the way
             check(with(node, "wide"), interpreted(cast(node, DType::f32)));
         }

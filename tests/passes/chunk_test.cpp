@@ -128,7 +128,7 @@ TEST_CASE("parts of a product may be rounded as the whole may") {
       chunk(simplify(decompose(precision(head, options), options), options), options);
   CHECK(count(parts, "matmul_add") == 3);
   for (const Value& value : parts.nodes())
-    if (value->is("matmul") || value->is("matmul_add")) CHECK(value->attrs.has("tf32"));
+    if (value->is("matmul") || value->is("matmul_add")) CHECK(value->annotations.tf32);
 }
 
 TEST_CASE("where the widest product must stay whole, a narrower one is cut") {

@@ -26,7 +26,7 @@ std::string change_of_meaning(const Graph& graph, std::span<const Value> inputs,
 }
 int roundings(const Graph& graph) {
   int count = 0;
-  for (const Value& value : graph.nodes()) count += value->attrs.has("keep");
+  for (const Value& value : graph.nodes()) count += value->annotations.compressed;
   return count;
 }
 

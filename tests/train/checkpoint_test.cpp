@@ -386,6 +386,28 @@ TEST_CASE("saves that fail are said once until one works, and the last is tried 
   CHECK(text.find(" It is the last one: weft tries again for 10 s.\n") != std::string::npos);
 }
 
+TEST_CASE("the save of a run that a signal stops is tried again, too") {
+  TemporaryFolder folder;
+  train::Recipe recipe = sums_recipe("train: {steps: 60, global_batch_size: 4}\n");
+  std::optional<FullDisk> full;
+  std::optional<std::thread> freed;
+  const Captured said(2);
+  const train::TrainResult result =
+      train::train(recipe, {.runs = folder.path(), .quiet = true, .after_step = [&](int64_t step) {
+                              if (step != 2) return;
+                              full.emplace(1024);
+                              std::raise(SIGTERM);
+                              freed.emplace([&] {
+                                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                                full.reset();
+                              });
+                            }});
+  freed->join();
+  CHECK(result.step == 2);
+  CHECK(train::list_checkpoints(result.run_folder).size() == 1);
+  CHECK(said.text().find(" It is the last one: weft tries again for 10 s.\n") != std::string::npos);
+}
+
 TEST_CASE("a first save that fails speaks of no earlier ones") {
   TemporaryFolder folder;
   train::Experiment experiment = train::make_experiment(two_steps());

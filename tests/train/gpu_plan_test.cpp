@@ -178,11 +178,18 @@ TEST_CASE("running all of the forward pass again costs about a third, and says w
   const std::string key = "precision: bf16-mixed";
   std::string recipe = gpt2(64);
   recipe.insert(recipe.find(key) + key.size(), ", recompute: full");
-  const train::RunReport report = planned(recipe, "cuda:h200")->report;
-  CHECK(report.recompute_price() > 0.2);
-  CHECK(report.recompute_price() < 0.36);
-  CHECK(report.total_bytes() < report.unlimited_bytes / 2);
-  CHECK(report.quicker.empty());
+  const double flops = planned(gpt2(64), "cuda:h200")->report.flops;
+  for (const char* gpu : {"cuda:h100", "cuda:h200", "cuda:a100"}) {
+    CAPTURE(gpu);
+    const train::RunReport report = planned(recipe, gpu)->report;
+    CHECK(report.flops > 1.2 * flops);
+    CHECK(report.flops < 1.34 * flops);
+    // What runs again waits for memory more than products do, and for an A100's or H100's longer.
+    CHECK(report.recompute_price() > 0.2);
+    CHECK(report.recompute_price() < 0.4);
+    CHECK(report.total_bytes() < report.unlimited_bytes / 2);
+    CHECK(report.quicker.empty());
+  }
 }
 
 TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are named") {

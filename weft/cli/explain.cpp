@@ -42,10 +42,7 @@ PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
 }
 
 // Views and constants would take no memory anyway.
-bool takes_memory(const Node& node) {
-  const bool view = node.op->kind == OpKind::movement && !node.is("pad") && !node.is("concat");
-  return !view && !node.is("scalar") && !node.is("iota");
-}
+bool takes_memory(const Node& node) { return node.op->view == nullptr && !is_constant(node); }
 
 void count_fused(const Plan& plan, Explanation& explanation) {
   std::unordered_set<const Node*> stored, inside;
@@ -226,7 +223,7 @@ class Storage {
     if (from.kind == Step::Kind::library) return Reason::of_library;
     if (to.kind == Step::Kind::library) return Reason::by_library;
     if (gathers(to, reader.node)) return Reason::gathered;
-    if (result.value->attrs.has("keep")) return Reason::kept;
+    if (result.value->annotations.compressed) return Reason::kept;
     const bool as_view = std::ranges::any_of(readers_of(result), [&](const Reader& other) {
       return other.step == reader.step && other.node != result.value.node();
     });

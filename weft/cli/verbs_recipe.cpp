@@ -46,7 +46,10 @@ int init(const InitArguments& arguments) {
       line(recipe.substr(0, recipe.find_last_not_of('\n') + 1));
       return 0;
     }
-    if (io::exists(path, ErrorKind::usage) && !arguments.overwrite)
+    std::error_code none;  // what is no regular file is written through, not replaced
+    const bool replaces =
+        io::exists(path, ErrorKind::usage) && std::filesystem::is_regular_file(path, none);
+    if (replaces && !arguments.overwrite)
       throw Error(ErrorKind::usage, "{} exists. Hint: --output FILE, or --overwrite.", path);
     io::write_file_atomically(path, starter.recipe);
     line(arguments.as_json

@@ -185,12 +185,13 @@ class Lowering {
     if (node.op->kind == OpKind::elementwise) return elementwise(node, view, guard);
     if (node.op->kind == OpKind::reduce) return reduce(node, view, guard);
     if (node.op->kind == OpKind::random) return random(node, view);
-    if (node.is("scalar")) return constant(code_, node.type.dtype, node.attrs.number("value"));
-    if (node.is("iota")) return iota(node, view);
-    if (node.is("broadcast")) return broadcast(node, view, guard);
-    if (node.is("pad")) return pad(node, view, guard);
-    if (node.is("concat")) return concat(node, view, guard);
-    if (node.is("gather")) return gather(node, view, guard);
+    if (node.op->leaf == LeafKind::scalar)
+      return constant(code_, node.type.dtype, node.attrs.number("value"));
+    if (node.op->leaf == LeafKind::iota) return iota(node, view);
+    if (node.op->view != nullptr) return broadcast(node, view, guard);
+    if (node.op->kind == OpKind::movement)
+      return node.op->arity < 0 ? concat(node, view, guard) : pad(node, view, guard);
+    if (node.op->kind == OpKind::gather && node.op->arity == 2) return gather(node, view, guard);
     WEFT_ASSERT(false, "{} cannot be part of a fused kernel", node.op->name);
   }
 
@@ -311,7 +312,7 @@ class Lowering {
                   x.shape()[i], axis.extent);
       WEFT_ASSERT(kept != axis.reduced || axis.extent == 1, "reductions over different axes");
     }
-    if (online_ && node.is("sum"))
+    if (online_ && node.op->combine == ScalarOp::add)
       if (const std::optional<Expr> sum = sum_of_exponentials(x, inner)) return *sum;
     return finish_reduce(node, lower(x, inner, -1), axes);
   }

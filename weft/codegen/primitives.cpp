@@ -346,11 +346,12 @@ Kernel Primitive::run() {
 }  // namespace
 
 bool has_loops(const Node& node) {
-  const std::string_view op = node.op->name;
-  if (op == "matmul") return node.type.shape.size() < max_rank;
-  if (op == "scatter_add") return node.type.shape.size() + node.inputs[1].rank() <= max_rank;
-  if (op == "first_position") return node.inputs[0].rank() < max_rank;
-  return op.starts_with("conv") || op.ends_with("pool") || op.ends_with("pool_gradient");
+  const OpDef& op = *node.op;
+  if (is_matrix_product(node)) return node.type.shape.size() < max_rank;
+  if (op.kind == OpKind::gather && op.combine == ScalarOp::add)
+    return node.type.shape.size() + node.inputs[1].rank() <= max_rank;
+  if (op.kind == OpKind::gather) return op.arity == 1 && node.inputs[0].rank() < max_rank;
+  return op.family == OpFamily::convolution || op.family == OpFamily::pooling;
 }
 
 Kernel lower_primitive(const Node& node, std::span<const Placement> operands,

@@ -32,7 +32,9 @@ inline bool is_attention_with_logsumexp(std::span<const Value> body,
                                         std::span<const Value> results) {
   if (body.size() != 2 || results.size() != 2) return false;
   const Node &y = *body[0].node(), &logsumexp = *body[1].node();
-  if (!y.is("attention") || !logsumexp.is("attention_logsumexp") || y.inputs.size() != 3)
+  if (y.op->family != OpFamily::attention || y.op->role != Role::forward ||
+      logsumexp.op->family != OpFamily::attention || logsumexp.op->role != Role::statistics ||
+      y.inputs.size() != 3)
     return false;
   for (size_t i = 0; i < 3; ++i)
     if (y.inputs[i].node() != logsumexp.inputs[i].node()) return false;

@@ -131,24 +131,18 @@ bool holds(std::span<const Value> values, const Value& value) {
   return std::ranges::find(values, value.node(), &Value::node) != values.end();
 }
 
-const Node* before_reshapes(const Value& value) {
-  const Node* node = value.node();
-  while (node->is("reshape")) node = node->inputs[0].node();
-  return node;
-}
-
 // The product, then what it is while it is cast, and a bias is added; never rounded to less.
 struct Sums {
   explicit Sums(std::span<const Value> body) : values{body.front()} {
     while (const Value next = only_reader(body)) {
       const std::vector<Value>& inputs = next->inputs;
       const DType dtype = values[0].dtype();
-      if (next->is("add") && !bias) {
+      if (next->op->scalar == ScalarOp::add && !bias) {
         const Value& other = inputs[inputs[0].node() == values.back().node() ? 1 : 0];
         if (!is_bias(other, values[0].dim(-1)) || holds(values[0]->inputs, other)) return;
         bias = other;
         biased = values.size();
-      } else if (!next->is("cast") || !is_float(next.dtype()) ||
+      } else if (next->op->scalar != ScalarOp::cast || !is_float(next.dtype()) ||
                  (next.dtype() != dtype && size_of(next.dtype()) <= size_of(dtype))) {
         return;
       }
@@ -191,7 +185,7 @@ bool is_analytic(ScalarOp scalar) {
 // An expression of such operations in float64, where some values are `known`; nan where it is more.
 double evaluate(const Value& value, std::unordered_map<const Node*, double>& known) {
   if (const auto found = known.find(value.node()); found != known.end()) return found->second;
-  if (value->is("scalar")) return value->attrs.number("value");
+  if (value->op->leaf == LeafKind::scalar) return value->attrs.number("value");
   if (!is_analytic(value->op->scalar)) return std::nan("");
   double operands[2] = {};
   for (size_t i = 0; i < value->inputs.size(); ++i) operands[i] = evaluate(value->inputs[i], known);
@@ -218,19 +212,28 @@ bool computes_gelu(const Value& value, const Value& sum, const Value& at) {
   return true;
 }
 
+bool is_transposed(const Value& matrix) {
+  if (matrix->op->view == nullptr || matrix->inputs[0].rank() != 2) return false;
+  const Placement rows{-1, 0, row_major_strides(matrix->inputs[0].shape())};
+  const std::optional<Placement> at = matrix->op->view(*matrix.node(), rows);
+  return at && at->offset == 0 && at->strides == Dims{1, matrix.dim(0)};
+}
+
 // Whether `value` is the sum over the rows of what a is the transpose of, in float32.
 bool sums_columns_of(const Value& value, const Value& a) {
-  if (!value->is("sum") || value.dtype() != DType::f32) return false;
+  if (value->op->kind != OpKind::reduce || value->op->combine != ScalarOp::add ||
+      value.dtype() != DType::f32)
+    return false;
   const Value& summed = value->inputs[0];
-  if (!a->is("permute") || a->attrs.dims("order") != Dims{1, 0}) return false;
+  if (!is_transposed(a)) return false;
   return summed.dim(-1) == a.dim(0) && value->attrs.dims("axes") == Dims::iota(summed.rank() - 1) &&
-         before_reshapes(summed->is("cast") ? summed->inputs[0] : summed) ==
+         before_reshapes(summed->op->scalar == ScalarOp::cast ? summed->inputs[0] : summed) ==
              before_reshapes(a->inputs[0]);
 }
 }  // namespace
 
 bool is_bias(const Value& value, int64_t columns) {
-  if (!value->is("broadcast") || value->inputs[0].dim(-1) != columns) return false;
+  if (!is_broadcast(*value.node()) || value->inputs[0].dim(-1) != columns) return false;
   const Node* vector = before_reshapes(value->inputs[0]);  // as many: they vary along columns
   const Shape& shape = vector->type.shape;
   return vector->op->kind != OpKind::movement && !shape.empty() &&
@@ -240,7 +243,7 @@ bool is_bias(const Value& value, int64_t columns) {
 std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
                                         std::span<const Value> results) {
   const Value& product = body.front();
-  if (!product->is("matmul")) return std::nullopt;
+  if (!is_matrix_product(*product.node())) return std::nullopt;
   const Value& matrix = product->inputs[1];
   const int64_t columns = matrix.dim(-1);
   if (columns < 2 || matrix.elements() != matrix.dim(-2) * columns) return std::nullopt;
@@ -249,13 +252,13 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
   const Value &sum = sums.values.back(), &made = results.back();
   std::vector<Value> rest, read;  // of the body, and by that from elsewhere
   for (const Value& node : body)
-    if (!holds(sums.values, node) && !node->is("scalar")) rest.push_back(node);
+    if (!holds(sums.values, node) && node->op->leaf != LeafKind::scalar) rest.push_back(node);
   for (const Value& node : rest)
     for (const Value& input : node->inputs)
       if (!holds(body, input) && !holds(read, input)) read.push_back(input);
 
   const auto narrows = [&](const Value& node) {
-    return node->is("cast") && node.dtype() != product.dtype() &&
+    return node->op->scalar == ScalarOp::cast && node.dtype() != product.dtype() &&
            (!is_float(node.dtype()) || size_of(node.dtype()) <= size_of(product.dtype()));
   };
   if (std::ranges::any_of(rest, narrows)) return std::nullopt;
@@ -270,7 +273,7 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
     epilogue.a_sums = made;
     const bool beside = results.size() == 2 && results[0].node() == product.node() &&
                         sums.values.size() == 1 && of_its_type &&
-                        rest.size() == (made->inputs[0]->is("cast") ? 2 : 1);
+                        rest.size() == (made->inputs[0]->op->scalar == ScalarOp::cast ? 2 : 1);
     return beside ? std::optional(epilogue) : std::nullopt;
   }
   if (!of_its_type || results.size() > 2 || read.size() > 1) return std::nullopt;

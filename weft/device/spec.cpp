@@ -30,7 +30,7 @@ MachineSpec as_measured(MachineSpec machine) {
 }
 
 namespace {
-bool is_attention(const Value& value) { return value->op->name.starts_with("attention"); }
+bool is_attention(const Value& value) { return value->op->family == OpFamily::attention; }
 // What is no factor (sums that go on, a mask) is wider, or no float.
 DType factor_type(const Node& product) {
   DType type = DType::f64;
@@ -43,7 +43,7 @@ DType factor_type(const Node& product) {
 DType computed_in(const Step& step) {
   bool wide = false;
   for (const Value& value : step.body) {
-    const bool product = value->op->narrows || value->op->contracts || is_attention(value);
+    const bool product = value->op->narrows || contracts(*value->op) || is_attention(value);
     if (product && !value->inputs.empty()) return factor_type(*value.node());
     wide = wide || value.dtype() == DType::f64;
   }
@@ -52,7 +52,7 @@ DType computed_in(const Step& step) {
 
 double flops_per_s_of(const Step& step, const MachineSpec& machine) {
   const bool tf32 =
-      std::ranges::any_of(step.body, [](const Value& value) { return value->attrs.has("tf32"); });
+      std::ranges::any_of(step.body, [](const Value& value) { return value->annotations.tf32; });
   return machine.flops_per_s_in(computed_in(step), tf32);
 }
 
@@ -64,7 +64,7 @@ Roofline roofline(const Step& step, const MachineSpec& machine) {
 namespace {
 bool is_product(const Step& step) {
   return std::ranges::any_of(
-      step.body, [](const Value& value) { return value->op->narrows || value->op->contracts; });
+      step.body, [](const Value& value) { return value->op->narrows || contracts(*value->op); });
 }
 // Products that each sum of a step has, about.
 double depth_of(const Step& step) {
@@ -78,8 +78,8 @@ double depth_of(const Step& step) {
 bool has_unaligned_rows(const Step& step) {
   if (step.padded || step.body.empty()) return false;
   const Node& product = *step.body.front().node();
-  if (!product.op->contracts || product.inputs.size() < 2) return false;
-  const bool narrow = size_of(factor_type(product)) == 2 || product.attrs.has("tf32");
+  if (!contracts(*product.op) || product.inputs.size() < 2) return false;
+  const bool narrow = size_of(factor_type(product)) == 2 || product.annotations.tf32;
   auto is_unaligned = [](const Access& access) {
     const Shape& shape = access.value.shape();
     for (int i = 0; i < shape.size(); ++i)

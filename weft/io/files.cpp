@@ -279,6 +279,18 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
   return file.commit();
 }
 
+FileSummary write_own_file(const std::string& path, std::string_view contents) {
+  struct stat there{};
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+    throw Error(ErrorKind::failed,
+                "cannot write {}: weft keeps a file of its own there, and it is {}.", path,
+                S_ISLNK(there.st_mode)    ? "a link"
+                : S_ISDIR(there.st_mode)  ? "a folder"
+                : S_ISFIFO(there.st_mode) ? "a FIFO"
+                                          : "a device or socket");
+  return write_file_atomically(path, contents);
+}
+
 void create_folders(const std::string& path) {
   std::vector<fs::path> missing;
   std::error_code error;

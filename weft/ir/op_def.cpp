@@ -35,7 +35,8 @@ Value finish(std::shared_ptr<Node> node, const Origin& origin) {
   return Value(std::move(node));
 }
 
-Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Origin& origin) {
+Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Annotations& annotations,
+           const Origin& origin) {
   WEFT_ASSERT(def.arity < 0 || def.arity == static_cast<int>(inputs.size()),
               "{} takes {} inputs, not {}", def.name, def.arity, inputs.size());
   auto node = std::make_shared<Node>();
@@ -47,6 +48,7 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Origi
   node->type = def.infer != nullptr ? def.infer(inputs, attrs) : elementwise_type(def, inputs);
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);
+  node->annotations = annotations;
   return finish(std::move(node), origin);
 }
 }  // namespace
@@ -72,6 +74,12 @@ std::vector<const OpDef*> registered_ops() {
   for (const OpDef& def : registry().defs) all.push_back(&def);
   std::sort(all.begin(), all.end(), [](auto* a, auto* b) { return a->name < b->name; });
   return all;
+}
+
+const Node* before_reshapes(const Value& value) {
+  const Node* node = value.node();
+  while (node->op->keeps_order) node = node->inputs[0].node();
+  return node;
 }
 
 std::vector<Value> decomposition(const Node& composite) {
@@ -107,8 +115,9 @@ double flops(const Node& node) {
   }
 }
 
-Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs) {
-  return make(def, std::move(inputs), std::move(attrs), current_origin());
+Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs,
+                const Annotations& annotations) {
+  return make(def, std::move(inputs), std::move(attrs), annotations, current_origin());
 }
 Value make_leaf(const OpDef& def, Type type, Attrs attrs) {
   auto node = std::make_shared<Node>();
@@ -118,6 +127,6 @@ Value make_leaf(const OpDef& def, Type type, Attrs attrs) {
   return finish(std::move(node), current_origin());
 }
 Value rebuild(const Node& node, std::vector<Value> inputs) {
-  return make(*node.op, std::move(inputs), node.attrs, node.origin);
+  return make(*node.op, std::move(inputs), node.attrs, node.annotations, node.origin);
 }
 }  // namespace weft

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,19 @@ enum class OpKind : uint8_t {
   window,       // pooling
   random,       // a function of seed, stream, step and element index
   composite,    // has `decompose`
+};
+
+enum class LeafKind : uint8_t { none, input, variable, data, scalar, iota };
+
+// Operations that libraries have kernels for, and what of them one computes.
+enum class OpFamily : uint8_t { none, product, convolution, pooling, attention };
+enum class Role : uint8_t {
+  forward,
+  statistics,       // what the gradient reads of the forward pass
+  gradient,         // of all operands, from those alone
+  backward,         // of all operands, from the result and the statistics, too
+  input_gradient,   // of the first
+  weight_gradient,  // of the second
 };
 
 // The scalar operations that code generators emit and the folder evaluates.
@@ -90,6 +104,7 @@ enum class ScalarOp : uint8_t {
 };
 
 struct AxisMap;
+struct Placement;
 
 using Gradients = std::vector<Value>;  // one per input; empty where there is none
 
@@ -117,8 +132,16 @@ struct OpDef {
   Gradients (*gradient)(const Value& y, const Value& dy) = nullptr;
   Value (*decompose)(const Node& node) = nullptr;
 
+  LeafKind leaf = LeafKind::none;
+  OpFamily family = OpFamily::none;
+  Role role = Role::forward;
   ScalarOp scalar = ScalarOp::none;
-  bool predicate = false;  // yields bool
+  bool predicate = false;             // yields bool
+  ScalarOp combine = ScalarOp::none;  // of two elements, or sums of them, into one: reductions
+  // Where a movement's elements are among those of its input, or nullopt where strides cannot say.
+  // Null: it copies, from one operand and attr "value" (pad) or from several.
+  std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
+  bool keeps_order = false;  // a view of the same elements in the same order, in another shape
   // The oracle of an elementwise op in double; never derived from `scalar`.
   double (*oracle)(double a, double b, double c) = nullptr;
 
@@ -127,7 +150,6 @@ struct OpDef {
   // How its axes relate to those of its operands. Null: axis by axis of an elementwise operation,
   // and of a composite what its decomposition says (axis_map() in axis_map.h).
   AxisMap (*axes)(const Node& node) = nullptr;
-  bool contracts = false;  // sums products of its operands, as matrix units do
   // Under mixed precision operands and result are of the narrow type; sums stay float32. A
   // contraction with attr "wide" yields those sums.
   bool narrows = false;
@@ -140,16 +162,42 @@ const OpDef& op(std::string_view name);  // asserts that it exists
 const OpDef* find_op(std::string_view name);
 std::vector<const OpDef*> registered_ops();  // sorted by name
 
+// Costs nothing: every kernel that wants one has its own.
+inline bool is_constant(const Node& node) {
+  return node.op->leaf == LeafKind::scalar || node.op->leaf == LeafKind::iota;
+}
+// Operands of these are read from memory, at places of the operation's own choosing.
+inline bool reads_memory(const Node& node) {
+  const bool copies = node.op->kind == OpKind::movement && node.op->view == nullptr;
+  return copies || node.op->kind == OpKind::gather;
+}
+// Sums products of its operands, as matrix units do.
+inline bool contracts(const OpDef& def) {
+  return def.family == OpFamily::product || def.family == OpFamily::convolution;
+}
+// Of two operands, without sums that go on.
+inline bool is_matrix_product(const Node& node) {
+  return node.op->family == OpFamily::product && node.op->arity == 2;
+}
+// A view that reads elements of its input more than once.
+inline bool is_broadcast(const Node& node) {
+  return node.op->view != nullptr && node.inputs[0].elements() < node.type.elements();
+}
+// What a value is before it took another shape.
+const Node* before_reshapes(const Value& value);
+
 // The nodes that decompose() makes of a composite, without its inputs.
 std::vector<Value> decomposition(const Node& composite);
 double flops(const Node& node);  // of a composite: the sum over its decomposition
 
 // The one way to make a node: checks arity, infers the type, records the origin. `apply` with Args
 // takes the user's line from the first of them.
-Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs = {});
+Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs = {},
+                const Annotations& annotations = {});
 // A leaf or a rebuilt node whose type is given.
 Value make_leaf(const OpDef& def, Type type, Attrs attrs = {});
-// The same operation on other inputs (passes); keeps attributes and origin, infers the type anew.
+// The same operation on other inputs (passes); keeps attributes, annotations and origin, infers the
+// type anew.
 Value rebuild(const Node& node, std::vector<Value> inputs);
 
 }  // namespace weft

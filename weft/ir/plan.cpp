@@ -74,9 +74,9 @@ class Contents {
   // one element of it does.
   static bool holds(const std::set<const Node*>& held, const Node& node) {
     if (held.contains(&node) || node.type.elements() == 0) return true;
-    if (node.is("scalar"))
+    if (node.op->leaf == LeafKind::scalar)
       return std::any_of(held.begin(), held.end(), [&](const Node* other) {
-        return other->is("scalar") && other->type.dtype == node.type.dtype &&
+        return other->op->leaf == LeafKind::scalar && other->type.dtype == node.type.dtype &&
                other->attrs.number("value") == node.attrs.number("value");
       });
     return node.op->kind == OpKind::movement && !node.inputs.empty() &&

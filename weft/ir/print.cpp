@@ -21,7 +21,7 @@ std::string to_string(const Attr& attr) {
 }
 
 std::string attributes(const Node& node) {
-  std::string text = weft::to_string(node.attrs);
+  std::string text = weft::to_string(node.attrs) + weft::to_string(node.annotations);
   if (node.variable != nullptr) text += ", " + node.variable->name;
   return text;
 }
@@ -45,6 +45,14 @@ std::string to_string(const Attrs& attrs) {
   std::string text;
   for (const auto& [key, value] : attrs.entries())
     text += fmt::format(", {}={}", key, to_string(value));
+  return text;
+}
+
+std::string to_string(const Annotations& annotations) {
+  std::string text;
+  if (annotations.tf32) text += ", tf32=1";
+  if (annotations.compressed) text += ", keep=1";
+  if (annotations.by_kernel != nullptr) text += ", by_kernel=" + *annotations.by_kernel;
   return text;
 }
 

@@ -111,12 +111,23 @@ struct Elsewhere {
   const std::byte* at = nullptr;
 };
 
+// What passes note of a node for those that follow; it changes nothing that the node means.
+struct Annotations {
+  bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
+  bool compressed = false;  // a cast to the narrower type in which the backward pass keeps a value
+  const std::string* by_kernel = nullptr;  // interned; the kernel of the whole that it is part of
+
+  friend bool operator==(const Annotations&, const Annotations&) = default;
+};
+std::string to_string(const Annotations& annotations);  // ", tf32=1"
+
 struct Node {
   // What a walk over a graph reads comes first: with the count of handles it is one cache line.
   const OpDef* op = nullptr;
   uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
   std::vector<Value> inputs;
   Attrs attrs;
+  Annotations annotations;
   Type type;
   Origin origin;
   std::shared_ptr<Buffer> data;             // leaf "data": its elements, row-major

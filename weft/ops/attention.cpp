@@ -104,6 +104,8 @@ const OpDef& attention_logsumexp_def = define({
       return logsumexp(parts.scores(parts.visible()), {.axes = {3}, .keepdim = true});
     },
     // Beside attention, whose scores it shares.
+    .family = OpFamily::attention,
+    .role = Role::statistics,
     .flops = [](const Node& node) { return 2.0 * static_cast<double>(node.type.elements()); },
 });
 
@@ -118,6 +120,8 @@ const OpDef& attention_backward_def = define({
       return stack(gradients_of(Parts(node), node.inputs[3]), 0);
     },
     // Of the expression and of kernels that read what it does without.
+    .family = OpFamily::attention,
+    .role = Role::backward,
     .axes =
         [](const Node& node) {
           AxisMap map(node);
@@ -153,6 +157,8 @@ const OpDef& attention_gradient_def = define({
     .infer = stacked_gradients,
     .decompose = with_forward,
     // What the forward pass did is done once.
+    .family = OpFamily::attention,
+    .role = Role::gradient,
     .flops = [](const Node& node) { return flops(*with_forward(node).node()); },
     .narrows = true,
 });
@@ -181,6 +187,7 @@ const OpDef& attention_def = define({
     },
     .gradient = attention_gradient,
     .decompose = attend,
+    .family = OpFamily::attention,
     .narrows = true,
 });
 

@@ -139,9 +139,9 @@ const OpDef& conv_def = define({
       return {input_gradient(dy, weight, x.shape(), y->attrs),
               weight_gradient(x, dy, weight.shape(), y->attrs)};
     },
+    .family = OpFamily::convolution,
     .flops = [](const Node& n) { return conv_flops(n.type.shape, n.inputs[1].shape()); },
     .axes = [](const Node& n) { return conv_axes(n, {0, 1, AxisMap::of_result}); },
-    .contracts = true,
     .narrows = true,
 });
 const OpDef& conv_input_gradient_def = define({
@@ -156,9 +156,10 @@ const OpDef& conv_input_gradient_def = define({
       return {convolve(dy, weight, y->attrs),
               weight_gradient(dy, upstream, weight.shape(), y->attrs)};
     },
+    .family = OpFamily::convolution,
+    .role = Role::input_gradient,
     .flops = [](const Node& n) { return conv_flops(n.inputs[0].shape(), n.inputs[1].shape()); },
     .axes = [](const Node& n) { return conv_axes(n, {AxisMap::of_result, 1, 0}, "input_shape"); },
-    .contracts = true,
     .narrows = true,
 });
 const OpDef& conv_weight_gradient_def = define({
@@ -171,9 +172,10 @@ const OpDef& conv_weight_gradient_def = define({
       const Value &x = y->inputs[0], &upstream = y->inputs[1];
       return {input_gradient(upstream, dy, x.shape(), y->attrs), convolve(x, dy, y->attrs)};
     },
+    .family = OpFamily::convolution,
+    .role = Role::weight_gradient,
     .flops = [](const Node& n) { return conv_flops(n.inputs[1].shape(), n.type.shape); },
     .axes = [](const Node& n) { return conv_axes(n, {0, AxisMap::of_result, 1}, "weight_shape"); },
-    .contracts = true,
     .narrows = true,
 });
 

@@ -102,6 +102,7 @@ const OpDef& scatter_add_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {dy, {}, gather(dy, y->inputs[1], 0)};
     },
+    .combine = ScalarOp::add,
     .flops = [](const Node& node) { return static_cast<double>(node.inputs[2].elements()); },
     // Indices count from the first row of the whole.
     .axes =

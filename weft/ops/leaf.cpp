@@ -11,8 +11,9 @@ namespace weft {
 namespace {
 using AxisRule = AxisMap (*)(const Node& node);
 
-const OpDef& leaf(std::string_view name, std::string_view doc, AxisRule axes) {
-  return define({.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc, .axes = axes});
+const OpDef& leaf(LeafKind kind, std::string_view name, std::string_view doc, AxisRule axes) {
+  return define(
+      {.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc, .leaf = kind, .axes = axes});
 }
 // What lies in memory is there as a whole; a part of it is a slice.
 AxisMap stored(const Node& node) {
@@ -20,15 +21,19 @@ AxisMap stored(const Node& node) {
     return Factor{.size = each.type.shape[axis], .relation = Relation::whole};
   });
 }
-const OpDef& scalar_def = leaf("scalar", "every element is attr value", nullptr);
-const OpDef& iota_def = leaf("iota", "the index along attr axis", [](const Node& node) {
-  return axis_by_axis(node, [](const Node& each, int axis) {
-    return Factor{.size = each.type.shape[axis], .positional = axis == each.attrs.integer("axis")};
-  });
-});
-const OpDef& data_def = leaf("data", "elements held in memory", stored);
-const OpDef& input_def = leaf("input", "bound when the graph runs (attr index)", stored);
-const OpDef& variable_def = leaf("variable", "state, read at the start of a step", stored);
+const OpDef& scalar_def = leaf(LeafKind::scalar, "scalar", "every element is attr value", nullptr);
+const OpDef& iota_def =
+    leaf(LeafKind::iota, "iota", "the index along attr axis", [](const Node& node) {
+      return axis_by_axis(node, [](const Node& each, int axis) {
+        return Factor{.size = each.type.shape[axis],
+                      .positional = axis == each.attrs.integer("axis")};
+      });
+    });
+const OpDef& data_def = leaf(LeafKind::data, "data", "elements held in memory", stored);
+const OpDef& input_def =
+    leaf(LeafKind::input, "input", "bound when the graph runs (attr index)", stored);
+const OpDef& variable_def =
+    leaf(LeafKind::variable, "variable", "state, read at the start of a step", stored);
 }  // namespace
 
 Value scalar(double value, DType dtype, std::source_location where) {

@@ -69,13 +69,13 @@ const OpDef& matmul_def = define({
                                   : matmul(last_two_swapped(rows), grads);
       return {da, reshape(db, b.shape())};
     },
+    .family = OpFamily::product,
     .flops =
         [](const Node& node) {
           return 2.0 * static_cast<double>(node.type.elements()) *
                  static_cast<double>(node.inputs[0].dim(-1));
         },
     .axes = [](const Node& node) { return product_axes(node, 0, 1); },
-    .contracts = true,
     .narrows = true,
     .test = {.integers = true},
 });
@@ -95,8 +95,8 @@ const OpDef& matmul_add_def = define({
     .decompose = [](const Node& node) -> Value {
       return node.inputs[0] + wide_matmul(node.inputs[1], node.inputs[2]);
     },
+    .family = OpFamily::product,
     .axes = [](const Node& node) { return product_axes(node, 1, 2); },
-    .contracts = true,
     .test = {.integers = true},
 });
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/ir/axis_map.h"
+#include "weft/ir/plan.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
@@ -37,6 +38,43 @@ AxisMap reshape_axes(const Node& node) {
   return whole;
 }
 
+// Splits and merges axes; NumPy's no-copy reshape rule: axes merge where outer stride = extent *
+// inner stride.
+std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, const Shape& to) {
+  Dims result = Dims::filled(to.size(), 0);
+  if (element_count(from) == 0) return row_major_strides(to);
+  std::vector<std::pair<int64_t, int64_t>> axes;  // extent, stride of the input without unit axes
+  for (int i = 0; i < from.size(); ++i)
+    if (from[i] != 1) axes.emplace_back(from[i], strides[i]);
+  size_t in = 0;
+  for (int out = 0; out < to.size();) {
+    if (to[out] == 1) {
+      result[out++] = 0;
+      continue;
+    }
+    // The shortest run of input axes and of output axes with equal element counts.
+    size_t in_end = in + 1;
+    int out_end = out + 1;
+    int64_t have = axes[in].first, want = to[out];
+    while (have != want) {
+      if (have < want)
+        have *= axes[in_end++].first;
+      else
+        want *= to[out_end++];
+    }
+    for (size_t i = in; i + 1 < in_end; ++i)
+      if (axes[i].second != axes[i + 1].first * axes[i + 1].second) return std::nullopt;
+    int64_t stride = axes[in_end - 1].second;
+    for (int i = out_end - 1; i >= out; --i) {
+      result[i] = to[i] == 1 ? 0 : stride;
+      stride *= to[i];
+    }
+    in = in_end;
+    out = out_end;
+  }
+  return result;
+}
+
 const OpDef& reshape_def = define({
     .name = "reshape",
     .kind = OpKind::movement,
@@ -46,6 +84,12 @@ const OpDef& reshape_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {reshape(dy, y->inputs[0].shape())};
     },
+    .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
+      auto strides = reshaped_strides(node.inputs[0].shape(), input.strides, node.type.shape);
+      if (!strides) return std::nullopt;
+      return Placement{input.slot, input.offset, *strides};
+    },
+    .keeps_order = true,
     .axes = reshape_axes,
     .test = {.integers = true, .booleans = true},
 });
@@ -83,6 +127,13 @@ const OpDef& permute_def = define({
       for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i])] = i;
       return {permute(dy, inverse)};
     },
+    .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
+      Placement at = input;
+      const Dims& order = node.attrs.dims("order");
+      for (int i = 0; i < order.size(); ++i)
+        at.strides[i] = input.strides[static_cast<int>(order[i])];
+      return at;
+    },
     .axes =
         [](const Node& node) {
           AxisMap map(node);
@@ -104,6 +155,13 @@ const OpDef& broadcast_def = define({
     },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {sum_to(dy, y->inputs[0].shape())};
+    },
+    .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
+      Placement at = input;
+      const Shape& shape = node.inputs[0].shape();
+      for (int i = 0; i < shape.size(); ++i)
+        if (shape[i] != node.type.shape[i]) at.strides[i] = 0;
+      return at;
     },
     .axes =
         [](const Node& node) {
@@ -151,6 +209,13 @@ const OpDef& slice_def = define({
       high[axis] = whole[axis] - start - spread.shape()[axis];
       return {pad(spread, low, high)};
     },
+    .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
+      Placement at = input;
+      const auto axis = static_cast<int>(node.attrs.integer("axis"));
+      at.offset += node.attrs.integer("start") * input.strides[axis];
+      at.strides[axis] *= node.attrs.integer("step");
+      return at;
+    },
     .axes =
         [](const Node& node) {
           const int64_t start = node.attrs.integer("start"), step = node.attrs.integer("step");
@@ -170,6 +235,15 @@ const OpDef& flip_def = define({
     .infer = [](std::span<const Value> inputs, const Attrs&) -> Type { return inputs[0].type(); },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {flip(dy, y->attrs.dims("axes"))};
+    },
+    .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
+      Placement at = input;
+      for (int64_t flipped : node.attrs.dims("axes")) {
+        const auto axis = static_cast<int>(flipped);
+        at.offset += (node.type.shape[axis] - 1) * input.strides[axis];
+        at.strides[axis] = -input.strides[axis];
+      }
+      return at;
     },
     .axes =
         [](const Node& node) {

@@ -98,6 +98,9 @@ const OpDef& max_pool_gradient_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {{}, at_maxima(y->inputs[0], dy, y->attrs)};
     },
+    .family = OpFamily::pooling,
+    .role = Role::input_gradient,
+    .combine = ScalarOp::maximum,
     .flops = [](const Node& node) { return window_flops(node.inputs[1].shape(), node); },
     .axes =
         [](const Node& node) {
@@ -118,6 +121,8 @@ const OpDef& max_pool_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {make_node(max_pool_gradient_def, {y->inputs[0], dy}, y->attrs)};
     },
+    .family = OpFamily::pooling,
+    .combine = ScalarOp::maximum,
     .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
     .axes = [](const Node& node) { return pool_axes(node, pooled_from); },
     .narrows = true,
@@ -134,6 +139,8 @@ const OpDef& avg_pool_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {average_gradient(dy, y->inputs[0].shape(), y->attrs)};
     },
+    .family = OpFamily::pooling,
+    .combine = ScalarOp::add,
     .flops = [](const Node& node) { return window_flops(node.type.shape, node); },
     .axes = [](const Node& node) { return pool_axes(node, pooled_from); },
     .narrows = true,
@@ -152,6 +159,9 @@ const OpDef& avg_pool_gradient_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {average(dy, y->attrs)};
     },
+    .family = OpFamily::pooling,
+    .role = Role::input_gradient,
+    .combine = ScalarOp::add,
     .flops = [](const Node& node) { return window_flops(node.inputs[0].shape(), node); },
     .axes = [](const Node& node) { return pool_axes(node, windows_around, "input_shape"); },
     .narrows = true,

@@ -45,6 +45,7 @@ const OpDef& sum_def = define({
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       return {broadcast_to(dy, y->inputs[0].shape())};
     },
+    .combine = ScalarOp::add,
     .axes = [](const Node& node) { return reduced_axes(node, {.relation = Relation::reduced}); },
     .test = {.integers = true},
 });
@@ -65,6 +66,7 @@ const OpDef& prod_def = define({
       return {dy * select(is_zero, at_zero,
                           select(zero_count == 0.0, y, 0.0) / select(is_zero, 1.0, x))};
     },
+    .combine = ScalarOp::mul,
     .axes =
         [](const Node& node) {
           return reduced_axes(node, {.relation = Relation::reduced, .combine = "mul"});
@@ -77,6 +79,7 @@ const OpDef& max_def = define({
     .kind = OpKind::reduce,
     .infer = reduced_type,
     .gradient = extreme_gradient,
+    .combine = ScalarOp::maximum,
     .axes =
         [](const Node& node) {
           return reduced_axes(node, {.relation = Relation::reduced, .combine = "maximum"});
@@ -89,6 +92,7 @@ const OpDef& min_def = define({
     .kind = OpKind::reduce,
     .infer = reduced_type,
     .gradient = extreme_gradient,
+    .combine = ScalarOp::minimum,
     .axes =
         [](const Node& node) {
           return reduced_axes(node, {.relation = Relation::reduced, .combine = "minimum"});

@@ -145,7 +145,7 @@ Value simplify_unary(const Value& value) {
 Value lift_broadcast(const Value& value, bool wrong) {
   const Value* source = nullptr;
   for (const Value& input : value->inputs) {
-    if (input->is("broadcast") && !uniform_value(input)) {
+    if (is_broadcast(*input.node()) && !uniform_value(input)) {
       const Value& inner = input->inputs[0];
       if (source != nullptr && inner.shape() != source->shape()) return {};
       source = &inner;

@@ -65,7 +65,7 @@ class Grower {
   }
   bool is_wide(const Value& value) const { return 2 * value.elements() > region_.rows * width_; }
   static bool in_memory(const Value& value) {
-    return value->is("input") || value->is("variable") || value->is("data");
+    return value->op->kind == OpKind::leaf && !is_constant(*value.node());
   }
 
   // Wide operands are made in parts, too.
@@ -94,7 +94,7 @@ class Grower {
       return true;
     }
     // Its sums go on part by part as those of matmul_add.
-    if (!user->is("matmul") || !sums_over_rows(*user, region_.rows)) return false;
+    if (!is_matrix_product(*user) || !sums_over_rows(*user, region_.rows)) return false;
     region_.sums.insert(user);
     return true;
   }
@@ -148,12 +148,11 @@ class Grower {
 Placement lies(const Value& value) {
   std::vector<const Node*> views;
   const Node* node = value.node();
-  for (; node->op->kind == OpKind::movement && node->inputs.size() == 1 && !node->is("pad");
-       node = node->inputs[0].node())
-    views.push_back(node);
+  for (; node->op->view != nullptr; node = node->inputs[0].node()) views.push_back(node);
   Placement at{-1, 0, row_major_strides(node->type.shape)};
   for (; !views.empty(); views.pop_back())
-    at = view_of(*views.back(), at)
+    at = views.back()
+             ->op->view(*views.back(), at)
              .value_or(Placement{-1, 0, row_major_strides(views.back()->type.shape)});
   return at;
 }
@@ -232,12 +231,9 @@ class Cut {
   }
 
   Value by_kernel_of(const Node& whole, Value part) const {
-    auto note = [&part](const char* key, const Attr& value) {
-      part = make_node(*part->op, part->inputs, part->attrs.with({key, value}));
-    };
-    if (whole.attrs.has("tf32") && !part->attrs.has("tf32")) note("tf32", int64_t{1});
+    part->annotations.tf32 = whole.annotations.tf32;
     auto kernel = kernels_.find(&whole);
-    if (kernel != kernels_.end()) note("by_kernel", kernel->second);
+    if (kernel != kernels_.end()) part->annotations.by_kernel = &interned(kernel->second);
     return part;
   }
 
@@ -301,7 +297,8 @@ class Cut {
 std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
   std::vector<Value> products;
   for (const Value& value : nodes) {
-    if (!value->is("matmul") || value.dim(-1) < 2 || value.elements() / value.dim(-1) < fewest)
+    if (!is_matrix_product(*value.node()) || value.dim(-1) < 2 ||
+        value.elements() / value.dim(-1) < fewest)
       continue;
     if (reads_by_row(*value.node(), 1, value.elements() / value.dim(-1))) products.push_back(value);
   }

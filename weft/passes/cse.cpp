@@ -67,7 +67,8 @@ uint64_t UniqueNodes::hash(const Node& node) const {
 bool UniqueNodes::equal(const Node& a, const Node& b) const {
   if (a.op != b.op || a.type != b.type || a.variable != b.variable || bytes_of(a) != bytes_of(b))
     return false;
-  if (compare_attributes_ && !same_attributes(a.attrs, b.attrs)) return false;
+  if (compare_attributes_ && (a.annotations != b.annotations || !same_attributes(a.attrs, b.attrs)))
+    return false;
   auto same = [](const Value& x, const Value& y) { return x.node() == y.node(); };
   if (std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(), same))
     return true;
@@ -75,7 +76,7 @@ bool UniqueNodes::equal(const Node& a, const Node& b) const {
 }
 
 Value UniqueNodes::operator()(const Value& value) {
-  if (value->is("input")) return value;
+  if (value->op->leaf == LeafKind::input) return value;
   uint64_t key = hash(*value.node());
   auto [begin, end] = known_.equal_range(key);
   for (auto it = begin; it != end; ++it) {

@@ -137,7 +137,7 @@ Value fold_movement(const Value& value) {
     auto other = uniform_value(input);
     if (!other || *other != *number || std::signbit(*other) != std::signbit(*number)) return {};
   }
-  if (node.is("pad")) {
+  if (node.op->view == nullptr && node.inputs.size() == 1) {  // what it is padded with
     double padding = round_to(node.type.dtype, node.attrs.number("value"));
     if (padding != *number || std::signbit(padding) != std::signbit(*number)) return {};
   }
@@ -149,8 +149,10 @@ Value fold_reduction(const Value& value) {
   const Node& node = *value.node();
   auto number = uniform_value(node.inputs[0]);
   if (!number || node.type.elements() == 0 || node.inputs[0].elements() == 0) return {};
-  if (node.is("max") || node.is("min")) return filled(node.type, *number);
-  if (!node.is("sum") || *number != std::trunc(*number)) return {};
+  const ScalarOp combine = node.op->combine;
+  if (combine == ScalarOp::maximum || combine == ScalarOp::minimum)
+    return filled(node.type, *number);
+  if (combine != ScalarOp::add || *number != std::trunc(*number)) return {};
   int64_t terms = node.inputs[0].elements() / node.type.elements();
   double total = *number * static_cast<double>(terms);
   double limit = accumulator(node.type.dtype) == DType::f32 ? 0x1p24 : exact_integers;
@@ -162,8 +164,8 @@ Value fold_reduction(const Value& value) {
 
 std::optional<double> uniform_value(const Value& value) {
   const Node* node = value.node();
-  while (node->is("reshape") || node->is("broadcast")) node = node->inputs[0].node();
-  if (node->is("scalar")) {
+  while (node->op->view != nullptr) node = node->inputs[0].node();
+  if (node->op->leaf == LeafKind::scalar) {
     double number = node->attrs.number("value");
     bool exact = is_float(node->type.dtype) || std::fabs(number) <= exact_integers;
     return exact ? std::optional(round_to(node->type.dtype, number)) : std::nullopt;

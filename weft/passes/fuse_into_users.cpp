@@ -53,17 +53,12 @@ class Placer {
     bool several = !units_.fusable(node) || !expression;
     for (const Value& input : node->inputs) {
       const Node* of = input.elements() < value.elements() ? nullptr : bases_.at(input.node());
-      if (units_.kind(input.node()) == Unit::Kind::view && broadcasts_small(*input.node()))
-        of = nullptr;
+      if (is_broadcast(*input.node())) of = nullptr;
       if (of == nullptr) continue;
       several |= base != nullptr && base != of;
       base = of;
     }
     bases_[node] = several ? node : base;
-  }
-  // A broadcast of fewer elements: what it reads stays in cache.
-  static bool broadcasts_small(const Node& node) {
-    return node.is("broadcast") && node.inputs[0].elements() < node.type.elements();
   }
   // A gather from fewer elements of what no cache would hold: the gradient of a large table.
   static bool gathers_few(const Node& node) {
@@ -140,7 +135,7 @@ class Placer {
   // in all.
   bool place_broadcast(const Value& value) {
     const Node& node = *value.node();
-    const Value& small = whole_ && node.is("broadcast") ? node.inputs[0] : value;
+    const Value& small = whole_ && is_broadcast(node) ? node.inputs[0] : value;
     if (!units_.fusable(small.node()) || is_constant(*small.node())) return false;
     Dims axes;
     for (int i = 0; i < node.type.shape.size(); ++i)
@@ -184,7 +179,7 @@ class Placer {
     return library_makes(units_, own, value, uses_, options_);
   }
   // What is kept for later in a narrower type is made where its operand is, not where it is read.
-  static bool is_kept(const Node& node) { return node.attrs.has("keep"); }
+  static bool is_kept(const Node& node) { return node.annotations.compressed; }
   void place_constant(const Value& value, const Demand& need) {
     for (int taker : need.takers) units_.join(value, taker);
     if (need.memory || need.takers.empty()) units_.store(value, units_.add(value));

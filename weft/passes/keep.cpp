@@ -84,7 +84,7 @@ class Keeper {
   }
   Value narrowed(const Value& value) const {
     return make_node(op("cast"), {wrong_ ? neg(value) : value},
-                     {{"dtype", static_cast<int64_t>(type_)}, {"keep", int64_t{1}}});
+                     {{"dtype", static_cast<int64_t>(type_)}}, {.compressed = true});
   }
 
   DType type_;

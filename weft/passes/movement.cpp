@@ -181,8 +181,7 @@ Value simplify_reduction(const Value& y) {
   for (int64_t axis : y->attrs.dims("axes"))
     if (x.dim(static_cast<int>(axis)) != 1) left.push_back(axis);
   if (left.size() == y->attrs.dims("axes").size()) return {};
-  if (y.dtype() != x.dtype() || y->is("argmax") ||
-      y->is("argmin"))  // the index of the only element
+  if (y.dtype() != x.dtype() || y->op->combine == ScalarOp::none)  // the index of the only element
     return left.empty() ? filled(y.type(), 0) : Value();
   return left.empty() ? x : make_node(*y->op, {x}, {{"axes", left}});
 }

@@ -66,7 +66,7 @@ class Narrower {
     }
   }
   static bool is_biased_product(const Value& value) {
-    if (!value->is("add")) return false;
+    if (value->op->scalar != ScalarOp::add) return false;
     const Value &a = value->inputs[0], &b = value->inputs[1];
     const auto is_product = [](const Value& of) {
       return of->op->kind == OpKind::contraction && narrows(of);
@@ -163,12 +163,13 @@ Graph expose_products(const Graph& graph) {
 }  // namespace
 
 namespace {
-// Attribute "tf32" of a product: whoever computes it may round its operands so.
 Graph with_tf32(const Graph& graph) {
   return rewrite_fully(expose_products(graph), [](const Value& value) -> Value {
-    if (!narrows(value) || value->op->kind != OpKind::contraction || value->attrs.has("tf32"))
+    if (!narrows(value) || value->op->kind != OpKind::contraction || value->annotations.tf32)
       return {};
-    return make_node(*value->op, value->inputs, value->attrs.with({"tf32", int64_t{1}}));
+    Value rounded = rebuild(*value.node(), value->inputs);
+    rounded->annotations.tf32 = true;
+    return rounded;
   });
 }
 }  // namespace

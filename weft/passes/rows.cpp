@@ -128,7 +128,7 @@ Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int6
   Attrs attrs;
   for (const Attrs::Entry& entry : node.attrs.entries())
     attrs = attrs.with(entry.key == stated ? Attrs::Entry{entry.key, shape} : entry);
-  return make_node(*node.op, std::move(inputs), std::move(attrs));
+  return make_node(*node.op, std::move(inputs), std::move(attrs), node.annotations);
 }
 
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,

@@ -19,7 +19,8 @@ bool is_zero(const Value& value) {
 }  // namespace
 
 Value simplify_scatter(const Value& y, bool wrong) {
-  if (!y->is("scatter_add") || !is_zero(y->inputs[0])) return {};
+  if (y->op->kind != OpKind::gather || y->op->combine != ScalarOp::add || !is_zero(y->inputs[0]))
+    return {};
   const Value &indices = y->inputs[1], &updates = y->inputs[2];
   const int64_t rows = y.dim(0), count = indices.elements();
   if (count == 0 || y.elements() == 0 || few * count > rows) return {};

@@ -79,7 +79,7 @@ class Scheduler {
     } else if (value->data != nullptr) {
       slot.space = Space::constant;
       slot.category = Category::constant;
-    } else if (value->is("input")) {
+    } else if (value->op->leaf == LeafKind::input) {
       slot.category = Category::input;
     } else if (uses_.is_root(value.node())) {
       slot.category = Category::output;
@@ -106,8 +106,8 @@ class Scheduler {
 
   void emit_view(const Value& value) {
     const Value& input = value->inputs[0];
-    std::optional<Placement> at = view_of(*value.node(), placed_.at(input.node()));
-    if (!at) at = view_of(*value.node(), copy_as(input, {}));
+    std::optional<Placement> at = value->op->view(*value.node(), placed_.at(input.node()));
+    if (!at) at = value->op->view(*value.node(), copy_as(input, {}));
     placed_[value.node()] = *at;
   }
 
@@ -411,7 +411,8 @@ class Scheduler {
   }
 
   void emit_fused(const Unit& unit, int index) {
-    if (unit.nodes.size() == 1 && unit.nodes[0]->is("scalar")) return emit_constant(unit.nodes[0]);
+    if (unit.nodes.size() == 1 && unit.nodes[0]->op->leaf == LeafKind::scalar)
+      return emit_constant(unit.nodes[0]);
     Step step;
     step.body = unit.nodes;
     for (const Value& input : unit.inputs())
@@ -432,7 +433,7 @@ class Scheduler {
     std::string name;
     size_t named = 0;
     for (const Value& value : unit.nodes) {
-      if (value->op->kind == OpKind::leaf || value->is("broadcast")) continue;
+      if (value->op->kind == OpKind::leaf || is_broadcast(*value.node())) continue;
       if (named < 4) name += (name.empty() ? "" : ".") + std::string(value->op->name);
       ++named;
     }

@@ -44,10 +44,8 @@ void insert(Plan& plan, std::vector<std::pair<int, Step>> made) {
 
 bool gathers(const Step& step, const Node* operand) {
   return std::ranges::any_of(step.body, [operand](const Value& value) {
-    const bool chooses =
-        value->op->kind == OpKind::gather || value->is("pad") || value->is("concat");
     auto same = [operand](const Value& input) { return input.node() == operand; };
-    return chooses && std::ranges::any_of(value->inputs, same);
+    return reads_memory(*value.node()) && std::ranges::any_of(value->inputs, same);
   });
 }
 

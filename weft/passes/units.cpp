@@ -17,12 +17,6 @@ bool contains(const std::vector<int>& units, int unit) {
 }
 }  // namespace
 
-bool is_constant(const Node& node) { return node.is("scalar") || node.is("iota"); }
-
-bool reads_memory(const Node& node) {
-  return node.is("pad") || node.is("concat") || node.op->kind == OpKind::gather;
-}
-
 bool is_row(const Shape& space, const Dims& reduced, int threads) {
   int first = space.size() - reduced.size();
   int64_t rows = 1, row = 1;
@@ -57,10 +51,10 @@ Units::Units(const Uses& uses, const PassOptions& options, bool exact)
 Unit::Kind Units::kind_of(const Node& node) const {
   const KernelLibrary& library = *options_.library;
   if (node.op->kind == OpKind::leaf && !is_constant(node)) return Unit::Kind::leaf;
-  bool moves = node.op->kind == OpKind::movement && !reads_memory(node);
-  if (moves) return Unit::Kind::view;
+  if (node.op->view != nullptr) return Unit::Kind::view;
   if (library.choose(node, dense(node.inputs))) return Unit::Kind::library;
-  if (node.is("concat") && is_placed(node)) return Unit::Kind::placed;
+  if (node.op->kind == OpKind::movement && node.op->arity < 0 && is_placed(node))
+    return Unit::Kind::placed;
   WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
   return Unit::Kind::fused;
 }
@@ -68,8 +62,7 @@ Unit::Kind Units::kind_of(const Node& node) const {
 bool Units::is_placed(const Node& concat) const {
   return concat.inputs.size() > most_selected ||
          std::ranges::all_of(concat.inputs, [&](const Value& part) {
-           const Node* node = part.node();
-           while (node->is("reshape")) node = node->inputs[0].node();
+           const Node* node = before_reshapes(part);
            const bool computed = fusable(node) || kind(node) == Unit::Kind::library;
            return computed && !is_constant(*node) && uses_.count(node) == 1;
          });
@@ -204,7 +197,7 @@ const Node* Units::before_views(const Node* node) const {
 // Whether a kernel made of both would hold it: theirs, or a broadcast over the rows of what is.
 bool Units::lives_within(const Node& node, int a, int b) const {
   if (holds(a, &node) || holds(b, &node)) return true;
-  if (!node.is("broadcast") || node.type.shape != units_[index(a)].space) return false;
+  if (!is_broadcast(node) || node.type.shape != units_[index(a)].space) return false;
   const Value& small = node.inputs[0];
   const auto spans_rows = [&](const Unit& unit) {
     return small.shape() == reduced_shape(unit) &&

@@ -14,10 +14,6 @@ namespace weft {
 
 inline constexpr int64_t cached_elements = 1 << 17;  // of f32, that the L2 cache holds
 
-// Costs nothing: every kernel that wants one has its own.
-bool is_constant(const Node& node);
-// Operands of these are read from memory, at places of the op's own choosing.
-bool reads_memory(const Node& node);
 // Whether the reduced axes are innermost, few enough elements for the cache, and beside them there
 // are rows enough for every thread.
 bool is_row(const Shape& space, const Dims& reduced, int threads);

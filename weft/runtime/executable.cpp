@@ -364,7 +364,8 @@ void Executable::check_refusals() const {
 namespace {
 // All that a library can tell kernels apart by.
 std::string signature_of(const Step& step) {
-  std::string text = step.kernel + to_string(step.body.front()->attrs);
+  std::string text =
+      step.kernel + to_string(step.body.front()->attrs) + to_string(step.body.front()->annotations);
   if (step.padded) text += " padded";
   for (const auto* accesses : {&step.operands, &step.results})
     for (const auto& [value, at] : *accesses)

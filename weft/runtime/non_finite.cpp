@@ -96,14 +96,15 @@ void NonFiniteSearch::follow(const std::vector<Value>& roots) {
 
 NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
   Known known{.id = value->id};
-  if (value->is("scalar")) known.range.include(value->attrs.number("value"));
-  if (value->is("data")) known.range = range_of(value->data->data, value.type());
-  if (value->is("input"))
+  const LeafKind kind = value->op->leaf;
+  if (kind == LeafKind::scalar) known.range.include(value->attrs.number("value"));
+  if (kind == LeafKind::data) known.range = range_of(value->data->data, value.type());
+  if (kind == LeafKind::input)
     known.range = inputs_.at(static_cast<size_t>(value->attrs.integer("index")));
-  if (value->is("variable"))
+  if (kind == LeafKind::variable)
     if (auto state = state_.find(value->variable.get()); state != state_.end())
       known.range = state->second;
-  const bool constant = !value->is("input") && !value->is("variable");
+  const bool constant = kind != LeafKind::input && kind != LeafKind::variable;
   if (known.range.finite() || constant) return known;
   if (value->variable != nullptr)
     if (auto earlier = state_origin_.find(value->variable.get()); earlier != state_origin_.end()) {

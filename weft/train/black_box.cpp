@@ -226,7 +226,7 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
     box.update(found);
     box["norms"] = norms_of(failure);
     try {
-      io::write_file_atomically(path, io::json_text(box, 2) + "\n");
+      io::write_own_file(path, io::json_text(box, 2) + "\n");
       more = path + " has more.";
     } catch (const Error& error) {  // a full disk does not hide why the run ended
       more = fmt::format("There is no black box: {}", error.what());

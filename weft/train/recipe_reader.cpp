@@ -213,10 +213,10 @@ void check_characters(std::string_view yaml, const std::string& name) {
       fine = false;
     }
     if (!fine)
-      throw Error(
-          ErrorKind::usage,
-          "{}:{}: a recipe is UTF-8 text without control characters. Got the byte 0x{:02x}.", name,
-          line, static_cast<unsigned char>(yaml[begin]));
+      throw Error(ErrorKind::usage,
+                  "{} is UTF-8 text without control characters. Got the byte 0x{:02x}.",
+                  name.starts_with("--") ? name : fmt::format("{}:{}: a recipe", name, line),
+                  static_cast<unsigned char>(yaml[begin]));
     if (yaml[begin] == '\n') ++line;
   }
 }

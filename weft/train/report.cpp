@@ -178,6 +178,7 @@ void Reporter::open_log() {
   if (log_ == nullptr)
     throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path_,
                 std::generic_category().message(errno));
+  log_is_gone_ = false;
 }
 
 Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out), log_path_(log_path) {
@@ -210,10 +211,16 @@ std::string fitted(std::string_view text, std::FILE* stream) {
 // is gone, too, the next checkpoint makes both.
 void Reporter::restore_log() {
   struct stat named{};
-  if (stat(log_path_.c_str(), &named) == 0 || errno != ENOENT) return;
+  if (stat(log_path_.c_str(), &named) == 0) return;
   std::unique_ptr<std::FILE, decltype(&std::fclose)> again(std::fopen(log_path_.c_str(), "a"),
                                                            &std::fclose);
-  if (again == nullptr) return;
+  if (again == nullptr) {
+    if (!std::exchange(log_is_gone_, true))
+      logging::warn("cannot write {}: {}. Lines of the log are lost until it can be made again.",
+                    log_path_, std::generic_category().message(errno));
+    return;
+  }
+  log_is_gone_ = false;
   log_ = std::move(again);
   logging::warn("{} was removed while the run goes on: it is made again, and begins here.",
                 log_path_);

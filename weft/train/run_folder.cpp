@@ -213,8 +213,8 @@ void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
   io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
   remove_leftovers(path_);
-  io::write_file_atomically((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
-  io::write_file_atomically((fs::path(path_) / "plan.json").string(), plan_json);
+  io::write_own_file((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
+  io::write_own_file((fs::path(path_) / "plan.json").string(), plan_json);
 }
 
 void RunFolder::keep() { made_ = false; }
@@ -241,7 +241,7 @@ void RunFolder::go_back_to(int64_t step) const {
         !is_later("last_step"))
       kept += line + "\n";
   }
-  io::write_file_atomically(log_path(), kept);
+  io::write_own_file(log_path(), kept);
 }
 
 }  // namespace weft::train

@@ -174,8 +174,9 @@ class Trainer {
   // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one that it
   // writes before an older one goes.
   void check_room() const {
+    constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and the heads of files
     const auto each =
-        static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
+        beside + static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
     const int64_t saves = experiment_.total_steps / recipe().integer("checkpoint.every") + 1;
     const int64_t kept = recipe().integer("checkpoint.keep_last") + (best_by_.empty() ? 1 : 2);
     const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
@@ -339,11 +340,12 @@ class Trainer {
   // Nothing comes after it that would save once more.
   void save_at_last() {
     const double last_try = now() + options_.last_save_seconds;
+    const bool stops = signals_.stop_requested();  // who asks while it tries waits no longer
     for (;;) {
       try {
         return save(false);
       } catch (const Error& error) {
-        if (now() >= last_try || signals_.stop_requested()) throw;
+        if (now() >= last_try || (!stops && signals_.stop_requested())) throw;
         say_failed(error, fmt::format("It is the last one: weft tries again for {:.0f} s",
                                       options_.last_save_seconds));
       }
@@ -358,10 +360,19 @@ class Trainer {
     failed_save_ = now();
   }
 
+  bool folder_is_made_again() {
+    try {
+      return folder_.restore(recipe(), to_json(plan_));
+    } catch (const Error& error) {
+      throw Error(error.kind(), "checkpoint of step {}: {} There is none.", progress_.step,
+                  error.what());
+    }
+  }
+
   void save(bool best) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
-    if (folder_.restore(recipe(), to_json(plan_))) {
+    if (folder_is_made_again()) {
       logging::warn(
           "{} was removed while the run goes on: it is made again, with a log that begins "
           "at step {}.",
@@ -379,7 +390,7 @@ class Trainer {
   }
 
   void stop() {
-    save(false);
+    save_at_last();
     folder_.keep();
     reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n",
                                 progress_.step, result_.checkpoint));

@@ -382,7 +382,7 @@ class Attention : public Kernel {
  public:
   explicit Attention(const Step& step)
       : heads_(*step.body.front().node()),
-        gradient_(step.body.front()->is("attention_gradient")),
+        gradient_(step.body.front()->op->role == Role::gradient),
         inputs_(bind_inputs(step)),
         result_(bind_result(step)),
         run_(runner(result_.type.dtype)),
@@ -432,7 +432,7 @@ class Attention : public Kernel {
 
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
-  const bool gradient = node.is("attention_gradient");
+  const bool gradient = node.op->role == Role::gradient;
   const bool masked = node.inputs.size() > (gradient ? 4u : 3u);
   const bool falling = node.attrs.number("scale") <= 0;  // the greatest product must score highest
   if (runner(node.type.dtype) == nullptr || masked || falling) return std::nullopt;

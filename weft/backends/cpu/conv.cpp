@@ -19,10 +19,10 @@ const Dims row_major{0, 1, 2, 3};
 Convolution convolution_of(const Node& node) {
   Convolution conv;
   Shape x = node.inputs[0].shape(), weight = node.inputs[1].shape(), y = node.type.shape;
-  if (node.is("conv_input_gradient")) {
+  if (node.op->role == Role::input_gradient) {
     conv.kind = Convolution::Kind::input_gradient;
     std::swap(x, y);
-  } else if (node.is("conv_weight_gradient")) {
+  } else if (node.op->role == Role::weight_gradient) {
     conv.kind = Convolution::Kind::weight_gradient;
     std::swap(weight, y);
   }
@@ -161,7 +161,7 @@ class OwnConv : public Kernel {
 constexpr std::string_view winograd_name = "weft:winograd";
 
 KernelChoice laid_out(const Node& node, KernelChoice choice) {
-  const bool gradient = node.is("conv_weight_gradient");
+  const bool gradient = node.op->role == Role::weight_gradient;
   choice.operand_order = {channels_last, gradient ? channels_last : row_major};
   if (!gradient) choice.result_order = channels_last;
   return choice;

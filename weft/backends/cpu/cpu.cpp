@@ -38,6 +38,7 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
     text += ' ';
     append(entry.value);
   }
+  if (node.annotations.by_kernel != nullptr) text += ' ' + *node.annotations.by_kernel;
   for (size_t i = 0; i < operands.size(); ++i)
     text += ' ' + to_string(node.inputs[i].type()) + '@' + to_string(operands[i].strides);
   return text + " t" + std::to_string(thread_count());
@@ -57,7 +58,7 @@ class CpuLibrary : public KernelLibrary {
       std::lock_guard lock(mutex_);
       if (auto found = choices_.find(key); found != choices_.end()) return found->second;
     }
-    const bool named = node.attrs.has("by_kernel");
+    const bool named = node.annotations.by_kernel != nullptr;
     std::optional<KernelChoice> choice =
         named ? by_name(*family, node, operands) : family->choose(node, operands);
     std::lock_guard lock(mutex_);
@@ -100,7 +101,7 @@ class CpuLibrary : public KernelLibrary {
   static std::optional<KernelChoice> by_name(const Family& family, const Node& node,
                                              std::span<const Placement> operands) {
     for (KernelChoice& choice : family.alternatives(node, operands))
-      if (choice.kernel == node.attrs.text("by_kernel")) return std::move(choice);
+      if (choice.kernel == *node.annotations.by_kernel) return std::move(choice);
     return std::nullopt;
   }
   // What was measured in place of the rule of thumb.

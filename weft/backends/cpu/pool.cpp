@@ -291,16 +291,18 @@ void max_pool_gradient(const Windows& windows, const Element* x, const Element* 
   });
 }
 
+bool takes_largest(const Node& node) { return node.op->combine == ScalarOp::maximum; }
+
 Windows windows_of(const Node& node) {
   const Shape& first = node.inputs[0].shape();
-  if (node.is("max_pool_gradient")) return {node, first, node.inputs[1].shape()};
-  if (node.is("avg_pool_gradient")) return {node, node.type.shape, first};
-  return {node, first, node.type.shape};
+  if (node.op->role == Role::forward) return {node, first, node.type.shape};
+  return takes_largest(node) ? Windows{node, first, node.inputs[1].shape()}
+                             : Windows{node, node.type.shape, first};
 }
 
 size_t workspace_of(const Node& node, const Windows& windows, int threads) {
   const bool narrow = node.type.dtype == DType::f16 || node.type.dtype == DType::bf16;
-  if (!node.is("max_pool_gradient") || !narrow) return 0;
+  if (node.op->role == Role::forward || !takes_largest(node) || !narrow) return 0;
   return gradient_scratch_each(windows) *
          static_cast<size_t>(std::min<int64_t>(threads, gradient_tasks(windows)));
 }
@@ -322,11 +324,11 @@ class PoolKernel : public Kernel {
       const auto* first = reinterpret_cast<const Element*>(inputs_[0].in(operands));
       auto* result = reinterpret_cast<Element*>(result_.out(results));
       const Windows& w = windows_;
-      if (node_->is("max_pool"))
+      const bool forward = node_->op->role == Role::forward, largest = takes_largest(*node_.node());
+      if (forward && largest)
         return for_each_row<MaxPoolRow, Element, Lane>(w, first, w.in, result, w.out);
-      if (node_->is("avg_pool"))
-        return for_each_row<AvgPoolRow, Element, Lane>(w, first, w.in, result, w.out);
-      if (node_->is("avg_pool_gradient"))
+      if (forward) return for_each_row<AvgPoolRow, Element, Lane>(w, first, w.in, result, w.out);
+      if (!largest)
         return for_each_row<AvgPoolGradientRow, Element, Lane>(w, first, w.out, result, w.in);
       max_pool_gradient<Element, Lane>(windows_, first,
                                        reinterpret_cast<const Element*>(inputs_[1].in(operands)),

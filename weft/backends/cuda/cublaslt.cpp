@@ -166,7 +166,7 @@ class Product : public Kernel {
  public:
   Product(gpu::Device& device, const Step& step)
       : stream_(stream_of(device)), step_(step), wide_(step_.task.dtype == DType::f64) {
-    const bool tf32 = step.body.front()->attrs.has("tf32");
+    const bool tf32 = step.body.front()->annotations.tf32;
     size_t workspace = step.workspace - workspace_slack;
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
@@ -369,7 +369,7 @@ bool pads() { return !env_lists("WEFT_CUDA_OFF", "padding"); }
 // Rows that begin anywhere leave only the library's slow kernels. Sums that go on lie as they did;
 // of single rows a batch may be one matrix only where nothing lies between them.
 bool pads_rows(const Node& product) {
-  return pads() && product.op->name == std::string_view("matmul") &&
+  return pads() && is_matrix_product(product) &&
          product.type.shape[product.type.shape.size() - 2] > 1;
 }
 
@@ -377,8 +377,7 @@ bool pads_rows(const Node& product) {
 // too: for extents that are not, the library multiplies what lies behind them, as well.
 std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placement> operands,
                                    const KernelChoice& choice) {
-  const bool tensor_cores =
-      size_of(product.inputs.back().dtype()) == 2 || product.attrs.has("tf32");
+  const bool tensor_cores = size_of(product.inputs.back().dtype()) == 2 || product.annotations.tf32;
   return pads() && tensor_cores ? rooms_of(product, operands, choice) : std::nullopt;
 }
 

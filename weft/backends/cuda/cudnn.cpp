@@ -7,9 +7,11 @@
 
 namespace weft::cuda {
 namespace {
-bool is_conv(const Node& node) { return node.op->name.starts_with("conv"); }
+bool is_conv(const Node& node) { return node.op->family == OpFamily::convolution; }
 bool is_attention(const Node& node) {
-  return node.is("attention") || node.is("attention_backward");
+  const Role role = node.op->role;
+  return node.op->family == OpFamily::attention &&
+         (role == Role::forward || role == Role::backward);
 }
 
 class Cudnn : public gpu::Provider {

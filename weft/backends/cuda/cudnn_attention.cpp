@@ -283,10 +283,10 @@ std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
   constexpr int64_t most_depth = 128, whole = 8;
   constexpr size_t matrices = 5;  // of the operands; then the statistics of the rows
-  const bool backward = node.is("attention_backward");
+  const bool backward = node.op->role == Role::backward;
   const Heads heads(node);
   const bool narrow = heads.dtype == DType::f16 || heads.dtype == DType::bf16;
-  const bool masked = node.is("attention") && node.inputs.size() > 3;
+  const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
   const bool deep = std::max(heads.depth, heads.width) > most_depth;
   const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;
   const bool empty = element_count(heads.q()) == 0 || element_count(heads.v()) == 0;
@@ -317,7 +317,7 @@ std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
 }
 
 std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step) {
-  if (step.body.front()->is("attention_backward"))
+  if (step.body.front()->op->role == Role::backward)
     return std::make_unique<AttentionGradient>(device, step);
   return std::make_unique<Attention>(device, step);
 }

@@ -15,7 +15,7 @@ namespace weft::cuda::cudnn {
 namespace {
 bool on_tensor_cores(const Node& node) {
   const DType dtype = node.inputs[0].dtype();
-  return dtype == DType::f16 || dtype == DType::bf16 || node.attrs.has("tf32");
+  return dtype == DType::f16 || dtype == DType::bf16 || node.annotations.tf32;
 }
 
 Dims order_of(const Node& node) {
@@ -23,8 +23,8 @@ Dims order_of(const Node& node) {
 }
 
 Direction direction_of(const Node& node) {
-  if (node.is("conv_input_gradient")) return Direction::input_gradient;
-  return node.is("conv_weight_gradient") ? Direction::weight_gradient : Direction::forward;
+  if (node.op->role == Role::input_gradient) return Direction::input_gradient;
+  return node.op->role == Role::weight_gradient ? Direction::weight_gradient : Direction::forward;
 }
 
 // Of the result as cuDNN stores it before it is widened; 0: it stores the result itself.
@@ -49,7 +49,7 @@ size_t workspace_bytes(const Node& node) {
     shape[1] = (shape[1] + whole - 1) / whole * whole;
     bytes += Type{dtype, shape}.bytes();
   }
-  if (node.is("conv_weight_gradient"))
+  if (node.op->role == Role::weight_gradient)
     bytes += std::min(most_for_parts, parts * Type{DType::f32, node.type.shape}.bytes());
   return aligned(bytes);
 }
@@ -58,8 +58,7 @@ std::string describe(const Node& node) {
   return fmt::format("{} of {} and {}, stride {}, padding {}, dilation {}{}", node.op->name,
                      to_string(node.inputs[0].type()), to_string(node.inputs[1].type()),
                      to_string(node.attrs.dims("stride")), to_string(node.attrs.dims("padding")),
-                     to_string(node.attrs.dims("dilation")),
-                     node.attrs.has("tf32") ? ", tf32" : "");
+                     to_string(node.attrs.dims("dilation")), node.annotations.tf32 ? ", tf32" : "");
 }
 
 Graph graph_of(const Node& node, const std::array<int64_t, 3>& alignment) {

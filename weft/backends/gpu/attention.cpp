@@ -522,8 +522,8 @@ loop::GpuKernel Text::gradient() {
 
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
-  const bool backward = node.is("attention_backward");
-  const bool masked = node.is("attention") && node.inputs.size() > 3;
+  const bool backward = node.op->role == Role::backward;
+  const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
   const DType dtype = node.inputs[0].dtype();
   const Heads heads(node);
   if (masked || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
@@ -533,7 +533,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   KernelChoice choice;
   choice.kernel = "weft:" + string(node.op->name);
   // Heads side by side within a token, as the projections around attention want them.
-  if (node.is("attention")) choice.result_order = {0, 2, 1, 3};
+  if (node.op->role == Role::forward) choice.result_order = {0, 2, 1, 3};
   if (backward) choice.result_order = {1, 3, 0, 2, 4};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i)

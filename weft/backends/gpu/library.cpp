@@ -151,7 +151,7 @@ class Library : public KernelLibrary {
   }
   // A kernel, and what it is used for: the step's first node.
   static std::string use_of(const std::string& kernel, const Node& node) {
-    std::string use = kernel + to_string(node.attrs);
+    std::string use = kernel + to_string(node.attrs) + to_string(node.annotations);
     for (const Value& input : node.inputs) use += " " + to_string(input.type());
     return use;
   }
@@ -187,7 +187,7 @@ class Library : public KernelLibrary {
     for (const auto* accesses : {&step.operands, &step.results})
       for (const auto& [value, at] : *accesses)
         signature += fmt::format(", {}/{}", to_string(value.type()), fmt::join(at.strides, " "));
-    if (step.body.front()->attrs.has("tf32")) signature += ", tf32";
+    if (step.body.front()->annotations.tf32) signature += ", tf32";
     auto measure = [&] { return parts && is_faster(*parts, *whole, plan, step) ? "two" : "one"; };
     if (device().select(signature, measure, "one") == "one") return whole;
     if (!parts) parts = compile_in_two(provider, step);
