@@ -33,6 +33,9 @@ BIN = PACK / "bin"
 BUDGET = 525  # seconds of everything
 SECONDS = float(os.environ.get("GPU_CHECK_SECONDS", BUDGET))
 SCALE = SECONDS / BUDGET  # of every limit below
+# Seconds that a part has for sure: those before it leave them.
+KEPT = {"first row": 60, "profile": 20, "hardware counters": 30, "tuned": 60, "tests": 110,
+        "tests alone": 30}
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
 TINY = os.environ.get("GPU_CHECK_SMALL") == "1"
 SMALL = TINY or DEVICE != "cuda"
@@ -191,6 +194,8 @@ def unpack():
 
 
 class Check:
+    kept = KEPT  # of the parts that are still to come
+
     def __init__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="weft-gpu-check-")
         self.logs = pathlib.Path(self.scratch.name) / "logs"
@@ -213,7 +218,7 @@ class Check:
         return pathlib.Path(os.environ.get("WEFT_CACHE_DIR") or default) / "cuda"
 
     def limit(self, seconds):
-        return min(SCALE * seconds, END - time.monotonic() - 3)
+        return min(SCALE * seconds, END - time.monotonic() - 3 - SCALE * sum(self.kept.values()))
 
     def one(self, name, command, seconds, **environment):
         """A process of the packed programs that has the machine to itself."""
@@ -359,25 +364,35 @@ class Check:
         run_all([job for part in together for job in part.jobs], self.limit(130))
         for part in together:
             self.judge(part, max(job.seconds for job in part.jobs))
-        for part in tests_alone():
-            run_all(part.jobs, self.limit(30))
+
+    def tests_alone(self):
+        parts = tests_alone()
+        for i, part in enumerate(parts):
+            left = len(parts) - i
+            run_all(part.jobs, self.limit(30 * left) / left)
             self.judge(part, max(job.seconds for job in part.jobs))
 
     def run(self):
         first = ["mlp-1"] if SMALL else ["gpt2"]
         others = ["layer-norm"] if TINY else ["gpt2", "gpt-char-1"] if SMALL else [
             "mlp-1", "gpt-char-1", "layer-norm", "cross-entropy", "adamw", "resnet50", "gpt2-xl"]
-        self.device()
-        self.smoke()
-        self.libraries()
-        self.benchmarks("gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210)
-        self.report.pack()
-        self.profile()
-        self.hardware_counters()
-        self.tuned()
-        self.report.pack()
-        self.tests()
-        self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)
+        parts = {
+            "device": self.device,
+            "ladder": self.smoke,
+            "libraries": self.libraries,
+            "first row": lambda: self.benchmarks(
+                "gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210),
+            "profile": self.profile,
+            "hardware counters": self.hardware_counters,
+            "tuned": self.tuned,
+            "tests": self.tests,
+            "tests alone": self.tests_alone,
+            "other rows": lambda: self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)}
+        for name, run in parts.items():
+            self.kept = {later: seconds for later, seconds in self.kept.items() if later != name}
+            run()
+            if name in ("first row", "tuned"):
+                self.report.pack()
         self.report.pack([self.cache / "refused", self.cache / "kernels"])
         return self.report.end()
 
