@@ -351,14 +351,18 @@ void Executable::compile_kernels() {
 
 void Executable::refuse(size_t step, const Error& error) {
   const Step& refused = plan_.steps[step];
-  refusals_.push_back(fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
-                                  refused.module.empty() ? "" : " of ", refused.module));
-  logging::debug(1, "refused: {}", refusals_.back());
+  std::string& said = refusals_[step];
+  said = fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
+                     refused.module.empty() ? "" : " of ", refused.module);
+  logging::debug(1, "refused: {}", said);
   library_.avoid(refused);
 }
 
 void Executable::check_refusals() const {
-  if (!refusals_.empty()) throw KernelsRefused(refusals_);
+  if (refusals_.empty()) return;
+  std::vector<std::string> all;
+  for (const auto& [step, said] : refusals_) all.push_back(said);
+  throw KernelsRefused(std::move(all));
 }
 
 namespace {
