@@ -422,7 +422,25 @@ TEST_CASE("the kernel after which a GPU is lost is named where each is waited fo
       {{"FAKE_CUDA_LOST_AFTER", "60"}, {"FAKE_CUDA_LOST_CODE", "716"}, {"WEFT_CUDA_SYNC", "1"}});
   CHECK(outcome.code == device);
   CHECK(has(outcome.err, "misaligned address (CUDA_ERROR_MISALIGNED_ADDRESS). Kernel "));
-  CHECK(std::regex_search(outcome.err, std::regex("Kernel \\S+, \\d+ of \\d+, of \\S+\\.")));
+  CHECK(std::regex_search(
+      outcome.err,
+      std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+}
+
+TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, too") {
+  FakeGpu place;
+  Settings settings{{"FAKE_CUDA_LOST_AFTER", "0"}, {"FAKE_CUDA_LOST_CODE", "700"}};
+  auto trained = [&] {
+    return place.train(settings, {"--precision", "bf16-mixed", "--overwrite"});
+  };
+  CHECK(fails_with(trained(), device, "Hint: WEFT_CUDA_SYNC=1 names the kernel.") == "");
+  settings["WEFT_CUDA_SYNC"] = "1";
+  const Outcome named = trained();
+  CHECK(named.code == device);
+  CHECK(std::regex_search(
+      named.err, std::regex(R"(\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. Kernel (cublaslt|cudnn):\S+, )"
+                            R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+  CHECK(!fs::exists(place.path("runs/tiny/checkpoints/latest")));
 }
 
 TEST_CASE(
