@@ -84,6 +84,31 @@ size_t lines_with(const std::string& text, const std::string& part) {
 }
 }  // namespace
 
+TEST_CASE("a step that no graph takes is launched kernel by kernel, which is said once") {
+  const std::pair<const char*, const char*> failures[] = {
+      {"1", "(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED). Kernel "},
+      {"2",
+       "cuStreamEndCapture: operation failed due to a previous error during capture "
+       "(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED). No graph "},
+      {"3", "the GPU's memory has run out (cuGraphInstantiate)."}};
+  for (const auto& [how, said] : failures) {
+    CAPTURE(how);
+    FakeGpu place;
+    const Outcome outcome =
+        place.train({{"FAKE_CUDA_CAPTURE_FAILS", how}, {"FAKE_CUDA_GRAPHS", place.path("graphs")}},
+                    {"--data.val_split", "0.2"});
+    CHECK(outcome.code ==
+          not_finite);  // the evaluation's loss after the last update: none computes
+    CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
+    CHECK(has(outcome.err, said));
+    CHECK(has(outcome.err,
+              "No graph of the step's kernels can be captured: they are launched one "
+              "by one, which may be slower."));
+    CHECK(lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\"") == 6);
+    CHECK(!fs::exists(place.path("graphs")));
+  }
+}
+
 TEST_CASE(
     "a kernel that its library refuses to compile or to run is planned without, which is said") {
   for (const char* how : {"FAKE_CUBLASLT_REFUSES", "FAKE_CUBLASLT_FAILS"}) {

@@ -406,6 +406,25 @@ class CudaDevice : public gpu::Device {
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
     // A graph would be one launch, which has no module and no kernel that an error could name.
     if (has_ranges() || is_synchronous() || env_lists("WEFT_CUDA_OFF", "graphs")) return nullptr;
+    if (refuses_graphs_) return nullptr;
+    try {
+      return captured(enqueue);
+    } catch (const Error& error) {
+      finish();  // throws where the device is lost
+      refuses_graphs_ = true;
+      logging::warn(
+          "{} No graph of the step's kernels can be captured: they are launched one by "
+          "one, which may be slower.",
+          error.what());
+      return nullptr;
+    }
+  }
+
+ private:
+  void make_current() const { handles().make_current(); }
+  Handle stream() const { return stream_.get(); }
+
+  std::unique_ptr<Kernel> captured(const std::function<void()>& enqueue) {
     make_current();
     api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");
     Handle graph = nullptr;
@@ -423,10 +442,6 @@ class CudaDevice : public gpu::Device {
     api_.check(status, "cuGraphInstantiate");
     return std::make_unique<Graph>(executable, handles());
   }
-
- private:
-  void make_current() const { handles().make_current(); }
-  Handle stream() const { return stream_.get(); }
 
   gpu::Program build(const std::string& source) override {
     const std::string text = fmt::format("nvrtc {} {}\n{}", compiler_.version(),
@@ -453,6 +468,7 @@ class CudaDevice : public gpu::Device {
   std::unique_ptr<Staging> staging_;
   std::shared_ptr<Buffer> flushed_;  // null: no measurement has begun yet
   std::vector<void*> parameters_;    // of a launch: a step allocates nothing
+  bool refuses_graphs_ = false;      // a capture failed, as the next one would
 };
 }  // namespace
 
