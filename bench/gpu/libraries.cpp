@@ -392,7 +392,8 @@ void versions() {
   at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
   at("cuDNN", {"libcudnn.so.9"}, [&](const cuda::SharedLibrary& found) {
     // cuDNN ends the process where it does not find these.
-    const cuda::SharedLibrary products = open_cublaslt(), graphs({"libcudnn_graph.so.9"}, "");
+    lt::library();
+    const cuda::SharedLibrary graphs({"libcudnn_graph.so.9"}, "");
     return number("cudnnGetVersion")(found);
   });
 }

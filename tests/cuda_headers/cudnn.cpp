@@ -152,6 +152,7 @@ static_assert(static_cast<int>(Reduction::sum) == int{CUDNN_REDUCE_TENSOR_ADD});
 static_assert(static_cast<int>(Reduction::maximum) == int{CUDNN_REDUCE_TENSOR_MAX});
 
 static_assert(same_abi<decltype(Functions::version), decltype(&cudnnGetVersion)>);
+static_assert(same_abi<decltype(Functions::cuda_version), decltype(&cudnnGetCudartVersion)>);
 static_assert(same_abi<decltype(Functions::create), decltype(&cudnnCreate)>);
 static_assert(same_abi<decltype(Functions::set_stream), decltype(&cudnnSetStream)>);
 static_assert(

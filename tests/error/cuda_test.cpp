@@ -247,6 +247,37 @@ TEST_CASE("a compiler that is newer than the driver is refused in a line") {
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
 
+TEST_CASE("a library of products that is newer than the driver is refused in a line") {
+  FakeGpu place;
+  Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_CUBLASLT_VERSION", "130100"}};
+  const std::string said =
+      "the driver is too old for " + FakeGpu::libraries() +
+      "/libcublasLt.so.13: it knows CUDA 12, the library needs CUDA 13. Hint: WEFT_CUDA_PATH "
+      "names another.";
+  CHECK(fails_with(place.train(newer), device, said) == "");
+  CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(),
+            "the library needs CUDA 13"));
+  newer["FAKE_CUDA_VERSION"] = "13000";
+  CHECK(place.train(newer).code == 0);
+  newer = {{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_CUBLASLT_VERSION", "120805"}};
+  CHECK(place.train(newer, {"--overwrite"}).code == 0);
+}
+
+TEST_CASE("a cuDNN that is made for another CUDA than the library of products is done without") {
+  FakeGpu place;
+  for (const char* version : {"12090", "14000"}) {
+    CAPTURE(version);
+    const Outcome outcome = place.train({{"FAKE_CUDNN_CUDA_VERSION", version}},
+                                        {"--precision", "bf16-mixed", "--overwrite"});
+    CHECK(goes_on_with(outcome, fmt::format("/libcudnn.so.9 is made for CUDA {:.2}, ", version)) ==
+          "");
+    CHECK(has(outcome.err,
+              "/libcublasLt.so.13 is of CUDA 13. Convolutions and attention are "
+              "computed by kernels of weft's own, which are slower."));
+    CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
+  }
+}
+
 namespace {
 // Plans of cuDNN that are built, a letter each, and engines that a run's plan.json names.
 struct CudnnPlans {

@@ -240,7 +240,9 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
   });
   return refused == 0 ? 0 : execution_failed;
 }
-size_t cublasLtGetVersion() { return 130000; }
+size_t cublasLtGetVersion() {
+  return static_cast<size_t>(fake::number("FAKE_CUBLASLT_VERSION", 130000));
+}
 const char* cublasLtGetStatusString(int status) {
   return status == execution_failed ? "CUBLAS_STATUS_EXECUTION_FAILED" : "a status";
 }

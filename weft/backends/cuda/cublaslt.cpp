@@ -22,11 +22,6 @@
 
 namespace weft::cuda {
 
-SharedLibrary open_cublaslt() {
-  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
-                       "it comes with CUDA, and with Python's package nvidia-cublas.");
-}
-
 namespace cublaslt {
 Library::Library() {
   library.find(create, "cublasLtCreate");

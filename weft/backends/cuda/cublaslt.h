@@ -12,15 +12,15 @@
 namespace weft::cuda {
 
 std::unique_ptr<gpu::Provider> cublaslt_provider();
-// Throws Error(device) where the library is not.
-SharedLibrary open_cublaslt();
 
 namespace cublaslt {
 struct Library : Functions {
   Library();
   void check(int status, const char* call) const;  // throws Error(device), but for status 0
+  int cuda() const { return static_cast<int>(version() / 10000); }  // 13: it is CUDA 13's
 
-  SharedLibrary library = open_cublaslt();
+  SharedLibrary library{{"libcublasLt.so.13", "libcublasLt.so.12"},
+                        "it comes with CUDA, and with Python's package nvidia-cublas."};
 };
 const Library& library();
 }  // namespace cublaslt

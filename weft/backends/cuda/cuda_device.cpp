@@ -247,7 +247,12 @@ void check_libraries(const Nvrtc& compiler) {
                 "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
                 "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
                 known, made);
-  open_cublaslt();
+  const cublaslt::Library& products = cublaslt::library();
+  if (const int needed = products.cuda(); needed > known)
+    throw Error(ErrorKind::device,
+                "[cuda] the driver is too old for {}: it knows CUDA {}, the library needs CUDA {}. "
+                "Hint: WEFT_CUDA_PATH names another.",
+                products.library.path(), known, needed);
 }
 
 class CudaDevice : public gpu::Device {

@@ -130,6 +130,7 @@ inline constexpr int cross_correlation = 1;
 
 struct Functions {
   size_t (*version)() = nullptr;
+  size_t (*cuda_version)() = nullptr;  // 13010: made for CUDA 13.1
   int (*create)(Handle*) = nullptr;
   int (*set_stream)(Handle, Handle stream) = nullptr;
   int (*make_descriptor)(int kind, Handle*) = nullptr;

@@ -41,6 +41,10 @@ struct Library : Functions {
                   "[cuda] {} is too old: it is cuDNN {}.{}, weft needs {}.{} or later.",
                   library.path(), version() / 10000, version() % 10000 / 100, least_version / 10000,
                   least_version % 10000 / 100);
+    library.find(cuda_version, "cudnnGetCudartVersion");
+    if (const int cuda = static_cast<int>(cuda_version() / 1000); cuda != products.cuda())
+      throw Error(ErrorKind::device, "[cuda] {} is made for CUDA {}, {} is of CUDA {}.",
+                  library.path(), cuda, products.library.path(), products.cuda());
     library.find(create, "cudnnCreate");
     library.find(set_stream, "cudnnSetStream");
     library.find(make_descriptor, "cudnnBackendCreateDescriptor");
@@ -63,7 +67,7 @@ struct Library : Functions {
   }
 
   // cuDNN ends the process where it does not find these.
-  SharedLibrary products = open_cublaslt();
+  const cublaslt::Library& products = cublaslt::library();
   SharedLibrary library{{"libcudnn.so.9"}, comes_with};
   SharedLibrary graphs{{"libcudnn_graph.so.9"}, comes_with};
 };
