@@ -22,9 +22,6 @@
 
 namespace weft::cuda {
 namespace {
-constexpr unsigned non_blocking = 1, timing = 0, no_timing = 2,
-                   portable = 1;  // flags of cuda.h
-constexpr int thread_local_capture = 1;
 constexpr int least_capability = 75;  // that CUDA 13 makes code for
 
 Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
@@ -39,8 +36,9 @@ class Staging {
  public:
   explicit Staging(Handle stream) : stream_(stream) {
     for (Part& part : parts_) {
-      api_.check(api_.cuMemHostAlloc(&part.memory, part_bytes, portable), "cuMemHostAlloc");
-      api_.check(api_.cuEventCreate(&part.done, no_timing), "cuEventCreate");
+      api_.check(api_.cuMemHostAlloc(&part.memory, part_bytes, flag::portable_memory),
+                 "cuMemHostAlloc");
+      api_.check(api_.cuEventCreate(&part.done, flag::event_without_time), "cuEventCreate");
     }
   }
   ~Staging() {
@@ -83,7 +81,7 @@ class CudaSideCopy : public SideCopy {
  public:
   CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
     for (Handle* event : {&before_, &done_})
-      api_.check(api_.cuEventCreate(event, no_timing), "cuEventCreate");
+      api_.check(api_.cuEventCreate(event, flag::event_without_time), "cuEventCreate");
   }
   ~CudaSideCopy() override {
     for (Handle event : {before_, done_})
@@ -137,7 +135,7 @@ class CudaTimeline : public Timeline {
   void mark() override {
     kernels_.make_current();
     Handle event = nullptr;
-    api_.check(api_.cuEventCreate(&event, timing), "cuEventCreate");
+    api_.check(api_.cuEventCreate(&event, flag::event_with_time), "cuEventCreate");
     events_.push_back(event);
     api_.check(api_.cuEventRecord(event, kernels_.stream), "cuEventRecord");
   }
@@ -268,7 +266,7 @@ class CudaDevice : public gpu::Device {
     make_current();
     for (std::shared_ptr<void>* made : {&stream_, &to_device_, &to_host_}) {
       Handle stream = nullptr;
-      api_.check(api_.cuStreamCreate(&stream, non_blocking), "cuStreamCreate");
+      api_.check(api_.cuStreamCreate(&stream, flag::non_blocking_stream), "cuStreamCreate");
       *made = owned(stream, [this](void* object) { api_.cuStreamDestroy(object); });
     }
     staging_ = std::make_unique<Staging>(stream());
@@ -349,7 +347,7 @@ class CudaDevice : public gpu::Device {
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();
     void* memory = nullptr;
-    api_.check(api_.cuMemHostAlloc(&memory, std::max<size_t>(bytes, 1), portable),
+    api_.check(api_.cuMemHostAlloc(&memory, std::max<size_t>(bytes, 1), flag::portable_memory),
                "cuMemHostAlloc");
     auto buffer = std::make_shared<Buffer>();
     buffer->data = static_cast<std::byte*>(memory);
@@ -431,7 +429,8 @@ class CudaDevice : public gpu::Device {
 
   std::unique_ptr<Kernel> captured(const std::function<void()>& enqueue) {
     make_current();
-    api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");
+    api_.check(api_.cuStreamBeginCapture(stream(), flag::thread_local_capture),
+               "cuStreamBeginCapture");
     Handle graph = nullptr;
     try {
       enqueue();

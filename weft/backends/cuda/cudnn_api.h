@@ -119,6 +119,14 @@ enum AttributeType : int {
   reduction_mode_type = 18,
   char_type = 24,
 };
+enum DataType : int {
+  float_data = 0,
+  double_data = 1,
+  half_data = 2,
+  int32_data = 4,
+  bfloat16_data = 9,
+  boolean_data = 11,
+};
 enum Note : int {
   tensor_core = 0,
   nondeterministic = 4,

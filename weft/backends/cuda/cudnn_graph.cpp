@@ -137,21 +137,21 @@ size_t bytes_of(const Descriptor& of, Attribute attribute) {
   return static_cast<size_t>(bytes);
 }
 
-int data_type(DType dtype) {
+DataType data_type(DType dtype) {
   switch (dtype) {
     case DType::f64:
-      return 1;
+      return double_data;
     case DType::f16:
-      return 2;
+      return half_data;
     case DType::i32:
-      return 4;
+      return int32_data;
     case DType::bf16:
-      return 9;
+      return bfloat16_data;
     case DType::boolean:
-      return 11;
+      return boolean_data;
     default:
       WEFT_ASSERT(dtype == DType::f32, "no tensor of cuDNN has elements of {}", name(dtype));
-      return 0;
+      return float_data;
   }
 }
 void set(const Descriptor& to, Attribute attribute, DType dtype) {
