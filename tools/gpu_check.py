@@ -418,8 +418,8 @@ def summary_of_libraries(output):
         text = (f"{first['us']:9.1f} {best['us']:9.1f} us, rank {best['rank']} of {len(choices)}"
                 f"  {shape}")
         if timed[0] is not best:
-            text += (f"; {timed[0]['us']:.1f} us by engine {timed[0]['engine']}, which "
-                     f"{timed[0]['against_rules']}")
+            other = f"engine {timed[0]['engine']}" if "engine" in timed[0] else "an algorithm"
+            text += f"; {timed[0]['us']:.1f} us by {other}, which {timed[0]['against_rules']}"
         gain = float("inf") if shape.startswith("head") else first["us"] / best["us"]
         rows.append((gain, text))
     return "\n".join(text for _, text in sorted(rows, key=lambda row: -row[0]))

@@ -96,9 +96,17 @@ assert ["--weights" in call for call in peers].count(True) == 1, peers
 libraries = [json.loads(line) for line in log.splitlines()
              if line.startswith('{"') and '"shape"' in line]
 kept = {seen["engine"] for seen in libraries if "engine" in seen and "against_rules" not in seen}
-broken = {seen["engine"]: seen["against_rules"] for seen in libraries if "against_rules" in seen}
+broken = {seen["engine"]: seen["against_rules"] for seen in libraries
+          if "engine" in seen and "against_rules" in seen}
 assert kept == set(range(5, 14)) and sorted(broken) == list(range(5)), (kept, broken)
 assert broken[0] == "is nondeterministic" and "bytes of workspace" in broken[4], broken
+# Of each product the two algorithms that weft may take, then the one that it never asks for.
+products = {}
+for seen in libraries:
+    if seen["library"] == "cublaslt":
+        products.setdefault(seen["shape"], []).append((seen["rank"], "against_rules" in seen))
+assert len(products) > 15, products
+assert all(found == [(0, False), (1, False), (0, True)] for found in products.values()), products
 assert all("us" in seen for seen in libraries if seen.get("engine") != 4), libraries
 kernels = json.load(logs.extractfile("logs/profile.json"))["kernels"]
 assert kernels and all(kernel["roofline"] > 0 for kernel in kernels), kernels

@@ -241,12 +241,16 @@ class Digest(unittest.TestCase):
         lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":4.0}', "other",
                  '{"shape":"b","rank":0,"us":5.0}', '{"shape":"b","rank":1,"us":2.5}',
                  '{"shape":"c","error":"no engine"}',
+                 '{"shape":"d","rank":0,"us":5.0}',
+                 '{"shape":"d","rank":0,"us":4.0,"against_rules":"is none of those"}',
                  '{"shape":"a","rank":2,"engine":7,"us":3.0,"against_rules":"is nondeterministic"}',
                  '{"shape":"b","rank":2,"engine":8,"us":4.0,"against_rules":"sums narrowly"}']
         self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)).splitlines(),
                          ["c: no engine", "      5.0       2.5 us, rank 1 of 3  b",
                           "      5.0       4.0 us, rank 1 of 3  a; 3.0 us by engine 7, which is "
-                          "nondeterministic"])
+                          "nondeterministic",
+                          "      5.0       5.0 us, rank 0 of 2  d; 4.0 us by an algorithm, which is "
+                          "none of those"])
 
 
 class Ceilings(unittest.TestCase):

@@ -3,7 +3,10 @@
 // first product is compiled.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "weft/backends/cuda/cublaslt_api.h"
 #include "weft/backends/cuda/shared_library.h"
@@ -22,7 +25,16 @@ struct Library : Functions {
   SharedLibrary library{{"libcublasLt.so.13", "libcublasLt.so.12"},
                         "it comes with CUDA, and with Python's package nvidia-cublas."};
 };
-const Library& library();
+const Library& library();  // throws Error(device) where there is none
+
+// Multiples of which addresses are, in bytes; of operands by the library's names.
+struct Alignments {
+  uint32_t a, b, c, d;
+};
+// The algorithms that weft may take, within so many bytes of workspace: the first is the one that
+// the library holds to be the fastest. `layouts`: of a, of b, of c and d.
+std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Handle, 3>& layouts,
+                              const Alignments& alignments, size_t workspace);
 }  // namespace cublaslt
 
 }  // namespace weft::cuda
