@@ -142,6 +142,8 @@ def tests():
             Part("convolutions and attention",
                  [test("ops", "--test-suite=slow device forms", f"--test-case={case}")
                   for case in forms]),
+            *([Part("plans of cuDNN", [test("backends", "--test-suite=cudnn")])]
+              if DEVICE == "cuda" else []),
             Part("every op and its gradient", [test("ops", *EVERY_OP, PART=part) for part in slices]),
             Part("edges, and products with what stands beside them", [test("ops", *edges)]),
             Part("same bits twice", [bits], curves=True),

@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 python3 tests/gpu/gpu_check_test.py
 
 mkdir -p "$scratch/pack/bin" "$scratch/pack/lib/weft"
-ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli} "$scratch/pack/bin"
+ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli,backends} "$scratch/pack/bin"
 nvrtc=${WEFT_CUDA_PATH:-}
 # A busy processor is given three times as long.
 export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
@@ -31,7 +31,7 @@ assert set(parts.values()) == {"passed"}, parts
 assert list(parts) == [
     "device", "ladder of small steps", "libraries at the shapes of the models", "a small row",
     "profile", "hardware counters (ncu)", "tuned", "training, f32 and bf16", "convolutions and attention",
-    "every op and its gradient", "edges, and products with what stands beside them",
+    "plans of cuDNN", "every op and its gradient", "edges, and products with what stands beside them",
     "same bits twice", "weft train, resume, precisions", "generated kernels", "random graphs",
     "offload and results", "the other rows"], parts
 digest = (out / "digest.txt").read_text()
