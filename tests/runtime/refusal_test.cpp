@@ -59,6 +59,7 @@ TEST_CASE("refusals are told in the order of the steps, whichever thread is done
                               {.library = &library, .skip = {"fuse"}});
   REQUIRE(plan.steps.size() == 2);
   std::vector<std::string> want;
+  want.reserve(plan.steps.size());
   for (const Step& step : plan.steps)
     want.push_back(fmt::format("[refuses] no {0}. Refused: {0}", step.kernel));
   REQUIRE(want[0] != want[1]);

@@ -361,6 +361,7 @@ void Executable::refuse(size_t step, const Error& error) {
 void Executable::check_refusals() const {
   if (refusals_.empty()) return;
   std::vector<std::string> all;
+  all.reserve(refusals_.size());
   for (const auto& [step, said] : refusals_) all.push_back(said);
   throw KernelsRefused(std::move(all));
 }
