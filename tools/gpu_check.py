@@ -49,6 +49,8 @@ STEP = ["mlp", "--batch", "1"] if SMALL else ["gpt2", "--batch", "64", "--length
                                               "--precision", "bf16-mixed"]
 EVERY_OP = ["--source-file=*value_test.cpp", "--test-suite-exclude=slow*",
             "--test-case=every op*,gradients of every op*"]
+TORCH_VERSIONS = ("import torch; print('PyTorch', torch.__version__, 'of CUDA', torch.version.cuda, "
+                  "'with cuDNN', torch.backends.cudnn.version())")
 NCU_METRICS = ("gpu__time_duration.sum,dram__bytes.sum,"
                "dram__throughput.avg.pct_of_peak_sustained_elapsed,"
                "sm__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread")
@@ -239,16 +241,19 @@ class Check:
         devices = Job([weft, "devices"]).run(self.limit(30))
         step, state, text = self.one("device", [weft, "bench", "mlp", "--batch", "1", "--steps", "1",
                                                 "--json", "--device", DEVICE], 60)
-        versions, clocks = Job([]), Job([])
+        versions, torch, clocks = Job([]), Job([]), Job([])
         if DEVICE == "cuda":
             versions, *_ = self.one("versions", [BIN / "gpu_libraries", "versions"], 20)
+            torch = Job([os.environ.get("PEERS_PYTHON") or sys.executable, "-c", TORCH_VERSIONS]).run(
+                self.limit(20))
             if shutil.which("nvidia-smi"):
                 clocks = Job(["nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE"]).run(10)
-        print(devices.output + versions.output)
+        known = versions.output + (torch.output if torch.code == 0 else "no PyTorch\n")
+        print(devices.output + known)
         self.report.add("device", state, "a first step was done" if state == PASSED else text,
-                        devices.seconds + step.seconds, [devices, step, versions, clocks])
+                        devices.seconds + step.seconds, [devices, step, versions, torch, clocks])
         gpus = [text for text in devices.output.split("\n\n") if text.startswith("cuda:")]
-        self.report.section("machine", "\n".join([*gpus, versions.output]), 1100)
+        self.report.section("machine", "\n".join([*gpus, known]), 1100)
         if step.code == 7:
             print(f"gpu-check: there is no device {DEVICE} here. Run it on a machine with an NVIDIA "
                   "GPU and its driver, or with GPU_CHECK_DEVICE=opencl or cpu.", file=sys.stderr)

@@ -407,6 +407,15 @@ void versions() {
       return ask();
     };
   };
+  at("NVML", {"libnvidia-ml.so.1"}, [](const cuda::SharedLibrary& found) {
+    int (*init)() = nullptr;
+    int (*driver_version)(char*, unsigned) = nullptr;
+    found.find(init, "nvmlInit_v2");
+    found.find(driver_version, "nvmlSystemGetDriverVersion");
+    std::array<char, 96> text{};
+    const bool fails = init() != 0 || driver_version(text.data(), text.size()) != 0;
+    return fmt::format("of driver {}", fails ? "unknown" : text.data());
+  });
   at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
   at("cuDNN", {"libcudnn.so.9"}, [&](const cuda::SharedLibrary& found) {
     // cuDNN ends the process where it does not find these.

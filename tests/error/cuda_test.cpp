@@ -1,4 +1,5 @@
 // What goes wrong with an NVIDIA GPU, on a driver that has none (tests/fake_cuda/fake.h).
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <regex>
@@ -136,13 +137,28 @@ TEST_CASE("what fails with an epilogue is planned as if there were none, before 
   CHECK(has(refused.err, " Refused: cublaslt:matmul."));
   const nlohmann::json without = plans_of(place);
   CHECK(has(refused.out, fmt::format("{} kernels", without[0]["kernels"].get<int>())));
-  const std::string losses = place.read("runs/tiny/log.jsonl");
   REQUIRE(place.train({}, mixed).code == 0);
   CHECK(plans_of(place)[0]["kernels"] < without[0]["kernels"]);
   REQUIRE(place.train({{"WEFT_CUDA_OFF", "epilogues"}}, mixed).code == 0);
   CHECK(plans_of(place)[0]["kernels"] == without[0]["kernels"]);
-  CHECK(lines_with(losses, "\"loss\"") ==
-        lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\""));
+}
+
+TEST_CASE("losses are those of a step that was planned without what failed in its first run") {
+  const char* clang = std::getenv("CLANG");
+  if (clang == nullptr) return weft::testing::skipped("set CLANG to a compiler of C++");
+  FakeGpu place;
+  auto losses = [&](const std::string& how, const char* value) {
+    const Outcome outcome =
+        place.run({"bench", "mlp", "--batch", "8", "--steps", "3", "--json", "--device", "cuda"},
+                  {{"FAKE_CUDA_COMPILER", clang}, {how, value}});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    CHECK(has(outcome.err, " Refused: cublaslt:matmul.bias") == (how == "FAKE_CUBLASLT_FAILS"));
+    return json_of(outcome)["losses"];
+  };
+  const nlohmann::json without = losses("WEFT_CUDA_OFF", "epilogues");
+  REQUIRE(without.size() > 3);
+  CHECK(without.front().get<double>() > without.back().get<double>());
+  CHECK(losses("FAKE_CUBLASLT_FAILS", "2") == without);
 }
 
 TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as it is planned") {

@@ -36,8 +36,8 @@ assert list(parts) == [
     "offload and results", "the other rows"], parts
 digest = (out / "digest.txt").read_text()
 assert len(digest) <= 10000 and "nothing failed" in digest, digest
-for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofline",
-             "| mlp, small |"):
+for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "NVML of driver 580.95.05: ", "PyTorch 2.9.0 of CUDA 13.0",
+             "us, rank 0 of", "of the roofline", "| mlp, small |"):
     assert said in digest, f"{said} is not in {digest}"
 row = json.loads((out / "gpu-bench.json").read_text())
 visits = row["visits"]["mlp-1"]
@@ -50,6 +50,7 @@ names = logs.getnames()
 for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
+assert any(name.startswith("logs/selection/") for name in names), names
 rungs = {rung["rung"]: rung for rung in json.load(logs.extractfile("logs/smoke/smoke.json"))}
 assert len(rungs) == 29, list(rungs)
 rung_kernels = {
@@ -166,10 +167,10 @@ END
 BACKEND=cuda idle "$BUILD/tests/models" --test-suite='slow device memory' >"$scratch/said"
 grep -q 'assertions: *10 | *10 passed' "$scratch/said"
 
-# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in the row of GPT-2, and
-# in a part of the suite of every op.
+# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in two rows, on the ladder
+# and in a part of the suite of every op.
 if [ -n "$(find "${nvrtc:-/nowhere}" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
-  tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2
+  tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2 gpt-char-1
   rows=$(find "$scratch/cubins/kernels" -type f | wc -l)
   PART=0/64 tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" ops
   [ "$(find "$scratch/cubins/kernels" -type f | wc -l)" -gt $((rows + 30)) ]
@@ -194,12 +195,17 @@ for code in packed:
     assert struct.unpack_from("<I", code, 48)[0] >> 8 & 255 == 90, code[:64]
 h100 = {"FAKE_CUDA_NAME": "NVIDIA H100 80GB HBM3", "FAKE_CUDA_MEMORY": "81559",
         "FAKE_CUDA_IDLE": "1", "FAKE_CUDA_COMPILER": "", "WEFT_CUDA_PATH": str(scratch / "nvidia")}
-subprocess.run(["bench/peers/gpu.py", "gpt2", "--weft", os.environ["WEFT"], "--python", "/bin/false",
-                "--cache", scratch / "cubins", "--json", scratch / "row.json"],
+subprocess.run(["bench/peers/gpu.py", "gpt2", "gpt-char-1", "--weft", os.environ["WEFT"],
+                "--python", "/bin/false", "--cache", scratch / "cubins", "--json", scratch / "row.json"],
                env=os.environ | h100, check=True, capture_output=True)
+environment = os.environ | h100 | {"WEFT_CACHE_DIR": str(scratch / "cubins")}
+rung = build / "bench" / "gpu_rung"
+rungs = subprocess.run([rung, "--list"], capture_output=True, text=True, check=True).stdout.split()
+for name in rungs:
+    subprocess.run([rung, name, "--build"], env=environment, check=True, capture_output=True)
+assert len(rungs) == 29, rungs
 subprocess.run([build / "tests" / "ops", *gpu_cubins.EVERY_OP], capture_output=True,
-               env=os.environ | h100 | {"BACKEND": "cuda", "PART": "0/64",
-                                        "WEFT_CACHE_DIR": str(scratch / "cubins")})
+               env=environment | {"BACKEND": "cuda", "PART": "0/64"})
 assert len(codes()) == len(packed), (len(codes()), len(packed))
 END
 else
