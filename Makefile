@@ -32,8 +32,8 @@ test-zoo: build ## every model on 1, 2, 3 and 8 threads, files above 2 and 4 GiB
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
 
-test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC
-	@tools/test.sh release -R '^gpu/|\.nvrtc$$|\.cuda(\.(refused|reversed|shuffled))?$$'
+test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC, plans of cuDNN
+	@tools/test.sh release -R '^gpu/|\.(nvrtc|cudnn)$$|\.cuda(\.(refused|reversed|shuffled|unrecorded))?$$'
 
 # The Python that has PyTorch and JAX; named empty, nothing is held against them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python

@@ -33,6 +33,9 @@ BIN = PACK / "bin"
 BUDGET = 525  # seconds of everything
 SECONDS = float(os.environ.get("GPU_CHECK_SECONDS", BUDGET))
 SCALE = SECONDS / BUDGET  # of every limit below
+# Seconds that a part has for sure: those before it leave them.
+KEPT = {"first row": 60, "profile": 20, "hardware counters": 30, "tuned": 60, "tests": 110,
+        "tests alone": 30}
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
 TINY = os.environ.get("GPU_CHECK_SMALL") == "1"
 SMALL = TINY or DEVICE != "cuda"
@@ -46,6 +49,8 @@ STEP = ["mlp", "--batch", "1"] if SMALL else ["gpt2", "--batch", "64", "--length
                                               "--precision", "bf16-mixed"]
 EVERY_OP = ["--source-file=*value_test.cpp", "--test-suite-exclude=slow*",
             "--test-case=every op*,gradients of every op*"]
+TORCH_VERSIONS = ("import torch; print('PyTorch', torch.__version__, 'of CUDA', torch.version.cuda, "
+                  "'with cuDNN', torch.backends.cudnn.version())")
 NCU_METRICS = ("gpu__time_duration.sum,dram__bytes.sum,"
                "dram__throughput.avg.pct_of_peak_sustained_elapsed,"
                "sm__throughput.avg.pct_of_peak_sustained_elapsed,launch__registers_per_thread")
@@ -139,6 +144,8 @@ def tests():
             Part("convolutions and attention",
                  [test("ops", "--test-suite=slow device forms", f"--test-case={case}")
                   for case in forms]),
+            *([Part("plans of cuDNN", [test("backends", "--test-suite=cudnn")])]
+              if DEVICE == "cuda" else []),
             Part("every op and its gradient", [test("ops", *EVERY_OP, PART=part) for part in slices]),
             Part("edges, and products with what stands beside them", [test("ops", *edges)]),
             Part("same bits twice", [bits], curves=True),
@@ -191,6 +198,8 @@ def unpack():
 
 
 class Check:
+    kept = KEPT  # of the parts that are still to come
+
     def __init__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="weft-gpu-check-")
         self.logs = pathlib.Path(self.scratch.name) / "logs"
@@ -213,7 +222,7 @@ class Check:
         return pathlib.Path(os.environ.get("WEFT_CACHE_DIR") or default) / "cuda"
 
     def limit(self, seconds):
-        return min(SCALE * seconds, END - time.monotonic() - 3)
+        return min(SCALE * seconds, END - time.monotonic() - 3 - SCALE * sum(self.kept.values()))
 
     def one(self, name, command, seconds, **environment):
         """A process of the packed programs that has the machine to itself."""
@@ -232,16 +241,19 @@ class Check:
         devices = Job([weft, "devices"]).run(self.limit(30))
         step, state, text = self.one("device", [weft, "bench", "mlp", "--batch", "1", "--steps", "1",
                                                 "--json", "--device", DEVICE], 60)
-        versions, clocks = Job([]), Job([])
+        versions, torch, clocks = Job([]), Job([]), Job([])
         if DEVICE == "cuda":
             versions, *_ = self.one("versions", [BIN / "gpu_libraries", "versions"], 20)
+            torch = Job([os.environ.get("PEERS_PYTHON") or sys.executable, "-c", TORCH_VERSIONS]).run(
+                self.limit(20))
             if shutil.which("nvidia-smi"):
                 clocks = Job(["nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE"]).run(10)
-        print(devices.output + versions.output)
+        known = versions.output + (torch.output if torch.code == 0 else "no PyTorch\n")
+        print(devices.output + known)
         self.report.add("device", state, "a first step was done" if state == PASSED else text,
-                        devices.seconds + step.seconds, [devices, step, versions, clocks])
+                        devices.seconds + step.seconds, [devices, step, versions, torch, clocks])
         gpus = [text for text in devices.output.split("\n\n") if text.startswith("cuda:")]
-        self.report.section("machine", "\n".join([*gpus, versions.output]), 1100)
+        self.report.section("machine", "\n".join([*gpus, known]), 1100)
         if step.code == 7:
             print(f"gpu-check: there is no device {DEVICE} here. Run it on a machine with an NVIDIA "
                   "GPU and its driver, or with GPU_CHECK_DEVICE=opencl or cpu.", file=sys.stderr)
@@ -359,25 +371,35 @@ class Check:
         run_all([job for part in together for job in part.jobs], self.limit(130))
         for part in together:
             self.judge(part, max(job.seconds for job in part.jobs))
-        for part in tests_alone():
-            run_all(part.jobs, self.limit(30))
+
+    def tests_alone(self):
+        parts = tests_alone()
+        for i, part in enumerate(parts):
+            left = len(parts) - i
+            run_all(part.jobs, self.limit(30 * left) / left)
             self.judge(part, max(job.seconds for job in part.jobs))
 
     def run(self):
         first = ["mlp-1"] if SMALL else ["gpt2"]
         others = ["layer-norm"] if TINY else ["gpt2", "gpt-char-1"] if SMALL else [
             "mlp-1", "gpt-char-1", "layer-norm", "cross-entropy", "adamw", "resnet50", "gpt2-xl"]
-        self.device()
-        self.smoke()
-        self.libraries()
-        self.benchmarks("gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210)
-        self.report.pack()
-        self.profile()
-        self.hardware_counters()
-        self.tuned()
-        self.report.pack()
-        self.tests()
-        self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)
+        parts = {
+            "device": self.device,
+            "ladder": self.smoke,
+            "libraries": self.libraries,
+            "first row": lambda: self.benchmarks(
+                "gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210),
+            "profile": self.profile,
+            "hardware counters": self.hardware_counters,
+            "tuned": self.tuned,
+            "tests": self.tests,
+            "tests alone": self.tests_alone,
+            "other rows": lambda: self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)}
+        for name, run in parts.items():
+            self.kept = {later: seconds for later, seconds in self.kept.items() if later != name}
+            run()
+            if name in ("first row", "tuned"):
+                self.report.pack()
         self.report.pack([self.cache / "refused", self.cache / "kernels"])
         return self.report.end()
 
@@ -403,8 +425,8 @@ def summary_of_libraries(output):
         text = (f"{first['us']:9.1f} {best['us']:9.1f} us, rank {best['rank']} of {len(choices)}"
                 f"  {shape}")
         if timed[0] is not best:
-            text += (f"; {timed[0]['us']:.1f} us by engine {timed[0]['engine']}, which "
-                     f"{timed[0]['against_rules']}")
+            other = f"engine {timed[0]['engine']}" if "engine" in timed[0] else "an algorithm"
+            text += f"; {timed[0]['us']:.1f} us by {other}, which {timed[0]['against_rules']}"
         gain = float("inf") if shape.startswith("head") else first["us"] / best["us"]
         rows.append((gain, text))
     return "\n".join(text for _, text in sorted(rows, key=lambda row: -row[0]))

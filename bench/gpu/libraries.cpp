@@ -21,6 +21,7 @@
 #include <weft/backends/cuda/cudnn_conv.h>
 #include <weft/backends/cuda/cudnn_graph.h>
 #include <weft/backends/cuda/driver.h>
+#include <weft/base/alignment.h>
 #include <weft/base/error.h>
 #include <weft/base/stopwatch.h>
 #include <weft/device/registry.h>
@@ -126,20 +127,21 @@ class ProductBench {
     set(lt::aux_stride, n);
   }
 
+  // Those that weft may take, in weft's order; then what else the library names.
   void run(const Timer& timer) const {
-    Handle preference = nullptr;
-    api().check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
-    const uint64_t most = workspace_bytes;
-    api().check(api().set_preference(preference, lt::most_workspace, &most, sizeof most),
-                "cublasLtMatmulPreferenceSetAttribute");
-    std::vector<lt::Found> all(32);
-    int count = 0;
-    const int status =
-        api().heuristic(handle(), matmul_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
-                        preference, static_cast<int>(all.size()), all.data(), &count);
-    if (status != 0 || count == 0)
-      return say({{"shape", product_.text()}, {"error", fmt::format("no algorithm ({})", status)}});
-    for (int rank = 0; rank < count; ++rank) time(timer, rank, all[static_cast<size_t>(rank)]);
+    constexpr uint32_t alignment = buffer_alignment;
+    const std::vector<lt::Found> taken = lt::candidates(
+        handle(), matmul_, layouts_, {alignment, alignment, alignment, alignment}, workspace_bytes);
+    const std::vector<lt::Found> named = all();
+    if (taken.empty() && named.empty())
+      return say({{"shape", product_.text()}, {"error", "no algorithm"}});
+    for (size_t rank = 0; rank < taken.size(); ++rank) time(timer, rank, taken[rank], false);
+    for (size_t rank = 0; rank < named.size(); ++rank) {
+      const auto is_same = [&](const lt::Found& other) {
+        return std::ranges::equal(other.algorithm.data, named[rank].algorithm.data);
+      };
+      if (std::ranges::none_of(taken, is_same)) time(timer, rank, named[rank], true);
+    }
   }
 
  private:
@@ -166,12 +168,28 @@ class ProductBench {
                 "cublasLtMatrixLayoutCreate");
     return made;
   }
-  void time(const Timer& timer, int rank, const lt::Found& found) const {
+  // By no other rule than the workspace.
+  std::vector<lt::Found> all() const {
+    Handle preference = nullptr;
+    api().check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
+    const uint64_t most = workspace_bytes;
+    api().check(api().set_preference(preference, lt::most_workspace, &most, sizeof most),
+                "cublasLtMatmulPreferenceSetAttribute");
+    std::vector<lt::Found> found(32);
+    int count = 0;
+    if (api().heuristic(handle(), matmul_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
+                        preference, static_cast<int>(found.size()), found.data(), &count) != 0)
+      count = 0;
+    found.resize(static_cast<size_t>(count));
+    return found;
+  }
+  void time(const Timer& timer, size_t rank, const lt::Found& found, bool breaking) const {
     json facts = {{"shape", product_.text()},
                   {"library", "cublaslt"},
                   {"rank", rank},
                   {"workspace", found.workspace},
                   {"waves", found.waves}};
+    if (breaking) facts["against_rules"] = "is none of those that weft asks for";
     if (found.status != 0 || found.workspace > workspace_bytes) return say(facts);
     const float one = 1, zero = 0;
     void* const y = memory_[2]->data;
@@ -389,10 +407,20 @@ void versions() {
       return ask();
     };
   };
+  at("NVML", {"libnvidia-ml.so.1"}, [](const cuda::SharedLibrary& found) {
+    int (*init)() = nullptr;
+    int (*driver_version)(char*, unsigned) = nullptr;
+    found.find(init, "nvmlInit_v2");
+    found.find(driver_version, "nvmlSystemGetDriverVersion");
+    std::array<char, 96> text{};
+    const bool fails = init() != 0 || driver_version(text.data(), text.size()) != 0;
+    return fmt::format("of driver {}", fails ? "unknown" : text.data());
+  });
   at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
   at("cuDNN", {"libcudnn.so.9"}, [&](const cuda::SharedLibrary& found) {
     // cuDNN ends the process where it does not find these.
-    const cuda::SharedLibrary products = open_cublaslt(), graphs({"libcudnn_graph.so.9"}, "");
+    lt::library();
+    const cuda::SharedLibrary graphs({"libcudnn_graph.so.9"}, "");
     return number("cudnnGetVersion")(found);
   });
 }

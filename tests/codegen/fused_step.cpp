@@ -289,12 +289,13 @@ FusedStep fused_of(std::vector<Value> outputs) {
 
 const char* const backend = std::getenv("BACKEND");
 
-// Whether every case runs on GPUs in place of the CPU, and CUDA C is compiled for each
-// architecture.
-const bool gpu_alone = [] {
+// In place of the CPU, every case runs on GPUs, and CUDA C is compiled for each architecture (gpu);
+// or it is compiled for the one that visits find, and runs nowhere (nvrtc).
+bool is_target(std::string_view name) {
   const char* target = std::getenv("CODEGEN_TARGET");
-  return target != nullptr && std::string_view(target) == "gpu";
-}();
+  return target != nullptr && name == target;
+}
+const bool compiled_alone = is_target("nvrtc"), gpu_alone = is_target("gpu") || compiled_alone;
 
 // The BACKEND of the environment, which must be there; without one, those that there are, and those
 // that there are not are said once.
@@ -305,7 +306,7 @@ const std::vector<gpu::Device*>& gpu_devices() {
     for (const auto& [name, open] :
          {std::pair<std::string_view, Open>("opencl", [] { return opencl::open_device(); }),
           std::pair<std::string_view, Open>("cuda", [] { return cuda::open_device(); })}) {
-      if (backend != nullptr && backend != name) continue;
+      if (compiled_alone || (backend != nullptr && backend != name)) continue;
       try {
         found.push_back(open());
       } catch (const Error& error) {
@@ -396,7 +397,8 @@ void check_on_gpu(const std::vector<Case>& cases) {
     }
   }
   if (const cuda::Nvrtc* compiler = nvrtc())
-    for (int capability : gpu_alone ? std::vector{75, 80, 90, 100} : std::vector{90})
+    for (int capability :
+         gpu_alone && !compiled_alone ? std::vector{75, 80, 90, 100} : std::vector{90})
       CHECK(!compiler
                  ->compile(gpu_prelude(loop::GpuLanguage::cuda) +
                                print(steps, loop::GpuLanguage::cuda).source,

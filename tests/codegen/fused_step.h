@@ -62,7 +62,7 @@ struct Case {
 void check_on_gpu(const std::vector<Case>& cases);
 
 // What check() compiles for: this machine, or also narrower vectors and results that all go past
-// the caches. With CODEGEN_TARGET=gpu in the environment check() is check_on_gpu().
+// the caches. With CODEGEN_TARGET=gpu or nvrtc in the environment check() is check_on_gpu().
 void set_other_targets(bool also);
 
 }  // namespace weft::test

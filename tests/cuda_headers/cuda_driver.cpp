@@ -8,6 +8,27 @@
 namespace cuda_headers {
 using weft::cuda::Driver;
 namespace attribute = weft::cuda::attribute;
+namespace flag = weft::cuda::flag;
+namespace error_code = weft::cuda::error_code;
+
+static_assert(error_code::out_of_memory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(error_code::no_device == CUDA_ERROR_NO_DEVICE);
+static_assert(error_code::illegal_address == CUDA_ERROR_ILLEGAL_ADDRESS);
+static_assert(error_code::first_fault_of_kernels == CUDA_ERROR_HARDWARE_STACK_ERROR);
+static_assert(error_code::launch_failed == CUDA_ERROR_LAUNCH_FAILED);
+// Those in between, all of which are faults of kernels.
+static_assert(CUDA_ERROR_ILLEGAL_INSTRUCTION == error_code::first_fault_of_kernels + 1);
+static_assert(CUDA_ERROR_MISALIGNED_ADDRESS == error_code::first_fault_of_kernels + 2);
+static_assert(CUDA_ERROR_INVALID_ADDRESS_SPACE == error_code::first_fault_of_kernels + 3);
+static_assert(CUDA_ERROR_INVALID_PC == error_code::first_fault_of_kernels + 4);
+static_assert(error_code::launch_failed == error_code::first_fault_of_kernels + 5);
+static_assert(error_code::system_not_ready == CUDA_ERROR_SYSTEM_NOT_READY);
+
+static_assert(flag::non_blocking_stream == CU_STREAM_NON_BLOCKING);
+static_assert(flag::event_with_time == CU_EVENT_DEFAULT);
+static_assert(flag::event_without_time == CU_EVENT_DISABLE_TIMING);
+static_assert(flag::portable_memory == CU_MEMHOSTALLOC_PORTABLE);
+static_assert(flag::thread_local_capture == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 
 static_assert(attribute::multiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(attribute::clock_khz == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);

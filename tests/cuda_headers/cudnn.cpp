@@ -132,6 +132,12 @@ static_assert(int{ours::pointwise_mode_type} == int{CUDNN_TYPE_POINTWISE_MODE});
 static_assert(int{ours::descriptor_type} == int{CUDNN_TYPE_BACKEND_DESCRIPTOR});
 static_assert(int{ours::reduction_mode_type} == int{CUDNN_TYPE_REDUCTION_OPERATOR_TYPE});
 static_assert(int{ours::char_type} == int{CUDNN_TYPE_CHAR});
+static_assert(int{ours::float_data} == int{CUDNN_DATA_FLOAT});
+static_assert(int{ours::double_data} == int{CUDNN_DATA_DOUBLE});
+static_assert(int{ours::half_data} == int{CUDNN_DATA_HALF});
+static_assert(int{ours::int32_data} == int{CUDNN_DATA_INT32});
+static_assert(int{ours::bfloat16_data} == int{CUDNN_DATA_BFLOAT16});
+static_assert(int{ours::boolean_data} == int{CUDNN_DATA_BOOLEAN});
 static_assert(int{ours::tensor_core} == int{CUDNN_NUMERICAL_NOTE_TENSOR_CORE});
 static_assert(int{ours::nondeterministic} == int{CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC});
 static_assert(int{ours::strict_nan} == int{CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP});
@@ -152,6 +158,7 @@ static_assert(static_cast<int>(Reduction::sum) == int{CUDNN_REDUCE_TENSOR_ADD});
 static_assert(static_cast<int>(Reduction::maximum) == int{CUDNN_REDUCE_TENSOR_MAX});
 
 static_assert(same_abi<decltype(Functions::version), decltype(&cudnnGetVersion)>);
+static_assert(same_abi<decltype(Functions::cuda_version), decltype(&cudnnGetCudartVersion)>);
 static_assert(same_abi<decltype(Functions::create), decltype(&cudnnCreate)>);
 static_assert(same_abi<decltype(Functions::set_stream), decltype(&cudnnSetStream)>);
 static_assert(

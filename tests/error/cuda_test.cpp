@@ -1,4 +1,5 @@
 // What goes wrong with an NVIDIA GPU, on a driver that has none (tests/fake_cuda/fake.h).
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <regex>
@@ -84,6 +85,31 @@ size_t lines_with(const std::string& text, const std::string& part) {
 }
 }  // namespace
 
+TEST_CASE("a step that no graph takes is launched kernel by kernel, which is said once") {
+  const std::pair<const char*, const char*> failures[] = {
+      {"1", "(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED). Kernel "},
+      {"2",
+       "cuStreamEndCapture: operation failed due to a previous error during capture "
+       "(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED). No graph "},
+      {"3", "the GPU's memory has run out (cuGraphInstantiate)."}};
+  for (const auto& [how, said] : failures) {
+    CAPTURE(how);
+    FakeGpu place;
+    const Outcome outcome =
+        place.train({{"FAKE_CUDA_CAPTURE_FAILS", how}, {"FAKE_CUDA_GRAPHS", place.path("graphs")}},
+                    {"--data.val_split", "0.2"});
+    CHECK(outcome.code ==
+          not_finite);  // the evaluation's loss after the last update: none computes
+    CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
+    CHECK(has(outcome.err, said));
+    CHECK(has(outcome.err,
+              "No graph of the step's kernels can be captured: they are launched one "
+              "by one, which may be slower."));
+    CHECK(lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\"") == 6);
+    CHECK(!fs::exists(place.path("graphs")));
+  }
+}
+
 TEST_CASE(
     "a kernel that its library refuses to compile or to run is planned without, which is said") {
   for (const char* how : {"FAKE_CUBLASLT_REFUSES", "FAKE_CUBLASLT_FAILS"}) {
@@ -111,13 +137,28 @@ TEST_CASE("what fails with an epilogue is planned as if there were none, before 
   CHECK(has(refused.err, " Refused: cublaslt:matmul."));
   const nlohmann::json without = plans_of(place);
   CHECK(has(refused.out, fmt::format("{} kernels", without[0]["kernels"].get<int>())));
-  const std::string losses = place.read("runs/tiny/log.jsonl");
   REQUIRE(place.train({}, mixed).code == 0);
   CHECK(plans_of(place)[0]["kernels"] < without[0]["kernels"]);
   REQUIRE(place.train({{"WEFT_CUDA_OFF", "epilogues"}}, mixed).code == 0);
   CHECK(plans_of(place)[0]["kernels"] == without[0]["kernels"]);
-  CHECK(lines_with(losses, "\"loss\"") ==
-        lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\""));
+}
+
+TEST_CASE("losses are those of a step that was planned without what failed in its first run") {
+  const char* clang = std::getenv("CLANG");
+  if (clang == nullptr) return weft::testing::skipped("set CLANG to a compiler of C++");
+  FakeGpu place;
+  auto losses = [&](const std::string& how, const char* value) {
+    const Outcome outcome =
+        place.run({"bench", "mlp", "--batch", "8", "--steps", "3", "--json", "--device", "cuda"},
+                  {{"FAKE_CUDA_COMPILER", clang}, {how, value}});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    CHECK(has(outcome.err, " Refused: cublaslt:matmul.bias") == (how == "FAKE_CUBLASLT_FAILS"));
+    return json_of(outcome)["losses"];
+  };
+  const nlohmann::json without = losses("WEFT_CUDA_OFF", "epilogues");
+  REQUIRE(without.size() > 3);
+  CHECK(without.front().get<double>() > without.back().get<double>());
+  CHECK(losses("FAKE_CUBLASLT_FAILS", "2") == without);
 }
 
 TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as it is planned") {
@@ -222,6 +263,37 @@ TEST_CASE("a compiler that is newer than the driver is refused in a line") {
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
 
+TEST_CASE("a library of products that is newer than the driver is refused in a line") {
+  FakeGpu place;
+  Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_CUBLASLT_VERSION", "130100"}};
+  const std::string said =
+      "the driver is too old for " + FakeGpu::libraries() +
+      "/libcublasLt.so.13: it knows CUDA 12, the library needs CUDA 13. Hint: WEFT_CUDA_PATH "
+      "names another.";
+  CHECK(fails_with(place.train(newer), device, said) == "");
+  CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(),
+            "the library needs CUDA 13"));
+  newer["FAKE_CUDA_VERSION"] = "13000";
+  CHECK(place.train(newer).code == 0);
+  newer = {{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_CUBLASLT_VERSION", "120805"}};
+  CHECK(place.train(newer, {"--overwrite"}).code == 0);
+}
+
+TEST_CASE("a cuDNN that is made for another CUDA than the library of products is done without") {
+  FakeGpu place;
+  for (const char* version : {"12090", "14000"}) {
+    CAPTURE(version);
+    const Outcome outcome = place.train({{"FAKE_CUDNN_CUDA_VERSION", version}},
+                                        {"--precision", "bf16-mixed", "--overwrite"});
+    CHECK(goes_on_with(outcome, fmt::format("/libcudnn.so.9 is made for CUDA {:.2}, ", version)) ==
+          "");
+    CHECK(has(outcome.err,
+              "/libcublasLt.so.13 is of CUDA 13. Convolutions and attention are "
+              "computed by kernels of weft's own, which are slower."));
+    CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
+  }
+}
+
 namespace {
 // Plans of cuDNN that are built, a letter each, and engines that a run's plan.json names.
 struct CudnnPlans {
@@ -275,13 +347,15 @@ TEST_CASE("plans of cuDNN are built together, by the threads that compile kernel
   CHECK(plans.built() == "tt");
 }
 
-TEST_CASE("what was measured is built by the next run from disk, not again") {
+TEST_CASE("plans that are measured are built once, and the next run reads the chosen from disk") {
   FakeGpu place;
   const CudnnPlans plans(place);
   const Settings tuned = plans.settings({{"WEFT_TUNE", "1"}});
   REQUIRE(place.train(tuned, with_attention).code == 0);
   const std::string built = plans.built();
-  CHECK(built.size() > 2 * 2);  // several of each graph, of which one was chosen
+  // Eight of each graph, of which one was chosen: attention that stores its statistics is measured
+  // beside attention without, whose statistics are a kernel of their own.
+  CHECK(built == std::string(3 * 8, 'p'));
   const std::vector<std::string> engines = plans.engines();
   REQUIRE(place.train(tuned, with_attention).code == 0);
   CHECK(plans.built() == built);
@@ -422,7 +496,25 @@ TEST_CASE("the kernel after which a GPU is lost is named where each is waited fo
       {{"FAKE_CUDA_LOST_AFTER", "60"}, {"FAKE_CUDA_LOST_CODE", "716"}, {"WEFT_CUDA_SYNC", "1"}});
   CHECK(outcome.code == device);
   CHECK(has(outcome.err, "misaligned address (CUDA_ERROR_MISALIGNED_ADDRESS). Kernel "));
-  CHECK(std::regex_search(outcome.err, std::regex("Kernel \\S+, \\d+ of \\d+, of \\S+\\.")));
+  CHECK(std::regex_search(
+      outcome.err,
+      std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+}
+
+TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, too") {
+  FakeGpu place;
+  Settings settings{{"FAKE_CUDA_LOST_AFTER", "0"}, {"FAKE_CUDA_LOST_CODE", "700"}};
+  auto trained = [&] {
+    return place.train(settings, {"--precision", "bf16-mixed", "--overwrite"});
+  };
+  CHECK(fails_with(trained(), device, "Hint: WEFT_CUDA_SYNC=1 names the kernel.") == "");
+  settings["WEFT_CUDA_SYNC"] = "1";
+  const Outcome named = trained();
+  CHECK(named.code == device);
+  CHECK(std::regex_search(
+      named.err, std::regex(R"(\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. Kernel (cublaslt|cudnn):\S+, )"
+                            R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+  CHECK(!fs::exists(place.path("runs/tiny/checkpoints/latest")));
 }
 
 TEST_CASE(

@@ -10,11 +10,15 @@
 //   FAKE_CUDA_CAPABILITY  of the GPU (90)
 //   FAKE_CUDA_MEMORY      of the GPU, in MiB (143000); FAKE_CUDA_HELD: by another process (0)
 //   FAKE_CUDA_LOST_AFTER  launches, every call fails with FAKE_CUDA_LOST_CODE (214: ECC)
+//   FAKE_CUDA_CAPTURE_FAILS  1: a graph takes four pieces of work and no more; 2: none is captured
+//                         to its end; 3: none can be instantiated
 //   FAKE_CUDA_ORDER       in which threads and groups run: reversed or shuffled (else by number)
 //   FAKE_CUBLASLT_FAILS   1: no product runs; 2: none that does more than multiply;
 //                         3: none by the first of its two algorithms
+//   FAKE_CUBLASLT_VERSION (130000)
 //   FAKE_CUBLASLT_REFUSES 1: no product has an algorithm; 2: none that does more than multiply
 //   FAKE_CUDNN_VERSION    (92800); 0: there is none
+//   FAKE_CUDNN_CUDA_VERSION  that it is made for (13000)
 //   FAKE_CUDNN_REFUSES    1: no graph has an engine
 //   FAKE_CUDA_IDLE        1: nothing is computed or copied, so that a step of any size is compiled
 //   FAKE_CUDNN_FAILS      1: no plan runs; 2: none that has a single result in memory

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "tests/fake_cuda/fake.h"
 #include "tests/fake_cuda/numbers.h"
@@ -52,6 +53,9 @@ struct Layout {
   int64_t rows = 0, columns = 0, stride = 0;
   int32_t batches = 1;
   int64_t batch_stride = 0;
+};
+struct Preference {
+  uint32_t reduction_schemes = 0x7, alignment = 256;  // CUBLASLT_REDUCTION_SCHEME_MASK
 };
 struct Found {
   uint64_t algorithm[8];
@@ -173,18 +177,33 @@ int cublasLtMatrixLayoutSetAttribute(Handle handle, int attribute, const void* v
       return invalid;
   }
 }
-int cublasLtMatmulPreferenceCreate(Handle* preference) { return give(preference); }
-int cublasLtMatmulPreferenceDestroy(Handle) { return 0; }
-int cublasLtMatmulPreferenceSetAttribute(Handle, int attribute, const void*, size_t bytes) {
-  return bytes == (attribute == 1 ? sizeof(uint64_t) : sizeof(uint32_t)) ? 0 : invalid;
+int cublasLtMatmulPreferenceCreate(Handle* handle) {
+  *handle = new Preference;
+  return 0;
 }
-// Two algorithms, which do the same.
-int cublasLtMatmulAlgoGetHeuristic(Handle, Handle matmul, Handle, Handle, Handle, Handle, Handle,
-                                   int most, Found* found, int* count) {
+int cublasLtMatmulPreferenceDestroy(Handle preference) { return drop<Preference>(preference); }
+int cublasLtMatmulPreferenceSetAttribute(Handle handle, int attribute, const void* value,
+                                         size_t bytes) {
+  if (bytes != (attribute == 1 ? sizeof(uint64_t) : sizeof(uint32_t))) return invalid;
+  Preference& preference = *static_cast<Preference*>(handle);
+  if (attribute == 3) preference.reduction_schemes = as<uint32_t>(value);
+  if (attribute >= 5 && attribute <= 8)
+    preference.alignment = std::min(preference.alignment, as<uint32_t>(value));
+  return 0;
+}
+// Two algorithms, which do the same; before them one for whoever allows all reductions and aligns
+// everything.
+int cublasLtMatmulAlgoGetHeuristic(Handle, Handle matmul, Handle, Handle, Handle, Handle,
+                                   Handle preference_handle, int most, Found* found, int* count) {
   const long refuses = fake::number("FAKE_CUBLASLT_REFUSES", 0);
   const bool none_does = refuses == 1 || (refuses == 2 && as<Matmul>(matmul).epilogue != none);
-  *count = none_does ? 0 : std::min(most, 2);
-  for (int i = 0; i < *count; ++i) found[i] = {.algorithm = {static_cast<uint64_t>(i)}};
+  const auto& preference = as<Preference>(preference_handle);
+  std::vector<uint64_t> algorithms{0, 1};
+  if (preference.reduction_schemes == Preference{}.reduction_schemes &&
+      preference.alignment == Preference{}.alignment)
+    algorithms.insert(algorithms.begin(), 2);
+  *count = none_does ? 0 : std::min(most, static_cast<int>(algorithms.size()));
+  for (int i = 0; i < *count; ++i) found[i] = {.algorithm = {algorithms[static_cast<size_t>(i)]}};
   return 0;
 }
 int cublasLtMatmulAlgoCheck(Handle, Handle, Handle, Handle, Handle, Handle, const void*,
@@ -240,7 +259,9 @@ int cublasLtMatmul(Handle, Handle handle, const void* alpha, const void* a_data,
   });
   return refused == 0 ? 0 : execution_failed;
 }
-size_t cublasLtGetVersion() { return 130000; }
+size_t cublasLtGetVersion() {
+  return static_cast<size_t>(fake::number("FAKE_CUBLASLT_VERSION", 130000));
+}
 const char* cublasLtGetStatusString(int status) {
   return status == execution_failed ? "CUBLAS_STATUS_EXECUTION_FAILED" : "a status";
 }

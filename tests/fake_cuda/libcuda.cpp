@@ -30,8 +30,9 @@ using Handle = void*;
 constexpr int invalid_value = 1, out_of_memory = 2, no_device = 100, no_image = 200,
               invalid_context = 201, lost = 214, invalid_handle = 400, illegal_state = 401,
               no_such_name = 500, illegal_address = 700, misaligned_address = 716,
-              capture_unsupported = 900, capture_merge = 902, capture_unmatched = 903,
-              capture_unjoined = 904, capture_isolation = 905, captured_event = 907;
+              capture_unsupported = 900, capture_invalidated = 901, capture_merge = 902,
+              capture_unmatched = 903, capture_unjoined = 904, capture_isolation = 905,
+              captured_event = 907;
 struct ErrorCode {
   int code;
   const char *name, *text;
@@ -47,6 +48,8 @@ constexpr ErrorCode codes[] = {
     {illegal_address, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {capture_unsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
+    {capture_invalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
     {capture_unjoined, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
     {capture_isolation, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
      "dependency created on uncaptured work in another stream"},
@@ -121,6 +124,12 @@ void require(const Context* owner, const char* call) {
 template <class T>
 T& as(Handle handle) {
   return *static_cast<T*>(handle);
+}
+
+// FAKE_CUDA_CAPTURE_FAILS
+enum CaptureStage : long { capture_of_work = 1, capture_end = 2, graph_instantiation = 3 };
+bool capture_fails(CaptureStage stage) {
+  return fake::number("FAKE_CUDA_CAPTURE_FAILS", 0) == stage;
 }
 
 void do_until(const std::shared_ptr<Task>& last) {
@@ -247,6 +256,10 @@ int fake::enqueue(void* handle, std::function<void()> what) {
   const Lock lock(gpu().mutex);
   auto& stream = as<Stream>(handle);
   if (const int refused = refusal(stream.context)) return refused;
+  constexpr size_t most_captured = 4;
+  if (capture_fails(capture_of_work) && stream.capture != nullptr &&
+      stream.capture->tasks >= most_captured)
+    return capture_unsupported;
   auto timed = [what = std::move(what)] {
     what();
     ++gpu().clock;
@@ -422,10 +435,12 @@ int cuStreamEndCapture(Handle handle, Handle* graph) {
   --captures;
   Graph all;
   if (!fake::end_capture(stream, all)) return capture_unjoined;
+  if (capture_fails(capture_of_work) || capture_fails(capture_end)) return capture_invalidated;
   *graph = new Graph(std::move(all));
   return status();
 }
 int cuGraphInstantiateWithFlags(Handle* executable, Handle graph, unsigned long long) {
+  if (capture_fails(graph_instantiation)) return out_of_memory;
   *executable = new Executable(std::make_shared<Graph>(as<Graph>(graph)));
   return status();
 }

@@ -373,6 +373,9 @@ int answer(const std::function<void()>& call) {
 
 extern "C" {
 size_t cudnnGetVersion() { return static_cast<size_t>(fake::number("FAKE_CUDNN_VERSION", 92800)); }
+size_t cudnnGetCudartVersion() {
+  return static_cast<size_t>(fake::number("FAKE_CUDNN_CUDA_VERSION", 13000));
+}
 const char* cudnnGetErrorString(int status) {
   return status == CUDNN_STATUS_SUCCESS            ? "CUDNN_STATUS_SUCCESS"
          : status == CUDNN_STATUS_EXECUTION_FAILED ? "CUDNN_STATUS_EXECUTION_FAILED"

@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 python3 tests/gpu/gpu_check_test.py
 
 mkdir -p "$scratch/pack/bin" "$scratch/pack/lib/weft"
-ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli} "$scratch/pack/bin"
+ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli,backends} "$scratch/pack/bin"
 nvrtc=${WEFT_CUDA_PATH:-}
 # A busy processor is given three times as long.
 export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
@@ -31,13 +31,13 @@ assert set(parts.values()) == {"passed"}, parts
 assert list(parts) == [
     "device", "ladder of small steps", "libraries at the shapes of the models", "a small row",
     "profile", "hardware counters (ncu)", "tuned", "training, f32 and bf16", "convolutions and attention",
-    "every op and its gradient", "edges, and products with what stands beside them",
+    "plans of cuDNN", "every op and its gradient", "edges, and products with what stands beside them",
     "same bits twice", "weft train, resume, precisions", "generated kernels", "random graphs",
     "offload and results", "the other rows"], parts
 digest = (out / "digest.txt").read_text()
 assert len(digest) <= 10000 and "nothing failed" in digest, digest
-for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "us, rank 0 of", "of the roofline",
-             "| mlp, small |"):
+for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "NVML of driver 580.95.05: ", "PyTorch 2.9.0 of CUDA 13.0",
+             "us, rank 0 of", "of the roofline", "| mlp, small |"):
     assert said in digest, f"{said} is not in {digest}"
 row = json.loads((out / "gpu-bench.json").read_text())
 visits = row["visits"]["mlp-1"]
@@ -50,6 +50,7 @@ names = logs.getnames()
 for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
+assert any(name.startswith("logs/selection/") for name in names), names
 rungs = {rung["rung"]: rung for rung in json.load(logs.extractfile("logs/smoke/smoke.json"))}
 assert len(rungs) == 29, list(rungs)
 rung_kernels = {
@@ -96,9 +97,17 @@ assert ["--weights" in call for call in peers].count(True) == 1, peers
 libraries = [json.loads(line) for line in log.splitlines()
              if line.startswith('{"') and '"shape"' in line]
 kept = {seen["engine"] for seen in libraries if "engine" in seen and "against_rules" not in seen}
-broken = {seen["engine"]: seen["against_rules"] for seen in libraries if "against_rules" in seen}
+broken = {seen["engine"]: seen["against_rules"] for seen in libraries
+          if "engine" in seen and "against_rules" in seen}
 assert kept == set(range(5, 14)) and sorted(broken) == list(range(5)), (kept, broken)
 assert broken[0] == "is nondeterministic" and "bytes of workspace" in broken[4], broken
+# Of each product the two algorithms that weft may take, then the one that it never asks for.
+products = {}
+for seen in libraries:
+    if seen["library"] == "cublaslt":
+        products.setdefault(seen["shape"], []).append((seen["rank"], "against_rules" in seen))
+assert len(products) > 15, products
+assert all(found == [(0, False), (1, False), (0, True)] for found in products.values()), products
 assert all("us" in seen for seen in libraries if seen.get("engine") != 4), libraries
 kernels = json.load(logs.extractfile("logs/profile.json"))["kernels"]
 assert kernels and all(kernel["roofline"] > 0 for kernel in kernels), kernels
@@ -158,10 +167,10 @@ END
 BACKEND=cuda idle "$BUILD/tests/models" --test-suite='slow device memory' >"$scratch/said"
 grep -q 'assertions: *10 | *10 passed' "$scratch/said"
 
-# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in the row of GPT-2, and
-# in a part of the suite of every op.
+# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in two rows, on the ladder
+# and in a part of the suite of every op.
 if [ -n "$(find "${nvrtc:-/nowhere}" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
-  tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2
+  tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2 gpt-char-1
   rows=$(find "$scratch/cubins/kernels" -type f | wc -l)
   PART=0/64 tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" ops
   [ "$(find "$scratch/cubins/kernels" -type f | wc -l)" -gt $((rows + 30)) ]
@@ -186,12 +195,17 @@ for code in packed:
     assert struct.unpack_from("<I", code, 48)[0] >> 8 & 255 == 90, code[:64]
 h100 = {"FAKE_CUDA_NAME": "NVIDIA H100 80GB HBM3", "FAKE_CUDA_MEMORY": "81559",
         "FAKE_CUDA_IDLE": "1", "FAKE_CUDA_COMPILER": "", "WEFT_CUDA_PATH": str(scratch / "nvidia")}
-subprocess.run(["bench/peers/gpu.py", "gpt2", "--weft", os.environ["WEFT"], "--python", "/bin/false",
-                "--cache", scratch / "cubins", "--json", scratch / "row.json"],
+subprocess.run(["bench/peers/gpu.py", "gpt2", "gpt-char-1", "--weft", os.environ["WEFT"],
+                "--python", "/bin/false", "--cache", scratch / "cubins", "--json", scratch / "row.json"],
                env=os.environ | h100, check=True, capture_output=True)
+environment = os.environ | h100 | {"WEFT_CACHE_DIR": str(scratch / "cubins")}
+rung = build / "bench" / "gpu_rung"
+rungs = subprocess.run([rung, "--list"], capture_output=True, text=True, check=True).stdout.split()
+for name in rungs:
+    subprocess.run([rung, name, "--build"], env=environment, check=True, capture_output=True)
+assert len(rungs) == 29, rungs
 subprocess.run([build / "tests" / "ops", *gpu_cubins.EVERY_OP], capture_output=True,
-               env=os.environ | h100 | {"BACKEND": "cuda", "PART": "0/64",
-                                        "WEFT_CACHE_DIR": str(scratch / "cubins")})
+               env=environment | {"BACKEND": "cuda", "PART": "0/64"})
 assert len(codes()) == len(packed), (len(codes()), len(packed))
 END
 else

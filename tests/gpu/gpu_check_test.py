@@ -150,6 +150,43 @@ class Threads(unittest.TestCase):
         self.assertEqual({job.output.strip() for job in jobs}, {str(max(1, gpu_check.CORES // 2))})
 
 
+class Time(unittest.TestCase):
+    def test_parts_that_take_all_they_may_leave_the_later_ones_their_share(self):
+        now, ends = 0.0, []
+
+        def run(job, limit, threads=1):
+            nonlocal now
+            now += max(limit, 0)
+            job.code, job.timed_out = 124, True
+            return job
+
+        with (tempfile.TemporaryDirectory() as folder,
+              mock.patch.object(gpu_check, "DEVICE", "cuda"),
+              mock.patch.object(gpu_check, "OUT", pathlib.Path(folder)),
+              mock.patch.object(gpu_check, "SCALE", 1),
+              mock.patch.object(gpu_check, "END", gpu_check.BUDGET),
+              mock.patch.object(gpu_check, "run_all", lambda jobs, limit: [
+                  run(job, limit / len(jobs)) for job in jobs]),
+              mock.patch.object(gpu_check.Job, "run", run),
+              mock.patch.object(gpu_check.time, "monotonic", lambda: now),
+              mock.patch.object(gpu_check.shutil, "which", lambda program: program),
+              contextlib.redirect_stdout(io.StringIO())):
+            check = object.__new__(gpu_check.Check)
+            check.logs = check.cache = pathlib.Path(folder) / "cache"
+            check.cache.mkdir()
+            check.report = mock.Mock()
+            check.report.add = lambda name, *_: ends.append((name, now))
+            check.run()
+        self.assertLessEqual(now, gpu_check.BUDGET)
+        took = {name: round(end - before, 3) for (name, end), (_, before) in zip(ends, [("", 0), *ends])}
+        for part, first in {"first row": "GPT-2 beside PyTorch", "profile": "profile",
+                            "hardware counters": "hardware counters (ncu)", "tuned": "tuned",
+                            "tests": "training, f32 and bf16"}.items():
+            self.assertGreaterEqual(took[first], gpu_check.KEPT[part], took)
+        for alone in ("offload and results", "memory as planned"):
+            self.assertGreaterEqual(took[alone], gpu_check.KEPT["tests alone"] / 2, took)
+
+
 class Digest(unittest.TestCase):
     def test_it_is_short_whatever_happened(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -204,12 +241,16 @@ class Digest(unittest.TestCase):
         lines = ['{"shape":"a","rank":0,"us":5.0}', '{"shape":"a","rank":1,"us":4.0}', "other",
                  '{"shape":"b","rank":0,"us":5.0}', '{"shape":"b","rank":1,"us":2.5}',
                  '{"shape":"c","error":"no engine"}',
+                 '{"shape":"d","rank":0,"us":5.0}',
+                 '{"shape":"d","rank":0,"us":4.0,"against_rules":"is none of those"}',
                  '{"shape":"a","rank":2,"engine":7,"us":3.0,"against_rules":"is nondeterministic"}',
                  '{"shape":"b","rank":2,"engine":8,"us":4.0,"against_rules":"sums narrowly"}']
         self.assertEqual(gpu_check.summary_of_libraries("\n".join(lines)).splitlines(),
                          ["c: no engine", "      5.0       2.5 us, rank 1 of 3  b",
                           "      5.0       4.0 us, rank 1 of 3  a; 3.0 us by engine 7, which is "
-                          "nondeterministic"])
+                          "nondeterministic",
+                          "      5.0       5.0 us, rank 0 of 2  d; 4.0 us by an algorithm, which is "
+                          "none of those"])
 
 
 class Ceilings(unittest.TestCase):

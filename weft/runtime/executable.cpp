@@ -351,14 +351,19 @@ void Executable::compile_kernels() {
 
 void Executable::refuse(size_t step, const Error& error) {
   const Step& refused = plan_.steps[step];
-  refusals_.push_back(fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
-                                  refused.module.empty() ? "" : " of ", refused.module));
-  logging::debug(1, "refused: {}", refusals_.back());
+  std::string& said = refusals_[step];
+  said = fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
+                     refused.module.empty() ? "" : " of ", refused.module);
+  logging::debug(1, "refused: {}", said);
   library_.avoid(refused);
 }
 
 void Executable::check_refusals() const {
-  if (!refusals_.empty()) throw KernelsRefused(refusals_);
+  if (refusals_.empty()) return;
+  std::vector<std::string> all;
+  all.reserve(refusals_.size());
+  for (const auto& [step, said] : refusals_) all.push_back(said);
+  throw KernelsRefused(std::move(all));
 }
 
 namespace {
@@ -403,7 +408,11 @@ void Executable::try_kernels() {
       try_kernel(i, outside == nullptr ? nullptr : outside->data);
       if (memory_->is_synchronous()) memory_->finish();
     } catch (const Error& error) {
-      memory_->finish();  // throws where the device is lost, which no other kernel would change
+      try {
+        memory_->finish();
+      } catch (const Error& lost) {  // the device, which no other kernel would change
+        throw error_of_step(i, lost);
+      }
       refuse(i, error);
     }
   }
@@ -584,10 +593,18 @@ void Executable::run_step(size_t i, bool waits) const {
     if (waits) memory_->finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device) throw;
-    const Step& failed = plan_.steps[i];
-    throw Error(ErrorKind::device, "{} Kernel {}, {} of {}{}{}.", error.what(), failed.kernel,
-                i + 1, steps_.size(), failed.module.empty() ? "" : ", of ", failed.module);
+    throw error_of_step(i, error);
   }
+}
+
+// The same error with the step's kernel before the hint, if there is one.
+Error Executable::error_of_step(size_t i, const Error& error) const {
+  const Step& failed = plan_.steps[i];
+  std::string text = error.what();
+  text.insert(std::min(text.find(" Hint: "), text.size()),
+              fmt::format(" Kernel {}, {} of {}{}{}.", failed.kernel, i + 1, steps_.size(),
+                          failed.module.empty() ? "" : ", of ", failed.module));
+  return {error.kind(), text};
 }
 
 void Executable::copy_assigned() {

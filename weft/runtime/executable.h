@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,7 +38,8 @@ struct Workspace {
 struct KernelsRefused : Error {
   explicit KernelsRefused(std::vector<std::string> all)
       : Error(ErrorKind::device, "{}", all.front()), refusals(std::move(all)) {}
-  std::vector<std::string> refusals;  // of each: what the library says, kernel, module
+  // In the order of the steps; of each what the library says, its kernel, its module.
+  std::vector<std::string> refusals;
 };
 
 // Told of a step of the plan when all that it does is done, before the next one begins.
@@ -100,6 +102,7 @@ class Executable {
   void show_results();
   void run_steps();
   void run_step(size_t i, bool waits) const;
+  Error error_of_step(size_t i, const Error& error) const;
   void tell_times(Timeline& timeline, double begin) const;
   void run_recorded();
   void copy_assigned();
@@ -121,9 +124,9 @@ class Executable {
   std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
   std::shared_ptr<Buffer> host_;                        // in place of file_
   std::vector<BoundStep> steps_;
-  std::vector<std::string> refusals_;  // what libraries said
-  std::unique_ptr<Kernel> recorded_;   // all steps, as they are bound; null: not yet, or cannot be
-  bool warm_ = false;                  // they ran once since they were bound
+  std::map<size_t, std::string> refusals_;  // what libraries said, by the step
+  std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
+  bool warm_ = false;                 // they ran once since they were bound
   std::vector<Value> results_;
   StepObserver observer_;
   StepTimer timer_;

@@ -22,11 +22,6 @@
 
 namespace weft::cuda {
 
-SharedLibrary open_cublaslt() {
-  return SharedLibrary({"libcublasLt.so.13", "libcublasLt.so.12"},
-                       "it comes with CUDA, and with Python's package nvidia-cublas.");
-}
-
 namespace cublaslt {
 Library::Library() {
   library.find(create, "cublasLtCreate");
@@ -54,6 +49,34 @@ void Library::check(int status, const char* call) const {
 const Library& library() {
   static const Library* const instance = new Library;
   return *instance;
+}
+
+std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Handle, 3>& layouts,
+                              const Alignments& alignments, size_t workspace) {
+  constexpr int most = 8;
+  const Library& api = library();
+  Handle preference = nullptr;
+  api.check(api.make_preference(&preference), "cublasLtMatmulPreferenceCreate");
+  const std::unique_ptr<void, int (*)(Handle)> owned{preference, api.free_preference};
+  auto set = [&](int attribute, auto value) {
+    api.check(api.set_preference(preference, attribute, &value, sizeof value),
+              "cublasLtMatmulPreferenceSetAttribute");
+  };
+  set(most_workspace, static_cast<uint64_t>(workspace));
+  set(reduction_schemes, sums_in_workspace);
+  set(alignment_a, alignments.a);
+  set(alignment_b, alignments.b);
+  set(alignment_c, alignments.c);
+  set(alignment_d, alignments.d);
+  std::vector<Found> all(most);
+  int count = 0;
+  if (api.heuristic(handle, matmul, layouts[0], layouts[1], layouts[2], layouts[2], preference,
+                    most, all.data(), &count) != 0)
+    count = 0;
+  all.resize(static_cast<size_t>(count));
+  std::erase_if(
+      all, [&](const Found& found) { return found.status != 0 || found.workspace > workspace; });
+  return all;
 }
 }  // namespace cublaslt
 
@@ -203,7 +226,14 @@ class Product : public Kernel {
       set_matmul(aux_stride, gemm.result.stride);
     }
 
-    const std::vector<Found> all = candidates(workspace);
+    const uint32_t result = alignment_of(step_.result);
+    const std::vector<Found> all = candidates(
+        handle_, matmul_.get(), {layouts_[0].get(), layouts_[1].get(), layouts_[2].get()},
+        {.a = alignment_of(step_.b),
+         .b = alignment_of(step_.a),
+         .c = step_.so_far ? alignment_of(*step_.so_far) : result,
+         .d = result},
+        workspace);
     const std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
         api_.version(), name_of(step_), name(task.dtype), name(sums), gemm.batches, task.m, task.n,
@@ -292,34 +322,6 @@ class Product : public Kernel {
     api_.check(api_.set_layout(made, batch_stride, &matrix.batch_stride, sizeof(int64_t)),
                "cublasLtMatrixLayoutSetAttribute");
     return owned;
-  }
-
-  // That fit into the workspace, the first the one that the library holds to be the fastest.
-  std::vector<Found> candidates(size_t workspace) const {
-    constexpr int most = 8;
-    Handle preference = nullptr;
-    api_.check(api_.make_preference(&preference), "cublasLtMatmulPreferenceCreate");
-    const Owned owned{preference, api_.free_preference};
-    auto set = [&](int attribute, auto value) {
-      api_.check(api_.set_preference(preference, attribute, &value, sizeof value),
-                 "cublasLtMatmulPreferenceSetAttribute");
-    };
-    set(most_workspace, static_cast<uint64_t>(workspace));
-    set(reduction_schemes, sums_in_workspace);
-    set(alignment_a, alignment_of(step_.b));
-    set(alignment_b, alignment_of(step_.a));
-    set(alignment_c, alignment_of(step_.so_far.value_or(step_.result)));
-    set(alignment_d, alignment_of(step_.result));
-    std::vector<Found> all(most);
-    int count = 0;
-    if (api_.heuristic(handle_, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
-                       layouts_[2].get(), layouts_[2].get(), preference, most, all.data(),
-                       &count) != 0)
-      count = 0;
-    all.resize(static_cast<size_t>(count));
-    std::erase_if(
-        all, [&](const Found& found) { return found.status != 0 || found.workspace > workspace; });
-    return all;
   }
 
   // By a few runs of each, on memory of its own.

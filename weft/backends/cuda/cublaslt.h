@@ -3,7 +3,10 @@
 // first product is compiled.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "weft/backends/cuda/cublaslt_api.h"
 #include "weft/backends/cuda/shared_library.h"
@@ -12,17 +15,26 @@
 namespace weft::cuda {
 
 std::unique_ptr<gpu::Provider> cublaslt_provider();
-// Throws Error(device) where the library is not.
-SharedLibrary open_cublaslt();
 
 namespace cublaslt {
 struct Library : Functions {
   Library();
   void check(int status, const char* call) const;  // throws Error(device), but for status 0
+  int cuda() const { return static_cast<int>(version() / 10000); }  // 13: it is CUDA 13's
 
-  SharedLibrary library = open_cublaslt();
+  SharedLibrary library{{"libcublasLt.so.13", "libcublasLt.so.12"},
+                        "it comes with CUDA, and with Python's package nvidia-cublas."};
 };
-const Library& library();
+const Library& library();  // throws Error(device) where there is none
+
+// Multiples of which addresses are, in bytes; of operands by the library's names.
+struct Alignments {
+  uint32_t a, b, c, d;
+};
+// The algorithms that weft may take, within so many bytes of workspace: the first is the one that
+// the library holds to be the fastest. `layouts`: of a, of b, of c and d.
+std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Handle, 3>& layouts,
+                              const Alignments& alignments, size_t workspace);
 }  // namespace cublaslt
 
 }  // namespace weft::cuda

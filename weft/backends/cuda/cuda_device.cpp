@@ -22,9 +22,6 @@
 
 namespace weft::cuda {
 namespace {
-constexpr unsigned non_blocking = 1, timing = 0, no_timing = 2,
-                   portable = 1;  // flags of cuda.h
-constexpr int thread_local_capture = 1;
 constexpr int least_capability = 75;  // that CUDA 13 makes code for
 
 Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
@@ -39,8 +36,9 @@ class Staging {
  public:
   explicit Staging(Handle stream) : stream_(stream) {
     for (Part& part : parts_) {
-      api_.check(api_.cuMemHostAlloc(&part.memory, part_bytes, portable), "cuMemHostAlloc");
-      api_.check(api_.cuEventCreate(&part.done, no_timing), "cuEventCreate");
+      api_.check(api_.cuMemHostAlloc(&part.memory, part_bytes, flag::portable_memory),
+                 "cuMemHostAlloc");
+      api_.check(api_.cuEventCreate(&part.done, flag::event_without_time), "cuEventCreate");
     }
   }
   ~Staging() {
@@ -83,7 +81,7 @@ class CudaSideCopy : public SideCopy {
  public:
   CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
     for (Handle* event : {&before_, &done_})
-      api_.check(api_.cuEventCreate(event, no_timing), "cuEventCreate");
+      api_.check(api_.cuEventCreate(event, flag::event_without_time), "cuEventCreate");
   }
   ~CudaSideCopy() override {
     for (Handle event : {before_, done_})
@@ -137,7 +135,7 @@ class CudaTimeline : public Timeline {
   void mark() override {
     kernels_.make_current();
     Handle event = nullptr;
-    api_.check(api_.cuEventCreate(&event, timing), "cuEventCreate");
+    api_.check(api_.cuEventCreate(&event, flag::event_with_time), "cuEventCreate");
     events_.push_back(event);
     api_.check(api_.cuEventRecord(event, kernels_.stream), "cuEventRecord");
   }
@@ -247,7 +245,12 @@ void check_libraries(const Nvrtc& compiler) {
                 "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
                 "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
                 known, made);
-  open_cublaslt();
+  const cublaslt::Library& products = cublaslt::library();
+  if (const int needed = products.cuda(); needed > known)
+    throw Error(ErrorKind::device,
+                "[cuda] the driver is too old for {}: it knows CUDA {}, the library needs CUDA {}. "
+                "Hint: WEFT_CUDA_PATH names another.",
+                products.library.path(), known, needed);
 }
 
 class CudaDevice : public gpu::Device {
@@ -263,7 +266,7 @@ class CudaDevice : public gpu::Device {
     make_current();
     for (std::shared_ptr<void>* made : {&stream_, &to_device_, &to_host_}) {
       Handle stream = nullptr;
-      api_.check(api_.cuStreamCreate(&stream, non_blocking), "cuStreamCreate");
+      api_.check(api_.cuStreamCreate(&stream, flag::non_blocking_stream), "cuStreamCreate");
       *made = owned(stream, [this](void* object) { api_.cuStreamDestroy(object); });
     }
     staging_ = std::make_unique<Staging>(stream());
@@ -344,7 +347,7 @@ class CudaDevice : public gpu::Device {
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();
     void* memory = nullptr;
-    api_.check(api_.cuMemHostAlloc(&memory, std::max<size_t>(bytes, 1), portable),
+    api_.check(api_.cuMemHostAlloc(&memory, std::max<size_t>(bytes, 1), flag::portable_memory),
                "cuMemHostAlloc");
     auto buffer = std::make_shared<Buffer>();
     buffer->data = static_cast<std::byte*>(memory);
@@ -406,8 +409,28 @@ class CudaDevice : public gpu::Device {
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
     // A graph would be one launch, which has no module and no kernel that an error could name.
     if (has_ranges() || is_synchronous() || env_lists("WEFT_CUDA_OFF", "graphs")) return nullptr;
+    if (refuses_graphs_) return nullptr;
+    try {
+      return captured(enqueue);
+    } catch (const Error& error) {
+      finish();  // throws where the device is lost
+      refuses_graphs_ = true;
+      logging::warn(
+          "{} No graph of the step's kernels can be captured: they are launched one by "
+          "one, which may be slower.",
+          error.what());
+      return nullptr;
+    }
+  }
+
+ private:
+  void make_current() const { handles().make_current(); }
+  Handle stream() const { return stream_.get(); }
+
+  std::unique_ptr<Kernel> captured(const std::function<void()>& enqueue) {
     make_current();
-    api_.check(api_.cuStreamBeginCapture(stream(), thread_local_capture), "cuStreamBeginCapture");
+    api_.check(api_.cuStreamBeginCapture(stream(), flag::thread_local_capture),
+               "cuStreamBeginCapture");
     Handle graph = nullptr;
     try {
       enqueue();
@@ -423,10 +446,6 @@ class CudaDevice : public gpu::Device {
     api_.check(status, "cuGraphInstantiate");
     return std::make_unique<Graph>(executable, handles());
   }
-
- private:
-  void make_current() const { handles().make_current(); }
-  Handle stream() const { return stream_.get(); }
 
   gpu::Program build(const std::string& source) override {
     const std::string text = fmt::format("nvrtc {} {}\n{}", compiler_.version(),
@@ -453,6 +472,7 @@ class CudaDevice : public gpu::Device {
   std::unique_ptr<Staging> staging_;
   std::shared_ptr<Buffer> flushed_;  // null: no measurement has begun yet
   std::vector<void*> parameters_;    // of a launch: a step allocates nothing
+  bool refuses_graphs_ = false;      // a capture failed, as the next one would
 };
 }  // namespace
 

@@ -119,6 +119,14 @@ enum AttributeType : int {
   reduction_mode_type = 18,
   char_type = 24,
 };
+enum DataType : int {
+  float_data = 0,
+  double_data = 1,
+  half_data = 2,
+  int32_data = 4,
+  bfloat16_data = 9,
+  boolean_data = 11,
+};
 enum Note : int {
   tensor_core = 0,
   nondeterministic = 4,
@@ -130,6 +138,7 @@ inline constexpr int cross_correlation = 1;
 
 struct Functions {
   size_t (*version)() = nullptr;
+  size_t (*cuda_version)() = nullptr;  // 13010: made for CUDA 13.1
   int (*create)(Handle*) = nullptr;
   int (*set_stream)(Handle, Handle stream) = nullptr;
   int (*make_descriptor)(int kind, Handle*) = nullptr;

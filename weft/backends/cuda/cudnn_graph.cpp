@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -40,6 +41,10 @@ struct Library : Functions {
                   "[cuda] {} is too old: it is cuDNN {}.{}, weft needs {}.{} or later.",
                   library.path(), version() / 10000, version() % 10000 / 100, least_version / 10000,
                   least_version % 10000 / 100);
+    library.find(cuda_version, "cudnnGetCudartVersion");
+    if (const int cuda = static_cast<int>(cuda_version() / 1000); cuda != products.cuda())
+      throw Error(ErrorKind::device, "[cuda] {} is made for CUDA {}, {} is of CUDA {}.",
+                  library.path(), cuda, products.library.path(), products.cuda());
     library.find(create, "cudnnCreate");
     library.find(set_stream, "cudnnSetStream");
     library.find(make_descriptor, "cudnnBackendCreateDescriptor");
@@ -62,7 +67,7 @@ struct Library : Functions {
   }
 
   // cuDNN ends the process where it does not find these.
-  SharedLibrary products = open_cublaslt();
+  const cublaslt::Library& products = cublaslt::library();
   SharedLibrary library{{"libcudnn.so.9"}, comes_with};
   SharedLibrary graphs{{"libcudnn_graph.so.9"}, comes_with};
 };
@@ -132,21 +137,21 @@ size_t bytes_of(const Descriptor& of, Attribute attribute) {
   return static_cast<size_t>(bytes);
 }
 
-int data_type(DType dtype) {
+DataType data_type(DType dtype) {
   switch (dtype) {
     case DType::f64:
-      return 1;
+      return double_data;
     case DType::f16:
-      return 2;
+      return half_data;
     case DType::i32:
-      return 4;
+      return int32_data;
     case DType::bf16:
-      return 9;
+      return bfloat16_data;
     case DType::boolean:
-      return 11;
+      return boolean_data;
     default:
       WEFT_ASSERT(dtype == DType::f32, "no tensor of cuDNN has elements of {}", name(dtype));
-      return 0;
+      return float_data;
   }
 }
 void set(const Descriptor& to, Attribute attribute, DType dtype) {
@@ -575,25 +580,35 @@ std::string ExecutionPlan::json() const {
   return json.c_str();  // up to the first zero
 }
 
+// Of the plan on disk.
+std::string Graph::key_of(size_t rank, const EngineRules& rules, const std::string& machine) const {
+  return fmt::format("cudnn {} engine and plan {} of {}, on {}\n{}", library().version(), rank,
+                     to_text(rules), machine, text_);
+}
+
+namespace {
 // On disk a line names the engine, before what cuDNN wrote.
-ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRules& rules,
-                                   const std::string& what, size_t rank,
-                                   const std::string& machine) const {
-  const std::string key = fmt::format("cudnn {} engine and plan {} of {}, on {}\n{}",
-                                      library().version(), rank, to_text(rules), machine, text_);
-  if (const std::optional<std::string> object = loop::read_object(key)) {
-    const size_t end = object->find('\n');
-    std::optional<ExecutionPlan> kept;
-    if (end != std::string::npos) kept = plan_from(properties, object->substr(end + 1));
-    if (kept && kept->workspace() <= rules.workspace) {
-      kept->engine_ = object->substr(0, end);
-      return *kept;
-    }
-  }
-  ExecutionPlan built = plans(properties, rules, what, 1, rank).front();
+ExecutionPlan kept(const std::string& key, ExecutionPlan built) {
   if (const std::string json = built.json(); !json.empty())
     loop::write_object(key, built.engine() + "\n" + json);
   return built;
+}
+}  // namespace
+
+ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRules& rules,
+                                   const std::string& what, size_t rank,
+                                   const std::string& machine) const {
+  const std::string key = key_of(rank, rules, machine);
+  if (const std::optional<std::string> object = loop::read_object(key)) {
+    const size_t end = object->find('\n');
+    std::optional<ExecutionPlan> known;
+    if (end != std::string::npos) known = plan_from(properties, object->substr(end + 1));
+    if (known && known->workspace() <= rules.workspace) {
+      known->engine_ = object->substr(0, end);
+      return *known;
+    }
+  }
+  return kept(key, plans(properties, rules, what, 1, rank).front());
 }
 
 namespace {
@@ -619,20 +634,25 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
   const Stream stream = stream_of(device);
   const std::string signature = fmt::format("cudnn {} {}, {}, graph {}", library().version(), what,
                                             to_text(rules), to_hex(hash_text(text_)));
+  static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // as the library is
+  auto built_once = [&](size_t rank, const std::function<ExecutionPlan()>& make) {
+    return built.get(
+        fmt::format("{} {} {}\n{}", fmt::ptr(stream.context), rank, to_text(rules), text_), make);
+  };
   const std::string chosen = device.select(
       signature,
       [&] {
         const std::vector<ExecutionPlan> all =
             plans(properties_of_current_device(), rules, what, most);
-        return std::to_string(all[fastest(device, all)].rank());
+        const ExecutionPlan& best = all[fastest(device, all)];
+        built_once(best.rank(),
+                   [&] { return kept(key_of(best.rank(), rules, device.machine()), best); });
+        return std::to_string(best.rank());
       },
       "0");
   size_t rank = 0;
   std::from_chars(chosen.data(), chosen.data() + chosen.size(), rank);
-  static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // as the library is
-  const std::string key =
-      fmt::format("{} {} {}\n{}", fmt::ptr(stream.context), rank, to_text(rules), text_);
-  ExecutionPlan plan = built.get(key, [&] {
+  ExecutionPlan plan = built_once(rank, [&] {
     return read_or_build(properties_of_current_device(), rules, what, rank, device.machine());
   });
   device.describe(signature, fmt::format("{}: {}", rank, plan.engine()));

@@ -147,6 +147,7 @@ class Graph {
   int64_t next_id();
   Descriptor finished() const;
   ExecutionPlan empty_plan() const;
+  std::string key_of(size_t rank, const EngineRules& rules, const std::string& machine) const;
   ExecutionPlan read_or_build(const Descriptor& properties, const EngineRules& rules,
                               const std::string& what, size_t rank,
                               const std::string& machine) const;

@@ -7,11 +7,10 @@
 
 namespace weft::cuda {
 namespace {
-constexpr int out_of_memory = 2, no_device = 100, system_not_ready = 802;  // of cuda.h
 // What a kernel did wrong is said by whichever call comes after it.
 bool is_fault_of_kernel(int status) {
-  constexpr int illegal_address = 700, first_of_kernels = 714, launch_failed = 719;
-  return status == illegal_address || (status >= first_of_kernels && status <= launch_failed);
+  return status == error_code::illegal_address ||
+         (status >= error_code::first_fault_of_kernels && status <= error_code::launch_failed);
 }
 constexpr int least_version = 12000;
 }  // namespace
@@ -75,7 +74,7 @@ Driver::Driver()
 
 void Driver::check(int status, const char* call) const {
   if (status == 0) return;
-  if (status == out_of_memory)
+  if (status == error_code::out_of_memory)
     throw Error(
         ErrorKind::does_not_fit,
         "[cuda] {} memory has run out ({}). Hint: weft plan says how much a run takes, weft "
@@ -84,12 +83,13 @@ void Driver::check(int status, const char* call) const {
   const char *name = "an unknown error", *text = "";
   cuGetErrorName(status, &name);
   cuGetErrorString(status, &text);
-  const bool names_kernel = is_fault_of_kernel(status) && !env_flag("WEFT_CUDA_SYNC");
-  const bool none = status == no_device || status == system_not_ready;
-  throw Error(ErrorKind::device, "[cuda] {}: {} ({}).{}", call, text, name,
-              none           ? " Hint: train with --device cpu."
-              : names_kernel ? " Hint: WEFT_CUDA_SYNC=1 names the kernel."
-                             : "");
+  const bool none = status == error_code::no_device || status == error_code::system_not_ready;
+  std::string_view hint;
+  if (none) hint = " Hint: train with --device cpu.";
+  if (is_fault_of_kernel(status))
+    hint = env_flag("WEFT_CUDA_SYNC") ? " Hint: WEFT_CUDA_OFF does without some kernels."
+                                      : " Hint: WEFT_CUDA_SYNC=1 names the kernel.";
+  throw Error(ErrorKind::device, "[cuda] {}: {} ({}).{}", call, text, name, hint);
 }
 
 const Driver& driver() {

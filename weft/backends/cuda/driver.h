@@ -91,7 +91,16 @@ class PerContext {
   std::map<Handle, Handle> made_;  // by context
 };
 
-// Numbers of cuda.h.
+// Numbers of cuda.h, with which tests/cuda_headers compares them.
+namespace error_code {
+inline constexpr int out_of_memory = 2, no_device = 100, illegal_address = 700,
+                     first_fault_of_kernels = 714, launch_failed = 719, system_not_ready = 802;
+}
+namespace flag {
+inline constexpr unsigned non_blocking_stream = 1, event_with_time = 0, event_without_time = 2,
+                          portable_memory = 1;
+inline constexpr int thread_local_capture = 1;
+}  // namespace flag
 namespace attribute {
 inline constexpr int multiprocessors = 16, clock_khz = 13, memory_clock_khz = 36,
                      memory_bus_bits = 37, l2_bytes = 38, capability_major = 75,
