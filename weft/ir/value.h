@@ -72,7 +72,9 @@ class Value {
   Value() = default;
   explicit Value(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
-  explicit operator bool() const { return node_ != nullptr; }
+  // Whether anything was assigned to it. There is no conversion to bool, which would say the same
+  // of `if (x < 1.0)`: write x.item() < 1.0, or any() or all() of many elements.
+  bool defined() const { return node_ != nullptr; }
   Node* node() const { return node_.get(); }
   Node* operator->() const { return node_.get(); }
   const std::shared_ptr<Node>& shared() const { return node_; }

@@ -69,11 +69,11 @@ Value sum_of(const Value& total, const Value& part) {
 std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const Value& seed) {
   WEFT_CHECK(is_float(y.dtype()), "[grad] only floating point values have gradients. Got {}.",
              to_string(y.type()));
-  WEFT_CHECK(seed || y.elements() == 1,
+  WEFT_CHECK(seed.defined() || y.elements() == 1,
              "[grad] the loss must have one element. Got {}. Hint: mean(loss).",
              to_string(y.type()));
   std::unordered_map<const Node*, Value> gradient;
-  gradient[y.node()] = seed ? seed : ones_like(y);
+  gradient[y.node()] = seed.defined() ? seed : ones_like(y);
   for (const Value& value : path_nodes(y, wrt)) {
     auto found = gradient.find(value.node());
     if (found == gradient.end()) continue;
@@ -82,18 +82,19 @@ std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const V
                 value->op->name, parts.size(), value->inputs.size());
     for (size_t i = 0; i < parts.size(); ++i) {
       const Value& input = value->inputs[i];
-      if (!parts[i] || !is_float(input.dtype())) continue;
+      if (!parts[i].defined() || !is_float(input.dtype())) continue;
       WEFT_ASSERT(parts[i].type() == input.type(), "gradient {} of {} is {}, its input {}", i,
                   value->op->name, to_string(parts[i].type()), to_string(input.type()));
       OriginOverride origin(backward_of(value->origin));
       Value& total = gradient[input.node()];
-      total = total ? sum_of(total, parts[i]) : parts[i];
+      total = total.defined() ? sum_of(total, parts[i]) : parts[i];
     }
   }
   std::vector<Value> result;
   for (const Value& value : wrt) {
     auto found = gradient.find(value.node());
-    result.push_back(found != gradient.end() && found->second ? found->second : zeros_like(value));
+    result.push_back(found != gradient.end() && found->second.defined() ? found->second
+                                                                        : zeros_like(value));
   }
   return result;
 }

@@ -121,6 +121,13 @@ inline Value operator<=(const Value& a, Arg b) { return less_equal({a, b.where},
 inline Value operator>(const Value& a, Arg b) { return greater({a, b.where}, b); }
 inline Value operator>=(const Value& a, Arg b) { return greater_equal({a, b.where}, b); }
 
+// Of bool tensors, element by element; Error(usage) for others, as PyTorch's are bitwise there.
+Value operator&(const Value& a, Arg b);
+Value operator|(const Value& a, Arg b);
+inline Value operator!(Arg x) { return logical_not(x); }
+// They would have to know the elements of `a` before `b` is looked at: write a & b and a | b.
+Value operator&&(const Value& a, const Value& b) = delete;
+Value operator||(const Value& a, const Value& b) = delete;
 // ---- activations (activation.cpp): composites of the above
 Value relu(Arg x);
 Value relu6(Arg x);

@@ -30,7 +30,7 @@ class Variable {
   void assign(const Tensor& value,  // same type
               std::source_location where = std::source_location::current()) const;
 
-  explicit operator bool() const { return state_ != nullptr; }
+  bool defined() const { return state_ != nullptr; }
   const std::string& name() const { return state_->name; }
   void rename(std::string name) const { state_->name = std::move(name); }
   const Type& type() const { return state_->type; }
