@@ -121,7 +121,11 @@ struct Node {
   Attrs attrs;
   Type type;
   Origin origin;
-  std::shared_ptr<Buffer> data;             // leaf "data": its elements, row-major
+  std::shared_ptr<Buffer> data;  // leaf "data": its elements, row-major
+  // Leaf "data" that was computed and read: the node that gave it, which gradients go through, or
+  // that it was dropped, so that they end with an Error.
+  Value expression;
+  bool cut = false;
   Elsewhere elsewhere;                      // leaf "data": where they are while `data` is null
   std::shared_ptr<VariableState> variable;  // leaf "variable"
 
