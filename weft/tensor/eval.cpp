@@ -3,9 +3,11 @@
 #include <cstring>
 #include <map>
 #include <ranges>
+#include <set>
 #include <unordered_map>
 
 #include "weft/base/buffer.h"
+#include "weft/base/logging.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
@@ -212,6 +214,41 @@ std::shared_ptr<Workspace> shared_workspace(const KernelLibrary& library) {
   if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
   return workspace;
 }
+
+// Whether every run of a step sees the same elements of a value that was computed outside of it: it
+// is made of elements that are in memory, or of no variable.
+bool is_constant(const Value& value) {
+  Graph made_of;
+  made_of.outputs = {value};
+  bool has_data = false, has_variable = false;
+  for (const Value& part : made_of.nodes()) {
+    has_data |= part->op->name == "data";
+    has_variable |= part->variable != nullptr;
+  }
+  return has_data || !has_variable;
+}
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// A function that captures a tensor by reference suggests that the step follows what is assigned to
+// it later. A node with an id below `first` was built before the function ran.
+void warn_of_constants(const Graph& graph, uint64_t first) {
+  std::vector<Value> read = graph.roots();
+  for (const Value& value : graph.nodes())
+    if (value->id >= first) read.insert(read.end(), value->inputs.begin(), value->inputs.end());
+  std::set<const Node*> seen;
+  for (const Value& value : read) {
+    if (value->id >= first || !seen.insert(value.node()).second || !is_constant(value)) continue;
+    const UserLocation& where = value->origin.where;
+    logging::warn(
+        "[compile] the step reads {}{}, which was computed outside of it, as a constant: it keeps "
+        "the elements of now, whatever is assigned later. Hint: pass it to the step, make it a "
+        "Variable, or compute it in the step.",
+        to_string(value.type()),
+        where.file != nullptr ? fmt::format(" of {}:{}", file_name(where.file), where.line) : "");
+  }
+}
+
 DType narrow_type(Precision precision) {
   if (precision == Precision::bf16_mixed) return DType::bf16;
   return precision == Precision::fp16_mixed ? DType::f16 : DType::f32;
@@ -230,7 +267,9 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   const CompileOptions& options = state_->options;
   WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
              "[compile] activations are kept in f32 or bf16. Got {}.", name(options.keep));
+  const uint64_t first = scalar(0)->id;
   Graph graph = detail::capture(state_->function, types, options.mode);
+  if (state_->cache.empty()) warn_of_constants(graph, first);
   const KernelLibrary& device = library(options.device);
   state_->cache.push_back({{types.begin(), types.end()},
                            compile_graph(graph, device, shared_workspace(device),
