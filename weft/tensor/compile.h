@@ -159,7 +159,9 @@ class Compiled {
   CompiledStep step_;
 };
 
-// `function` takes tensors and returns a StepResult.
+// `function` takes tensors and returns a StepResult. Variables that it captures are read in each
+// run. Other tensors are constants of the step, with the elements of the first call: a warning
+// names each of them.
 template <class F>
 auto compile(F function, CompileOptions options = {}) {
   static constexpr int arity = detail::inputs_of<F>();
