@@ -43,6 +43,8 @@ TEST_CASE("a captured tensor that the step keeps as a constant is named, once") 
   (void)read.item();
   CHECK(count(warnings([&](Tensor x) { return x * read; }), "\n") == 1);
   CHECK(count(warnings([=](Tensor) { return factor; }), "\n") == 1);
+  const Tensor mixed = w.value() * factor;
+  CHECK(count(warnings([&](Tensor x) { return x * mixed; }), "\n") == 1);
 }
 
 TEST_CASE("parameters, what is computed of them, and tensors of the step itself are no constants") {

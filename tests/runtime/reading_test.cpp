@@ -1,6 +1,8 @@
 // Values that were read, and gradients through them.
 #include <array>
 #include <cmath>
+#include <memory>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -94,6 +96,20 @@ TEST_CASE("what no gradient can be asked for keeps nothing alive") {
   h = argmax(stop_gradient(reshape(h, {1})) * 3.0);
   (void)h.item();
   CHECK(first.expired());
+}
+
+TEST_CASE("a loop whose state passes stop_gradient keeps no chain of reads") {
+  const Variable w("w", {DType::f32, {}});
+  Tensor h = w.value() + 1;
+  std::vector<std::weak_ptr<Node>> states;
+  for (int i = 0; i < 5; ++i) {
+    h = stop_gradient(h) * w.value();
+    (void)h.item();
+    states.emplace_back(h.shared());
+  }
+  CHECK(states[0].expired());
+  CHECK(states[2].expired());
+  CHECK(grad(h, std::array{w})[0].item() == 0);  // stop_gradient(h) is zero
 }
 
 TEST_CASE("a running mean of losses does not keep the parameters of past steps") {
