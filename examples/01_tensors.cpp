@@ -7,10 +7,11 @@ using namespace weft;
 int main() try {
   Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   Tensor y = exp(x * 0.5) + 1;  // a graph of two nodes over x; scalars take x's dtype
-  Tensor row_sums = sum(y, {.axes = {1}});
+  Tensor row_sums = sum(y, 1);
 
-  // Asking runs what is pending, as one fused kernel.
+  // Asking runs what is pending, as one fused kernel. Printing asks, too.
   for (float value : row_sums.to_vector<float>()) print("row sum {:.4f}", value);
+  print("{}", y);
 
   // Gradients are graphs too, so a gradient has gradients.
   std::vector<Tensor> inputs{x};

@@ -30,11 +30,15 @@ int main(int argc, char** argv);
 //   int main() try { ... } catch (...) { return weft::report_failure(); }
 int report_failure();
 
-// A line on standard output, in fmt's format.
-template <class... Args>
-void print(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
-}
+// A line on standard output, in fmt's format. As an object it hides std::print and fmt::print,
+// which calls with a std::string or a type of fmt would find beside it.
+struct Print {
+  template <class... Args>
+  void operator()(fmt::format_string<Args...> format, Args&&... args) const {
+    fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+inline constexpr Print print;
 
 // 0, 1, ..., count - 1.
 inline auto range(int count) { return std::views::iota(0, count); }

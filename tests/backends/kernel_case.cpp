@@ -110,7 +110,8 @@ const Interpreted& reference_of(const Value& node, const std::vector<Value>& inp
   static Value last;
   static std::vector<Value> last_inputs;
   static Interpreted result;
-  if (!last || last.node() != node.node() || !std::ranges::equal(inputs, last_inputs, same_bytes)) {
+  if (!last.defined() || last.node() != node.node() ||
+      !std::ranges::equal(inputs, last_inputs, same_bytes)) {
     const Value on_data = make_node(*node->op, inputs, node->attrs);
     result = interpret_with_errors(Graph{.outputs = {on_data}})[0];
     last = node, last_inputs = inputs;

@@ -190,7 +190,7 @@ TEST_CASE("the state counts batches given out, and the end of an epoch is seen o
   CHECK(loader.next(batch));
   CHECK(loader.state() == data::LoaderState{0, 2});
   CHECK(!loader.next(batch));
-  CHECK(!batch.inputs);
+  CHECK(!batch.inputs.defined());
   CHECK(loader.state() == data::LoaderState{1, 0});
   CHECK(loader.next(batch));
   loader.restore({0, 2});

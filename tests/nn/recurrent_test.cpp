@@ -28,7 +28,7 @@ void check_states(bool cells) {
   nn::RecurrentResult all = both.run(x);
   CHECK(all.y.shape() == Shape{2, 5, 8});
   CHECK(all.h.shape() == Shape{4, 2, 4});
-  CHECK(static_cast<bool>(all.c) == cells);
+  CHECK(all.c.defined() == cells);
   // Of the upper layer, forward at the last step, backward at the first.
   Tensor last = reshape(slice(slice(all.y, 1, 4, 5), 2, 0, 4), {1, 2, 4});
   Tensor first = reshape(slice(slice(all.y, 1, 0, 1), 2, 4, 8), {1, 2, 4});

@@ -137,7 +137,7 @@ TEST_CASE("a wrong gradient rule of any op is caught") {
     wrong.gradient = [](const Value& y, const Value& dy) {
       Gradients right = op(y->op->name).gradient(y, dy);
       for (Value& gradient : right)
-        if (gradient && is_float(gradient.dtype())) {
+        if (gradient.defined() && is_float(gradient.dtype())) {
           gradient = gradient * (1 + 1e-6);
           break;
         }

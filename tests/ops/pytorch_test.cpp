@@ -82,7 +82,8 @@ Value cross_entropy_images(const Named& in, const json& a) {
 
 Value attend(const Named& in, const json& a) {
   AttentionOptions options{.causal = a.value("is_causal", false), .mask = optional(in, "mask")};
-  if (options.mask && options.mask.dtype() == DType::i64) options.mask = options.mask != 0;
+  if (options.mask.defined() && options.mask.dtype() == DType::i64)
+    options.mask = options.mask != 0;
   if (a.contains("scale")) options.scale = a["scale"].get<double>();
   return attention(in.at("query"), in.at("key"), in.at("value"), options);
 }

@@ -132,7 +132,8 @@ class Grower {
       for (int attempt = 0; attempt < 12; ++attempt) {
         const Entry& entry = random_.pick(pool_);
         if (exact && !entry.exact) continue;
-        if (Value fitted = fit(entry, type)) return {bounded(fitted, low, high), entry.exact};
+        if (Value fitted = fit(entry, type); fitted.defined())
+          return {bounded(fitted, low, high), entry.exact};
       }
     return {leaf(type, low, high), true};
   }

@@ -134,10 +134,10 @@ bool holds(std::span<const Value> values, const Value& value) {
 // The product, then what it is while it is cast, and a bias is added; never rounded to less.
 struct Sums {
   explicit Sums(std::span<const Value> body) : values{body.front()} {
-    while (const Value next = only_reader(body)) {
+    for (Value next; (next = only_reader(body)).defined();) {
       const std::vector<Value>& inputs = next->inputs;
       const DType dtype = values[0].dtype();
-      if (next->op->scalar == ScalarOp::add && !bias) {
+      if (next->op->scalar == ScalarOp::add && !bias.defined()) {
         const Value& other = inputs[inputs[0].node() == values.back().node() ? 1 : 0];
         if (!is_bias(other, values[0].dim(-1)) || holds(values[0]->inputs, other)) return;
         bias = other;
@@ -159,7 +159,7 @@ struct Sums {
     Value reader;
     for (const Value& node : body) {
       if (!holds(node->inputs, values.back())) continue;
-      if (reader) return {};
+      if (reader.defined()) return {};
       reader = node;
     }
     return reader;
@@ -203,9 +203,9 @@ bool computes_gelu(const Value& value, const Value& sum, const Value& at) {
   constexpr double tolerance = 1e-6;  // of the difference quotient, and of rounded constants
   for (const double x : {-40.0, -5.0, -3.1, -1.7, -0.8, -0.3, 0.0, 0.4, 0.9, 1.6, 2.9, 4.7, 300.0})
     for (const double dy : {1.0, -0.7, 2500.0}) {
-      std::unordered_map<const Node*, double> known{{sum.node(), at ? dy : x}};
-      if (at) known[at.node()] = x;
-      const double want = at ? dy * gelu_slope(x) : gelu(x);
+      std::unordered_map<const Node*, double> known{{sum.node(), at.defined() ? dy : x}};
+      if (at.defined()) known[at.node()] = x;
+      const double want = at.defined() ? dy * gelu_slope(x) : gelu(x);
       if (!(std::abs(evaluate(value, known) - want) <= tolerance * (1 + std::abs(want))))
         return false;
     }
@@ -266,7 +266,7 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
   GemmEpilogue epilogue{.bias = sums.bias};
   const bool alone = results.size() == 1, of_its_type = made.dtype() == product.dtype();
   if (rest.empty()) {
-    const bool adds = alone && of_its_type && sums.bias && made.node() == sum.node();
+    const bool adds = alone && of_its_type && sums.bias.defined() && made.node() == sum.node();
     return adds ? std::optional(epilogue) : std::nullopt;
   }
   if (sums_columns_of(made, product->inputs[0])) {
@@ -282,12 +282,13 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
   const auto stored = std::ranges::find(sums.values, results[0].node(), &Value::node);
   const bool stores_sum = stored - sums.values.begin() >= static_cast<ptrdiff_t>(sums.biased) &&
                           stored != sums.values.end() && results[0].dtype() == product.dtype();
-  const bool fits = !epilogue.at ? alone || stores_sum
-                                 : alone && !sums.bias && epilogue.at.type() == product.type() &&
-                                       !holds(product->inputs, epilogue.at);
+  const bool fits = !epilogue.at.defined()
+                        ? alone || stores_sum
+                        : alone && !sums.bias.defined() && epilogue.at.type() == product.type() &&
+                              !holds(product->inputs, epilogue.at);
   if (!fits || !computes_gelu(made, sum, epilogue.at)) return std::nullopt;
   epilogue.function =
-      epilogue.at ? GemmEpilogue::Function::gelu_gradient : GemmEpilogue::Function::gelu;
+      epilogue.at.defined() ? GemmEpilogue::Function::gelu_gradient : GemmEpilogue::Function::gelu;
   return epilogue;
 }
 
@@ -306,11 +307,11 @@ GemmStep::GemmStep(const Step& step) {
     const std::optional<GemmEpilogue> epilogue = epilogue_of(step.body, results);
     WEFT_ASSERT(epilogue.has_value(), "{} computes what no library does", step.kernel);
     function = epilogue->function;
-    result = bind_result(step, epilogue->a_sums ? results.front() : results.back());
-    if (epilogue->bias) bias = bind_operand(step, epilogue->bias);
-    if (epilogue->sum) sum = bind_result(step, epilogue->sum);
-    if (epilogue->at) at = bind_operand(step, epilogue->at);
-    if (epilogue->a_sums) a_sums = bind_result(step, epilogue->a_sums);
+    result = bind_result(step, epilogue->a_sums.defined() ? results.front() : results.back());
+    if (epilogue->bias.defined()) bias = bind_operand(step, epilogue->bias);
+    if (epilogue->sum.defined()) sum = bind_result(step, epilogue->sum);
+    if (epilogue->at.defined()) at = bind_operand(step, epilogue->at);
+    if (epilogue->a_sums.defined()) a_sums = bind_result(step, epilogue->a_sums);
   }
   task = task_of(a, b, result);
   n = task.n, k = task.k;

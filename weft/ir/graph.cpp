@@ -212,7 +212,7 @@ class Rewriter {
     if (const Value* known = replaced_.find(value.node())) return *known;
     Value current = with_inputs_of_now(value);
     OriginOverride origin(current->origin);
-    if (Value replacement = rule_(current)) {
+    if (Value replacement = rule_(current); replacement.defined()) {
       WEFT_ASSERT(replacement.type() == value.type(), "a rewrite of {} changes its type: {} to {}",
                   value->op->name, to_string(value.type()), to_string(replacement.type()));
       current = fully_ ? now(replacement) : replacement;

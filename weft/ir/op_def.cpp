@@ -42,7 +42,7 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Annot
   auto node = std::make_shared<Node>();
   node->op = &def;
   for (const Value& input : inputs)
-    WEFT_CHECK(input, "[{}] this tensor is empty: it was never assigned.", def.name);
+    WEFT_CHECK(input.defined(), "[{}] this tensor is empty: it was never assigned.", def.name);
   WEFT_CHECK(inputs.empty() || def.test.booleans || inputs[0].dtype() != DType::boolean,
              "[{}] needs numbers. Got bool. Hint: cast(x, DType::i64).", def.name);
   node->type = def.infer != nullptr ? def.infer(inputs, attrs) : elementwise_type(def, inputs);

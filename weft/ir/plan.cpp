@@ -33,8 +33,8 @@ std::string list(const std::vector<Access>& accesses) {
 }
 
 std::string describe(const Slot& slot) {
-  if (slot.value && slot.value->variable != nullptr) return slot.value->variable->name;
-  return slot.value ? std::string(slot.value->op->name) : "scratch";
+  if (slot.value.defined() && slot.value->variable != nullptr) return slot.value->variable->name;
+  return slot.value.defined() ? std::string(slot.value->op->name) : "scratch";
 }
 
 // What the memory holds while the plan runs: which values each slot has at this point.

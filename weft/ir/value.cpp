@@ -76,9 +76,11 @@ Node::~Node() {
   thread_local std::vector<Value>* draining = nullptr;
   if (draining != nullptr) {
     for (Value& input : inputs) draining->push_back(std::move(input));
+    if (expression.defined()) draining->push_back(std::move(expression));
     return;
   }
   std::vector<Value> pending = std::move(inputs);
+  pending.push_back(std::move(expression));
   draining = &pending;
   while (!pending.empty()) {
     Value last = std::move(pending.back());

@@ -72,7 +72,9 @@ class Value {
   Value() = default;
   explicit Value(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
-  explicit operator bool() const { return node_ != nullptr; }
+  // Whether anything was assigned to it. There is no conversion to bool, which would say the same
+  // of `if (x < 1.0)`: write x.item() < 1.0, or any() or all() of many elements.
+  bool defined() const { return node_ != nullptr; }
   Node* node() const { return node_.get(); }
   Node* operator->() const { return node_.get(); }
   const std::shared_ptr<Node>& shared() const { return node_; }
@@ -130,7 +132,11 @@ struct Node {
   Annotations annotations;
   Type type;
   Origin origin;
-  std::shared_ptr<Buffer> data;             // leaf "data": its elements, row-major
+  std::shared_ptr<Buffer> data;  // leaf "data": its elements, row-major
+  // Leaf "data" that was computed and read: the node that gave it, which gradients go through, or
+  // that it was dropped, so that they end with an Error.
+  Value expression;
+  bool cut = false;
   Elsewhere elsewhere;                      // leaf "data": where they are while `data` is null
   std::shared_ptr<VariableState> variable;  // leaf "variable"
 

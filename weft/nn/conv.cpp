@@ -39,7 +39,7 @@ Tensor Conv::forward(const Tensor& x) const {
   WEFT_CHECK(x.rank() == weight.shape().size() && x.dim(1) == in_channels,
              "[conv] \"{}\" takes [batch, {}, {} spatial axes]. Got {}.", path(), in_channels,
              weight.shape().size() - 2, to_string(x.type()));
-  return conv(x, weight.value(), bias ? bias.value() : Tensor(), options_);
+  return conv(x, weight.value(), bias.defined() ? bias.value() : Tensor(), options_);
 }
 
 Pool2d::Pool2d(Module& parent, std::string name, const PerAxis& kernel_size,

@@ -4,7 +4,7 @@ namespace weft::nn {
 
 Tensor Layer::operator()(const Arg& x) const {
   OriginScope scope(path(), x.where);
-  WEFT_CHECK(x.value, "[{}] a layer takes a tensor.", path());
+  WEFT_CHECK(x.value.defined(), "[{}] a layer takes a tensor.", path());
   return forward(x.value);
 }
 

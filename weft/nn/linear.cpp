@@ -16,7 +16,7 @@ Tensor Linear::forward(const Tensor& x) const {
   WEFT_CHECK(x.rank() > 0 && x.dim(-1) == weight.shape()[1],
              "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(),
              weight.shape()[1], to_string(x.type()));
-  return linear(x, weight.value(), bias ? bias.value() : Tensor());
+  return linear(x, weight.value(), bias.defined() ? bias.value() : Tensor());
 }
 
 Embedding::Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,

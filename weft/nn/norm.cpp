@@ -19,7 +19,7 @@ LayerNorm::LayerNorm(Module& parent, std::string name, int64_t features, const N
 }
 Tensor LayerNorm::forward(const Tensor& x) const {
   check_features(*this, "layer_norm", x, -1, weight.shape()[0]);
-  return layer_norm(x, weight.value(), bias ? bias.value() : Tensor(), eps_);
+  return layer_norm(x, weight.value(), bias.defined() ? bias.value() : Tensor(), eps_);
 }
 
 RMSNorm::RMSNorm(Module& parent, std::string name, int64_t features, double eps)

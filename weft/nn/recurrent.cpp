@@ -30,7 +30,7 @@ Recurrent::Recurrent(Module& parent, std::string name, int gates, int64_t input_
 
 Recurrent::States Recurrent::layer(const Tensor& x, const Weights& weights,
                                    const States& before) const {
-  bool bias = static_cast<bool>(weights.input_bias);
+  bool bias = weights.input_bias.defined();
   if (gates_ == 4) {
     Tensor both = bias ? weights.input_bias.value() + weights.state_bias.value() : Tensor();
     LstmStates states =
@@ -50,11 +50,12 @@ RecurrentResult Recurrent::run(const Tensor& x, const Tensor& h, const Tensor& c
   auto count = static_cast<int64_t>(weights_.size());
   Shape all{count, x.dim(0), hidden_size_};
   for (const Tensor& given : {h, c})
-    WEFT_CHECK(!given || given.shape() == all, "[recurrent] \"{}\" begins with states {}. Got {}.",
-               path(), to_string(all), to_string(given.shape()));
+    WEFT_CHECK(!given.defined() || given.shape() == all,
+               "[recurrent] \"{}\" begins with states {}. Got {}.", path(), to_string(all),
+               to_string(given.shape()));
   auto before = [&](const Tensor& given, int64_t i) {
-    return given ? squeeze(slice(given, 0, i, i + 1), 0)
-                 : zeros({x.dim(0), hidden_size_}, x.dtype());
+    return given.defined() ? squeeze(slice(given, 0, i, i + 1), 0)
+                           : zeros({x.dim(0), hidden_size_}, x.dtype());
   };
   std::vector<Tensor> last_h, last_c;
   Tensor y = permute(x, {1, 0, 2});  // over time: steps are whole then, and all inputs one product
@@ -67,7 +68,7 @@ RecurrentResult Recurrent::run(const Tensor& x, const Tensor& h, const Tensor& c
       States states =
           layer(ordered, weights_[static_cast<size_t>(at)], {before(h, at), before(c, at)});
       last_h.push_back(slice(states.h, 0, -1, y.dim(0)));
-      if (states.c) last_c.push_back(slice(states.c, 0, -1, y.dim(0)));
+      if (states.c.defined()) last_c.push_back(slice(states.c, 0, -1, y.dim(0)));
       both.push_back(direction == 0 ? states.h : flip(states.h, {0}));
     }
     y = concat(both, 2);

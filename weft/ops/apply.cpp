@@ -36,7 +36,7 @@ CallSite::~CallSite() {
 
 Value to_value(const Arg& arg, const Value& like) {
   if (!arg.is_scalar) return arg.value.type(), arg.value;
-  DType dtype = like ? like.dtype() : (arg.integral ? DType::i64 : DType::f32);
+  DType dtype = like.defined() ? like.dtype() : (arg.integral ? DType::i64 : DType::f32);
   if (!is_float(dtype) && !arg.integral) dtype = DType::f32;
   if (dtype == DType::boolean) dtype = DType::i64;
   return scalar(arg.scalar, dtype);
@@ -64,8 +64,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
 std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op) {
   Value x = to_value(a, b.value), y = to_value(b, a.value);
   // A scalar that the tensor's dtype cannot hold (0.5 beside integers) lifts the tensor instead.
-  if (!a.value && x.dtype() != y.dtype()) y = cast(y, x.dtype());
-  if (!b.value && x.dtype() != y.dtype()) x = cast(x, y.dtype());
+  if (!a.value.defined() && x.dtype() != y.dtype()) y = cast(y, x.dtype());
+  if (!b.value.defined() && x.dtype() != y.dtype()) x = cast(x, y.dtype());
   WEFT_CHECK(x.dtype() == y.dtype(), "[{}] dtypes differ. Got {} and {}. Hint: cast(x, DType::{}).",
              op, name(x.dtype()), name(y.dtype()), name(std::max(x.dtype(), y.dtype())));
   Shape shape = broadcast_shapes(x.shape(), y.shape(), op);

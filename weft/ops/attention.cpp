@@ -34,7 +34,7 @@ struct Parts {
     return reshape(x, {q.dim(0), q.dim(1), q.dim(2), x.dim(3)});
   }
 
-  bool boolean_mask() const { return mask && mask.dtype() == DType::boolean; }
+  bool boolean_mask() const { return mask.defined() && mask.dtype() == DType::boolean; }
   // What each query may look at, broadcast to [B, H, T, S]; empty: everything.
   Value visible() const {
     Value seen = boolean_mask() ? mask : Value();
@@ -42,13 +42,13 @@ struct Parts {
     // Of the full shape, so that it is computed where it is used and never stored.
     Shape scores{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
     Value past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
-    return seen ? logical_and(seen, past) : past;
+    return seen.defined() ? logical_and(seen, past) : past;
   }
   // [B, H, T, S] in float32 at least. A query sees itself, but for a mask.
   Value scores(const Value& seen) const {
     Value all = scale * unfold(wide_matmul(fold(q), transpose(k)));
-    if (mask && !boolean_mask()) all = all + widen(mask);
-    return seen ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
+    if (mask.defined() && !boolean_mask()) all = all + widen(mask);
+    return seen.defined() ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
   }
   // Rows sum to one, or are zero where a query sees nothing.
   Value probabilities() const {
@@ -77,7 +77,7 @@ Gradients gradients_of(const Parts& parts, const Value& dy) {
   Value dproducts = parts.fold(narrow_to(parts.scale * dscores, dtype));
   Value dq = parts.unfold(matmul(dproducts, parts.k));
   Value dk = matmul(transpose(dproducts), parts.fold(parts.q));
-  if (!parts.mask) return {dq, dk, dv};
+  if (!parts.mask.defined()) return {dq, dk, dv};
   if (parts.boolean_mask()) return {dq, dk, dv, {}};
   return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
 }
@@ -212,7 +212,7 @@ Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
   CallSite here(q.where);
   check_shapes(q.value, k.value, v.value);
   std::vector<Value> inputs{q.value, k.value, v.value};
-  if (options.mask) {
+  if (options.mask.defined()) {
     Shape scores{q.value.dim(0), q.value.dim(1), q.value.dim(2), k.value.dim(2)};
     WEFT_CHECK(broadcast_shapes(options.mask.shape(), scores, "attention") == scores,
                "[attention] the mask must broadcast to {}. Got {}.", to_string(scores),

@@ -11,23 +11,30 @@ namespace weft {
 namespace {
 using Nodes = std::vector<Value>;
 
-// The nodes between `wrt` and y that carry a gradient, users before inputs.
+// What computed a value: its own node, or for a value that was read the node that gave it.
+const Value& expression_of(const Value& value) {
+  return value->expression.defined() ? value->expression : value;
+}
+
+// The nodes between `wrt` and y that carry a gradient, users before inputs. Those that lead to a
+// node whose expression was cut are among them, as what lies behind it is not known.
 Nodes path_nodes(const Value& y, std::span<const Value> wrt) {
   Nodes reached{y};
   std::unordered_set<const Node*> seen{y.node()};
   for (size_t i = 0; i < reached.size(); ++i) {
     Value value = reached[i];
-    for (const Value& input : value->inputs)
+    for (const Value& input : expression_of(value)->inputs)
       if (seen.insert(input.node()).second) reached.push_back(input);
   }
-  std::sort(reached.begin(), reached.end(),
-            [](const Value& a, const Value& b) { return a->id < b->id; });
+  std::ranges::sort(reached, computed_before,
+                    [](auto& value) -> const Node& { return *value.node(); });
   std::unordered_set<const Node*> active;
   for (const Value& value : wrt) active.insert(value.node());
   Nodes path;
   for (const Value& value : reached) {
-    bool on_path = active.contains(value.node());
-    for (const Value& input : value->inputs) on_path |= active.contains(input.node());
+    bool on_path = active.contains(value.node()) || value->cut;
+    for (const Value& input : expression_of(value)->inputs)
+      on_path |= active.contains(input.node());
     if (!on_path || !is_float(value.dtype())) continue;
     active.insert(value.node());
     path.push_back(value);
@@ -66,34 +73,51 @@ Value sum_of(const Value& total, const Value& part) {
 }
 }  // namespace
 
+bool computed_before(const Node& a, const Node& b) {
+  auto is_read_variable = [](const Node& node) {
+    return node.expression.defined() && node.expression->inputs[0]->id > node.id;
+  };
+  const bool a_is = is_read_variable(a), b_is = is_read_variable(b);
+  if (a_is != b_is) return a_is;
+  return a_is ? a.id > b.id : a.id < b.id;
+}
+
 std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const Value& seed) {
   WEFT_CHECK(is_float(y.dtype()), "[grad] only floating point values have gradients. Got {}.",
              to_string(y.type()));
-  WEFT_CHECK(seed || y.elements() == 1,
+  WEFT_CHECK(seed.defined() || y.elements() == 1,
              "[grad] the loss must have one element. Got {}. Hint: mean(loss).",
              to_string(y.type()));
   std::unordered_map<const Node*, Value> gradient;
-  gradient[y.node()] = seed ? seed : ones_like(y);
+  gradient[y.node()] = seed.defined() ? seed : ones_like(y);
   for (const Value& value : path_nodes(y, wrt)) {
     auto found = gradient.find(value.node());
     if (found == gradient.end()) continue;
-    Gradients parts = input_gradients(value, found->second);
-    WEFT_ASSERT(parts.size() == value->inputs.size(), "{} gives {} gradients for {} inputs",
-                value->op->name, parts.size(), value->inputs.size());
+    const Value& expression = expression_of(value);
+    Gradients parts = input_gradients(expression, found->second);
+    WEFT_ASSERT(parts.size() == expression->inputs.size(), "{} gives {} gradients for {} inputs",
+                expression->op->name, parts.size(), expression->inputs.size());
     for (size_t i = 0; i < parts.size(); ++i) {
-      const Value& input = value->inputs[i];
-      if (!parts[i] || !is_float(input.dtype())) continue;
+      const Value& input = expression->inputs[i];
+      if (!parts[i].defined() || !is_float(input.dtype())) continue;
       WEFT_ASSERT(parts[i].type() == input.type(), "gradient {} of {} is {}, its input {}", i,
-                  value->op->name, to_string(parts[i].type()), to_string(input.type()));
+                  expression->op->name, to_string(parts[i].type()), to_string(input.type()));
       OriginOverride origin(backward_of(value->origin));
       Value& total = gradient[input.node()];
-      total = total ? sum_of(total, parts[i]) : parts[i];
+      total = total.defined() ? sum_of(total, parts[i]) : parts[i];
     }
   }
+  for (const auto& [node, total] : gradient)
+    WEFT_CHECK(!node->cut || (wrt.size() == 1 && wrt[0].node() == node),
+               "[grad] the gradient goes through a {} that ends a chain of more than {} tensors "
+               "which were read: what gave it is no longer kept. Hint: stop_gradient(x) where "
+               "gradients may end.",
+               to_string(node->type), longest_chain);
   std::vector<Value> result;
   for (const Value& value : wrt) {
     auto found = gradient.find(value.node());
-    result.push_back(found != gradient.end() && found->second ? found->second : zeros_like(value));
+    result.push_back(found != gradient.end() && found->second.defined() ? found->second
+                                                                        : zeros_like(value));
   }
   return result;
 }

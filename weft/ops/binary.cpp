@@ -306,6 +306,24 @@ Value logical_and(Arg a, Arg b) { return apply_binary(logical_and_def, a, b); }
 Value logical_or(Arg a, Arg b) { return apply_binary(logical_or_def, a, b); }
 Value logical_xor(Arg a, Arg b) { return apply_binary(logical_xor_def, a, b); }
 
+namespace {
+void check_booleans(const Arg& a, const Arg& b, std::string_view op, std::string_view function) {
+  CallSite here(b.where, op);
+  for (const Arg* arg : {&a, &b})
+    WEFT_CHECK(!arg->is_scalar && arg->value.dtype() == DType::boolean,
+               "[{}] combines tensors of bool. Got {}. Hint: {}(a, b) takes 0 for false.", op,
+               arg->is_scalar ? "a number" : to_string(arg->value.type()), function);
+}
+}  // namespace
+Value operator&(const Value& a, Arg b) {
+  check_booleans({a, b.where}, b, "operator&", "logical_and");
+  return logical_and({a, b.where}, b);
+}
+Value operator|(const Value& a, Arg b) {
+  check_booleans({a, b.where}, b, "operator|", "logical_or");
+  return logical_or({a, b.where}, b);
+}
+
 Value round_stochastic(Arg x, Arg noise) { return apply_binary(round_stochastic_def, x, noise); }
 namespace {
 // By squaring, for each bit of the exponent. Powers from 64 on fit for the bases -1, 0 and 1 alone,
@@ -327,7 +345,7 @@ Value integer_power(const Value& base, const Value& exponent) {
 Value pow(Arg a, Arg b) {
   CallSite here(a.where);
   // Small whole powers stay exact at negative bases, and differentiate without a logarithm.
-  bool whole = !b.value && (b.integral || is_float(a.value.dtype()));
+  bool whole = !b.value.defined() && (b.integral || is_float(a.value.dtype()));
   if (whole && b.scalar == 1) return a.value;
   if (whole && b.scalar == 2) return a.value * a.value;
   if (whole && b.scalar == 3) return a.value * a.value * a.value;

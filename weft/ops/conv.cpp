@@ -234,7 +234,7 @@ Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
     kernel = unsqueeze(kernel, first_spatial);
   }
   Value y = make_node(conv_def, {input, kernel}, attrs);
-  if (bias) {
+  if (bias.defined()) {
     WEFT_CHECK(bias.shape() == Shape{kernel.dim(0)},
                "[conv] the bias must have shape [{}]. Got {}.", kernel.dim(0),
                to_string(bias.shape()));

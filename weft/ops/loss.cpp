@@ -78,10 +78,10 @@ const OpDef& cross_entropy_rows_def = define({
 Value cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) {
   CallSite here(logits.where);
   Value scores = logits.value, classes = labels.value;
-  WEFT_CHECK(scores && is_float(scores.dtype()) && scores.rank() >= 1,
+  WEFT_CHECK(scores.defined() && is_float(scores.dtype()) && scores.rank() >= 1,
              "[cross_entropy] logits must be floating point [.., C]. Got {}.",
              to_string(scores.type()));
-  WEFT_CHECK(classes && is_integer(classes.dtype()),
+  WEFT_CHECK(classes.defined() && is_integer(classes.dtype()),
              "[cross_entropy] labels must be integers. Got {}. Hint: cast(labels, DType::i64).",
              to_string(classes.type()));
   WEFT_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,

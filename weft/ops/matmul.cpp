@@ -148,6 +148,6 @@ Value linear(Arg x, Arg weight, const Value& bias) {
       "[linear] x{} and weight{} do not match. Hint: x is [.., in], weight [out, in].",
       to_string(x.value.shape()), to_string(weight.value.shape()));
   Value y = matmul(x, transpose(weight));
-  return bias ? y + bias : y;
+  return bias.defined() ? y + bias : y;
 }
 }  // namespace weft

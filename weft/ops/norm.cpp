@@ -146,13 +146,13 @@ Value normalized(const OpDef& def, const Value& x, const Dims& axes, double eps)
 
 // x * weight + bias, where either may be missing; both are given in a shape that broadcasts.
 Value affine(Value x, const Value& weight, const Value& bias, const Shape& shape) {
-  if (weight) x = x * reshape(widen(weight), shape);
-  if (bias) x = x + reshape(widen(bias), shape);
+  if (weight.defined()) x = x * reshape(widen(weight), shape);
+  if (bias.defined()) x = x + reshape(widen(bias), shape);
   return x;
 }
 
 void check_vector(const Value& vector, int64_t extent, std::string_view op, std::string_view what) {
-  WEFT_CHECK(!vector || vector.shape() == Shape{extent},
+  WEFT_CHECK(!vector.defined() || vector.shape() == Shape{extent},
              "[{}] the {} must have shape [{}]. Got {}.", op, what, extent,
              to_string(vector.shape()));
 }
@@ -225,8 +225,8 @@ BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double
   Value batch_mean = mean(wide, batch);
   Value batch_variance = mean(square(wide - batch_mean), batch);
   auto per_channel = [&](const Value& given, double otherwise) {
-    return given ? reshape(widen(given), channels.shape)
-                 : full(channels.shape, otherwise, wide.dtype());
+    return given.defined() ? reshape(widen(given), channels.shape)
+                           : full(channels.shape, otherwise, wide.dtype());
   };
   Value y = make_node(batch_normalize_def, {wide, per_channel(weight, 1), per_channel(bias, 0)},
                       {{"axes", channels.axes}, {"eps", eps}});
@@ -245,7 +245,7 @@ Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Val
   check_vector(weight, channels.count, "batch_norm", "weight");
   check_vector(bias, channels.count, "batch_norm", "bias");
   Value scale = rsqrt(widen(variance) + eps);
-  if (weight) scale = scale * widen(weight);
+  if (weight.defined()) scale = scale * widen(weight);
   Value centred = widen(value) - reshape(widen(mean), channels.shape);
   return narrow_to(affine(centred, scale, bias, channels.shape), value.dtype());
 }

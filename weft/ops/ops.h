@@ -4,6 +4,7 @@
 // name.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -120,6 +121,13 @@ inline Value operator<(const Value& a, Arg b) { return less({a, b.where}, b); }
 inline Value operator<=(const Value& a, Arg b) { return less_equal({a, b.where}, b); }
 inline Value operator>(const Value& a, Arg b) { return greater({a, b.where}, b); }
 inline Value operator>=(const Value& a, Arg b) { return greater_equal({a, b.where}, b); }
+// Of bool tensors, element by element; Error(usage) for others, as PyTorch's are bitwise there.
+Value operator&(const Value& a, Arg b);
+Value operator|(const Value& a, Arg b);
+inline Value operator!(Arg x) { return logical_not(x); }
+// They would have to know the elements of `a` before `b` is looked at: write a & b and a | b.
+Value operator&&(const Value& a, const Value& b) = delete;
+Value operator||(const Value& a, const Value& b) = delete;
 
 // ---- activations (activation.cpp): composites of the above
 Value relu(Arg x);
@@ -160,6 +168,43 @@ Value argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of 
 Value argmin(Arg x, int axis = -1, bool keepdim = false);
 Value any(Arg x, ReduceOptions options = {});
 Value all(Arg x, ReduceOptions options = {});
+// The number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
+template <class T>
+concept AxisNumber = std::integral<T> && !std::same_as<T, bool>;
+inline ReduceOptions over_axis(int64_t axis, bool keepdim) {
+  return {.axes = {axis}, .keepdim = keepdim};
+}
+Value sum(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return sum(x, over_axis(axis, keepdim));
+}
+Value mean(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return mean(x, over_axis(axis, keepdim));
+}
+Value prod(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return prod(x, over_axis(axis, keepdim));
+}
+Value max(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return max(x, over_axis(axis, keepdim));
+}
+Value min(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return min(x, over_axis(axis, keepdim));
+}
+Value variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return variance(x, over_axis(axis, keepdim));
+}
+Value logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return logsumexp(x, over_axis(axis, keepdim));
+}
+Value any(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return any(x, over_axis(axis, keepdim));
+}
+Value all(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return all(x, over_axis(axis, keepdim));
+}
+// max(a, b) and min(a, b) of two tensors are maximum and minimum, as in PyTorch. Beside a number
+// they do not compile, as max(x, 0) is over axis 0: write maximum(x, 0).
+Value max(Arg a, const std::convertible_to<Value> auto& b) { return maximum(a, {b, a.where}); }
+Value min(Arg a, const std::convertible_to<Value> auto& b) { return minimum(a, {b, a.where}); }
 
 // ---- movement (move.cpp)
 Value reshape(Arg x, Shape shape);        // one extent may be -1

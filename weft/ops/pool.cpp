@@ -204,8 +204,8 @@ struct Windows {
 };
 
 Value float_input(const Arg& x, std::string_view op) {
-  WEFT_CHECK(x.value && is_float(x.value.dtype()), "[{}] needs a floating point tensor. Got {}.",
-             op, to_string(x.value.type()));
+  WEFT_CHECK(x.value.defined() && is_float(x.value.dtype()),
+             "[{}] needs a floating point tensor. Got {}.", op, to_string(x.value.type()));
   return x.value;
 }
 }  // namespace

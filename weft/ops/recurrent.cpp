@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 // a + b, where one may be empty.
-Value plus(const Value& a, const Value& b) { return !a ? b : !b ? a : a + b; }
+Value plus(const Value& a, const Value& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
 
 // One slot of a packed gradient, [T, B, H]. Empty where the gradient is known to come from other
 // slots only: most uses read one.
@@ -25,7 +25,7 @@ Value slot_of(const Value& packed, int64_t slot) {
 
 // Step t of [T, B, X], in float32 at least; empty of an empty value.
 Value at_step(const Value& x, int64_t t) {
-  return x ? widen(squeeze(slice(x, 0, t, t + 1), 0)) : Value();
+  return x.defined() ? widen(squeeze(slice(x, 0, t, t + 1), 0)) : Value();
 }
 // Gate k of [B, gates * H].
 Value gate(const Value& x, int64_t k, int64_t hidden) {

@@ -151,7 +151,7 @@ Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
 
 // Whole numbers are summed and multiplied in i64: narrow ones would soon wrap.
 Value counted(const Arg& x) {
-  bool narrow = x.value && !is_float(x.value.dtype()) && x.value.dtype() != DType::i64;
+  bool narrow = x.value.defined() && !is_float(x.value.dtype()) && x.value.dtype() != DType::i64;
   return narrow ? cast(x, DType::i64) : x.value;
 }
 // Whether any or all elements hold, as an extreme of bool; of none `of_none`.

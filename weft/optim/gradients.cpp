@@ -8,7 +8,7 @@ Clipped clip_grad_norm(std::span<const Tensor> gradients, double max_norm) {
   Tensor total;
   for (const Tensor& gradient : gradients) {
     Tensor squares = sum(square(cast(gradient, accumulator(gradient.dtype()))));
-    total = total ? total + squares : squares;
+    total = total.defined() ? total + squares : squares;
   }
   Tensor norm = sqrt(total);
   Tensor factor = minimum(max_norm / (norm + 1e-6), 1.0);
@@ -29,7 +29,8 @@ Accumulator::Accumulator(std::span<const Variable> parameters)
 void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const {
   WEFT_CHECK(gradients.size() == sums_.size(), "[accumulate] takes {} gradients. Got {}.",
              sums_.size(), gradients.size());
-  Tensor rows = count.value ? cast(count.value, DType::f64) : scalar(count.scalar, DType::f64);
+  Tensor rows =
+      count.value.defined() ? cast(count.value, DType::f64) : scalar(count.scalar, DType::f64);
   for (size_t i = 0; i < sums_.size(); ++i) {
     DType dtype = sums_[i].type().dtype;
     sums_[i].assign(sums_[i].value() + cast(gradients[i], dtype) * cast(rows, dtype));

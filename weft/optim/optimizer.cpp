@@ -73,25 +73,25 @@ void Optimizer::check(std::span<const Tensor> gradients) const {
 }
 
 void Optimizer::set(const Variable& variable, const Tensor& value) const {
-  variable.assign(only_if_ ? select(only_if_, value, variable.value()) : value);
+  variable.assign(only_if_.defined() ? select(only_if_, value, variable.value()) : value);
 }
 
 Tensor Optimizer::widened(size_t i) const {
   DType dtype = accumulator(parameters_[i].type().dtype);
   Tensor value = cast(parameters_[i].value(), dtype);
-  return lost_[i] ? value + cast(lost_[i].value(), dtype) : value;
+  return lost_[i].defined() ? value + cast(lost_[i].value(), dtype) : value;
 }
 
 Tensor Optimizer::rounded(size_t i, const Tensor& value, RandomKey& noise) const {
   const Type& type = parameters_[i].type();
   if (rounding_ == Rounding::stochastic && type.dtype == DType::bf16) {
     // Another number of the generator's for each: kernels of equal parameters stay equal.
-    noise = noise.step ? RandomKey{noise.step + next_parameter, noise.seed, noise.stream}
-                       : next_random_key();
+    noise = noise.step.defined() ? RandomKey{noise.step + next_parameter, noise.seed, noise.stream}
+                                 : next_random_key();
     return round_stochastic(value, uniform(type.shape, noise));
   }
   Tensor nearest = cast(value, type.dtype);
-  if (lost_[i]) set(lost_[i], cast(value - cast(nearest, value.dtype()), type.dtype));
+  if (lost_[i].defined()) set(lost_[i], cast(value - cast(nearest, value.dtype()), type.dtype));
   return nearest;
 }
 

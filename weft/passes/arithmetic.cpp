@@ -194,7 +194,7 @@ Value simplify_arithmetic(const Value& value, bool wrong) {
     default:
       if (in.size() == 1) simpler = simplify_unary(value);
   }
-  return simpler ? simpler : lift_broadcast(value, wrong);
+  return simpler.defined() ? simpler : lift_broadcast(value, wrong);
 }
 
 }  // namespace weft

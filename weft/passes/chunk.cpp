@@ -242,7 +242,7 @@ class Cut {
     const auto reads = sums_over_rows(node, region_.rows).value();
     const std::vector<Value> inputs = operands(node, reads, from, count);
     Value& sum = sums_[&node];
-    if (!sum) {
+    if (!sum.defined()) {
       sum = by_kernel_of(node, wide_matmul(inputs[0], inputs[1]));
       return;
     }

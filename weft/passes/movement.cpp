@@ -110,10 +110,10 @@ struct Padded {
 Value simplify_sum_of_pads(const Value& a, const Value& b) {
   if (a->is("cast") && b->is("cast") && a->inputs[0].dtype() == b->inputs[0].dtype()) {
     const Value side_by_side = simplify_sum_of_pads(a->inputs[0], b->inputs[0]);
-    return side_by_side ? cast(side_by_side, a.dtype()) : Value();
+    return side_by_side.defined() ? cast(side_by_side, a.dtype()) : Value();
   }
   Padded left(a), right(b);
-  if (!left.value || !right.value || left.axis != right.axis) return {};
+  if (!left.value.defined() || !right.value.defined() || left.axis != right.axis) return {};
   if (left.low > right.low) std::swap(left, right);
   if (left.low + left.value.dim(left.axis) != right.low) return {};
   Dims low = Dims::filled(a.rank(), 0), high = low;

@@ -87,7 +87,7 @@ class Narrower {
   const Value& wide(const Value& value) { return forms_.at(value.node()).wide; }
   const Value& narrow(const Value& value) {
     Forms& forms = forms_.at(value.node());
-    if (!forms.narrow) forms.narrow = cast(forms.wide, narrow_);
+    if (!forms.narrow.defined()) forms.narrow = cast(forms.wide, narrow_);
     return forms.narrow;
   }
   Forms rounded(const Value& narrow) const {

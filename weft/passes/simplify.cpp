@@ -12,13 +12,17 @@ namespace weft {
 namespace {
 Value apply_rules(const Value& value, const std::string& fault) {
   if (value->inputs.empty()) return {};
-  if (Value constant = fold(value)) {
+  if (Value constant = fold(value); constant.defined()) {
     auto number = uniform_value(constant);
     return fault == "fold-wrong" && number ? filled(constant.type(), *number + 1) : constant;
   }
-  if (Value simpler = simplify_arithmetic(value, fault == "arithmetic-wrong")) return simpler;
-  if (Value simpler = simplify_movement(value, fault == "movement-forgets-flips")) return simpler;
-  if (Value simpler = simplify_scatter(value, fault == "scatter-adds-outside")) return simpler;
+  if (Value simpler = simplify_arithmetic(value, fault == "arithmetic-wrong"); simpler.defined())
+    return simpler;
+  if (Value simpler = simplify_movement(value, fault == "movement-forgets-flips");
+      simpler.defined())
+    return simpler;
+  if (Value simpler = simplify_scatter(value, fault == "scatter-adds-outside"); simpler.defined())
+    return simpler;
   return simplify_reduction(value);
 }
 }  // namespace
@@ -29,7 +33,7 @@ Value apply_rules(const Value& value, const std::string& fault) {
 Graph simplify(const Graph& graph, const PassOptions& options) {
   UniqueNodes unique(options.fault != "cse-ignores-attrs");
   return rewrite_fully(graph, [&](const Value& value) -> Value {
-    if (Value simpler = apply_rules(value, options.fault)) return simpler;
+    if (Value simpler = apply_rules(value, options.fault); simpler.defined()) return simpler;
     Value first = unique(value);
     return first.node() == value.node() ? Value() : first;
   });

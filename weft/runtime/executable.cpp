@@ -639,7 +639,7 @@ void Executable::show_results() {
     const Type& type = output.value.type();
     std::byte* at =
         address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
-    if (!results_[i]) results_[i] = make_leaf(op("data"), type);
+    if (!results_[i].defined()) results_[i] = make_leaf(op("data"), type);
     if (memory_ != nullptr) {
       results_[i]->data = nullptr;
       results_[i]->elsewhere = {memory_, at};

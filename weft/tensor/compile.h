@@ -3,12 +3,15 @@
 
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "weft/ir/offload.h"
@@ -73,19 +76,81 @@ class CompiledStep {
   std::unique_ptr<State> state_;
 };
 
+// What a step may take: tensors, and what reads as one (variables).
+template <class T>
+concept ReadsAsTensor = std::convertible_to<const T&, Tensor>;
+
+namespace detail {
+template <class T, size_t... I>
+consteval bool holds_tensors(std::index_sequence<I...>) {
+  return (std::same_as<std::tuple_element_t<I, T>, Tensor> && ...);
+}
+}  // namespace detail
+template <class T>
+concept TensorTuple = requires { std::tuple_size<T>::value; } &&
+                      detail::holds_tensors<T>(std::make_index_sequence<std::tuple_size_v<T>>());
+// What a step may return: nothing, a tensor, a vector of tensors, or a pair, tuple or array.
+template <class T>
+concept StepResult = std::is_void_v<T> || std::same_as<T, Tensor> ||
+                     std::same_as<T, std::vector<Tensor>> || TensorTuple<T>;
+
+namespace detail {
+inline constexpr int most_inputs = 16;  // of a step whose function does not say how many it takes
+
+template <size_t>
+using TensorAt = const Tensor&;
+template <class F, size_t... I>
+consteval bool takes(std::index_sequence<I...>) {
+  return std::invocable<F&, TensorAt<I>...>;
+}
+template <class R, class C, class... A>
+consteval int parameters(R (C::*)(A...) const) {
+  return sizeof...(A);
+}
+template <class R, class C, class... A>
+consteval int parameters(R (C::*)(A...)) {
+  return sizeof...(A);
+}
+// How many tensors a callable takes: what its one signature says, else (lambdas of `auto`,
+// functions, overloads) the least number that it can be called with. -1: it takes something else.
+template <class F, int count = 0>
+consteval int inputs_of() {
+  if constexpr (requires { parameters(&F::operator()); })
+    return takes<F>(std::make_index_sequence<parameters(&F::operator())>())
+               ? parameters(&F::operator())
+               : -1;
+  else if constexpr (takes<F>(std::make_index_sequence<count>()))
+    return count;
+  else if constexpr (count < most_inputs)
+    return inputs_of<F, count + 1>();
+  else
+    return -1;
+}
+template <class F, size_t... I>
+auto call_with(F& function, [[maybe_unused]] std::span<const Tensor> inputs,
+               std::index_sequence<I...>) {
+  return function(inputs[I]...);
+}
+}  // namespace detail
+
 // What compile() returns: called like the function, with Tensors.
 template <class Result>
 class Compiled {
  public:
   explicit Compiled(CompiledStep step) : step_(std::move(step)) {}
-  template <class... Inputs>
+  template <ReadsAsTensor... Inputs>
   Result operator()(const Inputs&... inputs) {
     std::array<Tensor, sizeof...(Inputs)> values{Tensor(inputs)...};
     std::span<const Tensor> results = step_.run(values);
-    if constexpr (std::is_same_v<Result, Tensor>)
+    if constexpr (std::is_same_v<Result, Tensor>) {
       return results.front();
-    else if constexpr (!std::is_void_v<Result>)
+    } else if constexpr (TensorTuple<Result>) {
+      return [&]<size_t... I>(std::index_sequence<I...>) {
+        return Result{results[I]...};
+      }(std::make_index_sequence<std::tuple_size_v<Result>>());
+    } else if constexpr (!std::is_void_v<Result>) {
       return Result(results.begin(), results.end());
+    }
   }
   Executable& prepare(std::span<const Type> types) { return step_.prepare(types); }
   CompiledStep& step() { return step_; }
@@ -94,45 +159,39 @@ class Compiled {
   CompiledStep step_;
 };
 
-namespace detail {
-template <class F, size_t... I>
-auto call_with(F& function, [[maybe_unused]] std::span<const Tensor> inputs,
-               std::index_sequence<I...>) {
-  return function(inputs[I]...);
-}
-template <class>
-struct Signature;
-template <class R, class C, class... A>
-struct Signature<R (C::*)(A...) const> {
-  using Result = R;
-  static constexpr size_t arity = sizeof...(A);
-};
-template <class R, class C, class... A>
-struct Signature<R (C::*)(A...)> {
-  using Result = R;
-  static constexpr size_t arity = sizeof...(A);
-};
-}  // namespace detail
-
-// `function` is a callable of Tensors that returns a Tensor, a vector of Tensors, or nothing.
+// `function` takes tensors and returns a StepResult. Variables that it captures are read in each
+// run. Other tensors are constants of the step, with the elements of the first call: a warning
+// names each of them.
 template <class F>
 auto compile(F function, CompileOptions options = {}) {
-  using Signature = detail::Signature<decltype(&F::operator())>;
-  using Result = typename Signature::Result;
-  auto erased = [function](std::span<const Tensor> inputs) mutable -> std::vector<Tensor> {
-    WEFT_CHECK(inputs.size() == Signature::arity, "[compile] the step takes {} tensors. Got {}.",
-               Signature::arity, inputs.size());
-    auto indices = std::make_index_sequence<Signature::arity>();
-    if constexpr (std::is_void_v<Result>) {
-      detail::call_with(function, inputs, indices);
-      return {};
-    } else if constexpr (std::is_same_v<Result, Tensor>) {
-      return {detail::call_with(function, inputs, indices)};
-    } else {
-      return detail::call_with(function, inputs, indices);
+  static constexpr int arity = detail::inputs_of<F>();
+  static_assert(arity >= 0,
+                "compile() takes a function that can be called with tensors, 16 of them at most.");
+  if constexpr (arity >= 0) {
+    using Indices = std::make_index_sequence<arity>;
+    using Result = decltype(detail::call_with(function, std::span<const Tensor>(), Indices()));
+    static_assert(StepResult<Result>,
+                  "A function for compile() returns a Tensor, a std::vector<Tensor>, a std::pair, "
+                  "std::tuple or std::array of Tensors, or nothing.");
+    if constexpr (StepResult<Result>) {
+      auto erased = [function](std::span<const Tensor> inputs) mutable -> std::vector<Tensor> {
+        WEFT_CHECK(inputs.size() == arity, "[compile] the step takes {} tensors. Got {}.", arity,
+                   inputs.size());
+        if constexpr (std::is_void_v<Result>) {
+          detail::call_with(function, inputs, Indices());
+          return {};
+        } else if constexpr (std::is_same_v<Result, Tensor>) {
+          return {detail::call_with(function, inputs, Indices())};
+        } else if constexpr (TensorTuple<Result>) {
+          return std::apply([](auto&&... each) { return std::vector<Tensor>{each...}; },
+                            detail::call_with(function, inputs, Indices()));
+        } else {
+          return detail::call_with(function, inputs, Indices());
+        }
+      };
+      return Compiled<Result>(CompiledStep(std::move(erased), std::move(options)));
     }
-  };
-  return Compiled<Result>(CompiledStep(std::move(erased), std::move(options)));
+  }
 }
 
 }  // namespace weft

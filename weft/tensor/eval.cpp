@@ -2,11 +2,16 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <ranges>
+#include <set>
+#include <unordered_map>
 
 #include "weft/base/buffer.h"
+#include "weft/base/logging.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
+#include "weft/ops/autodiff.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/trace.h"
 
@@ -17,13 +22,105 @@ bool is_ready(const Value& value) {
   return value->data != nullptr;
 }
 
-// Turns a computed node into a leaf that holds its elements and forgets how it was made.
+// Turns a computed node into a leaf that holds its elements. What gave it stays for gradients.
 void settle(const Value& value, const Value& result) {
+  if (is_float(value.dtype()) && !value->inputs.empty())
+    value->expression = rebuild(*value.node(), value->inputs);
   value->data = result->data;
   value->op = result->op;
   value->attrs = {};
   value->inputs.clear();
 }
+
+// Gives a handle of a variable the elements that the variable has now. Gradients still reach it.
+void read_variable(const Value& leaf) {
+  const std::shared_ptr<VariableState> state = leaf->variable;
+  detach_readers(*state);
+  if (!is_float(leaf.dtype())) return;
+  Value now = variable_leaf(state);
+  state->leaf = now.shared();
+  leaf->expression = make_node(op("identity"), {now});
+}
+
+// The nodes behind values that were just read, and which of their expressions a gradient could
+// still go through: those that lead to a variable, to a tensor that somebody else holds, or to a
+// cut. Nobody can ask for the gradient of anything else, so other expressions are dropped.
+class Expressions {
+ public:
+  explicit Expressions(std::span<const Value> read) {
+    for (const Value& value : read) reach(value);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      Node& node = *order_[i];
+      for (const Value& input : node.inputs) ++reach(input).references;
+      if (node.expression.defined()) ++reach(node.expression).references;
+    }
+    std::ranges::sort(order_, computed_before, [](Node* node) -> Node& { return *node; });
+    for (const Node* node : order_) found_.at(node).leads = leads(*node);
+    for (const Value& value : read) found_.at(value.node()).needed = true;
+    for (const Node* node : std::views::reverse(order_)) need_inputs(*node);
+  }
+
+  // Returns what is dropped, for the caller to free.
+  std::vector<Value> drop(std::span<const Value> read) {
+    std::vector<Value> dropped;
+    size_t kept = 0;
+    for (Node* node : order_) {
+      if (!node->expression.defined()) continue;
+      const Found& found = found_.at(node);
+      if (found.leads && found.needed)
+        ++kept;
+      else
+        dropped.push_back(std::move(node->expression));
+    }
+    if (kept <= longest_chain) return dropped;
+    for (const Value& value : read)
+      if (value->expression.defined()) {
+        value->cut = true;
+        dropped.push_back(std::move(value->expression));
+      }
+    return dropped;
+  }
+
+ private:
+  struct Found {
+    long handles = 0;     // to the node, by whomever
+    long references = 0;  // those of them that other nodes found have
+    bool leads = false;   // to what a gradient can be asked for
+    bool needed = false;  // by such a gradient
+    bool is_held() const { return handles > references; }
+  };
+
+  Found& reach(const Value& value) {
+    auto [found, is_new] = found_.try_emplace(value.node());
+    if (is_new) {
+      found->second.handles = value.shared().use_count();
+      order_.push_back(value.node());
+    }
+    return found->second;
+  }
+  static const Node& expression_of(const Node& node) {
+    return node.expression.defined() ? *node.expression.node() : node;
+  }
+  bool leads(const Node& node) const {
+    const Node& expression = expression_of(node);
+    if (!is_float(node.type.dtype)) return false;
+    if (expression.op->gradient == nullptr && expression.op->decompose == nullptr) return false;
+    return std::ranges::any_of(expression.inputs, [&](const Value& input) {
+      const Found& found = found_.at(input.node());
+      return is_float(input.dtype()) &&
+             (input->variable != nullptr || input->cut || found.is_held() || found.leads);
+    });
+  }
+  void need_inputs(const Node& node) {
+    Found& found = found_.at(&node);
+    found.needed |= found.is_held();
+    if (!found.needed || !found.leads) return;
+    for (const Value& input : expression_of(node).inputs) found_.at(input.node()).needed = true;
+  }
+
+  std::vector<Node*> order_;
+  std::unordered_map<const Node*, Found> found_;
+};
 
 }  // namespace
 
@@ -37,16 +134,19 @@ void eval(std::span<const Tensor> values) {
     if (value->elsewhere.memory != nullptr)
       value.node()->fetch();
     else if (value->variable != nullptr)
-      detach_readers(*std::shared_ptr(value->variable));
+      read_variable(value);
     else
       wanted.push_back(value);
   }
   if (wanted.empty()) return;
-  Graph graph;
-  graph.outputs = wanted;
-  auto executable = compile_graph(graph, library("cpu"), std::make_shared<Workspace>());
-  std::span<const Value> results = executable->run({});
-  for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i].eval());
+  {
+    Graph graph;
+    graph.outputs = wanted;
+    auto executable = compile_graph(graph, library("cpu"), std::make_shared<Workspace>());
+    std::span<const Value> results = executable->run({});
+    for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i].eval());
+  }
+  Expressions(wanted).drop(wanted);
 }
 
 const Value& Value::eval() const {
@@ -114,6 +214,41 @@ std::shared_ptr<Workspace> shared_workspace(const KernelLibrary& library) {
   if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
   return workspace;
 }
+
+// Whether every run of a step sees the same elements of a value that was computed outside of it: it
+// is made of elements that are in memory, or of no variable.
+bool is_constant(const Value& value) {
+  Graph made_of;
+  made_of.outputs = {value};
+  bool has_data = false, has_variable = false;
+  for (const Value& part : made_of.nodes()) {
+    has_data |= part->op->name == "data";
+    has_variable |= part->variable != nullptr;
+  }
+  return has_data || !has_variable;
+}
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// A function that captures a tensor by reference suggests that the step follows what is assigned to
+// it later. A node with an id below `first` was built before the function ran.
+void warn_of_constants(const Graph& graph, uint64_t first) {
+  std::vector<Value> read = graph.roots();
+  for (const Value& value : graph.nodes())
+    if (value->id >= first) read.insert(read.end(), value->inputs.begin(), value->inputs.end());
+  std::set<const Node*> seen;
+  for (const Value& value : read) {
+    if (value->id >= first || !seen.insert(value.node()).second || !is_constant(value)) continue;
+    const UserLocation& where = value->origin.where;
+    logging::warn(
+        "[compile] the step reads {}{}, which was computed outside of it, as a constant: it keeps "
+        "the elements of now, whatever is assigned later. Hint: pass it to the step, make it a "
+        "Variable, or compute it in the step.",
+        to_string(value.type()),
+        where.file != nullptr ? fmt::format(" of {}:{}", file_name(where.file), where.line) : "");
+  }
+}
+
 DType narrow_type(Precision precision) {
   if (precision == Precision::bf16_mixed) return DType::bf16;
   return precision == Precision::fp16_mixed ? DType::f16 : DType::f32;
@@ -132,7 +267,9 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   const CompileOptions& options = state_->options;
   WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
              "[compile] activations are kept in f32 or bf16. Got {}.", name(options.keep));
+  const uint64_t first = scalar(0)->id;
   Graph graph = detail::capture(state_->function, types, options.mode);
+  if (state_->cache.empty()) warn_of_constants(graph, first);
   const KernelLibrary& device = library(options.device);
   state_->cache.push_back({{types.begin(), types.end()},
                            compile_graph(graph, device, shared_workspace(device),

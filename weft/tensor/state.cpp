@@ -54,7 +54,8 @@ Graph capture(const CompiledStep::Function& function, std::span<const Type> type
     graph.inputs.push_back(input(types[i], static_cast<int>(i)));
   graph.outputs = function(graph.inputs);
   for (size_t i = 0; i < graph.outputs.size(); ++i)
-    WEFT_CHECK(graph.outputs[i], "[compile] result {} of the step is an empty tensor.", i);
+    WEFT_CHECK(graph.outputs[i].defined(), "[compile] result {} of the step is an empty tensor.",
+               i);
   if (!trace.streams.empty()) {
     Variable step = random_step();
     step.assign(step.value() + 1);

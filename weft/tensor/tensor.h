@@ -3,11 +3,14 @@
 
 #include <concepts>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include <fmt/core.h>
 
 #include "weft/ir/graph.h"
 #include "weft/ops/ops.h"
@@ -30,7 +33,7 @@ class Variable {
   void assign(const Tensor& value,  // same type
               std::source_location where = std::source_location::current()) const;
 
-  explicit operator bool() const { return state_ != nullptr; }
+  bool defined() const { return state_ != nullptr; }
   const std::string& name() const { return state_->name; }
   void rename(std::string name) const { state_->name = std::move(name); }
   const Type& type() const { return state_->type; }
@@ -52,7 +55,13 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
                          std::source_location where = std::source_location::current());
 
-// Runs all that is pending for these values, in one plan.
+// The elements as NumPy prints them: rows in brackets, columns aligned, of more than 1,000 elements
+// the first and last three along each axis. Runs what is pending, as reading does.
+std::string to_string(const Tensor& values);
+std::ostream& operator<<(std::ostream& out, const Tensor& values);
+
+// Runs all that is pending for these values, in one plan. What was read can still be
+// differentiated.
 void eval(std::span<const Tensor> values);
 
 // A tensor that owns a copy of host elements.
@@ -84,3 +93,12 @@ RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
 
 }  // namespace weft
+
+// print("{}", x) and fmt::print: what to_string() says.
+template <>
+struct fmt::formatter<weft::Tensor> : fmt::formatter<fmt::string_view> {
+  fmt::format_context::iterator format(const weft::Tensor& values,
+                                       fmt::format_context& context) const;
+};
+template <>
+struct fmt::formatter<weft::Variable> : fmt::formatter<weft::Tensor> {};

@@ -116,7 +116,8 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
   int peak = peak_of(plan);
   for (const Slot& slot : plan.slots)
     if (in_arena(slot) && slot.first <= peak && peak <= slot.last)
-      table.of(slot.value ? module_prefix(slot.value->module(), depth) : "").memory += slot.bytes;
+      table.of(slot.value.defined() ? module_prefix(slot.value->module(), depth) : "").memory +=
+          slot.bytes;
   return std::move(table.rows);
 }
 

@@ -156,14 +156,17 @@ uint32_t epilogue_bits(const GemmStep& step) {
 }
 
 // As in the names of kernels: "", ".bias", ".bias.gelu", ...
+bool has(const Value& part) { return part.defined(); }
+bool has(const std::optional<Bound>& part) { return part.has_value(); }
+
 template <class Parts>  // GemmEpilogue or GemmStep
 std::string name_of(const Parts& parts) {
   using Function = GemmEpilogue::Function;
-  return fmt::format("{}{}{}{}", parts.bias ? ".bias" : "",
+  return fmt::format("{}{}{}{}", has(parts.bias) ? ".bias" : "",
                      parts.function == Function::gelu            ? ".gelu"
                      : parts.function == Function::gelu_gradient ? ".gelu_gradient"
                                                                  : "",
-                     parts.sum ? ".and_sum" : "", parts.a_sums ? ".bias_gradient" : "");
+                     has(parts.sum) ? ".and_sum" : "", has(parts.a_sums) ? ".bias_gradient" : "");
 }
 
 // ---- the kernel
@@ -426,8 +429,9 @@ class CublasLt : public gpu::Provider {
                                           std::span<const Placement> operands) const override {
     if (!has_epilogues_) return std::nullopt;
     const std::optional<GemmEpilogue> epilogue = epilogue_of(body, results);
-    if (!epilogue || (epilogue->bias && epilogue->bias.dtype() == DType::f64)) return std::nullopt;
-    const bool has_matrix = epilogue->sum || epilogue->at;  // beside the result
+    if (!epilogue || (epilogue->bias.defined() && epilogue->bias.dtype() == DType::f64))
+      return std::nullopt;
+    const bool has_matrix = epilogue->sum.defined() || epilogue->at.defined();  // beside the result
     std::optional<GemmChoice> known = has_matrix ? choose_one_gemm(*body.front().node(), operands)
                                                  : choose_gemm(*body.front().node(), operands);
     if (!known || !can_do(*epilogue, known->task)) return std::nullopt;
@@ -442,17 +446,17 @@ class CublasLt : public gpu::Provider {
         choice.rooms.assign(operands.size() + results.size(), {});
         choice.rooms[0] = rooms->a, choice.rooms[1] = rooms->b;
         choice.rooms[operands.size()] = rooms->result;
-        if (epilogue->a_sums) choice.rooms.back().elements = rooms->task.m;
+        if (epilogue->a_sums.defined()) choice.rooms.back().elements = rooms->task.m;
         task = rooms->task;
       }
-    if (epilogue->bias) {
+    if (epilogue->bias.defined()) {
       // The bias is what a body reads first after the inputs of its product.
       const int64_t offset = operands[body.front()->inputs.size()].offset;
       const DType type = epilogue->bias.dtype();
       choice.workspace +=
           converted_bytes(type, offset * static_cast<int64_t>(size_of(type)), task, known->task.n);
     }
-    if (epilogue->at) {
+    if (epilogue->at.defined()) {
       choice.operand_order.push_back(Dims::iota(epilogue->at.rank()));
       choice.alignment = epilogue_alignment;
     }
