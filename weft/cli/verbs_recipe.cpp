@@ -16,6 +16,7 @@
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
 #include "weft/optim/registry.h"
+#include "weft/train/dataset.h"
 
 namespace fs = std::filesystem;
 
@@ -97,20 +98,12 @@ std::string first_comment(const std::string& path) {
 }
 
 std::vector<std::vector<std::string>> data_rows() {
-  auto there = [parent = data_directory()](const char* folder) {
-    std::error_code none;
-    return !parent.empty() && fs::is_directory(fs::path(parent) / folder, none) ? "here"
-                                                                                : "not found";
-  };
-  return {{"mnist", "28x28 digits, 10 classes", there("mnist")},
-          {"fashion-mnist", "28x28 clothes, 10 classes", there("fashion-mnist")},
-          {"cifar10", "32x32 colour photographs, 10 classes", there("cifar-10-binary")},
-          {"addition", "sums as text, made on the fly", "always"},
-          {"random-images", "patterns under noise, of any size", "always"},
-          {"random-tokens", "a noisy walk, of any length and vocabulary", "always"},
-          {"format: idx", "a folder with the file names of MNIST", "data.path"},
-          {"format: cifar", "a folder with the file names of CIFAR-10", "data.path"},
-          {"format: text", "a UTF-8 file, as characters or bytes", "data.path"}};
+  std::vector<std::vector<std::string>> rows;
+  for (const train::DataEntry& entry : registry::datasets())
+    rows.push_back({entry.name, entry.doc, entry.where ? entry.where() : "always"});
+  for (const train::DataEntry& entry : registry::formats())
+    rows.push_back({"format: " + entry.name, entry.doc, "data.path"});
+  return rows;
 }
 
 bool is_activation(const nn::LayerKind& layer) {
@@ -160,8 +153,7 @@ std::vector<Topic> topics() {
                             {"recipes", {"recipe", "what it does"}, {}},
                             {"workloads", {"workload", "what it is", "batch"}, {}},
                             {"gpus", gpu_titles(), gpu_rows()}};
-  for (const ModelEntry& model : registered_models())
-    all[0].rows.push_back({model.name, model.description});
+  for (const ModelEntry& model : registry::models()) all[0].rows.push_back({model.name, model.doc});
   for (const nn::LayerKind& layer : nn::layer_kinds())
     if (!is_activation(layer))
       all[1].rows.push_back(

@@ -352,7 +352,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
     return 0;
   }
   bool images = experiment.shape.kind == InputKind::images;
-  std::string_view unit = experiment.addition                ? "sums"
+  std::string_view unit = !experiment.dataset->unit.empty()  ? experiment.dataset->unit
                           : experiment.shape.labels_tokens() ? "tokens"
                           : images                           ? "images"
                                                              : "samples";
@@ -392,12 +392,7 @@ void explain(const Experiment& experiment, const std::string& prompt) {
   if (tokens > window)
     remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",
                                   tokens, window));
-  if (const auto& form = experiment.addition) {
-    std::string sum = data::addition_question(9, 8, *form) + data::addition_answer(9, 8, *form);
-    sum.pop_back();  // the end of the line
-    remark("note", fmt::format("this model reads and writes sums so: {}{}.", sum,
-                               form->reversed ? " (the last digit comes first)" : ""));
-  }
+  if (const auto& note = experiment.dataset->note) remark("note", note(experiment));
 }
 
 int run_generate(GenerateArguments arguments, const RecipeFlags& more) {

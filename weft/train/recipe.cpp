@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -33,22 +35,27 @@ constexpr size_t longest_name = 200;  // bytes; folders take 255, partial ones a
                        : fmt::format("is no recipe key. Did you mean {}?", similar));
 }
 
+// Each is read once, and stays where it is.
+const Recipe::Value& default_of(std::string_view path) {
+  static std::mutex mutex;
+  static std::map<std::string, Recipe::Value, std::less<>> defaults;
+  const std::lock_guard lock(mutex);
+  auto found = defaults.find(path);
+  if (found == defaults.end()) {
+    const RecipeKey* key = find_key(path);
+    WEFT_ASSERT(key != nullptr, "recipe key {} is not in the table", path);
+    found =
+        defaults.emplace(path, read_value({"default"}, *key, YAML::Load(std::string(key->initial))))
+            .first;
+  }
+  return found->second;
+}
+
 bool is_section(const std::string& name) {
   return std::any_of(recipe_keys().begin(), recipe_keys().end(),
                      [&](const RecipeKey& key) { return key.path.starts_with(name + "."); });
 }
 }  // namespace
-
-Recipe::Recipe() {
-  static const std::map<std::string, Value, std::less<>> defaults = [] {
-    std::map<std::string, Value, std::less<>> values;
-    for (const RecipeKey& key : recipe_keys())
-      values[std::string(key.path)] =
-          read_value({"default"}, key, YAML::Load(std::string(key.initial)));
-    return values;
-  }();
-  values_ = defaults;
-}
 
 Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
   Recipe recipe;
@@ -229,10 +236,13 @@ const std::string& Recipe::where(std::string_view path) const {
   return found == given_.end() ? name_ : found->second;
 }
 
+void Recipe::refuse(std::string_view path, const std::string& message) const {
+  throw Error(ErrorKind::usage, "{}: {}", where(path), message);
+}
+
 const Recipe::Value& Recipe::get(std::string_view path) const {
   auto found = values_.find(path);
-  WEFT_ASSERT(found != values_.end(), "recipe key {} is not in the table", path);
-  return found->second;
+  return found != values_.end() ? found->second : default_of(path);
 }
 bool Recipe::has(std::string_view path) const {
   return !std::holds_alternative<std::monostate>(get(path));
