@@ -17,6 +17,8 @@
 #include "weft/tensor/compile.h"
 #include "weft/tensor/tensor.h"
 #include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 
 namespace weft {
 

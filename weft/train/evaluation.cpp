@@ -1,7 +1,5 @@
 #include "weft/train/evaluation.h"
 
-#include <cmath>
-
 #include "weft/data/loader.h"
 
 namespace weft::train {
@@ -14,13 +12,15 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
     if (interrupted()) return std::nullopt;
     sums += steps.evaluate(batch.inputs, batch.labels);
   }
-  const bool whole = experiment.dataset->metric == "exact_match";
-  const bool language = experiment.task == Task::causal_lm && !whole;
-  const double loss = sums.loss / sums.count;
-  return Evaluation{.loss = loss,
-                    .accuracy = whole ? sums.exact_rows / sums.rows : sums.correct / sums.count,
-                    .count = static_cast<int64_t>(whole ? sums.rows : sums.count),
-                    .perplexity = language ? std::exp(loss) : 0};
+  sums.own.resize(experiment.metrics.size());
+  auto value = [&](size_t i) { return experiment.metrics[i]->value(sums, sums.own[i]); };
+  const bool whole = experiment.metrics[0]->of_samples;
+  Evaluation evaluation{.loss = sums.loss / sums.count,
+                        .accuracy = value(0),
+                        .count = static_cast<int64_t>(whole ? sums.rows : sums.count)};
+  for (size_t i = 1; i < experiment.metrics.size(); ++i)
+    evaluation.others.emplace_back(experiment.metrics[i]->name, value(i));
+  return evaluation;
 }
 
 Evaluation evaluate(const Experiment& experiment) {

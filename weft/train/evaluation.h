@@ -10,8 +10,8 @@
 
 namespace weft::train {
 
-// Loss, accuracy and perplexity over all that counts: images, tokens, or whole samples
-// where the data set says so. `interrupted` is asked before each batch; nullopt once it says yes.
+// Loss and the experiment's metrics over all that counts: images, tokens, or whole samples where
+// the data set says so. `interrupted` is asked before each batch; nullopt once it says yes.
 std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
                                    const std::function<bool()>& interrupted);
 // The same on its own; the device is the recipe's.

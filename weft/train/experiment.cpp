@@ -41,33 +41,53 @@ TaskData read_data(const Recipe& recipe, const DataEntry& entry, const DataOptio
   return parts;
 }
 
+std::vector<const MetricEntry*> metrics_of(const Recipe& recipe, const DataEntry& entry,
+                                           Task task) {
+  std::vector<const MetricEntry*> metrics = {&registry::metrics().get(entry.metric)};
+  auto add = [&](std::string_view name) {
+    const MetricEntry* metric = &registry::metrics().get(name);
+    if (std::ranges::find(metrics, metric) == metrics.end()) metrics.push_back(metric);
+  };
+  if (task == Task::causal_lm && entry.metric == "accuracy") add("perplexity");
+  for (const std::string& name : recipe.texts("eval.metrics")) {
+    constexpr std::string_view taken[] = {"loss", "accuracy", "count", "eval_step"};
+    if (name != entry.metric && std::ranges::find(taken, name) != std::end(taken))
+      recipe.refuse("eval.metrics",
+                    fmt::format("eval.metrics: evaluations report {} as {} with these data.",
+                                name == "accuracy" ? entry.metric : "their own", name));
+    add(name);
+  }
+  return metrics;
+}
+
 optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
-  const std::string& name = recipe.text("scheduler.name");
+  const optim::ScheduleEntry& entry = registry::schedules().get(recipe.text("scheduler.name"));
   int64_t warmup = recipe.integer("scheduler.warmup_steps");
   bool by_ratio = warmup == 0;
   if (by_ratio)
     warmup = static_cast<int64_t>(recipe.number("scheduler.warmup_ratio") *
                                   static_cast<double>(total_steps));
   int64_t left = total_steps - warmup, decay = recipe.integer("scheduler.decay_steps");
-  if ((name == "linear" || name == "cosine" || name == "wsd") && left <= 0)
+  if (entry.ends && left <= 0)
     recipe.refuse(
         by_ratio ? "scheduler.warmup_ratio" : "scheduler.warmup_steps",
         fmt::format(
             "scheduler.{} must leave some of the {} steps of the run to {}. Got {}. Hint: "
             "--scheduler.warmup_ratio 0.05.",
-            by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, name,
+            by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, entry.name,
             by_ratio ? recipe.number("scheduler.warmup_ratio") : static_cast<double>(warmup)));
-  if (name == "wsd" && decay > left)
+  if (entry.does_need("scheduler.decay_steps") && decay > left)
     recipe.refuse("scheduler.decay_steps",
                   fmt::format("scheduler.decay_steps is at most the {} steps after warmup. Got {}.",
                               left, decay));
-  return optim::make_schedule(name, recipe.number("optimizer.lr"),
-                              {.warmup = warmup,
-                               .total = total_steps,
-                               .min_lr = recipe.number("scheduler.min_lr"),
-                               .decay = decay,
-                               .every = recipe.integer("scheduler.step_size"),
-                               .gamma = recipe.number("scheduler.gamma")});
+  return {entry,
+          recipe.number("optimizer.lr"),
+          {.warmup = warmup,
+           .total = total_steps,
+           .min_lr = recipe.number("scheduler.min_lr"),
+           .decay = decay,
+           .every = recipe.integer("scheduler.step_size"),
+           .gamma = recipe.number("scheduler.gamma")}};
 }
 
 optim::Rounding rounding_of(const Recipe& recipe) {
@@ -80,23 +100,21 @@ optim::Rounding rounding_of(const Recipe& recipe) {
 std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
                                                  std::vector<Variable> parameters,
                                                  int64_t total_steps) {
-  const std::string& kind = recipe.text("optimizer.name");
+  const optim::OptimizerEntry& entry = registry::optimizers().get(recipe.text("optimizer.name"));
   optim::OptimizerSettings settings{.lr = make_schedule(recipe, total_steps),
                                     .weight_decay = recipe.number("optimizer.weight_decay"),
                                     .rounding = rounding_of(recipe)};
   double momentum = recipe.number("optimizer.momentum");
   bool nesterov = recipe.flag("optimizer.nesterov");
   // Defaults of settings that the optimiser lacks are no mistake of the user's.
-  if (kind == "sgd" || momentum != 0) settings.momentum = momentum;
-  if (kind == "sgd" || nesterov) settings.nesterov = nesterov;
-  if (kind != "sgd") {
-    const std::vector<double>& betas = recipe.numbers("optimizer.betas");
-    settings.betas = {betas[0], betas[1]};
-    settings.eps = recipe.number("optimizer.eps");
-  }
+  if (entry.has("momentum") || momentum != 0) settings.momentum = momentum;
+  if (entry.has("nesterov") || nesterov) settings.nesterov = nesterov;
+  const std::vector<double>& betas = recipe.numbers("optimizer.betas");
+  if (entry.has("betas")) settings.betas = {betas[0], betas[1]};
+  if (entry.has("eps")) settings.eps = recipe.number("optimizer.eps");
   if (recipe.text("optimizer.decay") == "matrices")
     settings.groups = {optim::no_decay_below_rank_2()};
-  return optim::make_optimizer(kind, std::move(parameters), settings);
+  return optim::make_optimizer(entry.name, std::move(parameters), settings);
 }
 
 void count_steps(Experiment& experiment) {
@@ -210,6 +228,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   TaskData parts = read_data(recipe, entry, {options.with_data, options.vocabulary});
   Experiment experiment{.recipe = recipe,
                         .dataset = &entry,
+                        .loss = &registry::losses().get(recipe.text("loss.name")),
+                        .metrics = metrics_of(recipe, entry, parts.task),
                         .task = parts.task,
                         .shape = parts.shape,
                         .vocabulary = parts.vocabulary,

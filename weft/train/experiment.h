@@ -6,12 +6,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/ir/offload.h"
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
 #include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe.h"
 
@@ -27,6 +30,9 @@ struct ExperimentOptions {
 struct Experiment {
   Recipe recipe;
   const DataEntry* dataset = nullptr;  // of its registry
+  const LossEntry* loss = nullptr;
+  // What evaluations report: the first as accuracy, the others by their names.
+  std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
   TaskShape shape;                           // of one sample
   std::optional<io::Vocabulary> vocabulary;  // of tokens that spell text

@@ -13,6 +13,7 @@
 #include "weft/base/suggest.h"
 #include "weft/base/utf8.h"
 #include "weft/io/files.h"
+#include "weft/optim/schedule.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe_reader.h"
 
@@ -186,13 +187,11 @@ void Recipe::check() const {
   if (numbers("optimizer.betas").size() != 2)
     usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
                                            numbers("optimizer.betas").size()));
-  const std::string& scheduler = text("scheduler.name");
-  if (scheduler == "wsd" && integer("scheduler.decay_steps") == 0)
-    usage({"scheduler.name"},
-          "scheduler.decay_steps is required by wsd: the steps of the fall at the end.");
-  if (scheduler == "step" && integer("scheduler.step_size") == 0)
-    usage({"scheduler.name"},
-          "scheduler.step_size is required by step: the steps between two falls.");
+  const optim::ScheduleEntry& schedule = registry::schedules().get(text("scheduler.name"));
+  for (const auto& [key, meaning] : schedule.needs)
+    if (integer(key) == 0)
+      usage({"scheduler.name"},
+            fmt::format("{} is required by {}: {}.", key, schedule.name, meaning));
   if (integer("scheduler.warmup_steps") > 0 && number("scheduler.warmup_ratio") > 0)
     usage({"scheduler.warmup_steps"},
           "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");

@@ -12,7 +12,10 @@
 #include "weft/device/catalogue.h"
 #include "weft/io/json.h"
 #include "weft/ir/value.h"
+#include "weft/optim/registry.h"
 #include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -54,8 +57,8 @@ constexpr RecipeKey table[] = {
      "task masked_lm: part of the tokens that are to be guessed"},
     {"data.image_size", integer, "224", "", 1, 1 << 14,
      "random-images: height and width; three channels"},
-    {"loss.label_smoothing", number, "0", "", 0, 1, "share of the target spread over all classes"},
-    {"optimizer.name", text, "adamw", "adamw, adam, sgd", 0, 0, "how gradients become updates"},
+    {"loss.name", text, "cross_entropy", "", 0, 0, "what training makes small"},
+    {"optimizer.name", text, "adamw", "", 0, 0, "how gradients become updates"},
     {"optimizer.lr", number, "1.0e-3", "", 0, 100, "peak learning rate"},
     {"optimizer.betas", numbers, "[0.9, 0.999]", "", 0, 1, "adam, adamw: decay of the two moments"},
     {"optimizer.eps", number, "1.0e-8", "", 0, 1, "adam, adamw: added to the denominator"},
@@ -64,8 +67,7 @@ constexpr RecipeKey table[] = {
      "what decays; matrices: rank 2 and above"},
     {"optimizer.momentum", number, "0", "", 0, 1, "sgd"},
     {"optimizer.nesterov", boolean, "false", "", 0, 0, "sgd"},
-    {"scheduler.name", text, "constant", "constant, linear, cosine, step, wsd", 0, 0,
-     "course of the learning rate"},
+    {"scheduler.name", text, "constant", "", 0, 0, "course of the learning rate"},
     {"scheduler.warmup_steps", integer, "0", "", 0, many, "steps of linear rise"},
     {"scheduler.warmup_ratio", number, "0", "", 0, 1, "the same as a part of all steps"},
     {"scheduler.min_lr", number, "0", "", 0, 100, "where linear, cosine and wsd end"},
@@ -104,6 +106,7 @@ constexpr RecipeKey table[] = {
      "what runs the plan; cuda:h200 plans for a GPU that is not here (weft list gpus); N and "
      "DEVICE: one of several, by its number; DEVICE: or by a part of its name"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
+    {"eval.metrics", texts, "[]", "", 0, 0, "what evaluations report beside loss and accuracy"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,
      "stop after so many evaluations without a better loss"},
@@ -127,7 +130,10 @@ void insert(std::vector<RecipeKey>& keys, const RecipeKey& key) {
   keys.insert(last == keys.rend() ? keys.end() : last.base(), key);
 }
 
-size_t registered_entries() { return registry::datasets().size() + registry::formats().size(); }
+size_t registered_entries() {
+  return registry::datasets().size() + registry::formats().size() + registry::losses().size() +
+         registry::metrics().size() + registry::optimizers().size() + registry::schedules().size();
+}
 
 // The table with what registries hold.
 std::vector<RecipeKey> assembled() {
@@ -142,8 +148,13 @@ std::vector<RecipeKey> assembled() {
   };
   name_choices("data.dataset", registry::datasets());
   name_choices("data.format", registry::formats());
+  name_choices("loss.name", registry::losses());
+  name_choices("optimizer.name", registry::optimizers());
+  name_choices("scheduler.name", registry::schedules());
+  name_choices("eval.metrics", registry::metrics());
   add_keys(registry::datasets());
   add_keys(registry::formats());
+  add_keys(registry::losses());
   return keys;
 }
 
