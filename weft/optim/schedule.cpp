@@ -127,7 +127,7 @@ Schedule::Schedule(const ScheduleEntry& entry, double lr, const ScheduleOptions&
 
 template <class Number>
 Number Schedule::evaluate(const Number& step) const {
-  const Number rate = entry_->rate(step, lr_, options_);
+  Number rate = entry_->rate(step, lr_, options_);
   if (options_.warmup == 0) return rate;
   return rate * smaller((step + 1.0) / (static_cast<double>(options_.warmup) + 1.0), 1.0);
 }
