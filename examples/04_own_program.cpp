@@ -25,14 +25,13 @@ class Wide : public Model {
 }  // namespace
 
 int main(int argc, char** argv) {
-  register_model(
-      "wide",
-      [](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
-        nn::OptionReader options(config, "wide");
-        int64_t width = options.integer("width", 512);
-        options.finish();
-        return std::make_unique<Wide>(task, width);
-      },
-      "one wide hidden layer");
+  registry::models().add({.name = "wide",
+                          .doc = "one wide hidden layer",
+                          .make = [](const nn::Options& config, const TaskShape& task) {
+                            nn::OptionReader options(config, "wide");
+                            int64_t width = options.integer("width", 512);
+                            options.finish();
+                            return std::make_unique<Wide>(task, width);
+                          }});
   return weft::main(argc, argv);
 }

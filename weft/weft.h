@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/quantity.h"
-#include "weft/data/addition.h"
 #include "weft/data/images.h"
 #include "weft/data/tokens.h"
 #include "weft/io/safetensors.h"
@@ -17,6 +16,9 @@
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
 #include "weft/tensor/tensor.h"
+#include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 
 namespace weft {
 

@@ -140,6 +140,9 @@ TEST_CASE("lists hold what recipes may name") {
   CHECK(has("layers", "conv2d"));
   CHECK(has("layers", "relu"));
   CHECK(has("data", "mnist"));
+  CHECK(has("data", "format: text"));
+  CHECK(has("losses", "cross_entropy"));
+  CHECK(has("metrics", "exact_match"));
   CHECK(has("optimizers", "adamw"));
   CHECK(has("schedules", "cosine"));
   std::string layers = place.weft({"list", "layers"}).out;
@@ -331,11 +334,14 @@ TEST_CASE("an evaluation of a language model has its perplexity, and one of sums
   const json found = json_of(place.weft({"eval", "letters", "--json"}));
   CHECK(found["perplexity"].get<double>() ==
         weft::testing::near(std::exp(found["loss"].get<double>()), 1e-12));
-  CHECK(place.weft({"eval", "letters"}).out.find("  perplexity ") != std::string::npos);
+  const std::string shown = place.weft({"eval", "letters"}).out;
+  CHECK(shown.find("  perplexity ") != std::string::npos);
+  CHECK(shown.ends_with(" tokens\n"));
   CHECK(place.read("runs/letters/log.jsonl").find("\"perplexity\":") != std::string::npos);
   place.write("tiny.yaml", tiny);
   REQUIRE(place.weft({"train", "tiny.yaml"}).code == 0);
   CHECK_FALSE(json_of(place.weft({"eval", "tiny", "--json"})).contains("perplexity"));
+  CHECK(place.weft({"eval", "tiny"}).out.ends_with(" sums\n"));
 }
 
 TEST_CASE("a bench prints the line that comparisons read") {

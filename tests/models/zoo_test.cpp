@@ -90,9 +90,9 @@ TEST_CASE("models have the known numbers of parameters") {
 TEST_CASE("every model of the zoo yields logits for a batch") {
   ModeScope mode(Mode::eval);
   nn::BuildScope scope({.initialize = false});
-  for (const ModelEntry& entry : registered_models()) {
+  for (const ModelEntry& entry : registry::models()) {
     CAPTURE(entry.name);
-    CHECK_FALSE(entry.description.empty());
+    CHECK_FALSE(entry.doc.empty());
     TaskShape task = task_for(entry.name);
     auto model = entry.make({}, task);
     Type input = task.batch(2);
@@ -107,7 +107,7 @@ TEST_CASE("every model of the zoo yields logits for a batch") {
 
 TEST_CASE("a model's config makes the same model again") {
   nn::BuildScope scope({.initialize = false});
-  for (const ModelEntry& entry : registered_models()) {
+  for (const ModelEntry& entry : registry::models()) {
     if (entry.name == "user_model") continue;
     CAPTURE(entry.name);
     TaskShape task = task_for(entry.name);
@@ -151,12 +151,12 @@ TEST_CASE("a list of layers is a model; its last layer must yield the classes") 
 }
 
 TEST_CASE("a user's model enters the registry") {
-  register_model(
-      "user_model",
-      [](const nn::Options&, const TaskShape& task) { return make_model("mlp", {}, task); },
-      "mine");
+  registry::models().add(
+      {.name = "user_model", .doc = "mine", .make = [](const nn::Options&, const TaskShape& task) {
+         return make_model("mlp", {}, task);
+       }});
   CHECK(make_model("user_model", {}, digits)->parameter_count() == 203'530);
-  CHECK_THROWS_WITH_AS(register_model("user_model", nullptr),
+  CHECK_THROWS_WITH_AS(registry::models().add({.name = "user_model"}),
                        "[model] the name \"user_model\" is taken or empty.", Error);
 }
 

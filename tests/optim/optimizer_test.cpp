@@ -201,7 +201,7 @@ TEST_CASE("misuse is refused with names and limits") {
           doctest::Contains(fmt::format("[optimizer] {} has no {}.", name, setting).c_str()),
           Error);
   CHECK_THROWS_WITH_AS(optim::make_optimizer("adamax", {w}, {}),
-                       "[optimizer] unknown optimizer \"adamax\". Known: sgd, adam, adamw.", Error);
+                       "[optimizer] unknown optimizer \"adamax\". Known: adamw, adam, sgd.", Error);
   optim::SGD sgd({w}, {});
   CHECK_THROWS_AS(sgd.step(std::vector<Tensor>{}), Error);
   std::string message;

@@ -46,9 +46,10 @@ class Faulty : public Model {
 };
 
 void register_faulty(const std::string& fault) {
-  register_model("faulty-" + fault, [fault](const nn::Options& config, const TaskShape& task) {
-    return std::make_unique<Faulty>(config, task, fault);
-  });
+  registry::models().add({.name = "faulty-" + fault,
+                          .make = [fault](const nn::Options& config, const TaskShape& task) {
+                            return std::make_unique<Faulty>(config, task, fault);
+                          }});
 }
 const bool registered = [] {
   for (const char* fault : {"log", "exp", "narrow", "masked", "evaluated", "none"})

@@ -41,7 +41,8 @@ TEST_CASE("lines read as documented") {
   CHECK(train::to_line(line).find("mfu") == std::string::npos);
   CHECK(train::to_text(train::Evaluation{.loss = 1.71214, .accuracy = 0.92312}) ==
         "loss 1.7121  accuracy 0.9231");
-  CHECK(train::to_text({.loss = 2, .accuracy = 0.5, .count = 1, .perplexity = 7.389056}) ==
+  CHECK(train::to_text(
+            {.loss = 2, .accuracy = 0.5, .count = 1, .others = {{"perplexity", 7.389056}}}) ==
         "loss 2.0000  accuracy 0.5000  perplexity 7.389");
 }
 

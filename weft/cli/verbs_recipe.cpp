@@ -16,6 +16,9 @@
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
 #include "weft/optim/registry.h"
+#include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 
 namespace fs = std::filesystem;
 
@@ -100,20 +103,12 @@ std::string first_comment(const std::string& path) {
 }
 
 std::vector<std::vector<std::string>> data_rows() {
-  auto there = [parent = data_directory()](const char* folder) {
-    std::error_code none;
-    return !parent.empty() && fs::is_directory(fs::path(parent) / folder, none) ? "here"
-                                                                                : "not found";
-  };
-  return {{"mnist", "28x28 digits, 10 classes", there("mnist")},
-          {"fashion-mnist", "28x28 clothes, 10 classes", there("fashion-mnist")},
-          {"cifar10", "32x32 colour photographs, 10 classes", there("cifar-10-binary")},
-          {"addition", "sums as text, made on the fly", "always"},
-          {"random-images", "patterns under noise, of any size", "always"},
-          {"random-tokens", "a noisy walk, of any length and vocabulary", "always"},
-          {"format: idx", "a folder with the file names of MNIST", "data.path"},
-          {"format: cifar", "a folder with the file names of CIFAR-10", "data.path"},
-          {"format: text", "a UTF-8 file, as characters or bytes", "data.path"}};
+  std::vector<std::vector<std::string>> rows;
+  for (const train::DataEntry& entry : registry::datasets())
+    rows.push_back({entry.name, entry.doc, entry.where ? entry.where() : "always"});
+  for (const train::DataEntry& entry : registry::formats())
+    rows.push_back({"format: " + entry.name, entry.doc, "data.path"});
+  return rows;
 }
 
 bool is_activation(const nn::LayerKind& layer) {
@@ -154,34 +149,59 @@ std::vector<std::vector<std::string>> gpu_rows() {
   return rows;
 }
 
-std::vector<Topic> topics() {
-  std::vector<Topic> all = {{"models", {"model", "what it is"}, {}},
-                            {"layers", {"layer", "what it does", "options"}, {}},
-                            {"data", {"data", "what it is", "where"}, data_rows()},
-                            {"optimizers", {"optimizer", "what it is", "settings"}, {}},
-                            {"schedules", {"schedule", "course of the learning rate"}, {}},
-                            {"recipes", {"recipe", "what it does"}, {}},
-                            {"workloads", {"workload", "what it is", "batch"}, {}},
-                            {"gpus", gpu_titles(), gpu_rows()}};
-  for (const ModelEntry& model : registered_models())
-    all[0].rows.push_back({model.name, model.description});
+// Of a registry: what its entries are called, and what they are.
+template <class Entry>
+Topic topic_of(const std::string& name, const std::string& title, const std::string& doc,
+               const Registry<Entry>& registry) {
+  Topic topic{name, {title, doc}, {}};
+  for (const Entry& entry : registry) topic.rows.push_back({entry.name, entry.doc});
+  return topic;
+}
+
+Topic layers() {
+  Topic topic{"layers", {"layer", "what it does", "options"}, {}};
   for (const nn::LayerKind& layer : nn::layer_kinds())
     if (!is_activation(layer))
-      all[1].rows.push_back(
+      topic.rows.push_back(
           {std::string(layer.name), std::string(layer.doc), std::string(layer.options)});
-  for (const optim::OptimizerKind& kind : optim::optimizer_kinds())
-    all[3].rows.push_back(
-        {std::string(kind.name), std::string(kind.doc), std::string(kind.settings)});
-  for (const optim::ScheduleKind& kind : optim::schedule_kinds())
-    all[4].rows.push_back({std::string(kind.name), std::string(kind.doc)});
+  return topic;
+}
+
+Topic optimizers() {
+  Topic topic{"optimizers", {"optimizer", "what it is", "settings"}, {}};
+  for (const optim::OptimizerEntry& entry : registry::optimizers())
+    topic.rows.push_back({entry.name, entry.doc, entry.settings});
+  return topic;
+}
+
+Topic recipes() {
+  Topic topic{"recipes", {"recipe", "what it does"}, {}};
   for (const std::string& path : known_recipes())
-    all[5].rows.push_back({fs::path(path).stem().string(), first_comment(path)});
+    topic.rows.push_back({fs::path(path).stem().string(), first_comment(path)});
+  return topic;
+}
+
+Topic workloads() {
+  Topic topic{"workloads", {"workload", "what it is", "batch"}, {}};
   for (const WorkloadKind& kind : workload_kinds()) {
     std::string size = kind.initial.batch > 0 ? std::to_string(kind.initial.batch) : "-";
     if (kind.initial.length > 0) size += fmt::format(" x {}", kind.initial.length);
-    all[6].rows.push_back({std::string(kind.name), std::string(kind.doc), size});
+    topic.rows.push_back({std::string(kind.name), std::string(kind.doc), size});
   }
-  return all;
+  return topic;
+}
+
+std::vector<Topic> topics() {
+  return {topic_of("models", "model", "what it is", registry::models()),
+          layers(),
+          {"data", {"data", "what it is", "where"}, data_rows()},
+          topic_of("losses", "loss", "what it is", registry::losses()),
+          topic_of("metrics", "metric", "what it is", registry::metrics()),
+          optimizers(),
+          topic_of("schedules", "schedule", "course of the learning rate", registry::schedules()),
+          recipes(),
+          workloads(),
+          {"gpus", gpu_titles(), gpu_rows()}};
 }
 
 int list(const std::string& wanted, bool as_json) {
@@ -222,12 +242,12 @@ int list(const std::string& wanted, bool as_json) {
 void add_list(Program& program) {
   auto topic = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  Verb& verb = program.root.add(
-      {.name = "list",
-       .group = "Recipes",
-       .doc = "Models, layers, data, optimizers, schedules, recipes, workloads, GPUs.",
-       .examples = "weft list\nweft list models",
-       .run = [=] { return list(*topic, *as_json); }});
+  Verb& verb = program.root.add({.name = "list",
+                                 .group = "Recipes",
+                                 .doc = "Models, layers, data, losses, metrics, optimizers, "
+                                        "schedules, recipes, workloads, GPUs.",
+                                 .examples = "weft list\nweft list models",
+                                 .run = [=] { return list(*topic, *as_json); }});
   verb.options = {{.type = "TOPIC", .doc = "one of these (all)", .target = topic.get()},
                   {.flag = "--json", .doc = "names as one JSON object", .target = as_json.get()}};
 }

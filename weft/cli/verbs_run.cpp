@@ -215,7 +215,7 @@ json to_json(const train::Evaluation& evaluation) {
   if (evaluation.count == 0) return {{"loss", nullptr}, {"accuracy", nullptr}, {"count", 0}};
   json result = {
       {"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"count", evaluation.count}};
-  if (evaluation.perplexity > 0) result["perplexity"] = evaluation.perplexity;
+  for (const auto& [name, value] : evaluation.others) result[name] = value;
   return result;
 }
 
@@ -351,11 +351,11 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
     line(io::json_text(result));
     return 0;
   }
-  bool images = experiment.shape.kind == InputKind::images;
-  std::string_view unit = experiment.addition                ? "sums"
-                          : experiment.shape.labels_tokens() ? "tokens"
-                          : images                           ? "images"
-                                                             : "samples";
+  std::string_view unit = experiment.dataset->unit;
+  if (unit.empty())
+    unit = experiment.shape.labels_tokens()             ? "tokens"
+           : experiment.shape.kind == InputKind::images ? "images"
+                                                        : "samples";
   line(fmt::format("{}\n{}  {} {}", folder, to_text(evaluation), evaluation.count, unit));
   return 0;
 }
@@ -392,12 +392,7 @@ void explain(const Experiment& experiment, const std::string& prompt) {
   if (tokens > window)
     remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",
                                   tokens, window));
-  if (const auto& form = experiment.addition) {
-    std::string sum = data::addition_question(9, 8, *form) + data::addition_answer(9, 8, *form);
-    sum.pop_back();  // the end of the line
-    remark("note", fmt::format("this model reads and writes sums so: {}{}.", sum,
-                               form->reversed ? " (the last digit comes first)" : ""));
-  }
+  if (const auto& note = experiment.dataset->note) remark("note", note(experiment));
 }
 
 int run_generate(GenerateArguments arguments, const RecipeFlags& more) {

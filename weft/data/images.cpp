@@ -106,27 +106,19 @@ ImageDataset read_files(std::string_view format, const Files& files, int64_t cla
                          : images_from_cifar(files.paths);
 }
 
-struct Known {
-  std::string_view name, folder, format;
-  Normalization normalization;
-};
-
 constexpr int64_t known_classes = 10;  // of each
 
-// Means and deviations of all pixels of the training images; tests compute them again.
-const Known& find_known(std::string_view name) {
-  static const Known known[] = {
-      {"mnist", "mnist", "idx", {{0.1307}, {0.3081}}},
-      {"fashion-mnist", "fashion-mnist", "idx", {{0.2860}, {0.3530}}},
-      {"cifar10", "cifar-10-binary", "cifar", {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}}},
-  };
-  for (const Known& k : known)
-    if (k.name == name) return k;
-  throw Error(ErrorKind::usage,
-              "[data] unknown data set '{}'. Known: mnist, fashion-mnist, cifar10.", name);
+const KnownImages& find_known(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const KnownImages& known : known_images()) {
+    if (known.name == name) return known;
+    names.push_back(known.name);
+  }
+  throw Error(ErrorKind::usage, "[data] unknown data set '{}'. Known: {}.", name,
+              fmt::join(names, ", "));
 }
 
-ImageDataset load_known(const Known& known, std::string_view split, const std::string& root) {
+ImageDataset load_known(const KnownImages& known, std::string_view split, const std::string& root) {
   std::string own = (fs::path(root) / known.folder).string();
   Files files = find_files(known.format, split, own);
   if (!files.missing.empty()) {
@@ -210,10 +202,24 @@ Batches ImageDataset::batches(int64_t size, const BatchOptions& options) const {
                  epoch);
 }
 
+// Means and deviations of all pixels of the training images; tests compute them again.
+std::span<const KnownImages> known_images() {
+  static const KnownImages known[] = {
+      {"mnist", "28x28 digits, 10 classes", "mnist", "idx", {{0.1307}, {0.3081}}},
+      {"fashion-mnist", "28x28 clothes, 10 classes", "fashion-mnist", "idx", {{0.2860}, {0.3530}}},
+      {"cifar10",
+       "32x32 colour photographs, 10 classes",
+       "cifar-10-binary",
+       "cifar",
+       {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}}},
+  };
+  return known;
+}
+
 ImageDataset image_dataset(std::string_view name, std::string_view split, const std::string& root) {
   static std::mutex mutex;
   static std::map<std::string, ImageDataset> loaded;
-  const Known& known = find_known(name);
+  const KnownImages& known = find_known(name);
   std::error_code none;
   std::string key = fmt::format("{}|{}|{}", name, split, fs::absolute(root, none).string());
   std::lock_guard lock(mutex);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,7 +75,12 @@ ImageDataset mnist(std::string_view split, const std::string& root = data_direct
 ImageDataset fashion_mnist(std::string_view split, const std::string& root = data_directory());
 // Where test_batch.bin is absent, test_batch_first1000.bin (its first thousand) serves.
 ImageDataset cifar10(std::string_view split, const std::string& root = data_directory());
-// By the name that recipes use: mnist, fashion-mnist or cifar10.
+// All of them, by the names that recipes use.
+struct KnownImages {
+  std::string_view name, doc, folder, format;
+  Normalization normalization;
+};
+std::span<const KnownImages> known_images();
 ImageDataset image_dataset(std::string_view name, std::string_view split,
                            const std::string& root = data_directory());
 

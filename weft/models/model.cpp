@@ -1,25 +1,11 @@
 #include "weft/models/model.h"
 
-#include <algorithm>
-#include <map>
-
 #include <fmt/format.h>
 
-#include "weft/base/suggest.h"
 #include "weft/models/zoo.h"
 
 namespace weft {
 namespace {
-using Registry = std::map<std::string, ModelEntry, std::less<>>;
-Registry& registry() {
-  static Registry instance = [] {
-    Registry zoo;
-    for (ModelEntry& entry : models::zoo()) zoo.emplace(entry.name, entry);
-    return zoo;
-  }();
-  return instance;
-}
-
 class LayersModel : public Model {
  public:
   LayersModel(std::span<const nn::LayerSpec> layers, const TaskShape& task)
@@ -58,35 +44,14 @@ Type TaskShape::batch(int64_t size) const {
   return type;
 }
 
-void register_model(ModelEntry entry) {
-  if (registry().contains(entry.name) || entry.name.empty())
-    throw Error(ErrorKind::usage, "[model] the name \"{}\" is taken or empty.", entry.name);
-  std::string name = entry.name;
-  registry().emplace(std::move(name), std::move(entry));
-}
-void register_model(const std::string& name, decltype(ModelEntry::make) make,
-                    const std::string& description) {
-  register_model({name, description, std::move(make)});
-}
-
-std::vector<ModelEntry> registered_models() {
-  std::vector<ModelEntry> all;
-  for (const auto& [name, entry] : registry()) all.push_back(entry);
-  return all;
+Registry<ModelEntry>& registry::models() {
+  static Registry<ModelEntry> models("model", "model", weft::models::zoo());
+  return models;
 }
 
 std::unique_ptr<Model> make_model(std::string_view name, const nn::Options& config,
                                   const TaskShape& task) {
-  auto it = registry().find(name);
-  if (it == registry().end()) {
-    std::vector<std::string_view> known;
-    for (const auto& entry : registry()) known.push_back(entry.first);
-    std::string_view similar = nearest(name, known);
-    throw Error(ErrorKind::usage, "[model] unknown model \"{}\". {}", name,
-                similar.empty() ? fmt::format("Known: {}.", fmt::join(known, ", "))
-                                : fmt::format("Did you mean {}?", similar));
-  }
-  return it->second.make(config, task);
+  return registry::models().get(name).make(config, task);
 }
 
 std::unique_ptr<Model> make_layers_model(std::span<const nn::LayerSpec> layers,

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/registry.h"
 #include "weft/nn/factory.h"
 #include "weft/nn/layer.h"
 #include "weft/nn/options.h"
@@ -50,16 +51,14 @@ class Model : public nn::Layer {
 };
 
 struct ModelEntry {
-  std::string name, description;
+  std::string name, doc;
   // `config` holds what the user set; the rest follows from the task and the defaults. Throws
   // Error(usage) naming the option and its limit.
   std::function<std::unique_ptr<Model>(const nn::Options& config, const TaskShape& task)> make;
 };
-// Throws Error(usage) if the name is taken.
-void register_model(ModelEntry entry);
-void register_model(const std::string& name, decltype(ModelEntry::make) make,
-                    const std::string& description = "");
-std::vector<ModelEntry> registered_models();  // sorted by name
+namespace registry {
+Registry<ModelEntry>& models();
+}
 std::unique_ptr<Model> make_model(std::string_view name, const nn::Options& config,
                                   const TaskShape& task);
 

@@ -1,5 +1,7 @@
 #include "weft/models/zoo.h"
 
+#include <algorithm>
+
 #include "weft/models/alexnet.h"
 #include "weft/models/bert.h"
 #include "weft/models/convnet.h"
@@ -14,8 +16,8 @@ namespace {
 // Entry of a model that has a config struct with `read` and a constructor from it; what the user
 // does not set, `preset` does.
 template <class M, class Config>
-ModelEntry entry(std::string name, std::string description, const nn::Options& preset = {}) {
-  return {std::move(name), std::move(description),
+ModelEntry entry(std::string name, std::string doc, const nn::Options& preset = {}) {
+  return {std::move(name), std::move(doc),
           [preset](const nn::Options& config, const TaskShape& task) -> std::unique_ptr<Model> {
             return std::make_unique<M>(Config::read(config.over(preset), task));
           }};
@@ -113,6 +115,7 @@ std::vector<ModelEntry> zoo() {
   add_resnets(all);
   add_gpts(all);
   add_llamas(all);
+  std::ranges::sort(all, {}, &ModelEntry::name);
   return all;
 }
 

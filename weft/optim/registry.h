@@ -2,12 +2,14 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "weft/base/registry.h"
 #include "weft/optim/optimizer.h"
 
 namespace weft::optim {
@@ -25,13 +27,22 @@ struct OptimizerSettings {
   Rounding rounding = Rounding::nearest;
 };
 
-struct OptimizerKind {
-  std::string_view name, settings, doc;
+struct OptimizerEntry {
+  std::string name, doc;
+  std::string settings;  // that it has, beside groups and rounding: "lr, betas, eps, weight_decay"
+  std::function<std::unique_ptr<Optimizer>(std::vector<Variable> parameters,
+                                           const OptimizerSettings& settings)>
+      make;
+
+  bool has(std::string_view setting) const;
 };
-std::span<const OptimizerKind> optimizer_kinds();
 
 // Throws Error(usage) for an unknown name, or a setting that the optimiser does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Variable> parameters,
                                           const OptimizerSettings& settings);
 
 }  // namespace weft::optim
+
+namespace weft::registry {
+Registry<optim::OptimizerEntry>& optimizers();  // optimizer.name
+}

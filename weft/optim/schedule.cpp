@@ -4,7 +4,10 @@
 #include <cmath>
 #include <numbers>
 
-namespace weft::optim {
+#include "weft/base/error.h"
+
+namespace weft {
+namespace optim {
 namespace {
 // The few operations of a schedule, on numbers as on tensors: one formula serves both.
 double smaller(double a, double b) { return std::min(a, b); }
@@ -20,92 +23,144 @@ Tensor power(double base, const Tensor& exponent) { return pow(base, exponent); 
 double like(double, double value) { return value; }
 Tensor like(const Tensor& x, double value) { return scalar(value, x.dtype()); }
 
-constexpr ScheduleKind kinds[] = {
-    {"constant", "one rate throughout"},
-    {"linear", "falls in a straight line to min_lr"},
-    {"cosine", "falls along half a cosine to min_lr"},
-    {"step", "is multiplied by gamma every so many steps"},
-    {"wsd", "stays, then falls in a straight line to min_lr over the last steps"},
-};
+template <class Number>
+Number part_done(const Number& step, double first, double steps) {
+  return smaller(larger((step - first) / steps, 0.0), 1.0);
+}
+
+// Of the last `steps` steps, where the rate falls.
+template <class Number>
+Number fallen(const Number& step, double steps, const ScheduleOptions& options) {
+  return progress(step, static_cast<double>(options.total) - steps, steps);
+}
+double after_warmup(const ScheduleOptions& options) {
+  return static_cast<double>(options.total) - static_cast<double>(options.warmup);
+}
+
+ScheduleEntry constant_entry() {
+  return {
+      .name = "constant",
+      .doc = "one rate throughout",
+      .rate = [](const auto& step, double lr, const ScheduleOptions&) { return like(step, lr); }};
+}
+
+ScheduleEntry linear_entry() {
+  return {.name = "linear",
+          .doc = "falls in a straight line to min_lr",
+          .rate =
+              [](const auto& step, double lr, const ScheduleOptions& options) {
+                return lr - (lr - options.min_lr) * fallen(step, after_warmup(options), options);
+              },
+          .ends = true};
+}
+
+ScheduleEntry cosine_entry() {
+  return {.name = "cosine",
+          .doc = "falls along half a cosine to min_lr",
+          .rate =
+              [](const auto& step, double lr, const ScheduleOptions& options) {
+                return options.min_lr +
+                       0.5 * (lr - options.min_lr) *
+                           (1.0 + cosine_of(std::numbers::pi *
+                                            fallen(step, after_warmup(options), options)));
+              },
+          .ends = true};
+}
+
+ScheduleEntry step_entry() {
+  return {.name = "step",
+          .doc = "is multiplied by gamma every so many steps",
+          .rate =
+              [](const auto& step, double lr, const ScheduleOptions& options) {
+                return lr *
+                       power(options.gamma, floor_of(step / static_cast<double>(options.every)));
+              },
+          .needs = {{"scheduler.step_size", "the steps between two falls"}},
+          .check =
+              [](const ScheduleOptions& options) {
+                WEFT_CHECK(options.every > 0, "[step] every must be at least 1. Got {}.",
+                           options.every);
+              }};
+}
+
+ScheduleEntry wsd_entry() {
+  return {.name = "wsd",
+          .doc = "stays, then falls in a straight line to min_lr over the last steps",
+          .rate =
+              [](const auto& step, double lr, const ScheduleOptions& options) {
+                return lr - (lr - options.min_lr) *
+                                fallen(step, static_cast<double>(options.decay), options);
+              },
+          .ends = true,
+          .needs = {{"scheduler.decay_steps", "the steps of the fall at the end"}},
+          .check =
+              [](const ScheduleOptions& options) {
+                WEFT_CHECK(options.decay > 0 && options.decay <= options.total - options.warmup,
+                           "[wsd] decay must be between 1 and {}, the steps after warmup. Got {}.",
+                           options.total - options.warmup, options.decay);
+              }};
+}
 }  // namespace
 
-Schedule::Schedule(Kind kind, double lr, const ScheduleOptions& options)
-    : kind_(kind), lr_(lr), options_(options) {
-  std::string_view name = kinds[static_cast<size_t>(kind)].name;
+double progress(double step, double first, double steps) { return part_done(step, first, steps); }
+Tensor progress(const Tensor& step, double first, double steps) {
+  return part_done(step, first, steps);
+}
+
+bool ScheduleEntry::does_need(std::string_view key) const {
+  return std::ranges::any_of(needs, [&](const auto& need) { return need.first == key; });
+}
+
+Schedule::Schedule(double lr) : Schedule(registry::schedules().get("constant"), lr, {}) {}
+
+Schedule::Schedule(const ScheduleEntry& entry, double lr, const ScheduleOptions& options)
+    : entry_(&entry), lr_(lr), options_(options) {
   WEFT_CHECK(lr >= 0 && std::isfinite(lr), "[{}] the learning rate must be at least 0. Got {}.",
-             name, lr);
-  WEFT_CHECK(options.warmup >= 0, "[{}] warmup must be at least 0 steps. Got {}.", name,
+             entry.name, lr);
+  WEFT_CHECK(options.warmup >= 0, "[{}] warmup must be at least 0 steps. Got {}.", entry.name,
              options.warmup);
-  bool ends = kind == Kind::linear || kind == Kind::cosine || kind == Kind::wsd;
-  WEFT_CHECK(!ends || options.total > options.warmup,
-             "[{}] total must be more than the {} steps of warmup. Got {}.", name, options.warmup,
-             options.total);
-  WEFT_CHECK(kind != Kind::step || options.every > 0, "[step] every must be at least 1. Got {}.",
-             options.every);
-  WEFT_CHECK(
-      kind != Kind::wsd || (options.decay > 0 && options.decay <= options.total - options.warmup),
-      "[wsd] decay must be between 1 and {}, the steps after warmup. Got {}.",
-      options.total - options.warmup, options.decay);
+  WEFT_CHECK(!entry.ends || options.total > options.warmup,
+             "[{}] total must be more than the {} steps of warmup. Got {}.", entry.name,
+             options.warmup, options.total);
+  if (entry.check) entry.check(options);
 }
 
 template <class Number>
 Number Schedule::evaluate(const Number& step) const {
-  double warmup = static_cast<double>(options_.warmup), total = static_cast<double>(options_.total);
-  double range = lr_ - options_.min_lr;
-  // Of the falling part that takes `steps` and ends at `total`: 0 before it, 1 after it.
-  auto progress = [&](double steps) {
-    return smaller(larger((step - (total - steps)) / steps, 0.0), 1.0);
-  };
-  Number rate = like(step, lr_);
-  switch (kind_) {
-    case Kind::constant:
-      break;
-    case Kind::linear:
-      rate = lr_ - range * progress(total - warmup);
-      break;
-    case Kind::cosine:
-      rate = options_.min_lr +
-             0.5 * range * (1.0 + cosine_of(std::numbers::pi * progress(total - warmup)));
-      break;
-    case Kind::step:
-      rate = lr_ * power(options_.gamma, floor_of(step / static_cast<double>(options_.every)));
-      break;
-    case Kind::wsd:
-      rate = lr_ - range * progress(static_cast<double>(options_.decay));
-      break;
-  }
+  Number rate = entry_->rate(step, lr_, options_);
   if (options_.warmup == 0) return rate;
-  return rate * smaller((step + 1.0) / (warmup + 1.0), 1.0);
+  return rate * smaller((step + 1.0) / (static_cast<double>(options_.warmup) + 1.0), 1.0);
 }
 
 double Schedule::at(int64_t step) const { return evaluate(static_cast<double>(step)); }
 Tensor Schedule::at(const Tensor& step) const { return evaluate(cast(step, DType::f64)); }
 
+Schedule make_schedule(std::string_view name, double lr, const ScheduleOptions& options) {
+  return {registry::schedules().get(name), lr, options};
+}
 Schedule constant(double lr, const ScheduleOptions& options) {
-  return {Schedule::Kind::constant, lr, options};
+  return make_schedule("constant", lr, options);
 }
 Schedule linear(double lr, const ScheduleOptions& options) {
-  return {Schedule::Kind::linear, lr, options};
+  return make_schedule("linear", lr, options);
 }
 Schedule cosine(double lr, const ScheduleOptions& options) {
-  return {Schedule::Kind::cosine, lr, options};
+  return make_schedule("cosine", lr, options);
 }
 Schedule step_decay(double lr, const ScheduleOptions& options) {
-  return {Schedule::Kind::step, lr, options};
+  return make_schedule("step", lr, options);
 }
 Schedule wsd(double lr, const ScheduleOptions& options) {
-  return {Schedule::Kind::wsd, lr, options};
+  return make_schedule("wsd", lr, options);
+}
+}  // namespace optim
+
+Registry<optim::ScheduleEntry>& registry::schedules() {
+  using namespace optim;
+  static Registry<ScheduleEntry> schedules(
+      "scheduler", "schedule",
+      {constant_entry(), linear_entry(), cosine_entry(), step_entry(), wsd_entry()});
+  return schedules;
 }
 
-std::span<const ScheduleKind> schedule_kinds() { return kinds; }
-
-Schedule make_schedule(std::string_view name, double lr, const ScheduleOptions& options) {
-  std::string known;
-  for (size_t i = 0; i < std::size(kinds); ++i) {
-    if (kinds[i].name == name) return {static_cast<Schedule::Kind>(i), lr, options};
-    known += (i ? ", " : "") + std::string(kinds[i].name);
-  }
-  throw Error(ErrorKind::usage, "[scheduler] unknown schedule \"{}\". Known: {}.", name, known);
-}
-
-}  // namespace weft::optim
+}  // namespace weft

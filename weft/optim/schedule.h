@@ -3,11 +3,16 @@
 // rate moves.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <span>
+#include <functional>
+#include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "weft/base/registry.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::optim {
@@ -21,12 +26,46 @@ struct ScheduleOptions {
   double gamma = 0.1;
 };
 
+// The rate of a step by its number, from the peak rate and the options: one formula for numbers,
+// which logs show, and for f64 tensors, which the compiled step computes.
+//   [](const auto& step, double lr, const ScheduleOptions& options) { return lr / (step + 1.0); }
+class ScheduleFormula {
+ public:
+  template <class Formula>
+    requires(!std::same_as<std::remove_cvref_t<Formula>, ScheduleFormula>)
+  ScheduleFormula(Formula formula) : number_(formula), tensor_(formula) {}
+
+  double operator()(double step, double lr, const ScheduleOptions& options) const {
+    return number_(step, lr, options);
+  }
+  Tensor operator()(const Tensor& step, double lr, const ScheduleOptions& options) const {
+    return tensor_(step, lr, options);
+  }
+
+ private:
+  std::function<double(double, double, const ScheduleOptions&)> number_;
+  std::function<Tensor(const Tensor&, double, const ScheduleOptions&)> tensor_;
+};
+// For formulas: of the part of `steps` steps from `first` on what is done, 0 before it and 1 after
+// it.
+double progress(double step, double first, double steps);
+Tensor progress(const Tensor& step, double first, double steps);
+
+struct ScheduleEntry {
+  std::string name, doc;
+  ScheduleFormula rate;  // without warmup, which multiplies it
+  bool ends = false;     // it falls until the last step, and warmup must leave steps for that
+  // Whole-number keys of recipes that it cannot do without, and what they are.
+  std::vector<std::pair<std::string_view, std::string_view>> needs = {};
+  std::function<void(const ScheduleOptions&)> check = {};  // throws Error(usage)
+
+  bool does_need(std::string_view key) const;
+};
+
 class Schedule {
  public:
-  enum class Kind { constant, linear, cosine, step, wsd };
-
-  Schedule(double lr) : Schedule(Kind::constant, lr, {}) {}
-  Schedule(Kind kind, double lr, const ScheduleOptions& options);
+  Schedule(double lr);  // constant
+  Schedule(const ScheduleEntry& entry, double lr, const ScheduleOptions& options);
 
   double at(int64_t step) const;        // on the host, for logs
   Tensor at(const Tensor& step) const;  // f64 scalar; `step` is an integer scalar
@@ -36,7 +75,7 @@ class Schedule {
   template <class Number>
   Number evaluate(const Number& step) const;
 
-  Kind kind_;
+  const ScheduleEntry* entry_;  // of the registry
   double lr_;
   ScheduleOptions options_;
 };
@@ -49,9 +88,9 @@ Schedule wsd(double lr, const ScheduleOptions& options);  // warm-up, stable, de
 
 // By the name a recipe uses; throws Error(usage) naming the known ones.
 Schedule make_schedule(std::string_view name, double lr, const ScheduleOptions& options);
-struct ScheduleKind {
-  std::string_view name, doc;
-};
-std::span<const ScheduleKind> schedule_kinds();
 
 }  // namespace weft::optim
+
+namespace weft::registry {
+Registry<optim::ScheduleEntry>& schedules();  // scheduler.name
+}

@@ -6,34 +6,36 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "weft/data/addition.h"
-#include "weft/data/loader.h"
-#include "weft/io/text.h"
 #include "weft/ir/offload.h"
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
+#include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
 
-enum class Task { classification, causal_lm, masked_lm };
-std::string_view name(Task task);
-
 struct ExperimentOptions {
   // Weights stay zero, so their memory is never touched: for plans, and where a file brings them.
   bool initialize = true;
-  bool with_data = true;                          // false: no sources; text then needs `vocabulary`
-  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of the data's own
+  bool with_data = true;                          // as in DataOptions
+  std::optional<io::Vocabulary> vocabulary = {};  // the same
 };
 
 struct Experiment {
   Recipe recipe;
+  const DataEntry* dataset = nullptr;  // of its registry
+  const LossEntry* loss = nullptr;
+  // What evaluations report: the first as accuracy, the others by their names.
+  std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
   TaskShape shape;                           // of one sample
-  std::optional<io::Vocabulary> vocabulary;  // of text and addition
+  std::optional<io::Vocabulary> vocabulary;  // of tokens that spell text
   // Null without data, and the second where a text keeps nothing to evaluate on.
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
@@ -41,8 +43,6 @@ struct Experiment {
       {};  // null without data: a schedule needs its length
   PrecisionKind precision;
   std::unique_ptr<optim::LossScale> loss_scale = {};  // null but for products in float16
-  // Of the task to add: a sample is right only if all of its labels are.
-  std::optional<data::AdditionOptions> addition = {};
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data

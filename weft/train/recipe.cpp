@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -11,6 +13,7 @@
 #include "weft/base/suggest.h"
 #include "weft/base/utf8.h"
 #include "weft/io/files.h"
+#include "weft/optim/schedule.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe_reader.h"
 
@@ -33,22 +36,27 @@ constexpr size_t longest_name = 200;  // bytes; folders take 255, partial ones a
                        : fmt::format("is no recipe key. Did you mean {}?", similar));
 }
 
+// Each is read once, and stays where it is.
+const Recipe::Value& default_of(std::string_view path) {
+  static std::mutex mutex;
+  static std::map<std::string, Recipe::Value, std::less<>> defaults;
+  const std::lock_guard lock(mutex);
+  auto found = defaults.find(path);
+  if (found == defaults.end()) {
+    const RecipeKey* key = find_key(path);
+    WEFT_ASSERT(key != nullptr, "recipe key {} is not in the table", path);
+    found =
+        defaults.emplace(path, read_value({"default"}, *key, YAML::Load(std::string(key->initial))))
+            .first;
+  }
+  return found->second;
+}
+
 bool is_section(const std::string& name) {
   return std::any_of(recipe_keys().begin(), recipe_keys().end(),
                      [&](const RecipeKey& key) { return key.path.starts_with(name + "."); });
 }
 }  // namespace
-
-Recipe::Recipe() {
-  static const std::map<std::string, Value, std::less<>> defaults = [] {
-    std::map<std::string, Value, std::less<>> values;
-    for (const RecipeKey& key : recipe_keys())
-      values[std::string(key.path)] =
-          read_value({"default"}, key, YAML::Load(std::string(key.initial)));
-    return values;
-  }();
-  values_ = defaults;
-}
 
 Recipe Recipe::parse(std::string_view yaml, const std::string& name) {
   Recipe recipe;
@@ -179,13 +187,11 @@ void Recipe::check() const {
   if (numbers("optimizer.betas").size() != 2)
     usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
                                            numbers("optimizer.betas").size()));
-  const std::string& scheduler = text("scheduler.name");
-  if (scheduler == "wsd" && integer("scheduler.decay_steps") == 0)
-    usage({"scheduler.name"},
-          "scheduler.decay_steps is required by wsd: the steps of the fall at the end.");
-  if (scheduler == "step" && integer("scheduler.step_size") == 0)
-    usage({"scheduler.name"},
-          "scheduler.step_size is required by step: the steps between two falls.");
+  const optim::ScheduleEntry& schedule = registry::schedules().get(text("scheduler.name"));
+  for (const auto& [key, meaning] : schedule.needs)
+    if (integer(key) == 0)
+      usage({"scheduler.name"},
+            fmt::format("{} is required by {}: {}.", key, schedule.name, meaning));
   if (integer("scheduler.warmup_steps") > 0 && number("scheduler.warmup_ratio") > 0)
     usage({"scheduler.warmup_steps"},
           "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");
@@ -229,10 +235,13 @@ const std::string& Recipe::where(std::string_view path) const {
   return found == given_.end() ? name_ : found->second;
 }
 
+void Recipe::refuse(std::string_view path, const std::string& message) const {
+  throw Error(ErrorKind::usage, "{}: {}", where(path), message);
+}
+
 const Recipe::Value& Recipe::get(std::string_view path) const {
   auto found = values_.find(path);
-  WEFT_ASSERT(found != values_.end(), "recipe key {} is not in the table", path);
-  return found->second;
+  return found != values_.end() ? found->second : default_of(path);
 }
 bool Recipe::has(std::string_view path) const {
   return !std::holds_alternative<std::monostate>(get(path));

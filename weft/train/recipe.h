@@ -1,6 +1,6 @@
-// Recipe: what one run is. One table owns every key (name, type, default, range, help); the YAML
-// parser, the flags, the environment, `config print`, `config schema` and docs/recipe.md all come
-// from it.
+// Recipe: what one run is. One table owns every key (name, type, default, range, help), and names
+// of data sets, losses and the like are those of their registries; the YAML parser, the flags, the
+// environment, `config print`, `config schema` and docs/recipe.md all come from it.
 //
 // Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Whatever is wrong is
 // one line (ErrorKind::usage) that names the file and line, the key, what it got and what is
@@ -43,7 +43,10 @@ struct RecipeKey {
   std::string_view choices = {};  // "a, b, c"
   double low = 0, high = 0;       // range of numbers where low < high
   std::string_view help = {};
+  std::string_view after =
+      {};  // of an entry of a registry: the key before it; "": its section's last
 };
+// Those of the one table, and those that entries of registries bring. Spans and keys stay valid.
 std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
 // Its choices, each by itself: "cuda:GPU" stands for every GPU of the catalogue.
@@ -62,7 +65,6 @@ class Recipe {
                              std::vector<double>, std::vector<std::string>, nn::Options,
                              std::vector<nn::LayerSpec>, std::vector<TransformSpec>>;
 
-  Recipe();  // all defaults
   // `name` stands in messages. At most 1 MiB, 32 levels deep, no aliases.
   static Recipe parse(std::string_view yaml, const std::string& name);
   static Recipe load(const std::string& path);  // "-": of the standard input
@@ -76,6 +78,8 @@ class Recipe {
 
   // Where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.
   const std::string& where(std::string_view path) const;
+  // Throws Error(usage) that begins with where the key was given.
+  [[noreturn]] void refuse(std::string_view path, const std::string& message) const;
 
   bool has(std::string_view path) const;
   const std::string& text(std::string_view path) const;
@@ -97,7 +101,7 @@ class Recipe {
   void give(const std::string& path, Value value, std::string where);
 
   std::string name_ = "recipe";
-  std::map<std::string, Value, std::less<>> values_;
+  std::map<std::string, Value, std::less<>> values_;       // those that are no default
   std::map<std::string, std::string, std::less<>> given_;  // where
 };
 

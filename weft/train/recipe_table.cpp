@@ -1,13 +1,21 @@
 // The one table of recipe keys, and the pages that come from it.
 #include <algorithm>
-#include <limits>
+#include <list>
+#include <mutex>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/error.h"
 #include "weft/base/lower.h"
 #include "weft/device/catalogue.h"
 #include "weft/io/json.h"
+#include "weft/ir/value.h"
+#include "weft/optim/registry.h"
+#include "weft/train/dataset.h"
+#include "weft/train/loss.h"
+#include "weft/train/metric.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -25,10 +33,9 @@ constexpr RecipeKey table[] = {
      "a net without C++: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
     {"model.config", map, "{}", "", 0, 0,
      "hidden_size, num_hidden_layers, num_attention_heads, ...; --model.config.dropout 0.1"},
-    {"data.dataset", text, "null",
-     "mnist, fashion-mnist, cifar10, addition, random-images, random-tokens", 0, 0,
+    {"data.dataset", text, "null", "", 0, 0,
      "found under data.path or WEFT_DATA_DIR; addition and random-* make their own"},
-    {"data.format", text, "null", "idx, cifar, text", 0, 0, "of the files under data.path"},
+    {"data.format", text, "null", "", 0, 0, "of the files under data.path"},
     {"data.path", text, "null", "", 0, 0,
      "folder (idx, cifar) or file (text); as it stands, else under WEFT_DATA_DIR"},
     {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
@@ -42,7 +49,6 @@ constexpr RecipeKey table[] = {
      "of images, a number for each channel, bytes counting as 0 to 1: taken off; null: that of the "
      "data set, else 0"},
     {"data.std", numbers, "null", "", 0, 1, "the same: divided by after data.mean"},
-    {"data.digits", integer, "3", "", 1, 4, "addition: digits of the longest numbers"},
     {"data.classes", integer, "1000", "", 1, 1 << 24,
      "random-*: labels of images, or the vocabulary of tokens"},
     {"data.labels", integer, "2", "", 1, 1 << 20,
@@ -51,9 +57,8 @@ constexpr RecipeKey table[] = {
      "task masked_lm: part of the tokens that are to be guessed"},
     {"data.image_size", integer, "224", "", 1, 1 << 14,
      "random-images: height and width; three channels"},
-    {"data.reversed", boolean, "false", "", 0, 0, "addition: answers written from the last digit"},
-    {"loss.label_smoothing", number, "0", "", 0, 1, "share of the target spread over all classes"},
-    {"optimizer.name", text, "adamw", "adamw, adam, sgd", 0, 0, "how gradients become updates"},
+    {"loss.name", text, "cross_entropy", "", 0, 0, "what training makes small"},
+    {"optimizer.name", text, "adamw", "", 0, 0, "how gradients become updates"},
     {"optimizer.lr", number, "1.0e-3", "", 0, 100, "peak learning rate"},
     {"optimizer.betas", numbers, "[0.9, 0.999]", "", 0, 1, "adam, adamw: decay of the two moments"},
     {"optimizer.eps", number, "1.0e-8", "", 0, 1, "adam, adamw: added to the denominator"},
@@ -62,8 +67,7 @@ constexpr RecipeKey table[] = {
      "what decays; matrices: rank 2 and above"},
     {"optimizer.momentum", number, "0", "", 0, 1, "sgd"},
     {"optimizer.nesterov", boolean, "false", "", 0, 0, "sgd"},
-    {"scheduler.name", text, "constant", "constant, linear, cosine, step, wsd", 0, 0,
-     "course of the learning rate"},
+    {"scheduler.name", text, "constant", "", 0, 0, "course of the learning rate"},
     {"scheduler.warmup_steps", integer, "0", "", 0, many, "steps of linear rise"},
     {"scheduler.warmup_ratio", number, "0", "", 0, 1, "the same as a part of all steps"},
     {"scheduler.min_lr", number, "0", "", 0, 100, "where linear, cosine and wsd end"},
@@ -102,6 +106,7 @@ constexpr RecipeKey table[] = {
      "what runs the plan; cuda:h200 plans for a GPU that is not here (weft list gpus); N and "
      "DEVICE: one of several, by its number; DEVICE: or by a part of its name"},
     {"eval.every", text, "epoch", "", 0, 0, "epoch, or a number of steps; the end counts always"},
+    {"eval.metrics", texts, "[]", "", 0, 0, "what evaluations report beside loss and accuracy"},
     {"eval.batch_size", integer, "null", "", 1, many, "null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,
      "stop after so many evaluations without a better loss"},
@@ -113,6 +118,45 @@ constexpr RecipeKey table[] = {
     {"log.every", integer, "10", "", 1, many, "steps between two lines"},
     {"plan.usd_per_hour", number, "null", "", 0, many, "price of this machine, for costs"},
 };
+
+// What an entry of a registry brings comes after the key that it names, else at its section's end.
+void insert(std::vector<RecipeKey>& keys, const RecipeKey& key) {
+  if (std::ranges::find(keys, key.path, &RecipeKey::path) != keys.end())
+    throw Error(ErrorKind::usage, "[recipe] the key {} is taken.", key.path);
+  const std::string_view section = key.path.substr(0, key.path.find('.') + 1);
+  auto last = std::find_if(keys.rbegin(), keys.rend(), [&](const RecipeKey& other) {
+    return key.after.empty() ? other.path.starts_with(section) : other.path == key.after;
+  });
+  keys.insert(last == keys.rend() ? keys.end() : last.base(), key);
+}
+
+size_t registered_entries() {
+  return registry::datasets().size() + registry::formats().size() + registry::losses().size() +
+         registry::metrics().size() + registry::optimizers().size() + registry::schedules().size();
+}
+
+// The table with what registries hold.
+std::vector<RecipeKey> assembled() {
+  std::vector<RecipeKey> keys(std::begin(table), std::end(table));
+  auto name_choices = [&](std::string_view path, const auto& registry) {
+    std::ranges::find(keys, path, &RecipeKey::path)->choices =
+        interned(fmt::format("{}", fmt::join(registry.names(), ", ")));
+  };
+  auto add_keys = [&](const auto& registry) {
+    for (const auto& entry : registry)
+      for (const RecipeKey& key : entry.keys) insert(keys, key);
+  };
+  name_choices("data.dataset", registry::datasets());
+  name_choices("data.format", registry::formats());
+  name_choices("loss.name", registry::losses());
+  name_choices("optimizer.name", registry::optimizers());
+  name_choices("scheduler.name", registry::schedules());
+  name_choices("eval.metrics", registry::metrics());
+  add_keys(registry::datasets());
+  add_keys(registry::formats());
+  add_keys(registry::losses());
+  return keys;
+}
 
 std::string type_name(KeyType type) {
   constexpr std::string_view names[] = {"text",          "integer",         "number",
@@ -164,12 +208,22 @@ std::string pattern_of(const std::vector<std::string>& choices) {
 }
 }  // namespace
 
-std::span<const RecipeKey> recipe_keys() { return table; }
+std::span<const RecipeKey> recipe_keys() {
+  static std::mutex mutex;
+  static std::list<std::vector<RecipeKey>> tables;  // earlier ones stay for whoever holds a key
+  static size_t entries = 0;
+  const std::lock_guard lock(mutex);
+  if (const size_t now = registered_entries(); tables.empty() || now != entries) {
+    tables.push_back(assembled());
+    entries = now;
+  }
+  return tables.back();
+}
 
 const RecipeKey* find_key(std::string_view path) {
-  auto found =
-      std::find_if(std::begin(table), std::end(table), [&](auto& key) { return key.path == path; });
-  return found == std::end(table) ? nullptr : found;
+  const std::span<const RecipeKey> keys = recipe_keys();
+  auto found = std::ranges::find(keys, path, &RecipeKey::path);
+  return found == keys.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> allowed_values(const RecipeKey& key) {
@@ -206,7 +260,7 @@ std::string recipe_schema() {
                  {"type", "object"},
                  {"additionalProperties", false},
                  {"properties", json::object()}};
-  for (const RecipeKey& key : table) {
+  for (const RecipeKey& key : recipe_keys()) {
     json entry = {{"description", key.help}};
     json types = json::array({json_type(key.type)});
     if (key.path == "eval.every") types.push_back("integer");
@@ -256,7 +310,7 @@ std::string recipe_reference() {
       "Whole numbers may be counts: 32K is 32,000, 32Ki is 32,768; M, G and T likewise.\n"
       "This page is what `weft config reference` prints.\n\n"
       "| key | type | default | allowed | what it does |\n|---|---|---|---|---|\n";
-  for (const RecipeKey& key : table) {
+  for (const RecipeKey& key : recipe_keys()) {
     std::string allowed(key.choices);
     if (key.low < key.high)
       allowed = key.high >= many ? fmt::format(">= {}", key.low)

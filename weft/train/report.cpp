@@ -141,7 +141,8 @@ std::string to_line(const StepLine& line, size_t width) {
 std::string to_text(const Evaluation& evaluation) {
   std::string text =
       fmt::format("loss {:.4f}  accuracy {:.4f}", evaluation.loss, evaluation.accuracy);
-  if (evaluation.perplexity > 0) text += fmt::format("  perplexity {:.4g}", evaluation.perplexity);
+  for (const auto& [name, value] : evaluation.others)
+    text += fmt::format("  {} {:.4g}", name, value);
   return text;
 }
 
@@ -303,7 +304,7 @@ void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
                 {"loss", evaluation.loss},
                 {"accuracy", evaluation.accuracy},
                 {"count", evaluation.count}};
-  if (evaluation.perplexity > 0) entry["perplexity"] = evaluation.perplexity;
+  for (const auto& [name, value] : evaluation.others) entry[name] = value;
   log(io::json_text(entry));
 }
 

@@ -162,12 +162,12 @@ struct StepLine {
 };
 struct Evaluation {
   double loss = 0, accuracy = 0;
-  int64_t count = 0;      // samples or tokens
-  double perplexity = 0;  // of a causal language model: e to the loss of a token; else 0
+  int64_t count = 0;                                        // samples or tokens
+  std::vector<std::pair<std::string, double>> others = {};  // metrics beside the accuracy, by name
 };
 // In at most `width` columns (0: any number): what matters least goes first, step and loss stay.
 std::string to_line(const StepLine& line, size_t width = 0);
-// "loss 1.7121  accuracy 0.9231", and the perplexity where there is one.
+// "loss 1.7121  accuracy 0.9231", and the other metrics where there are some.
 std::string to_text(const Evaluation& evaluation);
 
 struct ClosingReport {

@@ -31,15 +31,6 @@ Recompute recompute_of(std::string_view name) {
 }
 }  // namespace
 
-EvalSums& EvalSums::operator+=(const EvalSums& other) {
-  loss += other.loss;
-  correct += other.correct;
-  count += other.count;
-  rows += other.rows;
-  exact_rows += other.exact_rows;
-  return *this;
-}
-
 Steps::Steps(const Experiment& experiment, const std::string& device, const StepsOptions& chosen)
     : experiment_(experiment),
       parameters_(experiment.model->parameters()),
@@ -132,9 +123,7 @@ Tensor Steps::logits(const Tensor& inputs) const {
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
-  return cross_entropy(scores, labels,
-                       {.ignore_index = data::ignored_label,
-                        .label_smoothing = experiment_.recipe.number("loss.label_smoothing")});
+  return experiment_.loss->train(scores, labels, experiment_.recipe);
 }
 
 std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
@@ -202,7 +191,9 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   const Tensor scores = logits(inputs);
   const OriginScope origin("metrics");
   const Tensor counts = counted(labels);
-  Tensor loss = cross_entropy(scores, labels, {.ignore_index = data::ignored_label});
+  const Loss& mean =
+      experiment_.loss->evaluate ? experiment_.loss->evaluate : experiment_.loss->train;
+  Tensor loss = mean(scores, labels, experiment_.recipe);
   Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
   Tensor count = number_of(counts);
   Tensor wrong = logical_and(logical_not(right), counts);
@@ -212,8 +203,12 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
     row_counts = any(counts, {.axes = {1}});
     row_wrong = any(wrong, {.axes = {1}});
   }
-  return {cast(loss, DType::f64) * count, number_of(right), count, number_of(row_counts),
-          number_of(logical_and(row_counts, logical_not(row_wrong)))};
+  std::vector<Tensor> sums{cast(loss, DType::f64) * count, number_of(right), count,
+                           number_of(row_counts),
+                           number_of(logical_and(row_counts, logical_not(row_wrong)))};
+  for (const MetricEntry* metric : experiment_.metrics)
+    if (metric->sums) sums.push_back(cast(metric->sums(scores, labels), DType::f64));
+  return sums;
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {
@@ -268,11 +263,16 @@ std::vector<StepNorms> Steps::norms() const {
 
 EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
   std::span<const Tensor> sums = evaluate_.run(std::array{inputs, labels});
-  return {.loss = sums[0].item(),
-          .correct = sums[1].item(),
-          .count = sums[2].item(),
-          .rows = sums[3].item(),
-          .exact_rows = sums[4].item()};
+  EvalSums all{.loss = sums[0].item(),
+               .correct = sums[1].item(),
+               .count = sums[2].item(),
+               .rows = sums[3].item(),
+               .exact_rows = sums[4].item()};
+  size_t next = 5;
+  if (next == sums.size()) return all;
+  for (const MetricEntry* metric : experiment_.metrics)
+    all.own.push_back(metric->sums ? sums[next++].to_doubles() : std::vector<double>());
+  return all;
 }
 
 std::vector<Variable> Steps::accumulators() const {

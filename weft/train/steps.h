@@ -11,15 +11,9 @@
 #include "weft/optim/gradients.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
+#include "weft/train/metric.h"
 
 namespace weft::train {
-
-// Sums over what counts in a batch: rows or positions whose label is not data::ignored_label.
-struct EvalSums {
-  double loss = 0, correct = 0, count = 0;
-  double rows = 0, exact_rows = 0;  // rows in which something counts, and all that counts is right
-  EvalSums& operator+=(const EvalSums& other);
-};
 
 // Of one update, from 1.
 struct StepNorms {

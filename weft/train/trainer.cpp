@@ -25,8 +25,6 @@
 
 namespace weft::train {
 namespace {
-constexpr int examples = 10;  // sums that the addition task shows at its end
-
 double now() {
   using Clock = std::chrono::steady_clock;
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -413,7 +411,8 @@ class Trainer {
       return;
     }
     result_.train_loss = steps_.loss();
-    if (experiment_.addition) reporter_->text("\n" + addition_examples(experiment_, examples));
+    if (const auto& examples = experiment_.dataset->examples)
+      reporter_->text("\n" + examples(experiment_));
     reporter_->closing(
         {.planned_arena = plan_.arena_bytes,
          .used_arena = used_arena(),

@@ -16,8 +16,8 @@ struct Mine : Model {
 };
 
 int main(int argc, char** argv) {
-  register_model("mine", [](const nn::Options&, const TaskShape& task) {
-    return std::make_unique<Mine>(element_count(task.input), task.classes);
-  });
+  registry::models().add({.name = "mine", .make = [](const nn::Options&, const TaskShape& task) {
+                            return std::make_unique<Mine>(element_count(task.input), task.classes);
+                          }});
   return weft::main(argc, argv);
 }

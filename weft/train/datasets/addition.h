@@ -13,7 +13,7 @@
 #include "weft/data/loader.h"
 #include "weft/io/text.h"
 
-namespace weft::data {
+namespace weft::train {
 
 struct AdditionOptions {
   int digits = 3;          // of the longest numbers; 1 to 4
@@ -32,9 +32,10 @@ std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options
 bool addition_held_out(int64_t a, int64_t b, const AdditionOptions& options);
 
 // Inputs i64 [length - 1], labels i64 [length - 1] the next characters; only those of the answer
-// and its end of line count, the others are ignored_label. Training: random sums, none held out;
-// short numbers come more often than by chance. Testing: held-out sums, the same in every epoch.
-std::shared_ptr<const Source> addition_train(const AdditionOptions& options = {});
-std::shared_ptr<const Source> addition_test(const AdditionOptions& options = {});
+// and its end of line count, the others are data::ignored_label. Training: random sums, none held
+// out; short numbers come more often than by chance. Testing: held-out sums, the same in every
+// epoch.
+std::shared_ptr<const data::Source> addition_train(const AdditionOptions& options = {});
+std::shared_ptr<const data::Source> addition_test(const AdditionOptions& options = {});
 
-}  // namespace weft::data
+}  // namespace weft::train

@@ -1,4 +1,4 @@
-#include "weft/data/addition.h"
+#include "weft/train/datasets/addition.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -18,7 +18,7 @@ struct Sample {
   std::string inputs, labels;  // '_' where a label is ignored
 };
 Sample sample(const data::Source& source, const data::SampleKey& key) {
-  static const io::Vocabulary vocabulary = data::addition_vocabulary();
+  static const io::Vocabulary vocabulary = train::addition_vocabulary();
   auto length = static_cast<size_t>(source.input_type().elements());
   std::vector<int64_t> inputs(length), labels(length);
   source.write(key, reinterpret_cast<std::byte*>(inputs.data()), labels.data());
@@ -37,8 +37,8 @@ Sample sample(const data::Source& source, const data::SampleKey& key) {
 
 TEST_CASE("samples are true sums, whose answers alone count") {
   for (bool reversed : {false, true}) {
-    data::AdditionOptions options{.reversed = reversed, .size = 500};
-    for (const auto& source : {data::addition_train(options), data::addition_test(options)}) {
+    train::AdditionOptions options{.reversed = reversed, .size = 500};
+    for (const auto& source : {train::addition_train(options), train::addition_test(options)}) {
       CHECK(source->size() == 500);
       CHECK(source->input_type() == Type{DType::i64, {12}});
       for (int64_t i = 0; i < 500; ++i) {
@@ -47,19 +47,19 @@ TEST_CASE("samples are true sums, whose answers alone count") {
         REQUIRE(std::sscanf(inputs.c_str(), "%d+%d=", &a, &b) == 2);
         std::string answer = std::to_string(a + b);
         if (reversed) std::reverse(answer.begin(), answer.end());
-        std::string question = data::addition_question(a, b, options);
+        std::string question = train::addition_question(a, b, options);
         std::string expected = question + answer + std::string(13, '\n');
         CHECK(inputs == expected.substr(0, 12));
         std::string counted = std::string(question.size() - 1, '_') + answer + "\n";
         CHECK(labels == counted + std::string(12 - counted.size(), '_'));
-        CHECK(data::addition_answer(a, b, options) == answer + "\n");
+        CHECK(train::addition_answer(a, b, options) == answer + "\n");
       }
     }
   }
 }
 
 TEST_CASE("no sum of the test set is ever trained, in either order") {
-  data::AdditionOptions options{.digits = 2, .held_out = 0.2, .size = 40'000};
+  train::AdditionOptions options{.digits = 2, .held_out = 0.2, .size = 40'000};
   auto parts = [](const data::Source& source) {
     std::set<std::pair<int, int>> sums;
     for (int64_t i = 0; i < source.size(); ++i) {
@@ -69,7 +69,7 @@ TEST_CASE("no sum of the test set is ever trained, in either order") {
     }
     return sums;
   };
-  auto train = parts(*data::addition_train(options)), test = parts(*data::addition_test(options));
+  auto train = parts(*train::addition_train(options)), test = parts(*train::addition_test(options));
   for (const auto& sum : test) CHECK(train.count(sum) == 0);
   // 5050 unordered pairs: a fifth held out, nearly all others drawn.
   CHECK(test.size() > 900);
@@ -87,7 +87,7 @@ TEST_CASE("short numbers are trained often, and are as rare in tests as they are
     }
     return count;
   };
-  int trained = short_ones(*data::addition_train()), tested = short_ones(*data::addition_test());
+  int trained = short_ones(*train::addition_train()), tested = short_ones(*train::addition_test());
   CHECK(trained > 350);  // 0.5 * 0.1 + 0.5 * (1 + 1 + 0.1) / 3 = 0.4
   CHECK(trained < 450);
   CHECK(tested > 60);
@@ -95,17 +95,17 @@ TEST_CASE("short numbers are trained often, and are as rare in tests as they are
 }
 
 TEST_CASE("tests are the same in every epoch, training sums are not") {
-  auto train = data::addition_train(), test = data::addition_test({.size = 100});
+  auto train = train::addition_train(), test = train::addition_test({.size = 100});
   CHECK(sample(*test, {0, 0, 7}).inputs == sample(*test, {5, 9, 7}).inputs);
   CHECK(sample(*train, {0, 0, 7}).inputs != sample(*train, {0, 1, 7}).inputs);
   CHECK(sample(*train, {0, 1, 7}).inputs == sample(*train, {0, 1, 7}).inputs);
 }
 
 TEST_CASE("options that cannot be are refused") {
-  CHECK(error_of([] { data::addition_train({.digits = 5}); }) ==
+  CHECK(error_of([] { train::addition_train({.digits = 5}); }) ==
         "usage: [addition] digits are 1 to 4. Got 5.");
-  CHECK(error_of([] { data::addition_test({.held_out = 1}); }) ==
+  CHECK(error_of([] { train::addition_test({.held_out = 1}); }) ==
         "usage: [addition] held_out is at least 0 and below 1. Got 1.");
-  CHECK(error_of([] { data::addition_train({.size = 0}); }) ==
+  CHECK(error_of([] { train::addition_train({.size = 0}); }) ==
         "usage: [addition] size must be positive. Got 0.");
 }

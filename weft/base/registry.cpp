@@ -1,0 +1,23 @@
+#include "weft/base/registry.h"
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/suggest.h"
+
+namespace weft {
+
+void unknown_name(std::string_view section, std::string_view kind, std::string_view name,
+                  std::span<const std::string_view> known) {
+  constexpr size_t few = 10;  // of more than these, the one that may be meant says more
+  const std::string_view similar = known.size() > few ? nearest(name, known) : "";
+  throw Error(ErrorKind::usage, "[{}] unknown {} \"{}\". {}", section, kind, name,
+              similar.empty() ? fmt::format("Known: {}.", fmt::join(known, ", "))
+                              : fmt::format("Did you mean {}?", similar));
+}
+
+void taken_name(std::string_view section, std::string_view name) {
+  throw Error(ErrorKind::usage, "[{}] the name \"{}\" is taken or empty.", section, name);
+}
+
+}  // namespace weft

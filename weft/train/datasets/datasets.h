@@ -1,0 +1,16 @@
+// The data sets and formats that come with weft.
+#pragma once
+
+#include <vector>
+
+#include "weft/train/dataset.h"
+
+namespace weft::train {
+
+DataEntry addition();
+DataEntry random_images(), random_tokens();
+std::vector<DataEntry> known_image_datasets();  // MNIST and its like
+std::vector<DataEntry> image_formats();
+DataEntry text_format();
+
+}  // namespace weft::train

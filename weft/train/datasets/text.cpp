@@ -1,0 +1,51 @@
+// Text of a file, for language models.
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/data/tokens.h"
+#include "weft/train/datasets/datasets.h"
+
+namespace weft::train {
+namespace {
+TaskData read(const Recipe& recipe, const DataOptions& options) {
+  const int64_t seq_len = recipe.integer("data.seq_len");
+  auto parts = [&](const io::Vocabulary& vocabulary) {
+    return TaskData{.task = Task::causal_lm,
+                    .shape = {InputKind::tokens, {seq_len}, vocabulary.size()},
+                    .vocabulary = vocabulary};
+  };
+  if (!options.with_data) {
+    if (!options.vocabulary)
+      throw Error(ErrorKind::usage, "a language model without its data needs a vocabulary.");
+    return parts(*options.vocabulary);
+  }
+  const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
+  for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
+    if (!evaluated && recipe.has(key))
+      recipe.refuse(key, fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
+                                     "data.val_path.",
+                                     key));
+  std::string_view tokenizer = recipe.text("data.tokenizer");
+  if (tokenizer == "auto") tokenizer = "characters";
+  data::TextDataset text = data::text(
+      find_data(recipe.text("data.path")),
+      {.tokenizer = tokenizer,
+       .val_path = recipe.has("data.val_path") ? find_data(recipe.text("data.val_path")) : "",
+       .val_split = recipe.number("data.val_split"),
+       .vocabulary = options.vocabulary});
+  TaskData result = parts(text.vocabulary);
+  result.train = text.train.random_windows(seq_len);
+  if (evaluated) result.validation = text.validation.windows(seq_len);
+  return result;
+}
+}  // namespace
+
+DataEntry text_format() {
+  return {.name = "text",
+          .doc = "a UTF-8 file, as characters or bytes",
+          .read = read,
+          .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer",
+                    "data.seq_len", "data.mlm_probability"}};
+}
+
+}  // namespace weft::train

@@ -1,0 +1,42 @@
+#include "weft/train/metric.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+
+namespace train {
+EvalSums& EvalSums::operator+=(const EvalSums& other) {
+  loss += other.loss;
+  correct += other.correct;
+  count += other.count;
+  rows += other.rows;
+  exact_rows += other.exact_rows;
+  own.resize(std::max(own.size(), other.own.size()));
+  for (size_t i = 0; i < other.own.size(); ++i) {
+    own[i].resize(other.own[i].size());
+    for (size_t j = 0; j < own[i].size(); ++j) own[i][j] += other.own[i][j];
+  }
+  return *this;
+}
+}  // namespace train
+
+Registry<train::MetricEntry>& registry::metrics() {
+  using train::EvalSums;
+  using Own = std::span<const double>;
+  static Registry<train::MetricEntry> metrics(
+      "eval", "metric",
+      {{.name = "accuracy",
+        .doc = "the part of labels whose score is the highest",
+        .value = [](const EvalSums& all, Own) { return all.correct / all.count; }},
+       {.name = "exact_match",
+        .doc = "the part of samples in which all labels are right",
+        .value = [](const EvalSums& all, Own) { return all.exact_rows / all.rows; },
+        .of_samples = true},
+       {.name = "perplexity",
+        .doc = "e to the loss of a label",
+        .value = [](const EvalSums& all, Own) { return std::exp(all.loss / all.count); }}});
+  return metrics;
+}
+
+}  // namespace weft
