@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -182,6 +183,18 @@ TEST_CASE("no output replaces a part of a run or of a checkpoint") {
     CHECK(place.weft({"plan", "tiny.yaml", "--dot", "runs/tiny/graph.dot"}).code == 0);
 }
 
+TEST_CASE("what is printed where standard output is closed lands in no file of the run") {
+  TinyRun place;
+  const std::string command = "cd '" + place.path(".") + "' && '" + std::getenv("WEFT") +
+                              "' train tiny.yaml --name closed <&- >&- 2>&-";
+  CHECK(WEXITSTATUS(std::system(command.c_str())) == failed);  // what it printed is lost
+  CHECK(fs::exists(place.path("runs/closed/checkpoints/latest")));
+  std::istringstream lines(place.read("runs/closed/log.jsonl"));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) CHECK(line.starts_with("{"));
+  CHECK(count > 2);
+}
+
 TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, and blocks nobody") {
   TinyRun place;
   fs::copy(place.path("runs/tiny"), place.path("runs/other"),
@@ -198,8 +211,12 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   // The recipe is the user's, and the run's is written.
   const Outcome resumed = place.weft({"train", "tiny.yaml", "--resume", "--steps", "10"});
   CHECK(fails_with(resumed, /*failed=*/1, "it is a FIFO.") == "");
-  for (const std::string file : {"recipe.yaml", "log.jsonl"}) {  // nothing is written through it
-    place.write("victim", "precious");
+  // Nothing is written through a link, not where it leads nowhere either.
+  const std::pair<std::string, bool> cases[] = {
+      {"recipe.yaml", true}, {"log.jsonl", true}, {"log.jsonl", false}};
+  for (const auto& [file, leads_somewhere] : cases) {
+    fs::remove(place.path("victim"));
+    if (leads_somewhere) place.write("victim", "precious");
     fs::copy(place.path("runs/other"), place.path("runs/linked"),
              fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     fs::remove(place.path("runs/linked/" + file));
@@ -207,7 +224,8 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
     const Outcome linked =
         place.weft({"train", "tiny.yaml", "--name", "linked", "--resume", "--steps", "10"});
     CHECK(fails_with(linked, /*failed=*/1, "it is a link.") == "");
-    CHECK(place.read("victim") == "precious");
+    CHECK(fs::exists(place.path("victim")) == leads_somewhere);
+    if (leads_somewhere) CHECK(place.read("victim") == "precious");
     fs::remove_all(place.path("runs/linked"));
   }
   refused({"runs", "compare", "tiny", "other"});

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -331,6 +333,27 @@ TEST_CASE(
   CHECK(train_in(folder, longer, true).step == 8);
 }
 
+TEST_CASE("a run whose name another one has by now writes nothing into its folder") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
+  const Captured said(2);
+  const std::string message = error_of([&] {
+    train::train(recipe, {.runs = folder.file("runs"),
+                          .quiet = true,
+                          .last_save_seconds = 0,
+                          .after_step = [&](int64_t step) {
+                            if (step != 2) return;
+                            fs::rename(folder.file("runs/run"), folder.file("runs/moved"));
+                            fs::create_directories(folder.file("runs/run/checkpoints"));
+                            std::ofstream(folder.file("runs/run/recipe.yaml")) << "of another\n";
+                          }});
+  });
+  CHECK(message.find("checkpoint of step 4: ") != std::string::npos);
+  CHECK(message.find(" is the folder of another run by now") != std::string::npos);
+  CHECK(fs::is_empty(folder.file("runs/run/checkpoints")));
+  CHECK(contents_of(folder.file("runs/run/recipe.yaml")) == "of another\n");
+}
+
 TEST_CASE("a log that is removed in mid-run is made again, which is said once") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
@@ -348,6 +371,37 @@ TEST_CASE("a log that is removed in mid-run is made again, which is said once") 
   CHECK(line == "weft: warning: " + result.run_folder +
                     "/log.jsonl was removed while the run goes on: it is made again, and begins "
                     "here.\n");
+}
+
+TEST_CASE("a log that is replaced in mid-run goes on in what is there, but not through a link") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("log.every", "1", "test");
+  const std::string log = folder.file("runs/run/log.jsonl");
+  auto run = [&](const std::function<void()>& replace) {
+    const Captured said(2);
+    train::train(recipe, {.runs = folder.file("runs"),
+                          .overwrite = true,
+                          .quiet = true,
+                          .after_step = [&](int64_t step) {
+                            if (step == 3) replace();
+                          }});
+    return said.text();
+  };
+  const std::string replaced = run([&] {  // as editors and logrotate do
+    std::ofstream(log + ".new") << "{}\n";
+    fs::rename(log + ".new", log);
+  });
+  CHECK(replaced == "weft: warning: " + log +
+                        " was replaced while the run goes on: it goes on in the file that is there "
+                        "now.\n");
+  CHECK(contents_of(log).find("\"step\":4") != std::string::npos);
+  const std::string linked = run([&] {
+    fs::remove(log);
+    fs::create_symlink(folder.file("elsewhere"), log);
+  });
+  CHECK(linked.find("weft: warning: cannot write " + log + ": ") == 0);
+  CHECK(!fs::exists(folder.file("elsewhere")));
 }
 
 TEST_CASE("mistakes in a recipe are one line, before anything runs") {

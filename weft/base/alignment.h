@@ -2,12 +2,13 @@
 #pragma once
 
 #include "weft/base/buffer.h"
+#include "weft/base/rounding.h"
 
 namespace weft {
 
 // The next multiple of `unit`.
 constexpr size_t aligned(size_t bytes, size_t unit = buffer_alignment) {
-  return (bytes + unit - 1) / unit * unit;
+  return round_up(bytes, unit);
 }
 
 }  // namespace weft

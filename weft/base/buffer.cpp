@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 
 namespace weft {
 namespace {
@@ -28,7 +29,7 @@ std::shared_ptr<void> map(size_t bytes) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) refuse(bytes);
   auto address = reinterpret_cast<uintptr_t>(base);
-  void* aligned = reinterpret_cast<void*>((address + huge_page - 1) / huge_page * huge_page);
+  void* aligned = reinterpret_cast<void*>(round_up(address, huge_page));
   madvise(aligned, bytes, MADV_HUGEPAGE);
   return {aligned, [base, reserved](void*) { munmap(base, reserved); }};
 }
@@ -60,12 +61,11 @@ std::shared_ptr<Buffer> Buffer::allocate(size_t bytes) {
 void Buffer::populate() const {
 #ifdef MADV_POPULATE_WRITE  // Linux 5.14; elsewhere pages come when they are touched
   if (bytes < huge_page) return;
-  parallel_for(static_cast<int64_t>((bytes + huge_page - 1) / huge_page),
-               [&](int64_t begin, int64_t end) {
-                 size_t from = static_cast<size_t>(begin) * huge_page;
-                 size_t to = std::min(static_cast<size_t>(end) * huge_page, bytes);
-                 madvise(data + from, to - from, MADV_POPULATE_WRITE);
-               });
+  parallel_for(static_cast<int64_t>(ceil_div(bytes, huge_page)), [&](int64_t begin, int64_t end) {
+    size_t from = static_cast<size_t>(begin) * huge_page;
+    size_t to = std::min(static_cast<size_t>(end) * huge_page, bytes);
+    madvise(data + from, to - from, MADV_POPULATE_WRITE);
+  });
 #endif
 }
 

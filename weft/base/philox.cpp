@@ -9,6 +9,7 @@
 
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 
 namespace weft {
 namespace {
@@ -123,7 +124,7 @@ struct Fill {
 template <class Distribution>
 void fill(std::span<float> values, const PhiloxKey& key, const Distribution& distribution) {
   auto count = static_cast<int64_t>(values.size());
-  int64_t groups = (count + group_size - 1) / group_size;
+  int64_t groups = ceil_div(count, group_size);
   auto part = [&](int64_t begin, int64_t end) {
     run_on_best<Fill<Distribution>>(values.data(), count, &key, &distribution, begin, end);
   };

@@ -1,10 +1,16 @@
-// Wall time since it was made.
+// Wall time, of a clock that is never set.
 #pragma once
 
 #include <chrono>
 
 namespace weft {
 
+// Seconds; only differences mean something.
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Time since it was made.
 class Stopwatch {
  public:
   double milliseconds() const {

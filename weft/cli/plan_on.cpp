@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/quantity.h"
+#include "weft/base/rounding.h"
 #include "weft/base/suggest.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
@@ -146,7 +147,7 @@ void train_on_tokens(Recipe& recipe, const std::string& tokens) {
     throw Error(ErrorKind::usage, "--tokens: {} has none.",
                 recipe.has("data.dataset") ? recipe.text("data.dataset") : "this data");
   const int64_t each = experiment.global_batch * experiment.units_per_sample();
-  recipe.set("train.steps", std::to_string((*wanted + each - 1) / each), "--tokens");
+  recipe.set("train.steps", std::to_string(ceil_div(*wanted, each)), "--tokens");
 }
 
 PlansOn plans_on(const Recipe& recipe, const std::vector<std::string>& devices, bool as_json) {

@@ -9,17 +9,13 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/ir/op_def.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
 namespace {
-double now() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
-
 bool is_trained(Category category) {
   return category == Category::parameter || category == Category::optimizer_state;
 }

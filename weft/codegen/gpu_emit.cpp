@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "weft/base/error.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 #include "weft/codegen/schedule.h"
@@ -119,7 +120,7 @@ void GpuEmitter::emit_tiles() {
   for (size_t i = s_.kept.size(); i-- > 0;) {
     const int axis = s_.kept[i];
     const bool tiled = axis == s_.tile_axis || axis == s_.vector_axis;
-    const int64_t size = tiled ? (extent(axis) + tile_extent - 1) / tile_extent : extent(axis);
+    const int64_t size = tiled ? ceil_div(extent(axis), tile_extent) : extent(axis);
     line("const {} {}{} = ({})(rest % {}){};", signed_index(), tiled ? "first" : "p", axis,
          signed_index(), divisor(size), tiled ? fmt::format(" * {}", tile_extent) : "");
     line("rest /= {};", divisor(size));
@@ -286,7 +287,7 @@ void GpuEmitter::emit_across_results() {
   if (s_.rows == 1) return;
   const int64_t positions = s_.turns * s_.vector;
   constexpr int neighbours = 32, lanes = 8;
-  const int64_t groups = (positions + neighbours - 1) / neighbours;
+  const int64_t groups = ceil_div(positions, neighbours);
   begin_launch(groups, neighbours * lanes);
   line("const i32 k = (i32)(THREAD % {0}), r = (i32)(THREAD / {0});", neighbours);
   open_groups(groups);

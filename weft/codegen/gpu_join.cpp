@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "weft/base/error.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 
@@ -80,7 +81,7 @@ JoinedKernels joined(const std::vector<Kernel>& kernels, GpuLanguage language) {
     JoinedPart part{all.groups, schedule.kept_positions, take_offsets(kernel)};
     for (size_t i = 0; i < part.offsets.size(); ++i)
       part.offsets[i] *= static_cast<int64_t>(element_bytes(kernel, i));
-    all.groups += (part.positions + taken - 1) / taken;
+    all.groups += ceil_div(part.positions, taken);
     all.schedule.wide = all.schedule.wide || schedule.wide;
     int64_t& most = all.kernel.axes.front().extent;
     most = std::max(most, kernel.axes.front().extent);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/alignment.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/schedule.h"
 
 namespace weft::loop {
@@ -39,8 +40,6 @@ constexpr int least_side = 8, small_side = 32, fair_side = 64, most_side = 128; 
 constexpr int64_t least_reduced = 4;
 constexpr int64_t worth_a_split = 8;  // slices of each chunk
 constexpr int most_held = 72 * 4;     // bytes of sums and of a slice that a thread has in registers
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class Scheduler {
  public:

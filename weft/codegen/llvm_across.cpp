@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {
@@ -61,7 +62,7 @@ void Emitter::accumulate_across(const Store& store, Value* value) {
 
 void Emitter::emit_across_results() {
   if (s_.across.empty()) return;
-  int64_t columns = extent(s_.vector_axis), blocks = (columns + across_block - 1) / across_block;
+  int64_t columns = extent(s_.vector_axis), blocks = ceil_div(columns, across_block);
   int64_t items = blocks;
   uint32_t axes = 0;
   for (int axis : s_.inner) {

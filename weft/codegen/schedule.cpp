@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/alignment.h"
+#include "weft/base/rounding.h"
 
 namespace weft::loop {
 namespace {
@@ -21,8 +22,6 @@ constexpr int64_t ahead_limit = 128 << 10;  // bytes of a row that wait in L2 fo
 constexpr double line_cost = 20, stored_line_cost = 10;  // of memory, in vector operations
 constexpr int64_t most_groups = 64;  // each with partial results of a row's length
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 double cost(const Instruction& in) {
   switch (in.op) {
     case Op::constant:

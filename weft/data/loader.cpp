@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/base/buffer.h"
+#include "weft/base/rounding.h"
 #include "weft/data/random.h"
 
 namespace weft::data {
@@ -66,7 +67,7 @@ class Loader::Impl {
     WEFT_CHECK(rows > 0, "[loader] batch_size must be positive. Got {}.", rows);
     WEFT_CHECK(options.prefetch >= 0, "[loader] prefetch must not be negative. Got {}.",
                options.prefetch);
-    batches_ = options.drop_last ? size / rows : (size + rows - 1) / rows;
+    batches_ = options.drop_last ? size / rows : ceil_div(size, rows);
     if (batches_ < 1)
       throw Error(ErrorKind::data, "[loader] {} samples make no batch of {}{}.", size, rows,
                   options.drop_last ? " (a short last batch is dropped)" : "");

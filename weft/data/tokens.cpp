@@ -7,6 +7,7 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/rounding.h"
 #include "weft/data/random.h"
 #include "weft/io/files.h"
 
@@ -65,7 +66,7 @@ class AllWindows : public WindowSource {
       throw Error(ErrorKind::data, "[data] {} tokens are too few: a label follows a token.",
                   data.size());
   }
-  int64_t size() const override { return (data_.size() - 1 + seq_len_ - 1) / seq_len_; }
+  int64_t size() const override { return ceil_div(data_.size() - 1, seq_len_); }
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     write_window(key.index * seq_len_, input, labels);
   }

@@ -279,7 +279,7 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
   return file.commit();
 }
 
-FileSummary write_own_file(const std::string& path, std::string_view contents) {
+void check_own_file(const std::string& path) {
   struct stat there{};
   if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
     throw Error(ErrorKind::failed,
@@ -288,6 +288,10 @@ FileSummary write_own_file(const std::string& path, std::string_view contents) {
                 : S_ISDIR(there.st_mode)  ? "a folder"
                 : S_ISFIFO(there.st_mode) ? "a FIFO"
                                           : "a device or socket");
+}
+
+FileSummary write_own_file(const std::string& path, std::string_view contents) {
+  check_own_file(path);
   return write_file_atomically(path, contents);
 }
 
@@ -297,8 +301,11 @@ void create_folders(const std::string& path) {
   for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path())
     missing.push_back(at);
   for (auto folder = missing.rbegin(); folder != missing.rend(); ++folder) {
-    if (mkdir(folder->c_str(), 0777) != 0 && !fs::is_directory(*folder, error))
-      throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path, reason());
+    if (mkdir(folder->c_str(), 0777) != 0) {
+      const std::string why = reason();
+      if (!fs::is_directory(*folder, error))
+        throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path, why);
+    }
     sync_folder_of(*folder);
   }
 }

@@ -78,6 +78,7 @@ class AtomicFile {
 FileSummary write_file_atomically(const std::string& path, std::string_view contents);
 // Of a file that weft keeps for itself: throws where a link, FIFO, device or folder has its name,
 // which would be written through, or waited for.
+void check_own_file(const std::string& path);
 FileSummary write_own_file(const std::string& path, std::string_view contents);
 
 // A folder, and those above it that are missing; each is on the disk under its name afterwards.

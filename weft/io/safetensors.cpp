@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors_header.h"
 #include "weft/io/text.h"
@@ -47,7 +48,7 @@ void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
 void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
   constexpr int64_t chunk = int64_t{1} << 20;
   auto bytes = static_cast<int64_t>(to.size());
-  parallel_for((bytes + chunk - 1) / chunk, [&](int64_t begin, int64_t end) {
+  parallel_for(ceil_div(bytes, chunk), [&](int64_t begin, int64_t end) {
     auto first = static_cast<size_t>(begin * chunk);
     auto last = static_cast<size_t>(std::min(end * chunk, bytes));
     std::memcpy(to.data() + first, from.data() + first, last - first);
@@ -102,7 +103,7 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   if (header.back() == ',') header.pop_back();
   header += "}";
   // Spaces, so that the first tensor begins on a cache line.
-  size_t whole = (8 + header.size() + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  size_t whole = round_up(8 + header.size(), buffer_alignment);
   header.resize(whole - 8, ' ');
   return header;
 }

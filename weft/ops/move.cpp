@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/rounding.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ir/plan.h"
 #include "weft/ops/apply.h"
@@ -181,7 +182,7 @@ const OpDef& slice_def = define({
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
       Shape shape = inputs[0].shape();
       int64_t length = attrs.integer("stop") - attrs.integer("start"), step = attrs.integer("step");
-      shape[static_cast<int>(attrs.integer("axis"))] = (length + step - 1) / step;
+      shape[static_cast<int>(attrs.integer("axis"))] = ceil_div(length, step);
       return {inputs[0].dtype(), shape};
     },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {

@@ -1,6 +1,7 @@
 // Pooling over windows of images.
 #include <limits>
 
+#include "weft/base/rounding.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -245,7 +246,7 @@ Value adaptive_avg_pool(Arg x, const Dims& size) {
     if (extent == cells) continue;
     std::vector<Value> means;
     for (int64_t i = 0; i < cells; ++i) {
-      int64_t first = i * extent / cells, last = ((i + 1) * extent + cells - 1) / cells;
+      int64_t first = i * extent / cells, last = ceil_div((i + 1) * extent, cells);
       means.push_back(mean(slice(y, axis, first, last), {.axes = {axis}, .keepdim = true}));
     }
     y = concat(means, axis);

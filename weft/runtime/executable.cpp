@@ -320,6 +320,11 @@ void Executable::compile_kernels() {
       steps_[i].kernel = library_.compile(plan_, plan_.steps[i]);
     } catch (const Error& error) {
       if (!library_.may_refuse(plan_.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
+      try {
+        if (memory_ != nullptr) memory_->finish();
+      } catch (const Error& lost) {  // the device, while kernels of the library were measured
+        throw error_of_step(i, lost, true);
+      }
       std::lock_guard lock(mutex);
       refuse(i, error);
     }
@@ -411,7 +416,7 @@ void Executable::try_kernels() {
       try {
         memory_->finish();
       } catch (const Error& lost) {  // the device, which no other kernel would change
-        throw error_of_step(i, lost);
+        throw error_of_step(i, lost, memory_->is_synchronous());
       }
       refuse(i, error);
     }
@@ -593,17 +598,18 @@ void Executable::run_step(size_t i, bool waits) const {
     if (waits) memory_->finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device) throw;
-    throw error_of_step(i, error);
+    throw error_of_step(i, error, waits || memory_ == nullptr);
   }
 }
 
 // The same error with the step's kernel before the hint, if there is one.
-Error Executable::error_of_step(size_t i, const Error& error) const {
+Error Executable::error_of_step(size_t i, const Error& error, bool waited) const {
   const Step& failed = plan_.steps[i];
   std::string text = error.what();
-  text.insert(std::min(text.find(" Hint: "), text.size()),
-              fmt::format(" Kernel {}, {} of {}{}{}.", failed.kernel, i + 1, steps_.size(),
-                          failed.module.empty() ? "" : ", of ", failed.module));
+  text.insert(
+      std::min(text.find(" Hint: "), text.size()),
+      fmt::format(" {} {}, {} of {}{}{}.", waited ? "Kernel" : "At or before kernel", failed.kernel,
+                  i + 1, steps_.size(), failed.module.empty() ? "" : ", of ", failed.module));
   return {error.kind(), text};
 }
 

@@ -102,7 +102,8 @@ class Executable {
   void show_results();
   void run_steps();
   void run_step(size_t i, bool waits) const;
-  Error error_of_step(size_t i, const Error& error) const;
+  // Where nobody waited for each, a kernel before step `i` may have failed.
+  Error error_of_step(size_t i, const Error& error, bool waited) const;
   void tell_times(Timeline& timeline, double begin) const;
   void run_recorded();
   void copy_assigned();

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -18,6 +20,7 @@
 #include "weft/base/env.h"
 #include "weft/base/logging.h"
 #include "weft/base/quantity.h"
+#include "weft/base/stopwatch.h"
 #include "weft/base/wrap.h"
 #include "weft/io/json.h"
 
@@ -25,10 +28,6 @@ namespace weft::train {
 namespace {
 using nlohmann::json;
 
-double now() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
 constexpr double mebibyte = 1 << 20;
 constexpr double hour = 3600, day = 24 * hour;  // seconds
 constexpr double live_interval = 0.1;           // seconds
@@ -173,9 +172,29 @@ std::string to_table(const ClosingReport& report) {
               : std::string());
 }
 
+namespace {
+std::pair<uint64_t, uint64_t> identity_of(const struct stat& file) {
+  return {file.st_dev, file.st_ino};
+}
+
+std::pair<uint64_t, uint64_t> folder_of(const std::string& path) {
+  struct stat folder{};
+  stat(std::filesystem::path(path).parent_path().c_str(), &folder);
+  return identity_of(folder);
+}
+
+// Of a regular file or, where it is there already, a device; never through a link that was put in
+// its place.
+std::FILE* append_to(const std::string& path, int flags) {
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
+  return file < 0 ? nullptr : fdopen(file, "a");
+}
+}  // namespace
+
 void Reporter::open_log() {
   if (log_path_.empty()) return;
-  log_.reset(std::fopen(log_path_.c_str(), "a"));
+  log_.reset(append_to(log_path_, 0));
+  log_folder_ = folder_of(log_path_);
   if (log_ == nullptr)
     throw Error(ErrorKind::failed, "cannot write {}: {}.", log_path_,
                 std::generic_category().message(errno));
@@ -211,20 +230,29 @@ std::string fitted(std::string_view text, std::FILE* stream) {
 // Lines of a file that has no name any more would be lost when the process ends. Where its folder
 // is gone, too, the next checkpoint makes both.
 void Reporter::restore_log() {
-  struct stat named{};
-  if (stat(log_path_.c_str(), &named) == 0) return;
-  std::unique_ptr<std::FILE, decltype(&std::fclose)> again(std::fopen(log_path_.c_str(), "a"),
-                                                           &std::fclose);
+  struct stat named{}, own{};
+  const bool is_there = stat(log_path_.c_str(), &named) == 0;
+  if (is_there && fstat(fileno(log_.get()), &own) == 0 && identity_of(named) == identity_of(own))
+    return;
+  std::string why;
+  std::unique_ptr<std::FILE, decltype(&std::fclose)> again(nullptr, &std::fclose);
+  if (is_there && folder_of(log_path_) != log_folder_) {
+    why = "it is another run's by now";
+  } else {
+    again.reset(append_to(log_path_, O_NOFOLLOW | O_NONBLOCK));
+    if (again == nullptr) why = std::generic_category().message(errno);
+  }
   if (again == nullptr) {
     if (!std::exchange(log_is_gone_, true))
       logging::warn("cannot write {}: {}. Lines of the log are lost until it can be made again.",
-                    log_path_, std::generic_category().message(errno));
+                    log_path_, why);
     return;
   }
   log_is_gone_ = false;
   log_ = std::move(again);
-  logging::warn("{} was removed while the run goes on: it is made again, and begins here.",
-                log_path_);
+  logging::warn(
+      "{} was {} while the run goes on: it {}.", log_path_, is_there ? "replaced" : "removed",
+      is_there ? "goes on in the file that is there now" : "is made again, and begins here");
 }
 
 void Reporter::log(const std::string& line) {

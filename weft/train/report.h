@@ -222,8 +222,9 @@ class Reporter {
   std::string log_path_;
   std::unique_ptr<std::FILE, decltype(&std::fclose)> log_{nullptr, &std::fclose};
   bool terminal_ = false, live_shown_ = false;
-  bool log_is_gone_ = false;  // and cannot be made again, which was said
-  int64_t lost_lines_ = 0;    // since the log was last written; more than 0: said already
+  std::pair<uint64_t, uint64_t> log_folder_;  // device and number of the folder that it is in
+  bool log_is_gone_ = false;                  // and cannot be made again, which was said
+  int64_t lost_lines_ = 0;  // since the log was last written; more than 0: said already
   double last_live_ = 0;
   std::string last_line_;
 };

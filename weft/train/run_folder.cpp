@@ -1,12 +1,15 @@
 #include "weft/train/run_folder.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -84,11 +87,24 @@ void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
         flag);
 }
 
+// One word of a shell's.
+std::string quoted(const std::string& path) {
+  const bool plain = std::ranges::all_of(path, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("/._-+").find(c) != std::string_view::npos;
+  });
+  if (plain) return path;
+  std::string word = "'";
+  for (char c : path) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 void warn_set_aside(const std::string& aside, const std::string& run) {
   logging::warn(
-      "{0} is run {1} as it was before --overwrite. Hint: mv {0} {1}-before makes it a run again, "
-      "rm -r {0} removes it.",
-      aside, run);
+      "{0} is run {1} as it was before --overwrite. Hint: mv {2} {3} makes it a run again, rm -r "
+      "{2} "
+      "removes it.",
+      aside, run, quoted(aside), quoted(run + "-before"));
 }
 
 // Removes what killed processes left in the folder of a run, and beside it.
@@ -171,11 +187,27 @@ std::string RunFolder::isa() const {
   return plan.is_object() && plan.contains("isa") && plan["isa"].is_string() ? plan["isa"] : "";
 }
 
+std::pair<uint64_t, uint64_t> RunFolder::identity_of(int descriptor) {
+  struct stat there{};
+  fstat(descriptor, &there);
+  return {there.st_dev, there.st_ino};
+}
+
+bool RunFolder::is_of_another() const {
+  const int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool same = locked_ == decltype(locked_){} || identity_of(descriptor) == locked_;
+  close(descriptor);
+  return !same;
+}
+
 void RunFolder::lock() {
   lock_.reset();
+  locked_ = {};
   int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;  // there is none yet
   lock_ = std::shared_ptr<void>(nullptr, [descriptor](void*) { close(descriptor); });
+  locked_ = identity_of(descriptor);
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0)
     throw Error(ErrorKind::usage, "run {} is being trained by another process.", path_);
 }
@@ -199,19 +231,41 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
     if (error) throw Error(ErrorKind::failed, "cannot replace run {}: {}.", path_, error.message());
     replaced_ = aside;
   }
+  try {
+    make();
+  } catch (const Error&) {  // what is not locked may be another's by now, unless it is empty
+    std::error_code none;
+    const bool is_link = fs::is_symlink(path_, none);
+    if (!resume_ && !is_link) fs::remove(fs::path(path_) / "checkpoints", none);
+    if (!resume_ && !is_link) fs::remove(path_, none);
+    if (!replaced_.empty()) fs::rename(replaced_, path_, none);
+    if (!none) replaced_.clear();
+    throw;
+  }
   made_ = !resume_;
   write(recipe, plan_json);
 }
 
 bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
-  if (io::exists((fs::path(path_) / "recipe.yaml").string(), ErrorKind::failed)) return false;
+  if (io::exists((fs::path(path_) / "recipe.yaml").string(), ErrorKind::failed)) {
+    if (is_of_another())
+      throw Error(
+          ErrorKind::failed,
+          "{} is the folder of another run by now, and that of this one was moved or removed.",
+          path_);
+    return false;
+  }
+  make();
   write(recipe, plan_json);
   return true;
 }
 
-void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
+void RunFolder::make() {
   io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
+}
+
+void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
   remove_leftovers(path_);
   io::write_own_file((fs::path(path_) / "recipe.yaml").string(), recipe.to_yaml());
   io::write_own_file((fs::path(path_) / "plan.json").string(), plan_json);
@@ -226,6 +280,7 @@ void RunFolder::drop_replaced() {
 }
 
 void RunFolder::go_back_to(int64_t step) const {
+  io::check_own_file(log_path());
   std::error_code none;
   fs::remove(fs::path(path_) / "blackbox.json", none);
   if (!io::exists(log_path(), ErrorKind::failed)) return;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -53,13 +54,17 @@ class RunFolder {
   // plan.json of the run that is resumed; no object where kernels() is empty.
   nlohmann::json plan() const;
   void lock();
+  void make();                                                       // and locks it
+  static std::pair<uint64_t, uint64_t> identity_of(int descriptor);  // device and number
+  bool is_of_another() const;
   void write(const Recipe& recipe, const std::string& plan_json);
 
   std::string path_;
   bool resume_;
-  bool made_ = false;           // by begin(), and not kept yet
-  std::string replaced_;        // where the run lies meanwhile that had the name
-  std::shared_ptr<void> lock_;  // of the folder; goes with the process
+  bool made_ = false;                     // by begin(), and not kept yet
+  std::string replaced_;                  // where the run lies meanwhile that had the name
+  std::shared_ptr<void> lock_;            // of the folder; goes with the process
+  std::pair<uint64_t, uint64_t> locked_;  // the folder that it is of
 };
 
 }  // namespace weft::train

@@ -14,6 +14,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
+#include "weft/base/stopwatch.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
@@ -25,11 +26,6 @@
 
 namespace weft::train {
 namespace {
-double now() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
-
 RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpec& machine) {
   std::vector<StepReport> reports;
   for (auto& [name, executable] : steps.executables()) {
@@ -362,8 +358,8 @@ class Trainer {
     try {
       return folder_.restore(recipe(), to_json(plan_));
     } catch (const Error& error) {
-      throw Error(error.kind(), "checkpoint of step {}: {} There is none.", progress_.step,
-                  error.what());
+      throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
+                  list_checkpoints(folder_.path()).empty() ? " There is none." : "");
     }
   }
 

@@ -9,6 +9,7 @@
 #include "weft/backends/cpu/kernels.h"
 #include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 #include "weft/device/attention_heads.h"
 
 // One multiply-add is one operation of a product, so it may be one instruction.
@@ -26,15 +27,13 @@ namespace {
 constexpr int64_t column_unit = 32, row_unit = 8;  // multiples of the tiles of any instruction set
 constexpr int64_t most_rows = 32, most_scores = 32 << 10;
 
-int64_t rounded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
-
 struct Heads : AttentionHeads {
   using AttentionHeads::AttentionHeads;
 
   // Rows of scores that are held at a time.
   int64_t rows() const {
-    const int64_t fitting = most_scores / rounded(keys, column_unit) / row_unit * row_unit;
-    return std::clamp(fitting, row_unit, std::min(most_rows, rounded(queries, row_unit)));
+    const int64_t fitting = most_scores / round_up(keys, column_unit) / row_unit * row_unit;
+    return std::clamp(fitting, row_unit, std::min(most_rows, round_up(queries, row_unit)));
   }
   int64_t blocks() const { return (queries + rows() - 1) / rows(); }
   // How many keys the query sees.
@@ -59,9 +58,9 @@ struct Scratch {
 
   // Without memory to lie in: its size alone.
   Scratch(const Heads& heads, bool gradient, std::byte* at = nullptr) {
-    const int64_t keys_padded = rounded(heads.keys, column_unit);
-    const int64_t depth = rounded(heads.depth, column_unit), rows = heads.rows();
-    const int64_t width = rounded(heads.width, column_unit);
+    const int64_t keys_padded = round_up(heads.keys, column_unit);
+    const int64_t depth = round_up(heads.depth, column_unit), rows = heads.rows();
+    const int64_t width = round_up(heads.width, column_unit);
     auto take = [&](Matrix& matrix, int64_t count, int64_t stride) {
       matrix = {at == nullptr ? nullptr : reinterpret_cast<float*>(at + bytes), stride};
       bytes += static_cast<size_t>(count * stride) * sizeof(float);
@@ -250,10 +249,10 @@ struct Machine {
     rows.first = block * heads.rows();
     rows.count = std::min(heads.rows(), heads.queries - rows.first);
     rows.seen = heads.seen(rows.first + rows.count - 1);
-    rows.columns = rounded(rows.seen, column_unit);
+    rows.columns = round_up(rows.seen, column_unit);
     copy_in(q.from(rows.first), rows.count, heads.depth, own.queries, heads.rows());
     product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores,
-            rounded(rows.count, row_unit), rows.columns, heads.depth, false);
+            round_up(rows.count, row_unit), rows.columns, heads.depth, false);
     for (int64_t i = 0; i < rows.count; ++i)
       inverse[i] = exponentials(own.scores.row(i), heads.seen(rows.first + i), rows.columns,
                                 static_cast<float>(heads.scale));
@@ -277,8 +276,8 @@ struct Machine {
                                              const Scratch& own, int64_t block) {
     float inverse[most_rows];
     const Block rows = score(heads, head.q, own, block, inverse);
-    product(own.scores.data, own.scores.stride, 1, own.values, own.y, rounded(rows.count, row_unit),
-            own.y.stride, rows.seen, false);
+    product(own.scores.data, own.scores.stride, 1, own.values, own.y,
+            round_up(rows.count, row_unit), own.y.stride, rows.seen, false);
     for (int64_t i = 0; i < rows.count; ++i) {
       const float *from = own.y.row(i), factor = inverse[i];
       Element* to = head.y.row(rows.first + i);
@@ -290,7 +289,7 @@ struct Machine {
                                               const Scratch& own, int64_t block) {
     float inverse[most_rows];
     const Block rows = score(heads, head.q, own, block, inverse);
-    const int64_t padded_rows = rounded(rows.count, row_unit);
+    const int64_t padded_rows = round_up(rows.count, row_unit);
     copy_in(head.dy.from(rows.first), rows.count, heads.width, own.dy, heads.rows());
     product(own.dy.data, own.dy.stride, 1, own.values_across, own.dscores, padded_rows,
             rows.columns, heads.width, false);
@@ -327,15 +326,15 @@ struct Machine {
   [[gnu::always_inline]] static void enter(const Heads& heads, const Head& head, const Scratch& own,
                                            bool gradient) {
     if (!gradient) {
-      const Matrix rows{own.values.data, rounded(heads.depth, column_unit)};
+      const Matrix rows{own.values.data, round_up(heads.depth, column_unit)};
       take_across(head.k, heads.keys, heads.depth, rows, own.keys_across);
       return copy_in(head.v, heads.keys, heads.width, own.values, heads.keys);
     }
     take_across(head.k, heads.keys, heads.depth, own.dkeys, own.keys_across);
     take_across(head.v, heads.keys, heads.width, own.dvalues, own.values_across);
     copy_in(head.k, heads.keys, heads.depth, own.keys, heads.keys);
-    zero(own.dkeys, 0, rounded(heads.keys, column_unit));
-    zero(own.dvalues, 0, rounded(heads.keys, column_unit));
+    zero(own.dkeys, 0, round_up(heads.keys, column_unit));
+    zero(own.dvalues, 0, round_up(heads.keys, column_unit));
   }
 
   // Items are blocks of query rows, head after head.

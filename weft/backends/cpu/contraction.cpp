@@ -17,6 +17,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa_dispatch.h"
+#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -32,8 +33,6 @@ struct Blocks {
   int64_t row_items, column_items, items;
 };
 constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 size_t lane_bytes(DType dtype) { return dtype == DType::f64 || dtype == DType::i64 ? 8 : 4; }
 DType result_dtype(const Contraction& task) { return task.wide ? DType::f32 : task.dtype; }
@@ -69,9 +68,7 @@ Blocks cut(const Contraction& task, int threads) {
   return blocks;
 }
 
-size_t rounded(int64_t bytes) {
-  return (static_cast<size_t>(bytes) + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
+size_t rounded(int64_t bytes) { return round_up(static_cast<size_t>(bytes), buffer_alignment); }
 // Scratch of one thread: packed rows, one packed panel, one tile for the edges, sums.
 struct Scratch {
   size_t rows, panel, tile, sums;

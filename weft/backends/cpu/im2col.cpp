@@ -6,6 +6,7 @@
 #include "weft/backends/cpu/contraction.h"
 #include "weft/base/alignment.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -114,7 +115,7 @@ template <class Sum, class Load, class Store>
 void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Load&& load,
                  Store&& store) {
   constexpr int64_t block = 64;
-  const int64_t blocks = (sizes.group_channels + block - 1) / block;
+  const int64_t blocks = ceil_div(sizes.group_channels, block);
   parallel_for(images * conv.in[0], [&](int64_t begin, int64_t end) {
     for (int64_t run = begin; run < end; ++run)
       for (int64_t w = 0; w < conv.in[1]; ++w)

@@ -24,6 +24,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 
 #include "weft/base/isa_dispatch.h"
+#include "weft/base/stopwatch.h"
 
 namespace weft::cpu {
 namespace {
@@ -148,10 +149,6 @@ Loop best_bf16_loop() {
   if (isa() >= Isa::amx && may_use_tiles()) return &tile_products_bf16;
   if (isa() >= Isa::avx512_bf16) return &dot_products_bf16;
   return best_loop<float>();
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // The best rate of `work` (operations or bytes, all threads together) in several runs, per

@@ -7,6 +7,7 @@
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -283,7 +284,7 @@ class AddingMatmul : public Kernel {
     const auto bytes = static_cast<int64_t>(result_.type.bytes());
     constexpr int64_t block = 1 << 20;
     if (from != to)
-      parallel_for((bytes + block - 1) / block, [&](int64_t begin, int64_t end) {
+      parallel_for(ceil_div(bytes, block), [&](int64_t begin, int64_t end) {
         const int64_t until = std::min(bytes, end * block);
         std::memcpy(to + begin * block, from + begin * block,
                     static_cast<size_t>(until - begin * block));

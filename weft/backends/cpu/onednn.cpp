@@ -11,6 +11,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 
 // Of OpenMP's runtime (OpenMP 4.5, section 3.2), whichever oneDNN was built with.
 extern "C" {
@@ -100,7 +101,7 @@ struct Partials {
   template <class Element>
   void add(const std::byte* workspace, Element* result_at) const {
     constexpr int64_t block = 1 << 12;  // elements, which stay in the first-level cache
-    parallel_for((elements + block - 1) / block, [&](int64_t begin, int64_t end) {
+    parallel_for(ceil_div(elements, block), [&](int64_t begin, int64_t end) {
       std::array<float, block> sums;
       for (int64_t from = begin * block; from < std::min(end * block, elements); from += block) {
         const int64_t count = std::min(block, elements - from);
@@ -157,7 +158,7 @@ class Builder {
  private:
   size_t room(size_t bytes) {
     const size_t at = workspace;
-    workspace += (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+    workspace += round_up(bytes, buffer_alignment);
     return at;
   }
   Operand in_workspace(const dnnl_memory_desc_t& layout) {
@@ -258,7 +259,7 @@ class Builder {
     const Operand to = in_workspace(chosen);
     converted_.push_back(to);
     const int64_t extent = given.layout.dims[0];
-    const int64_t units = (extent + shared_unit - 1) / shared_unit;
+    const int64_t units = ceil_div(extent, shared_unit);
     const int64_t parts = std::min<int64_t>(units, thread_count());
     shared_.resize(std::max(shared_.size(), static_cast<size_t>(parts)));
     for (int64_t part = 0; part < parts; ++part) {

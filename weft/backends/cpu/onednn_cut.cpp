@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "weft/base/rounding.h"
+
 namespace weft::onednn {
 namespace {
 // Products with fewer multiply-adds take less time than waking a thread.
@@ -15,7 +17,7 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 std::vector<Range> ranges(int64_t extent, int64_t unit, int threads) {
-  const int64_t units = (extent + unit - 1) / unit, parts = std::clamp<int64_t>(units, 1, threads);
+  const int64_t units = ceil_div(extent, unit), parts = std::clamp<int64_t>(units, 1, threads);
   std::vector<Range> all;
   all.reserve(static_cast<size_t>(parts));
   for (int64_t part = 0; part < parts; ++part)

@@ -12,6 +12,7 @@
 #pragma GCC optimize("O3")  // vectorises the loops over channels
 #endif
 #include "weft/base/isa_dispatch.h"
+#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -254,7 +255,7 @@ void for_each_row(const Windows& windows, const Element* from, const Dims& from_
 
 constexpr int64_t gradient_block = 64;  // channels
 int64_t gradient_tasks(const Windows& windows) {
-  return windows.images * ((windows.channels + gradient_block - 1) / gradient_block);
+  return windows.images * ceil_div(windows.channels, gradient_block);
 }
 // Bytes of one task's sums in float32.
 size_t gradient_scratch_each(const Windows& windows) {

@@ -12,6 +12,7 @@
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")  // vectorises the loops over a row
@@ -65,7 +66,7 @@ void add_chain(const Element* old, bool broadcast, const Element* updates, int64
 template <class Element, class Lane>
 void write_rows(const Rows& rows, const Chains& chains, const Element* into, const Element* updates,
                 Element* result) {
-  const int64_t blocks = (rows.width + block - 1) / block;
+  const int64_t blocks = ceil_div(rows.width, block);
   parallel_for(rows.count * blocks, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / blocks, from = i % blocks * block;

@@ -17,6 +17,7 @@
 #endif
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa_dispatch.h"
+#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -33,11 +34,8 @@ constexpr int64_t short_block = 32, long_block = 64, cached_weights = 128 * 128;
 constexpr size_t most_sums = size_t{16} << 20;  // bytes of partial sums of a weight's gradient
 constexpr int64_t wanted_items = 8, item_outputs = 64;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 size_t floats(int64_t count) {
-  return (static_cast<size_t>(count) * sizeof(float) + buffer_alignment - 1) / buffer_alignment *
-         buffer_alignment;
+  return round_up(static_cast<size_t>(count) * sizeof(float), buffer_alignment);
 }
 
 // ---- one axis of the transforms, of numbers or vectors

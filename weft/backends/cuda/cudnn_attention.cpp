@@ -8,6 +8,7 @@
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/rounding.h"
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 
@@ -93,9 +94,7 @@ std::string describe(const Heads& heads, std::string_view op) {
 
 // ---- memory
 
-size_t rounded(size_t bytes, size_t unit = buffer_alignment) {
-  return (bytes + unit - 1) / unit * unit;
-}
+size_t rounded(size_t bytes, size_t unit = buffer_alignment) { return round_up(bytes, unit); }
 
 }  // namespace
 

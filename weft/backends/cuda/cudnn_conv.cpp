@@ -8,6 +8,7 @@
 #include "weft/backends/gpu/conversion.h"
 #include "weft/base/alignment.h"
 #include "weft/base/error.h"
+#include "weft/base/rounding.h"
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 
@@ -46,7 +47,7 @@ size_t workspace_bytes(const Node& node) {
   const std::array shapes{node.inputs[0].shape(), node.inputs[1].shape(), node.type.shape};
   for (Shape shape : shapes) {
     if (!on_tensor_cores(node) || shape[1] % whole == 0) continue;
-    shape[1] = (shape[1] + whole - 1) / whole * whole;
+    shape[1] = round_up(shape[1], whole);
     bytes += Type{dtype, shape}.bytes();
   }
   if (node.op->role == Role::weight_gradient)

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "weft/backends/gpu/kernel_text.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
 #include "weft/device/attention_heads.h"
 #include "weft/ir/op_def.h"
@@ -30,15 +31,13 @@ constexpr int64_t chunk = 16;    // columns, or rows, in shared memory at a time
 constexpr int64_t padding = 4;   // so that the rows of a tile begin in different banks
 constexpr int across = 8, down = 16, threads = across * down;
 
-int64_t divided(int64_t count, int64_t by) { return (count + by - 1) / by; }
-
 struct Heads : AttentionHeads {
   using AttentionHeads::AttentionHeads;
 
   // Of a thread, as many as registers hold.
   int64_t own_rows() const { return std::max(depth, width) > 64 ? 2 : 4; }
   int64_t rows() const { return own_rows() * down; }  // of a tile that is kept
-  int64_t tiles(int64_t count) const { return divided(count, rows()); }
+  int64_t tiles(int64_t count) const { return ceil_div(count, rows()); }
   int64_t groups(int64_t count) const { return tiles(count) * heads * batch; }
   size_t gradient_scratch() const {
     return static_cast<size_t>(batch * heads * queries) * sizeof(float);
@@ -346,7 +345,7 @@ Text::Text(const Step& step, loop::GpuLanguage language, const string& prefix)
       k_{"k", heads_.keys},
       v_{"v", heads_.keys} {
   const DType dtype = step.operands[0].value.dtype();
-  const int64_t padded = divided(heads_.width, 4 * across) * 4 * across;
+  const int64_t padded = ceil_div(heads_.width, 4 * across) * 4 * across;
   const std::pair<const char*, int64_t> numbers[] = {
       {"vector", vector_of(dtype, counts_of(step.operands, 5))},
       {"stored", std::min(4, vector_of(dtype, counts_of(step.results, 1)))},

@@ -107,6 +107,7 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
     } catch (const Error& failed) {
       logging::debug(1, "number {} of {} is passed over: {}", i, count, failed.what());
       last_failure = std::current_exception();
+      device.finish();  // throws where that one has lost the device
     }
   }
   if (!best) std::rethrow_exception(last_failure);

@@ -11,6 +11,7 @@
 
 #include "weft/backends/gpu/kernel_text.h"
 #include "weft/base/buffer.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
 
 namespace weft::gpu {
@@ -21,8 +22,6 @@ constexpr int64_t sorted_at_once = sort_threads * own_keys;
 constexpr int scan_threads = 256;
 constexpr int part = 32;  // of the sorted list
 constexpr int row_threads = 256;
-
-int64_t divided(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
 DType sum_type(DType type) {
   if (type == DType::f64) return type;
@@ -43,14 +42,15 @@ struct Sort {
   size_t keys[2], positions[2], histogram;
 
   Sort(int64_t count, int64_t rows)
-      : count(count), rows(rows), groups(divided(count, sorted_at_once)) {
-    for (int64_t left = divided(rows + 1, digits); left > 1; left = divided(left, digits)) ++turns;
+      : count(count), rows(rows), groups(ceil_div(count, sorted_at_once)) {
+    for (int64_t left = ceil_div(rows + 1, digits); left > 1; left = ceil_div(left, digits))
+      ++turns;
     for (int i = 0; i < 2; ++i) keys[i] = take(count), positions[i] = take(count);
     histogram = take(digits * groups);
   }
   size_t take(int64_t elements, size_t size = sizeof(int32_t)) {
     const size_t at = bytes;
-    bytes += divided(elements * static_cast<int64_t>(size), buffer_alignment) * buffer_alignment;
+    bytes += ceil_div(elements * static_cast<int64_t>(size), buffer_alignment) * buffer_alignment;
     return at;
   }
   static bool can(int64_t count, int64_t rows) {
@@ -143,7 +143,7 @@ void add_sort(KernelText& text, const Sort& sort, const Access& indices) {
   text.set("digits", digits);
   text.set("own", own_keys);
   text.set("entries", digits * sort.groups);
-  text.set("each", divided(digits * sort.groups, scan_threads));
+  text.set("each", ceil_div(digits * sort.groups, scan_threads));
   text.set("histogram", static_cast<int64_t>(sort.histogram));
   for (int turn = 0; turn < sort.turns; ++turn) {
     const int to = turn % 2;
@@ -267,8 +267,8 @@ struct Layout {
       : sort(node.inputs[1].elements(), node.type.shape[0]),
         width(sort.rows == 0 ? 0 : node.type.elements() / sort.rows),
         begins(sort.take(sort.rows + 1)),
-        parts(
-            sort.take(divided(sort.count, part) * 2 * width, size_of(sum_type(node.type.dtype)))) {}
+        parts(sort.take(ceil_div(sort.count, part) * 2 * width,
+                        size_of(sum_type(node.type.dtype)))) {}
 };
 }  // namespace
 
@@ -295,7 +295,7 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
   std::vector<int64_t> counts{layout.width, updates.at.offset, out.at.offset};
   if (!broadcast) counts.push_back(into.at.offset);
   const int vector = vector_of(dtype, counts);
-  const int64_t columns = layout.width / vector, parts = divided(layout.sort.count, part);
+  const int64_t columns = layout.width / vector, parts = ceil_div(layout.sort.count, part);
   const bool wide =
       std::max({node.type.elements(), updates.value.elements(), parts * 2 * columns}) >
       std::numeric_limits<int32_t>::max() - row_threads;
@@ -306,7 +306,7 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
 
   text.set("begins", static_cast<int64_t>(layout.begins));
   text.set("last", layout.sort.rows);
-  text.launch(divided(layout.sort.rows + 1, row_threads), row_threads,
+  text.launch(ceil_div(layout.sort.rows + 1, row_threads), row_threads,
               std::string(find_row) + store_begin);
 
   text.set("element", loop::memory_type(dtype));
@@ -340,9 +340,9 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
   text.set("batch", 4);
   text.set("same", step.in_place.empty() ? "false" : "true");
   text.set("positions", parts * columns);
-  text.launch(divided(parts * columns, row_threads), row_threads, std::string(lists) + sum_parts);
+  text.launch(ceil_div(parts * columns, row_threads), row_threads, std::string(lists) + sum_parts);
   text.set("positions", layout.sort.rows * columns);
-  text.launch(divided(layout.sort.rows * columns, row_threads), row_threads,
+  text.launch(ceil_div(layout.sort.rows * columns, row_threads), row_threads,
               std::string(lists) + sum_rows);
   return text.finish(layout.sort.bytes);
 }
@@ -363,7 +363,7 @@ loop::GpuKernel first_position(const Step& step, loop::GpuLanguage language,
   add_sort(text, sort, step.operands[0]);
   text.set("first", pointer("out", 0, step.results[0]));
   text.set("last", sort.rows - 1);
-  text.launch(divided(sort.rows, row_threads), row_threads, std::string(find_row) + store_first);
+  text.launch(ceil_div(sort.rows, row_threads), row_threads, std::string(find_row) + store_first);
   return text.finish(sort.bytes);
 }
 

@@ -12,6 +12,7 @@
 #include "weft/backends/opencl/cl_error.h"
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
+#include "weft/base/rounding.h"
 #include "weft/base/shared_library.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
@@ -37,7 +38,7 @@ Part largest_part(const Contraction& task) {
 // Where no device is asked, a cap: the three matrices in whole tiles.
 size_t workspace_bytes(const Contraction& task) {
   const Part part = largest_part(task);
-  auto tiled = [](int64_t extent) { return (extent + tile - 1) / tile * tile; };
+  auto tiled = [](int64_t extent) { return round_up(extent, tile); };
   const int64_t rows = tiled(part.rows), columns = tiled(part.columns), terms = tiled(part.terms);
   const int64_t elements = rows * terms + terms * columns + rows * columns;
   return static_cast<size_t>(elements) * size_of(task.dtype) + most_base_alignment;
@@ -151,7 +152,7 @@ class Product : public Kernel {
       return;
     const Place place = queue_.ranges->place_of(workspace);
     const size_t step = queue_.base_alignment;
-    const cl_buffer_region region{(place.offset + step - 1) / step * step, scratch_bytes_};
+    const cl_buffer_region region{round_up(place.offset, step), scratch_bytes_};
     cl_int status = CL_SUCCESS;
     cl_mem part = clCreateSubBuffer(memory_of(place), CL_MEM_READ_WRITE,
                                     CL_BUFFER_CREATE_TYPE_REGION, &region, &status);

@@ -1,0 +1,19 @@
+// Division and multiples, rounded up. For counts: neither argument is negative.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+namespace weft {
+
+template <std::integral T>
+constexpr T ceil_div(T count, std::type_identity_t<T> by) {
+  return (count + by - 1) / by;
+}
+// The next multiple of `unit`.
+template <std::integral T>
+constexpr T round_up(T count, std::type_identity_t<T> unit) {
+  return ceil_div(count, unit) * unit;
+}
+
+}  // namespace weft
