@@ -115,3 +115,17 @@ TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does 
   }
   CHECK(answers == std::set{fits, does_not_fit});
 }
+
+TEST_CASE(
+    "a limit of addresses is spent on no more than what is planned, however many the tensors") {
+  if (weft::testing::sanitized) return weft::testing::skipped("sanitizers map terabytes");
+  Place place;
+  place.write("wide.yaml",
+              "model: {name: gpt, config: {hidden_size: 512, num_hidden_layers: 6, "
+              "num_attention_heads: 4}}\n"
+              "data: {dataset: addition, digits: 1}\ntrain: {steps: 1, global_batch_size: 8}\n");
+  const AddressLimit limit(rlim_t{450} << 20);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"plan", "wide.yaml"}, {"train", "wide.yaml"}})
+    CHECK(place.weft(words, {{"WEFT_THREADS", "2"}}).code == 0);
+}

@@ -23,15 +23,21 @@ constexpr size_t huge_page = size_t{2} << 20;
 }
 
 std::shared_ptr<void> map(size_t bytes) {
-  // Over-reserve by one huge page so that the start can be aligned to it.
-  size_t reserved = bytes + huge_page;
+  // Reserves one huge page more, so that the start can be aligned to it, and gives back what lies
+  // before and behind: a process may be limited in what it maps.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t kept = round_up(bytes, page), reserved = kept + huge_page;
   void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) refuse(bytes);
-  auto address = reinterpret_cast<uintptr_t>(base);
-  void* aligned = reinterpret_cast<void*>(round_up(address, huge_page));
+  auto* begin = static_cast<std::byte*>(base);
+  auto* aligned =
+      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(base), huge_page));
+  if (aligned > begin) munmap(begin, static_cast<size_t>(aligned - begin));
+  if (std::byte* end = begin + reserved; aligned + kept < end)
+    munmap(aligned + kept, static_cast<size_t>(end - aligned) - kept);
   madvise(aligned, bytes, MADV_HUGEPAGE);
-  return {aligned, [base, reserved](void*) { munmap(base, reserved); }};
+  return {aligned, [kept](void* memory) { munmap(memory, kept); }};
 }
 
 std::shared_ptr<void> from_system(size_t bytes) {
