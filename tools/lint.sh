@@ -22,7 +22,7 @@ else
 fi
 # Without precompiled headers: a file that does not include what it uses is a mistake, too.
 cmake --preset release -B build/lint -DWEFT_PCH=OFF >/dev/null
-# Fuzzers, and what stands in for a library that is here, are not among its commands.
+# What stands in for a library that is here is not among its commands.
 compiled() {
   while read -r file; do
     ! grep -qF "\"$PWD/$file\"" build/lint/compile_commands.json || echo "$file"

@@ -210,7 +210,7 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   refused({"train", "runs/tiny", "--resume", "--steps", "10"});
   // The recipe is the user's, and the run's is written.
   const Outcome resumed = place.weft({"train", "tiny.yaml", "--resume", "--steps", "10"});
-  CHECK(fails_with(resumed, /*failed=*/1, "it is a FIFO.") == "");
+  CHECK(fails_with(resumed, failed, "it is a FIFO.") == "");
   // Nothing is written through a link, not where it leads nowhere either.
   const std::pair<std::string, bool> cases[] = {
       {"recipe.yaml", true}, {"log.jsonl", true}, {"log.jsonl", false}};
@@ -223,7 +223,7 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
     fs::create_symlink("../../victim", place.path("runs/linked/" + file));
     const Outcome linked =
         place.weft({"train", "tiny.yaml", "--name", "linked", "--resume", "--steps", "10"});
-    CHECK(fails_with(linked, /*failed=*/1, "it is a link.") == "");
+    CHECK(fails_with(linked, failed, "it is a link.") == "");
     CHECK(fs::exists(place.path("victim")) == leads_somewhere);
     if (leads_somewhere) CHECK(place.read("victim") == "precious");
     fs::remove_all(place.path("runs/linked"));
