@@ -15,9 +15,12 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
   sums.own.resize(experiment.metrics.size());
   auto value = [&](size_t i) { return experiment.metrics[i]->value(sums, sums.own[i]); };
   const bool whole = experiment.metrics[0]->of_samples;
+  // Sums that a kernel spoiled may be no number; the loss, which is none then, ends the run.
+  const double counted = whole ? sums.rows : sums.count;
+  const bool counts = counted >= 0 && counted < 0x1p62;
   Evaluation evaluation{.loss = sums.loss / sums.count,
                         .accuracy = value(0),
-                        .count = static_cast<int64_t>(whole ? sums.rows : sums.count)};
+                        .count = counts ? static_cast<int64_t>(counted) : 0};
   for (size_t i = 1; i < experiment.metrics.size(); ++i)
     evaluation.others.emplace_back(experiment.metrics[i]->name, value(i));
   return evaluation;
