@@ -175,7 +175,7 @@ class ProductBench {
     const uint64_t most = workspace_bytes;
     api().check(api().set_preference(preference, lt::most_workspace, &most, sizeof most),
                 "cublasLtMatmulPreferenceSetAttribute");
-    std::vector<lt::Found> found(32);
+    std::vector<lt::Found> found(256);
     int count = 0;
     if (api().heuristic(handle(), matmul_, layouts_[0], layouts_[1], layouts_[2], layouts_[2],
                         preference, static_cast<int>(found.size()), found.data(), &count) != 0)

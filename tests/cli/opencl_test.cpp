@@ -1,4 +1,5 @@
 // The program with --device opencl: what goes wrong, and what is listed.
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -46,6 +47,22 @@ TEST_CASE("an OpenCL device that is not there is refused with what is there") {
           std::string::npos);
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--device", "opencl:"}), 2,
                    "train.device must be one of") == "");
+}
+
+TEST_CASE("what an OpenCL driver keeps is kept in the cache, and never below the current folder") {
+  Place place;
+  const Outcome outcome = place.weft(
+      {"train", "tiny.yaml", "--steps", "1", "--device", "opencl:pthread"},
+      {{"HOME", "."}, {"XDG_CACHE_HOME", "kept"}, {"WEFT_CACHE_DIR", place.path("cache")}});
+  if (outcome.code == device) {
+    weft::testing::skipped(outcome.err);
+    return;
+  }
+  CHECK(outcome.code == 0);
+  CHECK(std::filesystem::exists(place.path("cache/pocl")));
+  CHECK_FALSE(std::filesystem::is_empty(place.path("cache/pocl")));
+  CHECK_FALSE(std::filesystem::exists(place.path(".cache")));
+  CHECK_FALSE(std::filesystem::exists(place.path("kept")));
 }
 
 TEST_CASE("an arena larger than the device gives at once is refused before anything runs") {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/program.h"
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
 #include "weft/cli/peaks.h"
@@ -88,6 +89,18 @@ TEST_CASE("a suggestion is near, or none") {
   CHECK(nearest("mpl", std::array<std::string_view, 2>{"gpt", "mlp"}) == "mlp");
   CHECK(nearest("quux", known).empty());
   CHECK(nearest("", known).empty());
+}
+
+TEST_CASE("a shell reads a name in a hint as one word, and as it is") {
+  CHECK(shell_word("runs/a-1.b_c+") == "runs/a-1.b_c+");
+  const std::string names[] = {"a b", "*", "$(id)", "it's", "-n\n", ";", "~", "\xc3\xbc \t", ""};
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    weft::test::Workplace place;
+    const weft::test::Outcome printed =
+        place.run("/bin/sh", {"-c", "printf %s " + shell_word(name)});
+    CHECK(printed.out == name);
+  }
 }
 
 TEST_CASE("a processor without instructions for bfloat16 is named, where that type is asked for") {

@@ -338,6 +338,10 @@ TEST_CASE("an evaluation of a language model has its perplexity, and one of sums
   CHECK(shown.find("  perplexity ") != std::string::npos);
   CHECK(shown.ends_with(" tokens\n"));
   CHECK(place.read("runs/letters/log.jsonl").find("\"perplexity\":") != std::string::npos);
+  const Outcome said =
+      place.weft({"generate", "letters", "--prompt", "the", "--max-new-tokens", "12"});
+  CHECK(said.err.find("12 tokens, ") != std::string::npos);
+  CHECK(said.err.find(" tok/s\n") != std::string::npos);
   place.write("tiny.yaml", tiny);
   REQUIRE(place.weft({"train", "tiny.yaml"}).code == 0);
   CHECK_FALSE(json_of(place.weft({"eval", "tiny", "--json"})).contains("perplexity"));

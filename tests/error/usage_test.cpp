@@ -132,7 +132,7 @@ TEST_CASE("outputs that are devices or links stay what they are") {
       {"profile", "tiny.yaml", "--trace"},
       {"profile", "tiny.yaml", "--roofline-svg"},
       {"bench", "mlp", "--steps", "1", "--write-weights"},
-      {"init", "image", "--overwrite", "-o"}};
+      {"init", "image", "-o"}};
   // A shell reads the pipe, which it opens once more for a program that did not.
   const std::string through_pipe =
       R"(cat pipe >piped & "$WEFT" "$@" pipe; code=$?; : <>pipe; wait; exit $code)";

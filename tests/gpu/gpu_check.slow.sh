@@ -204,8 +204,9 @@ rungs = subprocess.run([rung, "--list"], capture_output=True, text=True, check=T
 for name in rungs:
     subprocess.run([rung, name, "--build"], env=environment, check=True, capture_output=True)
 assert len(rungs) == 29, rungs
-subprocess.run([build / "tests" / "ops", *gpu_cubins.EVERY_OP], capture_output=True,
-               env=environment | {"BACKEND": "cuda", "PART": "0/64"})
+ops = subprocess.run([build / "tests" / "ops", *gpu_cubins.EVERY_OP], capture_output=True, text=True,
+                     env=environment | {"BACKEND": "cuda", "PART": "0/64"})
+assert "[doctest] test cases:" in ops.stdout and "skipped: " not in ops.stdout, ops.stdout[-500:]
 assert len(codes()) == len(packed), (len(codes()), len(packed))
 END
 else

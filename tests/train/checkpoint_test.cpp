@@ -291,6 +291,25 @@ TEST_CASE("only the newest checkpoints stay, and the best") {
   CHECK(std::count_if(all.begin(), all.end(), [](auto& info) { return info.best; }) == 1);
 }
 
+TEST_CASE("an old checkpoint that holds a file of the user's stays, which is said once") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "1", "test");
+  recipe.set("checkpoint.keep_last", "1", "test");
+  const Captured said(2);
+  const train::TrainResult result = train::train(
+      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                 if (step == 3) folder.file("runs/run/checkpoints/step-00000002/notes", "x");
+               }});
+  const auto all = train::list_checkpoints(result.run_folder);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].step == 2);
+  CHECK(contents_of(all[0].path + "/notes") == "x");
+  CHECK(said.text() == "weft: warning: " + all[0].path +
+                           " stays, though 1 are kept: it holds notes, which is no part of a "
+                           "checkpoint.\n");
+}
+
 TEST_CASE("what a process left that is gone is removed, and what belongs to one that lives stays") {
   TemporaryFolder folder;
   const std::string run = train_in(folder, two_steps()).run_folder;
@@ -417,7 +436,7 @@ TEST_CASE("a first save that fails speaks of no earlier ones") {
     message = error_of([&] { train::save_checkpoint(folder.path(), experiment, {}, false); });
   }
   CHECK(message.starts_with("failed: checkpoint of step 0: cannot write"));
-  CHECK(message.ends_with(" There is none yet."));
+  CHECK(message.ends_with(" There is none."));
 }
 
 TEST_CASE("where a checkpoint cannot be written, one line says so and the old one stays") {

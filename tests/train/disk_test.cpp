@@ -1,4 +1,5 @@
 // What a save leaves on a disk that fails, or whose power goes: the old checkpoint or the new one.
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <set>
@@ -9,6 +10,7 @@
 #include "tests/train/runs.h"
 #include "tests/train/system_calls.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/run_folder.h"
 
 namespace fs = std::filesystem;
 using namespace weft;
@@ -183,4 +185,89 @@ TEST_CASE("a run whose checkpoints would fill the disk is refused before it begi
   CAPTURE(wrong);
   CHECK(wrong.ends_with("The disk has 64.0 KiB left. Hint: checkpoint.keep_last, --runs."));
   CHECK(!fs::exists(folder.file("runs")));
+}
+
+TEST_CASE("checkpoints that are there take no more room, and the best takes some of its own") {
+  // Of the smallest disk on which a run is not refused, in checkpoints of `each` bytes.
+  auto needed = [](const train::Recipe& recipe, const TemporaryFolder& folder, bool resume) {
+    const train::Experiment experiment = train::make_experiment(recipe);
+    const uint64_t each =
+        (64 << 10) + static_cast<uint64_t>(experiment.model_bytes() + experiment.optimizer_bytes());
+    constexpr uint64_t block = 4096;  // that a disk counts in
+    uint64_t count = 0;
+    for (bool refused = true; refused && count < 9;) {
+      const DiskOfRoom disk(++count * each + block);
+      const std::string what = error_of([&] { train_in(folder, recipe, resume); });
+      refused = what.find(" has no room for the checkpoints of this run") != std::string::npos;
+    }
+    return count;
+  };
+  TemporaryFolder folder;
+  auto more = [&](const char* settings) {
+    return images_recipe(folder, fmt::format("name: saved\n{}", settings));
+  };
+  CHECK(needed(more("train: {steps: 9, global_batch_size: 4}\n"
+                    "checkpoint: {every: 1, keep_last: 2}\n"),
+               TemporaryFolder(), false) == 3);
+  const auto best = [&](int64_t steps) {
+    return more(fmt::format("train: {{steps: {}, global_batch_size: 4}}\neval: {{every: 3}}\n"
+                            "checkpoint: {{every: 1, keep_last: 2, best: loss}}\n",
+                            steps)
+                    .c_str());
+  };
+  CHECK(needed(best(9), folder, false) == 4);
+  const auto there =
+      static_cast<int64_t>(train::list_checkpoints(folder.file("runs/saved")).size());
+  CHECK(there >= 2);
+  CHECK(needed(best(12), folder, true) == std::max<int64_t>(4 - there, 1));
+}
+
+TEST_CASE("a second start of a name that begins at once leaves the first one's folder") {
+  TemporaryFolder folder;
+  const train::Recipe recipe = steps_recipe(1);
+  train::RunFolder first(folder.path(), "saved", false, false);
+  std::string wrong;
+  {
+    train::RunFolder second(folder.path(), "saved", false, false);
+    first.begin(recipe, "{}");
+    wrong = error_of([&] { second.begin(recipe, "{}"); });
+  }
+  CHECK(wrong.ends_with("is being trained by another process."));
+  CHECK(fs::exists(folder.file("saved/recipe.yaml")));
+  CHECK(fs::exists(folder.file("saved/checkpoints")));
+}
+
+TEST_CASE("a run whose folder is a link that leads nowhere is refused, and the link stays") {
+  TemporaryFolder folder;
+  fs::create_directory(folder.file("runs"));
+  fs::create_symlink("/nowhere/disk", folder.file("runs/saved"));
+  const std::string wrong = error_of([&] { train_in(folder, steps_recipe(1)); });
+  CHECK(wrong.starts_with("failed: cannot create folder " + folder.file("runs/saved")));
+  CHECK(fs::read_symlink(folder.file("runs/saved")) == "/nowhere/disk");
+}
+
+TEST_CASE("what is in the way of checkpoints is refused before a step, and stays") {
+  TemporaryFolder folder;
+  const std::string run = train_in(folder, steps_recipe(1)).run_folder;
+  auto refusal = [&] {
+    int64_t steps = 0;
+    const std::string wrong = error_of([&] {
+      train::train(steps_recipe(3), {.runs = folder.file("runs"),
+                                     .resume = true,
+                                     .quiet = true,
+                                     .after_step = [&](int64_t) { ++steps; }});
+    });
+    CHECK(steps == 0);
+    return wrong;
+  };
+  fs::remove(run + "/checkpoints/latest");
+  fs::create_directory(run + "/checkpoints/latest");
+  CHECK(refusal() == "failed: cannot save checkpoints: " + run +
+                         "/checkpoints/latest is no link to one of them. Hint: move it.");
+  CHECK(fs::is_directory(run + "/checkpoints/latest"));
+  fs::remove_all(run + "/checkpoints");
+  folder.file("runs/saved/checkpoints", "a user's");
+  CHECK(refusal() ==
+        "failed: cannot create folder " + run + "/checkpoints: something else has its name.");
+  CHECK(contents_of(run + "/checkpoints") == "a user's");
 }

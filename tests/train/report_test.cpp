@@ -234,6 +234,8 @@ TEST_CASE("tables of memory and work add up to the plan") {
     // What belongs to no module, as the inputs of a step, is the model's.
     const std::string table = to_table(train::cost_by_module(*step.plan));
     CHECK(table.find("\n(model) ") != std::string::npos);
+    CHECK(table.ends_with(
+        "\n(model): the loss, the optimizer's update, and other work of no single module.\n"));
     CHECK(table.find("(none)") == std::string::npos);
   }
   const auto written = nlohmann::json::parse(to_json(planned->report));

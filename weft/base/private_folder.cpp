@@ -15,6 +15,7 @@
 
 #include "weft/base/env.h"
 #include "weft/base/logging.h"
+#include "weft/base/suggest.h"
 
 namespace weft {
 namespace fs = std::filesystem;
@@ -47,9 +48,9 @@ bool is_open_to_others(const std::string& folder) {
   }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) == 0 || close_to_others(folder, status)) return false;
   warn_once(folder,
-            fmt::format("{0} is open to others (mode {1:04o}), and {2} Hint: chmod 700 {0}, or "
+            fmt::format("{0} is open to others (mode {1:04o}), and {2} Hint: chmod 700 {3}, or "
                         "WEFT_CACHE_DIR.",
-                        folder, status.st_mode & 07777, unread));
+                        folder, status.st_mode & 07777, unread, shell_word(folder)));
   return true;
 }
 

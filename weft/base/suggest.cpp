@@ -1,6 +1,7 @@
 #include "weft/base/suggest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -38,4 +39,15 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   }
   return found;
 }
+std::string shell_word(std::string_view text) {
+  const bool plain = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("/._-+").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return std::string(text);
+  std::string word = "'";
+  for (char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
 }  // namespace weft

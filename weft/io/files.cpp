@@ -308,6 +308,8 @@ void create_folders(const std::string& path) {
     }
     sync_folder_of(*folder);
   }
+  if (!fs::is_directory(path, error))
+    throw Error(ErrorKind::failed, "cannot create folder {}: something else has its name.", path);
 }
 
 AtomicFolder::AtomicFolder(std::string path) : path_(std::move(path)) {

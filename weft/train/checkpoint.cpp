@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -148,10 +149,31 @@ void remove_checkpoint(const std::string& path) {
   if (error) logging::warn("cannot remove checkpoint {}: {}.", path, error.message());
 }
 
+// A path in the folder of a checkpoint that is no file of one; "" for none.
+std::string foreign_in(const fs::path& checkpoint) {
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(checkpoint, error)) {
+    const std::string name = file.path().filename().string();
+    if (std::ranges::find(required, name) == std::end(required) && name != "vocabulary.json" &&
+        name != "MANIFEST.json")
+      return file.path().string();
+  }
+  return "";
+}
+
 void prune(const std::string& run_folder, int64_t keep_last) {
+  static std::set<std::string> said;
   std::vector<CheckpointInfo> all = list_checkpoints(run_folder);
-  for (size_t i = 0; i + static_cast<size_t>(keep_last) < all.size(); ++i)
-    if (!all[i].latest && !all[i].best) remove_checkpoint(all[i].path);
+  for (size_t i = 0; i + static_cast<size_t>(keep_last) < all.size(); ++i) {
+    const CheckpointInfo& old = all[i];
+    if (old.latest || old.best) continue;
+    const std::string foreign = foreign_in(old.path);
+    if (foreign.empty())
+      remove_checkpoint(old.path);
+    else if (said.insert(old.path).second)
+      logging::warn("{} stays, though {} are kept: it holds {}, which is no part of a checkpoint.",
+                    old.path, keep_last, io::printable(fs::path(foreign).filename().string()));
+  }
 }
 
 struct ListedFile {
@@ -282,21 +304,35 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
 }
 
 std::string foreign_among_checkpoints(const std::string& run_folder) {
-  auto is_file_of_one = [](const std::string& name) {
-    return std::ranges::find(required, name) != std::end(required) || name == "vocabulary.json" ||
-           name == "MANIFEST.json";
-  };
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(checkpoints_of(run_folder), error)) {
     const std::string name = entry.path().filename().string();
     const bool is_one = step_of(name) && !entry.is_symlink(error) && entry.is_directory(error);
     const bool is_link = (name == "latest" || name == "best") && entry.is_symlink(error);
     if (!is_one && !is_link && !partial_owner(name)) return entry.path().string();
-    if (is_one)
-      for (const auto& file : fs::directory_iterator(entry.path(), error))
-        if (!is_file_of_one(file.path().filename().string())) return file.path().string();
+    if (const std::string foreign = is_one ? foreign_in(entry.path()) : ""; !foreign.empty())
+      return foreign;
   }
   return "";
+}
+
+void check_may_save(const std::string& run_folder) {
+  const std::string folder = checkpoints_of(run_folder);
+  std::error_code none;
+  for (const char* link : {"latest", "best"}) {
+    const fs::file_status there = fs::symlink_status(fs::path(folder) / link, none);
+    if (fs::exists(there) && !fs::is_symlink(there))
+      throw Error(ErrorKind::failed,
+                  "cannot save checkpoints: {} is no link to one of them. Hint: move it.",
+                  join(folder, link));
+  }
+}
+
+std::string none_is_saved(const std::string& run_folder) {
+  std::error_code error;
+  fs::directory_iterator(checkpoints_of(run_folder), error);
+  const bool unreadable = error && error != std::errc::no_such_file_or_directory;
+  return unreadable || !list_checkpoints(run_folder).empty() ? "" : " There is none.";
 }
 
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
@@ -309,9 +345,9 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);
   } catch (const Error& error) {
-    throw Error(error.kind(), "checkpoint of step {}: {} {}", progress.step, error.what(),
-                list_checkpoints(run_folder).empty() ? "There is none yet."
-                                                     : "Checkpoints saved before are whole.");
+    throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
+                list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
+                                                     : " Checkpoints saved before are whole.");
   }
   prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
   return join(folder, name);

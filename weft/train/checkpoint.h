@@ -47,6 +47,11 @@ std::string locate_run(const std::string& name, const std::string& runs = "runs"
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
 // A path among a run's checkpoints that save_checkpoint() never makes; "" for none.
 std::string foreign_among_checkpoints(const std::string& run_folder);
+// Throws Error(failed) where something else has the name of a run's checkpoints, or of the links to
+// its latest and best.
+void check_may_save(const std::string& run_folder);
+// " There is none." where a run has no checkpoint; "" where it has, or nobody can tell.
+std::string none_is_saved(const std::string& run_folder);
 
 // Saves under RUN/checkpoints; returns the folder. Moves the link `latest`, and `best` if `best` is
 // set; removes what is older than the `keep_last` newest, except the best. Throws Error(failed) if

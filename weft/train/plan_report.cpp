@@ -357,6 +357,8 @@ std::string to_table(const std::vector<ModuleCost>& modules) {
         fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(model)" : row.module,
                     count_text(row.flops), bytes_text(row.bytes),
                     bytes_text(static_cast<double>(row.memory)), row.kernels);
+  if (std::ranges::any_of(modules, [](const ModuleCost& row) { return row.module.empty(); }))
+    text += "(model): the loss, the optimizer's update, and other work of no single module.\n";
   return text;
 }
 

@@ -1,7 +1,6 @@
 #include "weft/train/run_folder.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
@@ -38,7 +37,7 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
       nearest(name, std::vector<std::string_view>(others.begin(), others.end()));
   throw Error(ErrorKind::usage, "no run {} to go on with. {}", (fs::path(runs) / name).string(),
               similar.empty() ? "Hint: without --resume it begins."
-                              : fmt::format("Did you mean --name {}?", similar));
+                              : fmt::format("Did you mean --name {}?", shell_word(similar)));
 }
 
 // What runs write into their folders.
@@ -87,24 +86,12 @@ void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
         flag);
 }
 
-// One word of a shell's.
-std::string quoted(const std::string& path) {
-  const bool plain = std::ranges::all_of(path, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c >= 0x80 ||
-           std::string_view("/._-+").find(c) != std::string_view::npos;
-  });
-  if (plain) return path;
-  std::string word = "'";
-  for (char c : path) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
-}
-
 void warn_set_aside(const std::string& aside, const std::string& run) {
   logging::warn(
       "{0} is run {1} as it was before --overwrite. Hint: mv {2} {3} makes it a run again, rm -r "
       "{2} "
       "removes it.",
-      aside, run, quoted(aside), quoted(run + "-before"));
+      aside, run, shell_word(aside), shell_word(run + "-before"));
 }
 
 // Removes what killed processes left in the folder of a run, and beside it.
@@ -261,6 +248,7 @@ bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
 }
 
 void RunFolder::make() {
+  check_may_save(path_);
   io::create_folders((fs::path(path_) / "checkpoints").string());
   lock();  // of the folder that is there now
 }

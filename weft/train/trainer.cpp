@@ -359,7 +359,7 @@ class Trainer {
       return folder_.restore(recipe(), to_json(plan_));
     } catch (const Error& error) {
       throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
-                  list_checkpoints(folder_.path()).empty() ? " There is none." : "");
+                  none_is_saved(folder_.path()));
     }
   }
 

@@ -639,17 +639,16 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
     return built.get(
         fmt::format("{} {} {}\n{}", fmt::ptr(stream.context), rank, to_text(rules), text_), make);
   };
+  std::vector<ExecutionPlan> all;  // to measure
   const std::string chosen = device.select(
       signature,
       [&] {
-        const std::vector<ExecutionPlan> all =
-            plans(properties_of_current_device(), rules, what, most);
         const ExecutionPlan& best = all[fastest(device, all)];
         built_once(best.rank(),
                    [&] { return kept(key_of(best.rank(), rules, device.machine()), best); });
         return std::to_string(best.rank());
       },
-      "0");
+      "0", [&] { all = plans(properties_of_current_device(), rules, what, most); });
   size_t rank = 0;
   std::from_chars(chosen.data(), chosen.data() + chosen.size(), rank);
   ExecutionPlan plan = built_once(rank, [&] {

@@ -50,14 +50,21 @@ Selection& Device::selection() {
 }
 
 std::string Device::select(const std::string& signature,
-                           const std::function<std::string()>& measure, const std::string& rule) {
-  std::lock_guard lock(mutex_);
-  std::optional<std::string> known = selection().find(signature);
-  if (!known && tunes()) {
-    known = measure();
-    selection().keep(signature, *known);
+                           const std::function<std::string()>& measure, const std::string& rule,
+                           const std::function<void()>& prepare) {
+  {
+    std::lock_guard lock(mutex_);
+    const std::optional<std::string> known = selection().find(signature);
+    if (known || !tunes()) return selected_[signature] = known.value_or(rule);
   }
-  return selected_[signature] = known.value_or(rule);
+  const std::string found = measured_.get(signature, [&] {
+    prepare();
+    const std::lock_guard alone(measuring_);
+    return measure();
+  });
+  std::lock_guard lock(mutex_);
+  selection().keep(signature, found);
+  return selected_[signature] = found;
 }
 
 void Device::describe(const std::string& signature, const std::string& text) {

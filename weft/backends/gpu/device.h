@@ -49,9 +49,11 @@ class Device : public DeviceMemory {
   }
 
   // The kernel of several that could do the same, by what it is chosen for: what an earlier
-  // measurement found or, with WEFT_TUNE, `measure` finds; else `rule`.
-  std::string select(const std::string& signature, const std::function<std::string()>& measure,
-                     const std::string& rule);
+  // measurement found or, with WEFT_TUNE, `measure` finds; else `rule`. One is measured at a time;
+  // what it needs, `prepare` builds before, while others are measured.
+  std::string select(
+      const std::string& signature, const std::function<std::string()>& measure,
+      const std::string& rule, const std::function<void()>& prepare = [] {});
   // What selected() says of it from now on: the same, and more words behind.
   void describe(const std::string& signature, const std::string& text);
   std::map<std::string, std::string> selected() const;
@@ -66,6 +68,8 @@ class Device : public DeviceMemory {
   MadeOnce<Program> programs_;  // by source
   std::optional<Selection> selection_;
   std::map<std::string, std::string> selected_;
+  std::mutex measuring_;
+  MadeOnce<std::string> measured_;  // what was chosen, by signature
 };
 
 // The fastest of `count` that `begin` puts into the queue, by the median of a few runs of each on

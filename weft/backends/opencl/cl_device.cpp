@@ -1,7 +1,9 @@
 #include "weft/backends/opencl/cl_device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/lower.h"
+#include "weft/base/private_folder.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/object_cache.h"
 
@@ -41,7 +44,20 @@ T device_number(cl_device_id device, cl_device_info what) {
   return value;
 }
 
+// PoCL keeps machine code, too, by default below a home that may be relative, or in a folder of
+// /tmp that others can name: a folder of the cache's, which only this user enters, holds it.
+// Drivers read the environment when the first call loads them.
+void keep_pocl_private() {
+  if (std::getenv("POCL_CACHE_DIR") != nullptr) return;
+  if (const std::optional<std::string> folder = private_cache("pocl"))
+    setenv("POCL_CACHE_DIR", folder->c_str(), 0);
+  else
+    setenv("POCL_KERNEL_CACHE", "0", 0);
+}
+
 std::vector<cl_device_id> all_devices() {
+  static std::once_flag once;
+  std::call_once(once, keep_pocl_private);
   cl_uint count = 0;
   if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return {};
   std::vector<cl_platform_id> platforms(count);
