@@ -182,7 +182,8 @@ def judged(jobs):
         return FAILED, "no test ran"
     refused = sum(job.output.count("is planned again without") for job in jobs)
     return PASSED, f"{assertions} assertions" + (
-        f", {refused} kernels that cuBLASLt or cuDNN refused" if refused else "")
+        f", {refused} kernels that cuBLASLt or cuDNN refused" if refused else "") + (
+        f", {len(skipped)} skipped: {skipped[0].split('skipped:', 1)[1].strip()}" if skipped else "")
 
 
 def unpack():
@@ -357,7 +358,9 @@ class Check:
         run_all([job for trial in trials.values() for job in trial], self.limit(60))
         cures = [switch for switch, trial in trials.items() if all(job.code == 0 for job in trial)]
         late = [switch for switch, trial in trials.items() if any(job.timed_out for job in trial)]
-        text = f"cured by WEFT_CUDA_OFF={' or '.join(cures)}" if cures else "no switch cures it"
+        text = (f"cured by WEFT_CUDA_OFF={' or '.join(cures)}" if cures else
+                "no switch cures it" if not late else
+                "no switch is known to cure it")
         return text + (f" ({', '.join(late)}: out of time)" if late else "")
 
     def judge(self, part, seconds):

@@ -1,6 +1,7 @@
 // What NVIDIA's libraries offer at the shapes of GPT-2 124M, GPT-2 XL and ResNet-50, timed with
-// CUDA events: every algorithm of cuBLASLt's heuristics, every engine of cuDNN's, those that weft's
-// rules forbid among them. Prints a JSON line for each as it comes, and stops when its time is up.
+// CUDA events: every algorithm of cuBLASLt's heuristics, every engine that cuDNN's heuristics name,
+// those that weft's rules forbid among them. Prints a JSON line for each as it comes, and stops
+// when its time is up.
 //
 //   gpu_libraries versions                       where the libraries were found, and which they are
 //   gpu_libraries bench [--seconds 60] [--small] [--engines]    (--engines: those of cuDNN alone)
@@ -40,7 +41,7 @@ void say(const json& facts) {
   std::fflush(stdout);
 }
 
-gpu::Device& device() { return static_cast<gpu::Device&>(*library("cuda").memory()); }
+gpu::Device& device() { return static_cast<gpu::Device&>(library("cuda").memory()); }
 
 // ---- time
 

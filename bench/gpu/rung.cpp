@@ -346,18 +346,18 @@ void build(const Rung& rung, const Sizes& sizes, const std::string& device) {
 
 // Bytes to the device and back, without a kernel.
 void copy_there_and_back(const std::string& device, bool small, json& facts) {
-  DeviceMemory* memory = library(device).memory();
-  if (memory == nullptr) {
+  DeviceMemory& memory = library(device).memory();
+  if (memory.is_host()) {
     facts["note"] = "the memory of this device is the host's";
     return;
   }
   const size_t bytes = small ? 100'003 : 100'000'003;
   std::vector<std::byte> sent(bytes), received(bytes);
   for (size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(i * 7919 >> 5);
-  const auto buffer = memory->allocate(bytes);
+  const auto buffer = memory.allocate(bytes);
   Stopwatch watch;
-  memory->write(buffer->data, sent.data(), bytes);
-  memory->read(received.data(), buffer->data, bytes);
+  memory.write(buffer->data, sent.data(), bytes);
+  memory.read(received.data(), buffer->data, bytes);
   facts["run_ms"].push_back(watch.milliseconds());
   WEFT_CHECK(sent == received, "[rung] {} bytes came back changed.", bytes);
 }

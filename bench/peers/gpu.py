@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -44,15 +45,15 @@ class Ceiling:
 
 H200 = Ceiling({"bf16": 790e12, "f16": 790e12, "tf32": 395e12, "f32": 67e12, "f64": 34e12}, 4.3e12)
 CEILINGS = {
-    "H200": H200,
-    "H100": Ceiling({"bf16": 770e12, "f16": 770e12, "tf32": 385e12, "f32": 67e12, "f64": 34e12},
+    r"\bH200\b": H200,
+    r"\bH100 (80GB HBM3|SXM)": Ceiling({"bf16": 770e12, "f16": 770e12, "tf32": 385e12, "f32": 67e12, "f64": 34e12},
                     3.0e12),
 }
 
 
 def ceiling_of(name):
     """Of a GPU by the name that its driver gives it; None: nobody has measured such a one."""
-    return next((ceiling for part, ceiling in CEILINGS.items() if part in name), None)
+    return next((ceiling for model, ceiling in CEILINGS.items() if re.search(model, name)), None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -175,7 +175,7 @@ TEST_SUITE("slow opencl products") {
       executable.run({});
       const int before = calls.buffers;
       executable.run({});
-      opencl()->memory()->finish();
+      opencl()->memory().finish();
       CHECK(calls.buffers == before);
     }
   }

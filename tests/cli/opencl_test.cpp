@@ -65,6 +65,24 @@ TEST_CASE("what an OpenCL driver keeps is kept in the cache, and never below the
   CHECK_FALSE(std::filesystem::exists(place.path("kept")));
 }
 
+TEST_CASE("without a cache an OpenCL driver keeps what it compiles in a folder that goes again") {
+  Place place;
+  std::filesystem::create_directory(place.path("tmp"));
+  const Outcome outcome =
+      place.weft({"train", "tiny.yaml", "--steps", "1", "--device", "opencl:pthread"},
+                 {{"HOME", "."},
+                  {"XDG_CACHE_HOME", ""},
+                  {"WEFT_CACHE_DIR", ""},
+                  {"TMPDIR", place.path("tmp")}});
+  if (outcome.code == device) {
+    weft::testing::skipped(outcome.err);
+    return;
+  }
+  CHECK(outcome.code == 0);
+  CHECK(std::filesystem::is_empty(place.path("tmp")));
+  CHECK_FALSE(std::filesystem::exists(place.path(".cache")));
+}
+
 TEST_CASE("an arena larger than the device gives at once is refused before anything runs") {
   Place place;
   // PoCL's limit in GiB; other drivers do not know it.

@@ -1,4 +1,5 @@
 // What goes wrong with an NVIDIA GPU, on a driver that has none (tests/fake_cuda/fake.h).
+#include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -352,7 +353,7 @@ TEST_CASE("plans of cuDNN are built together, by the threads that compile kernel
   const Settings tuned =
       plans.settings({{"FAKE_CUDNN_TOGETHER", "1"}, {"WEFT_THREADS", "2"}, {"WEFT_TUNE", "1"}});
   REQUIRE(place.train(tuned, with_attention).code == 0);
-  CHECK(plans.built().starts_with("tt"));
+  CHECK(std::ranges::count(plans.built(), 't') == 2);
 }
 
 TEST_CASE("plans that are measured are built once, and the next run reads the chosen from disk") {

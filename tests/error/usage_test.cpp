@@ -121,6 +121,18 @@ TEST_CASE("files of a profile are whole or absent") {
   }
 }
 
+TEST_CASE("two outputs that are one file behind a link that leads nowhere yet are refused") {
+  Workplace place;
+  place.write("tiny.yaml",
+              "model: {name: mlp, config: {hidden_sizes: 4}}\n"
+              "data: {dataset: random-images, image_size: 4}\ntrain: {steps: 1}\n");
+  std::filesystem::create_symlink("same", place.path("link"));
+  const Outcome outcome =
+      place.weft({"plan", "tiny.yaml", "--dot", "same", "--memory-svg", "link"});
+  CHECK(fails_with(outcome, 2, "--dot and --memory-svg name one file: link.") == "");
+  CHECK(!std::filesystem::exists(place.path("same")));
+}
+
 TEST_CASE("outputs that are devices or links stay what they are") {
   Workplace place;
   place.write("tiny.yaml",

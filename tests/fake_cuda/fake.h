@@ -25,8 +25,8 @@
 //   FAKE_CUDNN_WORKSPACE  bytes of the engine that needs the most (1 TiB)
 //   FAKE_CUDNN_PLANS      a file that gets a letter for each plan that is built: p, or t where it
 //                         was built together with another
-//   FAKE_CUDNN_TOGETHER   1: a plan is not built before another one is, too (or 20 s are over)
-//   FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
+//   FAKE_CUDNN_TOGETHER   1: the first plan is not built before another one is, too (or 120 s are
+//   over) FAKE_CUDA_GRAPHS      a file that gets a letter for each graph that is launched
 //   FAKE_CUDA_WORK        a file that gets a letter for what is done, when it is: e for an event
 //   that
 //                         tells the time, w for any piece of work (a microsecond), sw for a memset,

@@ -177,9 +177,9 @@ bool meets_another() {
   static std::condition_variable& begins = *new std::condition_variable;
   static long begun = 0;
   std::unique_lock lock(mutex);
-  const long pair = begun++ / 2;
+  if (begun++ > 1) return false;
   begins.notify_all();
-  return begins.wait_for(lock, std::chrono::seconds(20), [&] { return begun >= 2 * (pair + 1); });
+  return begins.wait_for(lock, std::chrono::seconds(120), [&] { return begun > 1; });
 }
 
 // From an engine's configuration, which takes long, or from what another plan was written down as.

@@ -88,7 +88,7 @@ TEST_CASE("places that cannot be written are named") {
   CHECK(error_of([&] { io::write_file_atomically(folder.file("folder"), "x"); }) ==
         "failed: cannot write " + folder.file("folder") + ": Is a directory.");
   CHECK(error_of([&] { io::AtomicFolder(folder.file("plain/f")); }) ==
-        "failed: cannot create folder " + folder.file("plain/f") + ": Not a directory.");
+        "failed: cannot create folder " + folder.file("plain") + ": Not a directory.");
   CHECK(folder.entries() == 2);
 }
 

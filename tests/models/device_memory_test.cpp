@@ -13,6 +13,7 @@
 #include "tests/support/skip.h"
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
+#include "weft/base/storage.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
@@ -35,9 +36,10 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
 // Null, once said, where there is no device, or its memory is the host's.
 DeviceMemory* device_memory() {
   if (!has_device()) return nullptr;
-  DeviceMemory* memory = library(device()).memory();
-  if (memory == nullptr) skipped("the memory of " + device() + " is the host's");
-  return memory;
+  DeviceMemory& memory = library(device()).memory();
+  if (!memory.is_host()) return &memory;
+  skipped("the memory of " + device() + " is the host's");
+  return nullptr;
 }
 // Nobody waits for a step before the last.
 std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
@@ -127,12 +129,12 @@ TEST_CASE("a variable that is read between steps takes the same bytes of the dev
       },
       {.device = device()});
   CHECK(step().item() == 3);
-  const std::byte* place = x.state()->elements_on(*memory).data;
+  const std::byte* place = x.state()->storage->on(*memory).data;
   const size_t available = memory->use().available;
   for (int i = 1; i <= 3; ++i) {
     x.floats()[7] += 10;
     CHECK(step().item() == 3 + 13 * i);
-    CHECK(x.state()->elements_on(*memory).data == place);
+    CHECK(x.state()->storage->on(*memory).data == place);
     CHECK(memory->use().available == available);
   }
   CHECK(x.floats()[7] == 34);

@@ -190,7 +190,7 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
     step.workspace = cuda.choose_with(step.body, results, at).value().workspace;
     const std::unique_ptr<Kernel> kernel = cuda.compile(plan, step);
 
-    DeviceMemory& memory = *cuda.memory();
+    DeviceMemory& memory = cuda.memory();
     std::vector<float> ones(6 * 16, 1), weights(16 * 24, 2), bias(32), got(6 * 24);
     for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
     std::vector<std::shared_ptr<Buffer>> rooms;

@@ -84,10 +84,7 @@ std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given
   arena->reserve(plan.arena_bytes, library.memory());
   const auto poison = [&] {
     const std::vector<std::byte> nans(plan.arena_bytes, std::byte{0xff});
-    if (arena->memory != nullptr)
-      arena->memory->write(arena->buffer->data, nans.data(), nans.size());
-    else
-      std::ranges::copy(nans, arena->buffer->data);
+    arena->memory->write(arena->buffer->data, nans.data(), nans.size());
   };
   poison();
   const auto run = make_executable([&] { return plan; }, library, arena);
@@ -259,9 +256,7 @@ TEST_CASE("copies with room are what the operands were") {
 }
 
 TEST_CASE("what a step gives away, or a variable becomes, has no room behind it") {
-  const auto weight = std::make_shared<VariableState>();
-  weight->name = "weight";
-  weight->type = {DType::bf16, {1001, 32}};
+  const auto weight = std::make_shared<VariableState>("weight", Type{DType::bf16, {1001, 32}});
   const Value dy =
       relu(matmul(input({DType::bf16, {64, 16}}, 0), input({DType::bf16, {16, 1001}}, 1)));
   const Value x = input({DType::bf16, {64, 32}}, 2), old = variable_leaf(weight);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
@@ -40,15 +41,13 @@ std::optional<KernelChoice> PlanningLibrary::choose_with(
 }
 
 Value zero_variable(const std::string& name, const Type& type) {
-  auto state = std::make_shared<VariableState>();
-  state->name = name;
-  state->type = type;
-  state->buffer = Buffer::allocate(type.bytes());
+  auto state = std::make_shared<VariableState>(name, type);
+  state->storage->on_host();
   return variable_leaf(std::move(state));
 }
 Value random_variable(const std::string& name, const Type& type, Random& random) {
   Value leaf = zero_variable(name, type);
-  leaf->variable->buffer = random_values(type, -1, 1, random)->data;
+  leaf->variable->storage = std::make_shared<Storage>(random_values(type, -1, 1, random)->data);
   return leaf;
 }
 

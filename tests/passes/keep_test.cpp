@@ -7,6 +7,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/values.h"
+#include "weft/base/storage.h"
 #include "weft/passes/passes.h"
 
 using namespace weft;
@@ -35,7 +36,8 @@ double off(const Graph& step, std::span<const Value> got, std::span<const Value>
   double error = 0, length = 0;
   for (size_t i = 0; i < step.assignments.size(); ++i) {
     const Value& variable = step.assignments[i].variable;
-    const auto* before = reinterpret_cast<const float*>(variable->variable->elements().data);
+    const auto* before =
+        reinterpret_cast<const float*>(variable->variable->storage->on_host().data);
     const std::vector<double> a = got[step.outputs.size() + i].to_doubles(),
                               b = exact[step.outputs.size() + i].to_doubles();
     for (size_t at = 0; at < a.size(); ++at) {

@@ -8,6 +8,7 @@
 #include "tests/passes/run_plan.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
@@ -171,15 +172,16 @@ TEST_SUITE("alias") {
          {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"order"}}) {
       PlanResult result = run_plan(plan_of(graph, skip));
       auto old = [](const Value& leaf) {
-        return difference(from_buffer(leaf->variable->buffer, leaf.type()),
-                          from_buffer(leaf->variable->buffer, leaf.type()), 0);
+        return difference(from_buffer(leaf->variable->storage->buffer(), leaf.type()),
+                          from_buffer(leaf->variable->storage->buffer(), leaf.type()), 0);
       };
       CHECK(old(a) == "");
-      CHECK(difference(result.assigned.at("a"), from_buffer(b->variable->buffer, b.type()), 0) ==
-            "");
-      CHECK(difference(result.assigned.at("b"), from_buffer(a->variable->buffer, a.type()), 0) ==
-            "");
-      CHECK(difference(result.outputs[0], from_buffer(a->variable->buffer, a.type()), 0) == "");
+      CHECK(difference(result.assigned.at("a"),
+                       from_buffer(b->variable->storage->buffer(), b.type()), 0) == "");
+      CHECK(difference(result.assigned.at("b"),
+                       from_buffer(a->variable->storage->buffer(), a.type()), 0) == "");
+      CHECK(difference(result.outputs[0], from_buffer(a->variable->storage->buffer(), a.type()),
+                       0) == "");
     }
   }
 

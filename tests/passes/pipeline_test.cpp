@@ -226,9 +226,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
         if (step.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmStep{step});
     }
   // An update reads its gradient as the weight lies.
-  const auto weight = std::make_shared<VariableState>();
-  weight->name = "weight";
-  weight->type = {DType::bf16, {20, 201}};
+  const auto weight = std::make_shared<VariableState>("weight", Type{DType::bf16, {20, 201}});
   const Value old = variable_leaf(weight), right = input({DType::bf16, {12, 201}}, 1);
   const Value gradient = matmul(reshape(a, {20, 12}), right);
   const Graph update{.inputs = {a, right}, .outputs = {}, .assignments = {{old, old - gradient}}};

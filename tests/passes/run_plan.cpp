@@ -9,6 +9,7 @@
 #include "tests/support/interpreter.h"
 #include "weft/base/buffer.h"
 #include "weft/base/quantity.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
@@ -22,7 +23,8 @@ class PlanRunner {
       own_.emplace_back(slot.space == Space::arena ? 0 : slot.bytes);
       const Buffer* source = nullptr;
       const bool file = slot.space == Space::file && slot.value->variable != nullptr;
-      if (slot.space == Space::state || file) source = slot.value->variable->buffer.get();
+      if (slot.space == Space::state || file)
+        source = slot.value->variable->storage->buffer().get();
       if (slot.space == Space::constant) source = slot.value->data.get();
       if (source != nullptr) std::memcpy(own_.back().data(), source->data, slot.bytes);
     }

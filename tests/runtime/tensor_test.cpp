@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/base/buffer.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;

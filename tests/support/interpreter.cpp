@@ -2,6 +2,7 @@
 
 #include "weft/backends/reference/reference.h"
 #include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
@@ -31,7 +32,7 @@ class Interpreter {
  private:
   std::shared_ptr<Buffer> compute(const Value& value) {
     if (value->is("data")) return value->data;
-    if (value->is("variable")) return value->variable->buffer;
+    if (value->is("variable")) return value->variable->storage->buffer();
     if (value->is("input"))
       return inputs_[static_cast<size_t>(value->attrs.integer("index"))]->data;
     if (value->op->decompose == nullptr) return run_kernel(value);

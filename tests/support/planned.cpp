@@ -12,6 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/parallel.h"
+#include "weft/base/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
@@ -99,13 +100,13 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
   std::vector<Value> before;
   before.reserve(graph.assignments.size());
   for (const auto& [variable, value] : graph.assignments)
-    before.push_back(copy_of(variable->variable->elements().data, variable.type()));
+    before.push_back(copy_of(variable->variable->storage->on_host().data, variable.type()));
 
   std::vector<Value> results;
   for (const Value& result : executable->run(inputs))
     results.push_back(copy_of(result.eval()->data->data, result.type()));
   for (size_t i = 0; i < before.size(); ++i) {
-    std::byte* state = graph.assignments[i].variable->variable->elements().data;
+    std::byte* state = graph.assignments[i].variable->variable->storage->on_host().data;
     results.push_back(copy_of(state, before[i].type()));
     std::memcpy(state, before[i]->data->data, before[i].type().bytes());
   }

@@ -8,6 +8,7 @@
 
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
@@ -178,10 +179,9 @@ class Grower {
         return keep(value, true).value;
       }
       case 1: {
-        auto state = std::make_shared<VariableState>();
-        state->name = fmt::format("variable{}", variables_.size());
-        state->type = type;
-        state->buffer = data->data;
+        auto state = std::make_shared<VariableState>(fmt::format("variable{}", variables_.size()),
+                                                     type, Category::parameter,
+                                                     std::make_shared<Storage>(data->data));
         variables_.push_back(variable_leaf(state));
         return keep(variables_.back(), true).value;
       }

@@ -310,6 +310,71 @@ TEST_CASE("an old checkpoint that holds a file of the user's stays, which is sai
                            "checkpoint.\n");
 }
 
+TEST_CASE(
+    "a step that is saved again leaves a file of the user's, and takes no whole one's place") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "1", "test");
+  recipe.set("checkpoint.keep_last", "2", "test");
+  const std::string run = train_in(folder, recipe).run_folder,
+                    last = run + "/checkpoints/step-00000004";
+  folder.file("runs/run/checkpoints/step-00000004/notes", "x");
+  fs::remove(last + "/model.safetensors");
+  recipe.set("train.steps", "5", "test");
+  const Captured said(2);
+  train_in(folder, recipe, true);
+  CHECK(contents_of(run + "/checkpoints/before-step-00000004-1/notes") == "x");
+  CHECK(
+      said.text().find("/before-step-00000004-1 is " + last +
+                       " as it was before: it holds notes, which is no part of a checkpoint.\n") !=
+      std::string::npos);
+  CHECK(!fs::exists(last + "/notes"));
+  CHECK(train::list_checkpoints(run).size() == 2);
+}
+
+TEST_CASE("later checkpoints that a run could not go on from count for none of those that stay") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "1", "test");
+  recipe.set("checkpoint.keep_last", "3", "test");
+  const std::string run = train_in(folder, recipe).run_folder;
+  for (const char* damaged : {"/checkpoints/step-00000005", "/checkpoints/step-00000006"})
+    fs::remove(run + damaged + "/model.safetensors");
+  const Captured said(2);
+  train_in(folder, recipe, true, {.signal = SIGTERM, .step = 5});
+  std::vector<int64_t> steps;
+  for (const auto& checkpoint : train::list_checkpoints(run)) steps.push_back(checkpoint.step);
+  CHECK(steps == std::vector<int64_t>{4, 5, 6});
+}
+
+TEST_CASE("a best checkpoint that could not be saved leaves the next better one to be") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder,
+                              "train: {steps: 6, global_batch_size: 12}\neval: {every: 1}\n"
+                              "checkpoint: {every: 6, keep_last: 1, best: loss}\n");
+  std::optional<FullDisk> full;
+  const Captured said(2);
+  const train::TrainResult result = train::train(
+      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                 if (step == 1) full.emplace(1024);
+                 if (step == 2) full.reset();
+               }});
+  CHECK(said.text().find("The run goes on") != std::string::npos);
+  double least = INFINITY;
+  int64_t best = 0;
+  for (const std::string& line : lines_of(result.run_folder + "/log.jsonl")) {
+    const auto entry = nlohmann::json::parse(line);
+    if (!entry.contains("eval_loss") || !entry.contains("eval_step") || entry["eval_step"] < 2)
+      continue;
+    if (entry["eval_loss"] < least) least = entry["eval_loss"], best = entry["eval_step"];
+  }
+  CHECK(best > 0);
+  const auto all = train::list_checkpoints(result.run_folder);
+  const auto marked = std::ranges::find(all, true, &train::CheckpointInfo::best);
+  REQUIRE(marked != all.end());
+  CHECK(marked->step == best);
+}
+
 TEST_CASE("what a process left that is gone is removed, and what belongs to one that lives stays") {
   TemporaryFolder folder;
   const std::string run = train_in(folder, two_steps()).run_folder;

@@ -242,8 +242,24 @@ TEST_CASE("a run whose folder is a link that leads nowhere is refused, and the l
   fs::create_directory(folder.file("runs"));
   fs::create_symlink("/nowhere/disk", folder.file("runs/saved"));
   const std::string wrong = error_of([&] { train_in(folder, steps_recipe(1)); });
-  CHECK(wrong.starts_with("failed: cannot create folder " + folder.file("runs/saved")));
+  CHECK(wrong == "failed: cannot write " + folder.file("runs/saved") +
+                     ": it is a link to /nowhere/disk, which is not there.");
   CHECK(fs::read_symlink(folder.file("runs/saved")) == "/nowhere/disk");
+}
+
+TEST_CASE("--overwrite replaces no link to the folder of a run") {
+  TemporaryFolder folder;
+  const std::string run = train_in(folder, steps_recipe(1)).run_folder;
+  fs::rename(run, folder.file("large disk"));
+  fs::create_symlink(folder.file("large disk"), run);
+  const std::string wrong = error_of([&] {
+    train::train(steps_recipe(1), {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
+  });
+  CHECK(wrong ==
+        "usage: " + run + " is a link to " + folder.file("large disk") +
+            ": --overwrite would put a folder in its place. Hint: --name chooses another.");
+  CHECK(fs::is_symlink(run));
+  CHECK(fs::exists(run + "/checkpoints/latest"));
 }
 
 TEST_CASE("what is in the way of checkpoints is refused before a step, and stays") {
@@ -267,7 +283,6 @@ TEST_CASE("what is in the way of checkpoints is refused before a step, and stays
   CHECK(fs::is_directory(run + "/checkpoints/latest"));
   fs::remove_all(run + "/checkpoints");
   folder.file("runs/saved/checkpoints", "a user's");
-  CHECK(refusal() ==
-        "failed: cannot create folder " + run + "/checkpoints: something else has its name.");
+  CHECK(refusal() == "failed: cannot create folder " + run + "/checkpoints: Not a directory.");
   CHECK(contents_of(run + "/checkpoints") == "a user's");
 }

@@ -303,6 +303,23 @@ TEST_CASE("SIGUSR1 saves and goes on") {
   CHECK(all[0].step == 10);
 }
 
+TEST_CASE("a recipe that is removed while the run goes on is written again, and its log stays") {
+  TemporaryFolder folder;
+  auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
+  recipe.set("checkpoint.every", "2", "test");
+  recipe.set("log.every", "1", "test");
+  const Captured said(2);
+  const train::TrainResult result = train::train(
+      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                 if (step == 1) fs::remove(folder.file("runs/run/recipe.yaml"));
+               }});
+  CHECK(said.text() ==
+        "weft: warning: " + result.run_folder + "/recipe.yaml was removed: it is written again.\n");
+  CHECK(fs::exists(result.run_folder + "/recipe.yaml"));
+  const std::string log = contents_of(result.run_folder + "/log.jsonl");
+  for (const char* step : {"\"step\":1", "\"step\":4"}) CHECK(log.find(step) != std::string::npos);
+}
+
 TEST_CASE(
     "a run whose folder is removed makes it again with the next checkpoint, and can be resumed") {
   TemporaryFolder folder;

@@ -1,14 +1,19 @@
 #include "weft/base/device_memory.h"
 
+#include <cstring>
+
+#include "weft/base/error.h"
+#include "weft/base/memory.h"
 #include "weft/base/stopwatch.h"
 
 namespace weft {
 namespace {
+// The host's clock: the host reaches a mark when it makes it.
 class HostTimeline : public Timeline {
  public:
-  explicit HostTimeline(DeviceMemory* device) : device_(device) {}
+  explicit HostTimeline(DeviceMemory& device) : device_(device) {}
   void mark() override {
-    if (device_ != nullptr) device_->finish();
+    device_.finish();
     marks_.push_back(1e-3 * watch_.milliseconds());
   }
   std::vector<double> seconds() override {
@@ -18,16 +23,41 @@ class HostTimeline : public Timeline {
   }
 
  private:
-  DeviceMemory* device_;  // null: only the host works
+  DeviceMemory& device_;
   Stopwatch watch_;
   std::vector<double> marks_;
 };
+
+class HostMemory : public DeviceMemory {
+ public:
+  bool is_host() const override { return true; }
+  MemoryUse use() const override { return {available_memory(), machine_memory(), 0}; }
+  std::shared_ptr<Buffer> allocate(size_t bytes) override { return Buffer::allocate(bytes); }
+  void write(std::byte* to, const void* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void read(void* to, const std::byte* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    std::memmove(to, from, bytes);
+  }
+  std::unique_ptr<SideCopy> make_side_copy(CopyDirection) override {
+    WEFT_ASSERT(false, "the host copies beside nobody");
+  }
+  std::shared_ptr<Buffer> allocate_host(size_t bytes) override { return allocate(bytes); }
+  void finish() override {}
+  bool is_synchronous() const override { return true; }
+};
 }  // namespace
 
-std::unique_ptr<Timeline> host_timeline() { return std::make_unique<HostTimeline>(nullptr); }
+DeviceMemory& host_memory() {
+  static HostMemory memory;
+  return memory;
+}
 
 std::unique_ptr<Timeline> DeviceMemory::make_timeline() {
-  return std::make_unique<HostTimeline>(this);
+  return std::make_unique<HostTimeline>(*this);
 }
 
 void DeviceMemory::copy_from(DeviceMemory& other, std::byte* to, const std::byte* from,

@@ -1,5 +1,5 @@
-// Memory that the kernels of a device see and the host does not. Its addresses are reckoned with as
-// the host's are; only whoever reads and writes bytes must know.
+// Memory that the kernels of a device see. Where the host does not, its addresses are reckoned with
+// as the host's are; only whoever reads and writes bytes must know.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,11 @@ class Timeline {
   // Of each mark, since the first; returns when the device has come to the last.
   virtual std::vector<double> seconds() = 0;
 };
-// The host's clock: the host reaches a mark when it makes it.
-std::unique_ptr<Timeline> host_timeline();
-
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
+  // Whether the host sees what its kernels see: addresses are the host's.
+  virtual bool is_host() const { return false; }
   virtual MemoryUse use() const = 0;  // by all processes
   // Zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
@@ -68,5 +67,9 @@ class DeviceMemory {
   // Whether each kernel is waited for before the next one begins, so that an error names it.
   virtual bool is_synchronous() const { return false; }
 };
+
+// What the processor's kernels see: nothing is copied beside them, and each is done when it
+// returns.
+DeviceMemory& host_memory();
 
 }  // namespace weft

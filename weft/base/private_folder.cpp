@@ -54,10 +54,12 @@ bool is_open_to_others(const std::string& folder) {
   return true;
 }
 
-void make_private(const fs::path& folder) {
+// 0, or why the first of the missing folders cannot be made.
+int make_private(const fs::path& folder) {
   std::error_code none;
-  if (folder.has_relative_path() && !fs::exists(folder, none)) make_private(folder.parent_path());
-  mkdir(folder.c_str(), 0700);
+  if (folder.has_relative_path() && !fs::exists(folder, none))
+    if (const int error = make_private(folder.parent_path()); error != 0) return error;
+  return mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
 }
 }  // namespace
 
@@ -75,8 +77,7 @@ std::optional<std::string> private_cache(std::string_view name) {
   if (root.empty() || is_open_to_others(root)) return std::nullopt;
   std::string folder = (fs::path(root) / name).string();
   if (access(folder.c_str(), F_OK) != 0) {
-    make_private(folder);
-    if (const int error = errno; access(folder.c_str(), F_OK) != 0) {
+    if (const int error = make_private(folder); error != 0) {
       warn_once(root,
                 fmt::format("{} cannot keep anything: {}. Each run compiles its kernels anew. "
                             "Hint: WEFT_CACHE_DIR.",

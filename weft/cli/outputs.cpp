@@ -26,7 +26,7 @@ bool is_in(const fs::path& output, const fs::path& input) {
 // The same for all names of a file, which need not be there.
 fs::path place_of(const std::string& path) {
   std::error_code none;
-  return fs::weakly_canonical(fs::absolute(path, none), none);
+  return fs::weakly_canonical(fs::absolute(io::behind_links(path), none), none);
 }
 
 [[noreturn]] void refuse(const std::string& flag, const std::string& output,

@@ -244,20 +244,19 @@ int bench(const BenchArguments& arguments) {
                                              train::find_precision(arguments.precision)->products);
   options.compile.memory = memory_of(arguments.memory);
   options.compile.device = arguments.device;
-  DeviceMemory* device = library(arguments.device).memory();
-  if (arguments.ceiling && device != nullptr)
+  DeviceMemory& memory = library(arguments.device).memory();
+  if (arguments.ceiling && !memory.is_host())
     throw Error(ErrorKind::usage, "--ceiling times products on the CPU. Got device {}.",
                 library(arguments.device).name());
-  const size_t free_before = device == nullptr ? 0 : device->use().available;
+  const size_t free_before = memory.use().available;
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.curve.empty()) return draw_memory_curve(kind, options, arguments);
-  if (!arguments.as_json && device == nullptr) machine_peaks();  // before there are threads
+  if (!arguments.as_json && memory.is_host()) machine_peaks();  // before there are threads
   std::unique_ptr<Workload> workload = make_workload(kind, options);
   exchange_weights(*workload, kind, arguments);
   Measurement m = measure(*workload, arguments.steps);
-  if (device != nullptr)
-    m.device_bytes =
-        static_cast<double>(free_before) - static_cast<double>(device->use().available);
+  if (!memory.is_host())
+    m.device_bytes = static_cast<double>(free_before) - static_cast<double>(memory.use().available);
   if (arguments.ceiling) {
     m.products = 1e-3 * products_milliseconds(workload->executable().plan());
     if (workload->model() == nullptr && options.batch > 0)

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/device_memory.h"
 #include "weft/models/model.h"
 #include "weft/optim/optimizer.h"
 #include "weft/tensor/compile.h"
@@ -37,7 +38,7 @@ class Workload {
 
  private:
   std::unique_ptr<CompiledStep> compiled_;
-  DeviceMemory* memory_ = nullptr;  // where the step runs; null: with the host
+  DeviceMemory* memory_ = nullptr;  // where the step runs
 };
 
 struct WorkloadKind {

@@ -78,6 +78,11 @@ struct KernelForm {
   std::vector<int> operands;  // the step's, in the order that is the same in all of these steps
 };
 
+// A kernel that was measured has lost the device: whatever else fails then fails for that.
+struct LostWhileMeasured : Error {
+  explicit LostWhileMeasured(const Error& lost) : Error(lost) {}
+};
+
 // What a device says of itself; nullopt: it does not.
 struct DeviceMeters {
   std::optional<double> joules = {};  // since some moment before the process began
@@ -134,8 +139,8 @@ class KernelLibrary {
   }
   // Whether kernels find operands and results in the host's memory.
   virtual bool on_host() const { return true; }
-  // Where they find them else; null: with the host. Throws Error(device) where there is no device.
-  virtual DeviceMemory* memory() const { return nullptr; }
+  // Where they find them. Throws Error(device) where there is no device.
+  virtual DeviceMemory& memory() const { return host_memory(); }
   // Whether the inputs of a step arrive in memory of their own, while the step before it runs.
   virtual bool stages_inputs() const { return false; }
   // What the device can do at best, and what memory a run can have of it; nullopt: unknown, or the

@@ -124,17 +124,6 @@ void sync_folder_of(const std::string& path) {
     throw Error(ErrorKind::failed, "cannot sync {}: {}.", folder, reason());
 }
 
-// The path behind symbolic links, where there need not be anything. Those of /proc lead to files
-// that are open, whatever their names.
-std::string behind_links(const std::string& path) {
-  constexpr int most = 40;  // as the system follows
-  fs::path at = path;
-  std::error_code error;
-  for (int i = 0; i < most && fs::is_symlink(at, error) && !at.string().starts_with("/proc/"); ++i)
-    at = at.parent_path() / fs::read_symlink(at, error);
-  return at.string();
-}
-
 void rename_path(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0)
     throw Error(ErrorKind::failed, "cannot rename {} to {}: {}.", from, to, reason());
@@ -279,6 +268,16 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
   return file.commit();
 }
 
+// Links of /proc lead to files that are open, whatever their names.
+std::string behind_links(const std::string& path) {
+  constexpr int most = 40;  // as the system follows
+  fs::path at = path;
+  std::error_code error;
+  for (int i = 0; i < most && fs::is_symlink(at, error) && !at.string().starts_with("/proc/"); ++i)
+    at = at.parent_path() / fs::read_symlink(at, error);
+  return at.string();
+}
+
 void check_own_file(const std::string& path) {
   struct stat there{};
   if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
@@ -309,7 +308,7 @@ void create_folders(const std::string& path) {
     sync_folder_of(*folder);
   }
   if (!fs::is_directory(path, error))
-    throw Error(ErrorKind::failed, "cannot create folder {}: something else has its name.", path);
+    throw Error(ErrorKind::failed, "cannot create folder {}: Not a directory.", path);
 }
 
 AtomicFolder::AtomicFolder(std::string path) : path_(std::move(path)) {

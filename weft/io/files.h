@@ -81,6 +81,9 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
 void check_own_file(const std::string& path);
 FileSummary write_own_file(const std::string& path, std::string_view contents);
 
+// The path behind symbolic links, where there need not be anything.
+std::string behind_links(const std::string& path);
+
 // A folder, and those above it that are missing; each is on the disk under its name afterwards.
 void create_folders(const std::string& path);
 

@@ -8,6 +8,7 @@
 
 #include "weft/base/parallel.h"
 #include "weft/base/rounding.h"
+#include "weft/base/storage.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors_header.h"
 #include "weft/io/text.h"
@@ -216,11 +217,11 @@ FileSummary save_safetensors(const std::string& path, const NamedVariables& vari
                              const Metadata& metadata) {
   std::vector<NamedBytes> tensors;
   for (const auto& [name, variable] : variables) {
-    VariableState& state = *variable.state();
-    if (state.is_away())
-      tensors.push_back({.name = name, .type = variable.type(), .away = &state});
+    Storage& storage = *variable.state()->storage;
+    if (storage.is_on_device())
+      tensors.push_back({.name = name, .type = variable.type(), .away = &storage});
     else
-      tensors.push_back({name, variable.type(), variable.bytes(), state.buffer.get()});
+      tensors.push_back({name, variable.type(), variable.bytes(), storage.buffer().get()});
   }
   return write_safetensors(path, tensors, metadata);
 }
@@ -260,7 +261,7 @@ void load_into(const std::string& path, const NamedVariables& variables) {
     for (size_t at = 0; at < to.size(); at += chunk_bytes) {
       size_t bytes = std::min(chunk_bytes, to.size() - at);
       copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
-      variable.state()->buffer->release(at, bytes);
+      variable.state()->storage->buffer()->release(at, bytes);
       release_pages(file.bytes());
     }
   }

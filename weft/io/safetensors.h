@@ -56,7 +56,7 @@ struct NamedBytes {
   Type type;
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
   const Buffer* buffer = nullptr;    // all of which they are: what is written leaves the process
-  VariableState* away = nullptr;     // whose they are, on a device, instead of `bytes`
+  Storage* away = nullptr;           // whose they are, on a device, instead of `bytes`
 };
 
 // Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are

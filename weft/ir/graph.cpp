@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <bitset>
-#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "weft/base/buffer.h"
-#include "weft/base/device_memory.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -20,95 +18,14 @@ std::string_view name(Category category) {
   return names[static_cast<int>(category)];
 }
 
-void VariableState::lend_to(DeviceMemory* device) {
-  if (borrower_ == device) return;
-  if (borrower_ != nullptr) borrower_->finish();
-  borrower_ = device;
-}
-
-Buffer& VariableState::elements() {
-  lend_to(nullptr);
-  if (away_ != nullptr) {
-    buffer = file ? file.map() : Buffer::allocate(type.bytes());
-    device_->read(buffer->data, away_->data, type.bytes());
-    left_ = away_->data;
-    left_owner_ = away_->owner;
-    away_ = nullptr;
-    ++moves;
-  }
-  if (buffer == nullptr) buffer = Buffer::allocate(type.bytes());
-  return *buffer;
-}
-
-Buffer& VariableState::elements_on(DeviceMemory& memory) {
-  if (lies_on(memory)) return *away_;
-  std::shared_ptr<Buffer> place;
-  if (std::shared_ptr<void> owner = device_ == &memory ? left_owner_.lock() : nullptr) {
-    place = std::make_shared<Buffer>();
-    place->data = left_;
-    place->bytes = type.bytes();
-    place->owner = std::move(owner);
-  } else {
-    place = memory.allocate(type.bytes());
-  }
-  move_to(memory, std::move(place));
-  return *away_;
-}
-
-bool VariableState::has_place_on(const DeviceMemory& memory) const {
-  return device_ == &memory && (away_ != nullptr || !left_owner_.expired());
-}
-
-void VariableState::copy_to(std::byte* to) {
-  if (away_ != nullptr) {
-    device_->read(to, away_->data, type.bytes());
-    return;
-  }
-  std::memcpy(to, elements().data, type.bytes());
-  elements().release(0, type.bytes());
-}
-
-void VariableState::move_to(const FileRange& range) {
-  WEFT_ASSERT(range.bytes() == type.bytes(), "{} moves to {} bytes", name, range.bytes());
-  lend_to(nullptr);
-  std::shared_ptr<Buffer> mapped = range.map();
-  if (away_ != nullptr || buffer != nullptr) range.write(elements().data);
-  file = range;
-  buffer = std::move(mapped);
-  ++moves;
-}
-
-void VariableState::move_to(std::shared_ptr<Buffer> memory) {
-  WEFT_ASSERT(memory->bytes == type.bytes(), "{} moves to {} bytes", name, memory->bytes);
-  if (away_ != nullptr || buffer != nullptr)
-    std::memcpy(memory->data, elements().data, type.bytes());
-  file = FileRange();
-  buffer = std::move(memory);
-  ++moves;
-}
-
-void VariableState::move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory) {
-  WEFT_ASSERT(memory->bytes == type.bytes(), "{} moves to {} bytes", name, memory->bytes);
-  lend_to(nullptr);
-  if (away_ != nullptr)
-    device.copy_from(*device_, memory->data, away_->data, type.bytes());
-  else if (buffer != nullptr)
-    device.write(memory->data, buffer->data, type.bytes());
-  away_ = std::move(memory);
-  device_ = &device;
-  buffer = nullptr;
-  ++moves;
-}
-
-void detach_readers(VariableState& state) {
-  const std::shared_ptr<Node> leaf = state.leaf.lock();
-  if (leaf == nullptr) return;
-  auto copy = Buffer::allocate(state.type.bytes());
-  state.copy_to(copy->data);
-  leaf->data = std::move(copy);
-  leaf->op = &op("data");
-  state.leaf.reset();
-  leaf->variable = nullptr;
+VariableState::VariableState(std::string its_name, Type its_type, Category its_category,
+                             std::shared_ptr<Storage> its_storage)
+    : name(std::move(its_name)),
+      type(its_type),
+      category(its_category),
+      storage(std::move(its_storage)) {
+  const size_t bytes = type.bytes();  // refuses extents that cannot be
+  if (storage == nullptr) storage = std::make_shared<Storage>(bytes);
 }
 
 std::vector<Value> Graph::roots() const {

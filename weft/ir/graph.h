@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/file_range.h"
 #include "weft/ir/node_map.h"
 #include "weft/ir/value.h"
 
@@ -33,45 +32,18 @@ enum class Category : uint8_t {
 };
 std::string_view name(Category category);
 
-class DeviceMemory;
-
 // State that outlives a step: parameters, optimiser state, running statistics, counters.
 struct VariableState {
+  // Zeros, where no storage is given.
+  VariableState(std::string name, Type type, Category category = Category::parameter,
+                std::shared_ptr<Storage> storage = nullptr);
+
   std::string name;  // "blocks.0.attn.qkv.weight"; unique among what is saved together
   Type type;
-  Category category = Category::parameter;
-  std::shared_ptr<Buffer> buffer;  // row-major elements; null until they are first touched
-  std::weak_ptr<Node> leaf;        // by which handles outside of steps read it; owned by them
-
-  FileRange file;  // where they lie instead of in memory; `buffer` then maps it
-
-  Buffer& elements();  // zeros at first, which take no memory while nobody asks for them
-  // The same in the memory of a device, where they stay until elements() brings them back. They
-  // take the place that they left there again, while another holds the allocation that it is of.
-  Buffer& elements_on(DeviceMemory& memory);
-  void copy_to(std::byte* to);  // from where they are, and stay
-  bool is_away() const { return away_ != nullptr; }
-  bool lies_on(const DeviceMemory& memory) const { return away_ != nullptr && device_ == &memory; }
-  // There, or could at once.
-  bool has_place_on(const DeviceMemory& memory) const;
-  // Steps of that device copy from `buffer` and to it from now on; null: the host does, as whoever
-  // asks for elements(). Waits for what another may still do there.
-  void lend_to(DeviceMemory* device);
-  // The elements go there. Where they were, nobody must look for them any more: see `moves`.
-  void move_to(const FileRange& range);
-  void move_to(std::shared_ptr<Buffer> memory);  // of the host
-  void move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory);
-  static inline int moves = 0;  // of all variables: addresses are those of this count
-
- private:
-  std::shared_ptr<Buffer> away_;  // on `device_`; null: in `buffer`
-  DeviceMemory* device_ = nullptr;
-  std::byte* left_ = nullptr;  // where they lay there before, as long as `left_owner_` lives
-  std::weak_ptr<void> left_owner_;
-  DeviceMemory* borrower_ = nullptr;
+  Category category;
+  std::shared_ptr<Storage> storage;  // row-major elements
+  std::weak_ptr<Node> leaf;          // by which handles outside of steps read it; owned by them
 };
-// Gives handles that read the present value bytes of their own, before it changes.
-void detach_readers(VariableState& state);
 
 struct Graph {
   struct Assignment {

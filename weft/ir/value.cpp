@@ -1,10 +1,10 @@
 #include "weft/ir/value.h"
 
+#include <cstring>
 #include <mutex>
 #include <unordered_set>
 
 #include "weft/base/buffer.h"
-#include "weft/base/device_memory.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -70,6 +70,56 @@ int Value::rank() const { return shape().size(); }
 int64_t Value::dim(int axis) const { return shape()[normalize_axis(axis, rank(), "dim")]; }
 int64_t Value::elements() const { return type().elements(); }
 
+namespace {
+detail::Evaluate evaluate = nullptr;
+}  // namespace
+void detail::set_evaluate(Evaluate how) { evaluate = how; }
+
+const Value& Value::eval() const {
+  (void)type();  // throws for an empty one
+  if (node_->data == nullptr) evaluate(std::span(this, 1));
+  return *this;
+}
+
+double Value::item(std::source_location where) const {
+  CallSite here(where, "item");
+  WEFT_CHECK(elements() == 1, "[item] needs a tensor with one element. Got {}.", to_string(type()));
+  return load(eval()->data->data, dtype(), 0);
+}
+
+std::vector<double> Value::to_doubles(std::source_location where) const {
+  CallSite here(where, "to_doubles");
+  eval();
+  std::vector<double> all(static_cast<size_t>(elements()));
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i] = load(node_->data->data, dtype(), static_cast<int64_t>(i));
+  return all;
+}
+
+template <class T>
+std::vector<T> Value::to_vector(std::source_location where) const {
+  CallSite here(where, "to_vector");
+  WEFT_CHECK(dtype() == dtype_of<T>, "[to_vector] the tensor holds {}, not {}.", name(dtype()),
+             name(dtype_of<T>));
+  eval();
+  std::vector<T> all(static_cast<size_t>(elements()));
+  if constexpr (std::is_same_v<T, bool>) {
+    for (size_t i = 0; i < all.size(); ++i)
+      all[i] = load(node_->data->data, DType::boolean, static_cast<int64_t>(i)) != 0;
+  } else {
+    std::memcpy(all.data(), node_->data->data, type().bytes());
+  }
+  return all;
+}
+template std::vector<float> Value::to_vector(std::source_location) const;
+template std::vector<double> Value::to_vector(std::source_location) const;
+template std::vector<int64_t> Value::to_vector(std::source_location) const;
+template std::vector<int32_t> Value::to_vector(std::source_location) const;
+template std::vector<int16_t> Value::to_vector(std::source_location) const;
+template std::vector<int8_t> Value::to_vector(std::source_location) const;
+template std::vector<uint8_t> Value::to_vector(std::source_location) const;
+template std::vector<bool> Value::to_vector(std::source_location) const;
+
 Node::~Node() {
   // A chain of a million nodes must not recurse a million deep: the outermost destructor drains a
   // list.
@@ -90,12 +140,6 @@ Node::~Node() {
 }
 
 bool Node::is(std::string_view op_name) const { return op->name == op_name; }
-void Node::fetch() {
-  std::shared_ptr<Buffer> here = Buffer::allocate(type.bytes());
-  elsewhere.memory->read(here->data, elsewhere.at, type.bytes());
-  data = std::move(here);
-  elsewhere = {};
-}
 
 const std::string& Node::module() const {
   static const std::string none;
@@ -116,6 +160,32 @@ OriginScope::OriginScope(const std::string& module, UserLocation where) : saved_
 }
 OriginScope::~OriginScope() { detail::set_origin(saved_); }
 Origin current_origin() { return origin; }
+
+namespace {
+thread_local bool in_call = false;
+
+// "weft::Value weft::relu(weft::Arg)" -> "relu"
+std::string_view function_name(std::string_view signature) {
+  std::string_view name = signature.substr(0, signature.find('('));
+  return name.substr(name.find_last_of(": ") + 1);
+}
+}  // namespace
+
+CallSite::CallSite(const UserLocation& where, std::source_location callee)
+    : CallSite(where, function_name(callee.function_name())) {}
+CallSite::CallSite(const UserLocation& where, std::string_view op)
+    : outermost_(!in_call), saved_(current_origin()) {
+  if (!outermost_) return;
+  in_call = true;
+  UserLocation user = saved_.where.file == nullptr ? where : saved_.where;
+  user.op = op;
+  detail::set_origin({user, saved_.module, saved_.backward});
+}
+CallSite::~CallSite() {
+  if (!outermost_) return;
+  in_call = false;
+  detail::set_origin(saved_);
+}
 
 OriginOverride::OriginOverride(const Origin& to) : saved_(origin) { detail::set_origin(to); }
 OriginOverride::~OriginOverride() { detail::set_origin(saved_); }

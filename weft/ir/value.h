@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,7 +30,7 @@ struct Buffer;
 struct Node;
 struct OpDef;
 struct VariableState;
-class DeviceMemory;
+class Storage;
 
 struct Type {
   DType dtype = DType::f32;
@@ -86,7 +87,7 @@ class Value {
   int64_t dim(int axis) const;  // extent; negative axes count from the end
   int64_t elements() const;
 
-  // What follows runs pending work (runtime; defined in weft/tensor/eval.cpp).
+  // What follows runs pending work.
   const Value& eval() const;
   // Of a value with one element.
   double item(std::source_location where = std::source_location::current()) const;
@@ -105,12 +106,6 @@ struct Origin {
   UserLocation where;
   const std::string* module = nullptr;  // interned; null outside modules
   bool backward = false;                // made by a rule of differentiation
-};
-
-// Elements that lie on a device until somebody asks for them.
-struct Elsewhere {
-  DeviceMemory* memory = nullptr;
-  const std::byte* at = nullptr;
 };
 
 // What passes note of a node for those that follow; it changes nothing that the node means.
@@ -137,7 +132,7 @@ struct Node {
   // that it was dropped, so that they end with an Error.
   Value expression;
   bool cut = false;
-  Elsewhere elsewhere;                      // leaf "data": where they are while `data` is null
+  std::shared_ptr<Storage> storage;         // leaf "data": who has them while `data` is null
   std::shared_ptr<VariableState> variable;  // leaf "variable"
 
   Node() = default;
@@ -147,7 +142,6 @@ struct Node {
 
   bool is(std::string_view op_name) const;
   const std::string& module() const;  // "" outside modules
-  void fetch();                       // from elsewhere, after all that the device was told to do
 };
 
 // What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands
@@ -192,7 +186,27 @@ class OriginScope {
 Origin current_origin();
 namespace detail {
 void set_origin(const Origin& origin);
-}
+// Gives values that are computed when somebody reads them their `data`: whoever can compile says
+// how, when the program is loaded.
+using Evaluate = void (*)(std::span<const Value> values);
+void set_evaluate(Evaluate evaluate);
+}  // namespace detail
+// While it lives, errors and nodes name the user's line `where`; inside an outer one it does
+// nothing, so that a composite's nodes carry the line of the composite.
+class CallSite {
+ public:
+  // `callee` is the operation, of which only the name is kept.
+  explicit CallSite(const UserLocation& where,
+                    std::source_location callee = std::source_location::current());
+  CallSite(const UserLocation& where, std::string_view op);
+  ~CallSite();
+  CallSite(const CallSite&) = delete;
+  CallSite& operator=(const CallSite&) = delete;
+
+ private:
+  bool outermost_;
+  Origin saved_;
+};
 // While it lives, nodes take their origin from `origin` (gradient rules, passes).
 class OriginOverride {
  public:

@@ -5,34 +5,10 @@
 
 namespace weft {
 namespace {
-thread_local bool in_call = false;
-
 Value broadcast_if_needed(const Value& x, const Shape& shape) {
   return x.shape() == shape ? x : broadcast_to(x, shape);
 }
-
-// "weft::Value weft::relu(weft::Arg)" -> "relu"
-std::string_view function_name(std::string_view signature) {
-  std::string_view name = signature.substr(0, signature.find('('));
-  return name.substr(name.find_last_of(": ") + 1);
-}
 }  // namespace
-
-CallSite::CallSite(const UserLocation& where, std::source_location callee)
-    : CallSite(where, function_name(callee.function_name())) {}
-CallSite::CallSite(const UserLocation& where, std::string_view op)
-    : outermost_(!in_call), saved_(current_origin()) {
-  if (!outermost_) return;
-  in_call = true;
-  UserLocation user = saved_.where.file == nullptr ? where : saved_.where;
-  user.op = op;
-  detail::set_origin({user, saved_.module, saved_.backward});
-}
-CallSite::~CallSite() {
-  if (!outermost_) return;
-  in_call = false;
-  detail::set_origin(saved_);
-}
 
 Value to_value(const Arg& arg, const Value& like) {
   if (!arg.is_scalar) return arg.value.type(), arg.value;

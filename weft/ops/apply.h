@@ -9,23 +9,6 @@
 
 namespace weft {
 
-// While it lives, errors and nodes name the user's line `where`; inside an outer one it does
-// nothing, so that a composite's nodes carry the line of the composite.
-class CallSite {
- public:
-  // `callee` is the operation, of which only the name is kept.
-  explicit CallSite(const UserLocation& where,
-                    std::source_location callee = std::source_location::current());
-  CallSite(const UserLocation& where, std::string_view op);
-  ~CallSite();
-  CallSite(const CallSite&) = delete;
-  CallSite& operator=(const CallSite&) = delete;
-
- private:
-  bool outermost_;
-  Origin saved_;
-};
-
 // A value from an argument: a scalar takes `like`'s dtype (f32 if a fraction meets an integer).
 Value to_value(const Arg& arg, const Value& like);
 // Two arguments with equal shape and dtype: scalars converted, shapes broadcast.

@@ -125,7 +125,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
                           return bytes_outside_arena(plan, options) > options.memory;
                         });
   if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
-    using Clock = std::chrono::steady_clock;
+    using Clock = ProcessorClock;
     const std::chrono::duration<double> patience(share_without_hope * env_patience());
     const auto soon = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
     options.until = std::min(options.until.value_or(soon), soon);

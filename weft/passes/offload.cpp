@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "weft/base/storage.h"
 #include "weft/passes/index.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/steps.h"
@@ -34,8 +35,8 @@ class Offloading {
  private:
   // Where another step has moved it, it is a file's for all.
   bool belongs_in_file(const Slot& slot) const {
-    return slot.space == Space::state &&
-           (slot.value->variable->file || options_.offload.covers(slot.category, slot.bytes));
+    return slot.space == Space::state && (slot.value->variable->storage->file() ||
+                                          options_.offload.covers(slot.category, slot.bytes));
   }
   int end() const { return static_cast<int>(plan_.steps.size()); }
 

@@ -15,13 +15,13 @@
 //   memory      arena offsets, with reuse and in-place
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "weft/base/stopwatch.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/offload.h"
@@ -43,7 +43,7 @@ struct PassOptions {
   Recompute recompute = Recompute::automatic;
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
-  std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
+  std::optional<ProcessorClock::time_point> until = {};  // as in CompileOptions
   Offload offload = {};
   bool apart = false;        // cheap functions of a library's result that is stored, too
   MachineSpec machine = {};  // what runs the plan; unknown: the host

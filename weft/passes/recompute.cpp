@@ -44,7 +44,7 @@ void Recomputation::go_down() {
       least = now;
       fruitless = 0;
     }
-    if (options_.until && std::chrono::steady_clock::now() > *options_.until) return;
+    if (options_.until && ProcessorClock::now() > *options_.until) return;
     const std::optional<Choice> choice = cheapest();
     if (!choice) return;
     apply(*choice);

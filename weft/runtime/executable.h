@@ -3,44 +3,21 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "weft/base/error.h"
 #include "weft/device/device.h"
 #include "weft/ir/plan.h"
 #include "weft/passes/passes.h"
+#include "weft/runtime/compile_kernels.h"
+#include "weft/runtime/residency.h"
 
 namespace weft {
 
-class Executable;
 class Poison;
-class Transfers;
-
-// The arena that executables of one program share: only one of them runs at a time. It grows when
-// an executable is made, never in a step.
-struct Workspace {
-  std::shared_ptr<Buffer> buffer;
-  DeviceMemory* memory = nullptr;  // that the buffer is of; null: the host's
-  Executable* last = nullptr;      // whose results lie in the arena now
-  void reserve(size_t bytes, DeviceMemory* memory);
-  // Measured: the end of the highest cache line that was written since the buffer was allocated.
-  size_t touched_bytes() const;
-};
-
-// Steps of a plan whose kernels their libraries refuse to compile or to run on this device
-// (KernelLibrary::may_refuse). The library avoids these kernels from then on.
-struct KernelsRefused : Error {
-  explicit KernelsRefused(std::vector<std::string> all)
-      : Error(ErrorKind::device, "{}", all.front()), refusals(std::move(all)) {}
-  // In the order of the steps; of each what the library says, its kernel, its module.
-  std::vector<std::string> refusals;
-};
 
 // Told of a step of the plan when all that it does is done, before the next one begins.
 using StepObserver = std::function<void(size_t step)>;
@@ -78,32 +55,16 @@ class Executable {
 
  private:
   struct BoundStep {
-    std::unique_ptr<Kernel> kernel;
     std::vector<void*> operands, results;
     void* workspace = nullptr;
   };
-  size_t held_bytes() const;
-  void compile_kernels();
-  void try_kernels();
-  size_t outside_bytes(const Access& access) const;
-  void try_kernel(size_t step, std::byte* outside) const;
-  void refuse(size_t step, const Error& error);
-  void check_refusals() const;
-  void place_in_files();
-  void make_transfers();
-  void place_with_host();
-  void make_side_copies();
   void make_staging();
-  void place_on_device();
-  void lend_variables();
   void take_inputs(std::span<const Value> inputs);
   void bind();
   void detach_results();
   void show_results();
   void run_steps();
   void run_step(size_t i, bool waits) const;
-  // Where nobody waited for each, a kernel before step `i` may have failed.
-  Error error_of_step(size_t i, const Error& error, bool waited) const;
   void tell_times(Timeline& timeline, double begin) const;
   void run_recorded();
   void copy_assigned();
@@ -111,21 +72,14 @@ class Executable {
 
   Plan plan_;
   const KernelLibrary& library_;
-  DeviceMemory* memory_;  // null: the host's
-  std::shared_ptr<Workspace> workspace_;
-  std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;  // on the device
-  std::byte* bound_to_ = nullptr;  // the arena's start when pointers were last resolved
+  std::shared_ptr<Workspace> workspace_;  // null: the plan cannot run, and there is none of these:
+  DeviceMemory* memory_ = nullptr;        // that kernels see
+  std::unique_ptr<Residency> residency_;
+  StepKernels kernels_;
   // Of a device that stages inputs: with the host, on the device, and the copy between them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<SideCopy> input_copy_;
-  int bound_moves_ = 0;                                 // VariableState::moves then
-  std::unique_ptr<Transfers> transfers_;                // null: there are none
-  std::string folder_;                                  // of files
-  FileRange file_;                                      // of the plan's own slots in files
-  std::vector<std::unique_ptr<SideCopy>> side_copies_;  // on a device, in place of transfers_
-  std::shared_ptr<Buffer> host_;                        // in place of file_
-  std::vector<BoundStep> steps_;
-  std::map<size_t, std::string> refusals_;  // what libraries said, by the step
+  std::vector<BoundStep> bound_;      // empty before the first run
   std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
   bool warm_ = false;                 // they ran once since they were bound
   std::vector<Value> results_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/runtime/executable.h"
 
@@ -59,7 +60,7 @@ void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const 
   for (const Slot& slot : executable.plan().slots)
     if (slot.space != Space::arena && slot.value->variable != nullptr) {
       VariableState& state = *slot.value->variable;
-      state_[&state] = range_of(state.elements().data, state.type);
+      state_[&state] = range_of(state.storage->on_host().data, state.type);
     }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <concepts>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/stopwatch.h"
 #include "weft/ir/offload.h"
 #include "weft/ir/step_options.h"
 #include "weft/tensor/tensor.h"
@@ -52,7 +52,7 @@ struct CompileOptions {
   // Into so many parts the widest rows (logits) are cut, so that they never exist whole, to the
   // same bits; 0: as the limit asks.
   int chunks = 0;
-  std::optional<std::chrono::steady_clock::time_point> until = {};  // then no more is tried to fit
+  std::optional<ProcessorClock::time_point> until = {};  // then no more is tried to fit
   Offload offload = {};
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };

@@ -1,6 +1,5 @@
 // Running pending work outside of compiled steps, and reading results.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <ranges>
 #include <set>
@@ -13,6 +12,7 @@
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/residency.h"
 #include "weft/tensor/trace.h"
 
 namespace weft {
@@ -35,7 +35,7 @@ void settle(const Value& value, const Value& result) {
 // Gives a handle of a variable the elements that the variable has now. Gradients still reach it.
 void read_variable(const Value& leaf) {
   const std::shared_ptr<VariableState> state = leaf->variable;
-  detach_readers(*state);
+  detail::detach_readers(*state);
   if (!is_float(leaf.dtype())) return;
   Value now = variable_leaf(state);
   state->leaf = now.shared();
@@ -122,6 +122,8 @@ class Expressions {
   std::unordered_map<const Node*, Found> found_;
 };
 
+const bool can_evaluate =
+    (detail::set_evaluate([](std::span<const Value> values) { eval(values); }), true);
 }  // namespace
 
 void eval(std::span<const Tensor> values) {
@@ -131,8 +133,8 @@ void eval(std::span<const Tensor> values) {
   std::vector<Value> wanted;
   for (const Tensor& value : values) {
     if (is_ready(value)) continue;
-    if (value->elsewhere.memory != nullptr)
-      value.node()->fetch();
+    if (value->storage != nullptr)
+      fetch(*value.node());
     else if (value->variable != nullptr)
       read_variable(value);
     else
@@ -148,50 +150,6 @@ void eval(std::span<const Tensor> values) {
   }
   Expressions(wanted).drop(wanted);
 }
-
-const Value& Value::eval() const {
-  if (!is_ready(*this)) weft::eval(std::span(this, 1));
-  return *this;
-}
-
-double Value::item(std::source_location where) const {
-  CallSite here(where, "item");
-  WEFT_CHECK(elements() == 1, "[item] needs a tensor with one element. Got {}.", to_string(type()));
-  return load(eval()->data->data, dtype(), 0);
-}
-
-std::vector<double> Value::to_doubles(std::source_location where) const {
-  CallSite here(where, "to_doubles");
-  eval();
-  std::vector<double> all(static_cast<size_t>(elements()));
-  for (size_t i = 0; i < all.size(); ++i)
-    all[i] = load(node_->data->data, dtype(), static_cast<int64_t>(i));
-  return all;
-}
-
-template <class T>
-std::vector<T> Value::to_vector(std::source_location where) const {
-  CallSite here(where, "to_vector");
-  WEFT_CHECK(dtype() == dtype_of<T>, "[to_vector] the tensor holds {}, not {}.", name(dtype()),
-             name(dtype_of<T>));
-  eval();
-  std::vector<T> all(static_cast<size_t>(elements()));
-  if constexpr (std::is_same_v<T, bool>) {
-    for (size_t i = 0; i < all.size(); ++i)
-      all[i] = load(node_->data->data, DType::boolean, static_cast<int64_t>(i)) != 0;
-  } else {
-    std::memcpy(all.data(), node_->data->data, type().bytes());
-  }
-  return all;
-}
-template std::vector<float> Value::to_vector(std::source_location) const;
-template std::vector<double> Value::to_vector(std::source_location) const;
-template std::vector<int64_t> Value::to_vector(std::source_location) const;
-template std::vector<int32_t> Value::to_vector(std::source_location) const;
-template std::vector<int16_t> Value::to_vector(std::source_location) const;
-template std::vector<int8_t> Value::to_vector(std::source_location) const;
-template std::vector<uint8_t> Value::to_vector(std::source_location) const;
-template std::vector<bool> Value::to_vector(std::source_location) const;
 
 // ---- compiled steps
 
@@ -209,7 +167,7 @@ namespace {
 // One arena for all steps of a device; it goes with the last of them.
 std::shared_ptr<Workspace> shared_workspace(const KernelLibrary& library) {
   static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
-  std::weak_ptr<Workspace>& known = workspaces[library.memory()];
+  std::weak_ptr<Workspace>& known = workspaces[&library.memory()];
   std::shared_ptr<Workspace> workspace = known.lock();
   if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
   return workspace;

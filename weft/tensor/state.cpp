@@ -3,8 +3,8 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "weft/base/buffer.h"
 #include "weft/base/hash.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
@@ -67,13 +67,19 @@ Graph capture(const CompiledStep::Function& function, std::span<const Type> type
 }
 }  // namespace detail
 
-Variable::Variable(std::string name, Type type, Category category)
-    : state_(std::make_shared<VariableState>()) {
-  state_->name = std::move(name);
-  state_->type = type;
-  state_->category = category;
-  type.bytes();  // refuses extents that cannot be, here and not where they are first read
+void detail::detach_readers(VariableState& state) {
+  const std::shared_ptr<Node> leaf = state.leaf.lock();
+  if (leaf == nullptr) return;
+  auto copy = Buffer::allocate(state.type.bytes());
+  state.storage->copy_to(copy->data);
+  leaf->data = std::move(copy);
+  leaf->op = &op("data");
+  state.leaf.reset();
+  leaf->variable = nullptr;
 }
+
+Variable::Variable(std::string name, Type type, Category category)
+    : state_(std::make_shared<VariableState>(std::move(name), type, category)) {}
 
 Tensor Variable::value() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
@@ -92,15 +98,16 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
     trace->touch(state_).current = value;
   } else {
     value.eval();
-    detach_readers(*state_);
-    std::memcpy(state_->elements().data, value->data->data, type().bytes());
-    state_->elements().release(0, type().bytes());
+    detail::detach_readers(*state_);
+    const Buffer& elements = state_->storage->on_host();
+    std::memcpy(elements.data, value->data->data, type().bytes());
+    elements.release(0, type().bytes());
   }
 }
 
 std::span<std::byte> Variable::bytes() const {
-  detach_readers(*state_);  // the caller may write
-  return {state_->elements().data, type().bytes()};
+  detail::detach_readers(*state_);  // the caller may write
+  return {state_->storage->on_host().data, type().bytes()};
 }
 std::span<float> Variable::floats() const {
   WEFT_CHECK(type().dtype == DType::f32, "[variable] {} is {}, not f32.", name(),

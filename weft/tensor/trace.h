@@ -35,4 +35,7 @@ Trace* active_trace();
 // Runs `function` on input leaves of these types and returns the whole step.
 Graph capture(const CompiledStep::Function& function, std::span<const Type> types, Mode mode);
 
+// Gives handles that read the present value bytes of their own, before it changes.
+void detach_readers(VariableState& state);
+
 }  // namespace weft::detail

@@ -17,7 +17,7 @@
 
 namespace weft::train {
 namespace {
-using Clock = std::chrono::steady_clock;
+using Clock = ProcessorClock;
 // Of WEFT_PATIENCE: since the plan began that failed, or since it failed, if that is later. A plan
 // that is begun before then is made whole.
 constexpr double share = 0.7, least_share = 0.2;
@@ -219,7 +219,7 @@ std::string text_of(const std::vector<Change>& changes, double before) {
 }  // namespace
 
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                             std::chrono::steady_clock::time_point began) {
+                             ProcessorClock::time_point began) {
   Search search(recipe, machine, has, began);
   std::string text;
   const int64_t state = search.state_that_exceeds({});
@@ -230,17 +230,19 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, s
   if (changes.empty() && !search.out_of_time())
     return text +
            "Neither smaller micro-batches, narrower numbers, recomputation nor offload fits there.";
+  const std::string longer =
+      fmt::format("WEFT_PATIENCE={} looks for longer.", 10 * std::max(1, env_patience()));
   if (changes.empty())
     return text +
-           fmt::format(
-               "No smaller micro-batch, narrower number, recomputation or offload that fits there "
-               "was found in time. Hint: WEFT_PATIENCE={} looks for longer.",
-               10 * std::max(1, env_patience()));
-  return text + "Hint: " + text_of(changes, search.before());
+           "No smaller micro-batch, narrower number, recomputation or offload that fits there was "
+           "found in time. Hint: " +
+           longer;
+  return text + "Hint: " + text_of(changes, search.before()) +
+         (search.out_of_time() ? " There may be more: " + longer : "");
 }
 
 std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                            std::chrono::steady_clock::time_point began, double seconds) {
+                            ProcessorClock::time_point began, double seconds) {
   constexpr double clearly = 0.95;
   Search search(recipe, machine, has, began, seconds);
   std::vector<Change> changes = search.run();

@@ -1,9 +1,9 @@
 // What to change in a recipe whose step does not fit.
 #pragma once
 
-#include <chrono>
 #include <string>
 
+#include "weft/base/stopwatch.h"
 #include "weft/device/spec.h"
 #include "weft/train/recipe.h"
 
@@ -17,11 +17,11 @@ namespace weft::train {
 // what it names until most of WEFT_PATIENCE is over since `began`, when the plan that failed was
 // begun, and holds no memory of a run.
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                             std::chrono::steady_clock::time_point began);
+                             ProcessorClock::time_point began);
 
 // The same of a recipe that fits at `seconds` an update, of changes that take clearly less; ""
 // where there is none.
 std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                            std::chrono::steady_clock::time_point began, double seconds);
+                            ProcessorClock::time_point began, double seconds);
 
 }  // namespace weft::train

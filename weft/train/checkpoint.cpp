@@ -161,9 +161,30 @@ std::string foreign_in(const fs::path& checkpoint) {
   return "";
 }
 
+// A step that is saved again takes the place of what was there; a file of the user's does not go
+// with it.
+void spare_foreign(const std::string& checkpoint) {
+  const std::string foreign = foreign_in(checkpoint);
+  if (foreign.empty()) return;
+  const fs::path place(checkpoint);
+  std::error_code error;
+  std::string aside;
+  for (int i = 1; aside.empty() || fs::exists(aside, error); ++i)
+    aside =
+        (place.parent_path() / fmt::format("before-{}-{}", place.filename().string(), i)).string();
+  fs::rename(checkpoint, aside, error);
+  if (error)
+    throw Error(ErrorKind::failed, "cannot rename {} to {}: {}.", checkpoint, aside,
+                error.message());
+  logging::warn("{} is {} as it was before: it holds {}, which is no part of a checkpoint.", aside,
+                checkpoint, io::printable(fs::path(foreign).filename().string()));
+}
+
 void prune(const std::string& run_folder, int64_t keep_last) {
   static std::set<std::string> said;
   std::vector<CheckpointInfo> all = list_checkpoints(run_folder);
+  // A run that goes on from an earlier one finds later ones, which it could not take.
+  while (!all.empty() && !all.back().latest) all.pop_back();
   for (size_t i = 0; i + static_cast<size_t>(keep_last) < all.size(); ++i) {
     const CheckpointInfo& old = all[i];
     if (old.latest || old.best) continue;
@@ -319,6 +340,9 @@ std::string foreign_among_checkpoints(const std::string& run_folder) {
 void check_may_save(const std::string& run_folder) {
   const std::string folder = checkpoints_of(run_folder);
   std::error_code none;
+  if (is_link(run_folder) && !fs::exists(run_folder, none))
+    throw Error(ErrorKind::failed, "cannot write {}: it is a link to {}, which is not there.",
+                run_folder, fs::read_symlink(run_folder, none).string());
   for (const char* link : {"latest", "best"}) {
     const fs::file_status there = fs::symlink_status(fs::path(folder) / link, none);
     if (fs::exists(there) && !fs::is_symlink(there))
@@ -341,6 +365,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
   try {
     io::AtomicFolder whole(join(folder, name));
     write_files(whole.path(), experiment, progress);
+    spare_foreign(join(folder, name));
     whole.commit();
     io::replace_link(join(folder, "latest"), name);
     if (best) io::replace_link(join(folder, "best"), name);

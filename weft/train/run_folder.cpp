@@ -139,6 +139,11 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
   std::error_code none;
   const bool goes_on = resume && (fs::is_symlink(fs::path(path_) / "checkpoints/latest", none) ||
                                   !list_checkpoints(path_).empty());
+  if (overwrite && fs::is_symlink(path_, none))
+    throw Error(ErrorKind::usage,
+                "{} is a link to {}: --overwrite would put a folder in its place. Hint: --name "
+                "chooses another.",
+                path_, fs::read_symlink(path_, none).string());
   if (is_there && !goes_on) check_may_be_replaced(path_, overwrite ? "--overwrite" : "--resume");
 }
 
@@ -180,12 +185,26 @@ std::pair<uint64_t, uint64_t> RunFolder::identity_of(int descriptor) {
   return {there.st_dev, there.st_ino};
 }
 
+bool RunFolder::is_there() const {
+  std::error_code none;
+  return fs::is_directory(path_, none);
+}
+
 bool RunFolder::is_of_another() const {
   const int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return false;
   const bool same = locked_ == decltype(locked_){} || identity_of(descriptor) == locked_;
   close(descriptor);
   return !same;
+}
+
+bool RunFolder::is_trained_by_another() const {
+  const int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool is_ours = lock_ != nullptr && identity_of(descriptor) == locked_;
+  const bool is_locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0;
+  close(descriptor);
+  return is_locked && !is_ours;
 }
 
 void RunFolder::lock() {
@@ -195,8 +214,10 @@ void RunFolder::lock() {
   if (descriptor < 0) return;  // there is none yet
   lock_ = std::shared_ptr<void>(nullptr, [descriptor](void*) { close(descriptor); });
   locked_ = identity_of(descriptor);
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0)
-    throw Error(ErrorKind::usage, "run {} is being trained by another process.", path_);
+  if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return;
+  lock_.reset();
+  locked_ = {};
+  throw Error(ErrorKind::usage, "run {} is being trained by another process.", path_);
 }
 
 RunFolder::~RunFolder() {
@@ -221,6 +242,7 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   try {
     make();
   } catch (const Error&) {  // what is not locked may be another's by now, unless it is empty
+    if (is_trained_by_another()) lock();  // which says so
     std::error_code none;
     const bool is_link = fs::is_symlink(path_, none);
     if (!resume_ && !is_link) fs::remove(fs::path(path_) / "checkpoints", none);
@@ -242,15 +264,23 @@ bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
           path_);
     return false;
   }
+  const bool is_whole = is_there() && !is_of_another();
   make();
   write(recipe, plan_json);
-  return true;
+  if (is_whole) logging::warn("{}/recipe.yaml was removed: it is written again.", path_);
+  return !is_whole;
 }
 
 void RunFolder::make() {
   check_may_save(path_);
-  io::create_folders((fs::path(path_) / "checkpoints").string());
+  const std::string checkpoints = (fs::path(path_) / "checkpoints").string();
+  io::create_folders(checkpoints);
   lock();  // of the folder that is there now
+  // A disk without symbolic links says so now, and not after an hour.
+  const std::string trial = partial_name((fs::path(checkpoints) / "link").string());
+  io::replace_link(trial, "nowhere");
+  std::error_code none;
+  fs::remove(trial, none);
 }
 
 void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/stopwatch.h"
 #include "weft/optim/gradients.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
@@ -26,7 +27,7 @@ struct StepsOptions {
   std::vector<std::string> skip = {};  // as in CompileOptions
   // Instead of what the recipe says; then without its limit of memory.
   std::optional<Precision> products = {};
-  std::optional<std::chrono::steady_clock::time_point> until = {};  // as in CompileOptions
+  std::optional<ProcessorClock::time_point> until = {};  // as in CompileOptions
 };
 
 class Steps {

@@ -15,6 +15,7 @@
 #include "weft/base/memory.h"
 #include "weft/base/quantity.h"
 #include "weft/base/stopwatch.h"
+#include "weft/base/storage.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
@@ -55,11 +56,10 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
 size_t allocated_bytes(const std::vector<Variable>& variables) {
   size_t bytes = 0;
   for (const Variable& variable : variables) {
-    const VariableState& state = *variable.state();
-    if (state.is_away())
-      bytes += state.type.bytes();
-    else if (state.buffer != nullptr && !state.buffer->in_file && !state.buffer->pinned)
-      bytes += state.buffer->bytes;
+    const Storage& storage = *variable.state()->storage;
+    const Buffer* const buffer = storage.buffer().get();
+    if (storage.is_on_device() || (buffer != nullptr && !buffer->in_file && !buffer->pinned))
+      bytes += storage.bytes();
   }
   return bytes;
 }
@@ -304,7 +304,8 @@ class Trainer {
       stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
     if (recipe().has("eval.target") && found->accuracy >= recipe().number("eval.target"))
       stop_early(fmt::format("accuracy {:.4f} reaches eval.target", found->accuracy));
-    if (improves(*found)) try_to_save(true);
+    const std::optional<double> best_before = progress_.best_score;
+    if (improves(*found) && !try_to_save(true)) progress_.best_score = best_before;
   }
 
   // Whether this is the best so far, by what checkpoint.best names.
@@ -322,12 +323,14 @@ class Trainer {
   }
 
   // A disk may have room again before the run ends.
-  void try_to_save(bool best) {
+  bool try_to_save(bool best) {
     try {
       save(best);
+      return true;
     } catch (const Error& error) {
       say_failed(error,
                  "The run goes on, and saves again when the next one is due, or in a minute");
+      return false;
     }
   }
 
@@ -449,7 +452,6 @@ class Trainer {
   std::optional<double> device_joules_before_;
 };
 
-using Clock = std::chrono::steady_clock;
 
 // What a run can have of memory for state and arena.
 size_t room_for(const RunReport& report, size_t host_memory) {
@@ -484,7 +486,7 @@ void compare(PlannedRun& planned, const PlannedRun& whole) {
 // limit, where there is one.
 std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
                                         size_t host_memory, std::string message,
-                                        Clock::time_point began,
+                                        ProcessorClock::time_point began,
                                         std::unique_ptr<PlannedRun> whole = nullptr) {
   Recipe unlimited = recipe, limited = recipe;
   unlimited.set("train.memory", "null", limit_origin);
@@ -526,7 +528,7 @@ void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   recipe.check();         // the name of its folder, too
   const Signals signals;  // where the first plan does not fit, the search for another is long
-  const Clock::time_point began = Clock::now();
+  const ProcessorClock::time_point began = ProcessorClock::now();
   auto run = [&](const Recipe& with_limit) {
     try {
       return Trainer(with_limit, options).run();
@@ -578,7 +580,7 @@ std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& mac
 }
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
-  const Clock::time_point began = Clock::now();
+  const ProcessorClock::time_point began = ProcessorClock::now();
   std::unique_ptr<PlannedRun> planned;
   try {
     planned = std::make_unique<PlannedRun>(recipe, machine);

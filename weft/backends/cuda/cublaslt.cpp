@@ -230,18 +230,22 @@ class Product : public Kernel {
     }
 
     const uint32_t result = alignment_of(step_.result);
+    const Alignments alignments{.a = alignment_of(step_.b),
+                                .b = alignment_of(step_.a),
+                                .c = step_.so_far ? alignment_of(*step_.so_far) : result,
+                                .d = result};
     const std::vector<Found> all = candidates(
         handle_, matmul_.get(), {layouts_[0].get(), layouts_[1].get(), layouts_[2].get()},
-        {.a = alignment_of(step_.b),
-         .b = alignment_of(step_.a),
-         .c = step_.so_far ? alignment_of(*step_.so_far) : result,
-         .d = result},
-        workspace);
-    const std::string what = fmt::format(
+        alignments, workspace);
+    std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
         api_.version(), name_of(step_), name(task.dtype), name(sums), gemm.batches, task.m, task.n,
         task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
+    // An algorithm reads as many bytes at once as it was told that operands are aligned to.
+    const auto& [a, b, c, d] = alignments;
+    if (std::min({a, b, c, d}) < 16)
+      what += fmt::format(", aligned to {}, {}, {} and {}", a, b, c, d);
     WEFT_CHECK(!all.empty(), "[cuda] cuBLASLt has no algorithm for {}.", what);
     const std::string chosen = device.select(
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));

@@ -66,10 +66,15 @@ struct Library : Functions {
                              : fmt::format("{} ({})", status_text(status), detail.data());
   }
 
-  // cuDNN ends the process where it does not find these.
+  // cuDNN ends the process where it does not find the first, and finds no engine, or says so by
+  // itself, where it does not find the others.
   const cublaslt::Library& products = cublaslt::library();
   SharedLibrary library{{"libcudnn.so.9"}, comes_with};
-  SharedLibrary graphs{{"libcudnn_graph.so.9"}, comes_with};
+  SharedLibrary parts[5] = {{{"libcudnn_graph.so.9"}, comes_with},
+                            {{"libcudnn_heuristic.so.9"}, comes_with},
+                            {{"libcudnn_engines_precompiled.so.9"}, comes_with},
+                            {{"libcudnn_engines_runtime_compiled.so.9"}, comes_with},
+                            {{"libcudnn_engines_tensor_ir.so.9"}, comes_with}};
 };
 
 // Never let go, as the driver is not.
@@ -318,11 +323,17 @@ bool is_installed() {
   return found;
 }
 
+// A handle is of one thread at a time: what compiles asks for the properties once, and only runs
+// touch it later.
 Descriptor properties_of_current_device() {
-  Descriptor made = make(device_properties_kind);
-  set(made, device_handle, handle_type, handle());
-  finish(made);
-  return made;
+  static MadeOnce<Descriptor>& known = *new MadeOnce<Descriptor>;  // as the library is
+  const Handle own = handle();
+  return known.get(fmt::format("{}", fmt::ptr(own)), [own] {
+    Descriptor made = make(device_properties_kind);
+    set(made, device_handle, handle_type, own);
+    finish(made);
+    return made;
+  });
 }
 
 Descriptor properties_from(const std::string& json) {

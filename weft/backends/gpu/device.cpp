@@ -103,6 +103,7 @@ double median_time(Device& device, const std::function<void()>& begin) {
 }  // namespace
 
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin) {
+  device.finish();  // what an earlier kernel has lost is not lost by these
   std::optional<size_t> best;
   double least = 0;
   std::exception_ptr last_failure;
@@ -114,7 +115,11 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
     } catch (const Error& failed) {
       logging::debug(1, "number {} of {} is passed over: {}", i, count, failed.what());
       last_failure = std::current_exception();
-      device.finish();  // throws where that one has lost the device
+      try {
+        device.finish();
+      } catch (const Error& lost) {
+        throw LostWhileMeasured(lost);
+      }
     }
   }
   if (!best) std::rethrow_exception(last_failure);

@@ -65,7 +65,7 @@ class Library : public KernelLibrary {
   bool generates() const override { return true; }
   bool on_host() const override { return false; }
   bool stages_inputs() const override { return language_ == loop::GpuLanguage::cuda; }
-  DeviceMemory* memory() const override { return &device(); }
+  DeviceMemory& memory() const override { return device(); }
   // What was measured matters once there is a device.
   std::map<std::string, std::string> selection() const override {
     std::lock_guard lock(mutex_);
@@ -178,6 +178,12 @@ class Library : public KernelLibrary {
            std::ranges::all_of(choice->operand_order, &Dims::empty);
   }
 
+  // Where an operand begins within the 16 bytes that a thread reads at once; "" at their start.
+  static std::string begins_at(const Value& value, const Placement& at) {
+    const size_t bytes = static_cast<size_t>(at.offset) * size_of(value.dtype()) % 16;
+    return bytes == 0 ? "" : fmt::format("+{}", bytes);
+  }
+
   // In one kernel or, where that was measured to be faster, in two.
   std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Plan& plan,
                                         const Step& step) const {
@@ -186,7 +192,8 @@ class Library : public KernelLibrary {
     std::string signature = step.kernel + " in one or two";
     for (const auto* accesses : {&step.operands, &step.results})
       for (const auto& [value, at] : *accesses)
-        signature += fmt::format(", {}/{}", to_string(value.type()), fmt::join(at.strides, " "));
+        signature += fmt::format(", {}/{}{}", to_string(value.type()), fmt::join(at.strides, " "),
+                                 begins_at(value, at));
     if (step.body.front()->annotations.tf32) signature += ", tf32";
     auto measure = [&] { return parts && is_faster(*parts, *whole, plan, step) ? "two" : "one"; };
     if (device().select(signature, measure, "one") == "one") return whole;

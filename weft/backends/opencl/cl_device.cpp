@@ -1,10 +1,12 @@
 #include "weft/backends/opencl/cl_device.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -45,19 +47,35 @@ T device_number(cl_device_id device, cl_device_info what) {
 }
 
 // PoCL keeps machine code, too, by default below a home that may be relative, or in a folder of
-// /tmp that others can name: a folder of the cache's, which only this user enters, holds it.
-// Drivers read the environment when the first call loads them.
-void keep_pocl_private() {
-  if (std::getenv("POCL_CACHE_DIR") != nullptr) return;
-  if (const std::optional<std::string> folder = private_cache("pocl"))
+// /tmp that others can name: a folder of the cache's, which only this user enters, holds it, or one
+// that goes with the process. Drivers read the environment when the first call loads them.
+class PoclFolder {
+ public:
+  PoclFolder() {
+    if (std::getenv("POCL_CACHE_DIR") != nullptr) return;
+    std::optional<std::string> folder = private_cache("pocl");
+    if (!folder) {
+      own_ = (std::filesystem::temp_directory_path() / "weft-pocl-XXXXXX").string();
+      if (mkdtemp(own_.data()) == nullptr)
+        throw Error(ErrorKind::failed, "cannot create folder {}: {}.", own_,
+                    std::generic_category().message(errno));
+      folder = own_;
+    }
     setenv("POCL_CACHE_DIR", folder->c_str(), 0);
-  else
-    setenv("POCL_KERNEL_CACHE", "0", 0);
-}
+  }
+  ~PoclFolder() {
+    std::error_code none;
+    if (!own_.empty()) std::filesystem::remove_all(own_, none);
+  }
+  PoclFolder(const PoclFolder&) = delete;
+  PoclFolder& operator=(const PoclFolder&) = delete;
+
+ private:
+  std::string own_;
+};
 
 std::vector<cl_device_id> all_devices() {
-  static std::once_flag once;
-  std::call_once(once, keep_pocl_private);
+  static const PoclFolder pocl;
   cl_uint count = 0;
   if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return {};
   std::vector<cl_platform_id> platforms(count);

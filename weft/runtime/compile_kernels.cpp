@@ -1,0 +1,209 @@
+#include "weft/runtime/compile_kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <thread>
+
+#include "weft/base/alignment.h"
+#include "weft/base/logging.h"
+#include "weft/base/parallel.h"
+#include "weft/base/stopwatch.h"
+#include "weft/ir/op_def.h"
+
+namespace weft {
+
+Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited) {
+  const Step& failed = plan.steps[i];
+  std::string text = error.what();
+  text.insert(
+      std::min(text.find(" Hint: "), text.size()),
+      fmt::format(" {} {}, {} of {}{}{}.", waited ? "Kernel" : "At or before kernel", failed.kernel,
+                  i + 1, plan.steps.size(), failed.module.empty() ? "" : ", of ", failed.module));
+  return {error.kind(), text};
+}
+
+namespace {
+// All that a library can tell kernels apart by.
+std::string signature_of(const Step& step) {
+  std::string text =
+      step.kernel + to_string(step.body.front()->attrs) + to_string(step.body.front()->annotations);
+  if (step.padded) text += " padded";
+  for (const auto* accesses : {&step.operands, &step.results})
+    for (const auto& [value, at] : *accesses)
+      text += fmt::format(" {}+{}{}", to_string(value.type()), at.offset, to_string(at.strides));
+  return text;
+}
+
+// What libraries said of the steps of a plan.
+class Refusals {
+ public:
+  Refusals(const Plan& plan, const KernelLibrary& library) : plan_(plan), library_(library) {}
+
+  // Whether a step that is alike was refused, so that nobody need ask for this one.
+  bool covers(size_t step) {
+    const auto known = alike_.find(signature_of(plan_.steps[step]));
+    if (known == alike_.end()) return false;
+    add(step, Error(known->second));
+    return true;
+  }
+  void add(size_t step, const Error& error) {
+    const Step& refused = plan_.steps[step];
+    alike_.try_emplace(signature_of(refused), error);
+    std::string& said = by_step_[step];
+    said = fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
+                       refused.module.empty() ? "" : " of ", refused.module);
+    logging::debug(1, "refused: {}", said);
+    library_.avoid(refused);
+  }
+  void check() const {
+    if (by_step_.empty()) return;
+    std::vector<std::string> all;
+    all.reserve(by_step_.size());
+    for (const auto& [step, said] : by_step_) all.push_back(said);
+    throw KernelsRefused(std::move(all));
+  }
+
+ private:
+  const Plan& plan_;
+  const KernelLibrary& library_;
+  std::map<size_t, std::string> by_step_;
+  std::map<std::string, Error> alike_;  // by the signature
+};
+}  // namespace
+
+// Generated kernels on threads of their own. So are kernels of libraries for a device; those for
+// the host, which share its threads, are compiled by the caller.
+StepKernels compile_kernels(const Plan& plan, const KernelLibrary& library, DeviceMemory& memory) {
+  Stopwatch watch;
+  StepKernels kernels(plan.steps.size());
+  Refusals refusals(plan, library);
+  std::vector<size_t> here, apart;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step::Kind kind = plan.steps[i].kind;
+    if (kind == Step::Kind::fused || (kind == Step::Kind::library && !memory.is_host()))
+      apart.push_back(i);
+    else if (kind == Step::Kind::library)
+      here.push_back(i);
+  }
+  std::atomic<size_t> next = 0, compiled = 0;
+  std::exception_ptr failure;
+  std::optional<Error> measured;  // the kernel that lost the device while it was measured
+  std::mutex mutex;
+  logging::LongWork compiling(fmt::format("compiling {} kernels", here.size() + apart.size()));
+  auto compile = [&](size_t i) {
+    logging::debug(4, "kernel {} {}", i, plan.steps[i].kernel);
+    {
+      std::lock_guard lock(mutex);
+      if (refusals.covers(i)) return;
+    }
+    try {
+      kernels[i] = library.compile(plan, plan.steps[i]);
+    } catch (const LostWhileMeasured& lost) {
+      std::lock_guard lock(mutex);
+      if (!measured) measured = error_of_step(plan, i, lost, true);
+      throw;
+    } catch (const Error& error) {
+      memory.finish();  // throws where it is lost, for which no kernel is refused
+      if (!library.may_refuse(plan.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
+      std::lock_guard lock(mutex);
+      refusals.add(i, error);
+    }
+    compiling.go_on(fmt::format("{} are done", ++compiled));
+  };
+  auto work = [&] {
+    try {
+      for (size_t i = next++; i < apart.size(); i = next++) compile(apart[i]);
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+      next = apart.size();
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    try {
+      for (int64_t i = 1; i < std::min<int64_t>(compile_threads(), std::ssize(apart)); ++i)
+        helpers.emplace_back(work);
+    } catch (const std::system_error&) {
+      logging::debug(1, "{} threads compile, as the system gives no more", helpers.size() + 1);
+    }
+    for (size_t i : here) compile(i);
+    work();
+  }
+  if (measured) throw Error(*measured);
+  if (failure) std::rethrow_exception(failure);
+  refusals.check();
+  logging::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
+  return kernels;
+}
+
+namespace {
+// What stands in for an operand or a result outside of the arena.
+size_t outside_bytes(const Plan& plan, const Access& access) {
+  const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
+  return slot.space == Space::arena ? 0 : aligned(std::max<size_t>(slot.bytes, 1));
+}
+
+void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Residency& residency,
+                std::byte* outside) {
+  auto addresses_of = [&](const std::vector<Access>& accesses) {
+    std::vector<void*> addresses;
+    for (const Access& access : accesses) {
+      const size_t bytes = outside_bytes(plan, access);
+      addresses.push_back(bytes == 0 ? residency.address(access.at.slot) : outside);
+      outside += bytes;
+    }
+    return addresses;
+  };
+  const Step& tried = plan.steps[step];
+  const std::vector<void*> operands = addresses_of(tried.operands),
+                           results = addresses_of(tried.results);
+  kernel.run(operands.data(), results.data(),
+             tried.workspace_slot >= 0 ? residency.address(tried.workspace_slot) : nullptr);
+}
+}  // namespace
+
+// What a library says only when its kernel runs, it says before a step has updated anything.
+// StepKernels that are alike are tried once. No variable has a place on the device yet, and none
+// may be written: memory beside the arena stands in for what the step has there.
+void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelLibrary& library,
+                 DeviceMemory& memory, const Residency& residency) {
+  Refusals refusals(plan, library);
+  std::set<std::string> signatures;
+  std::vector<size_t> distinct;
+  size_t most = 0;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    if (step.kind != Step::Kind::library || !library.may_refuse(step)) continue;
+    if (!signatures.insert(signature_of(step)).second) continue;
+    distinct.push_back(i);
+    size_t bytes = 0;
+    for (const auto* accesses : {&step.operands, &step.results})
+      for (const Access& access : *accesses) bytes += outside_bytes(plan, access);
+    most = std::max(most, bytes);
+  }
+  const std::shared_ptr<Buffer> outside = most > 0 ? memory.allocate(most) : nullptr;
+  for (const size_t i : distinct) {
+    try {
+      try_kernel(plan, *kernels[i], i, residency, outside == nullptr ? nullptr : outside->data);
+      if (memory.is_synchronous()) memory.finish();
+    } catch (const Error& error) {
+      try {
+        memory.finish();
+      } catch (const Error& lost) {  // the device, which no other kernel would change
+        throw error_of_step(plan, i, lost, memory.is_synchronous());
+      }
+      refusals.add(i, error);
+    }
+  }
+  memory.finish();
+  refusals.check();
+}
+
+}  // namespace weft

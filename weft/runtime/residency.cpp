@@ -1,0 +1,381 @@
+#include "weft/runtime/residency.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "weft/base/alignment.h"
+#include "weft/base/memory.h"
+#include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
+#include "weft/base/storage.h"
+#include "weft/passes/transfers.h"
+#include "weft/runtime/footprint.h"
+#include "weft/runtime/transfers.h"
+
+namespace weft {
+namespace {
+// The last page of a fresh arena is full of these, so that zeros that are written there show, too.
+constexpr std::byte untouched{0xa5};
+constexpr size_t marked_bytes = 4096;
+size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_bytes; }
+}  // namespace
+
+void Workspace::reserve(size_t bytes, DeviceMemory& of) {
+  if (buffer != nullptr && buffer->bytes >= bytes) return;
+  memory = &of;
+  if (!of.is_host()) buffer = nullptr;  // before there are two
+  buffer = of.allocate(bytes);
+  if (of.is_host()) buffer->populate();
+  if (bytes == 0) return;
+  const std::vector<std::byte> mark(bytes - begin_of_page(bytes), untouched);
+  of.write(buffer->data + begin_of_page(bytes), mark.data(), mark.size());
+}
+
+void Workspace::shrink(size_t bytes) {
+  if (buffer == nullptr || buffer->bytes == bytes) return;
+  buffer = nullptr;
+  if (bytes > 0) reserve(bytes, *memory);
+}
+
+size_t Workspace::touched_bytes() const {
+  std::array<std::byte, marked_bytes> page;
+  for (size_t end = buffer == nullptr ? 0 : buffer->bytes; end > 0;) {
+    const size_t begin = begin_of_page(end);
+    memory->read(page.data(), buffer->data + begin, end - begin);
+    const std::byte before = end == buffer->bytes ? untouched : std::byte{};
+    for (; end > begin; --end)
+      if (page[end - begin - 1] != before) return aligned(end);
+  }
+  return 0;
+}
+
+void fetch(Node& node) {
+  std::shared_ptr<Buffer> here = Buffer::allocate(node.type.bytes());
+  node.storage->copy_to(here->data);
+  node.data = std::move(here);
+  node.storage = nullptr;
+}
+
+void Residency::place() {
+  place_variables();
+  variables_.clear();
+  std::set<const Storage*> seen;
+  for (const Slot& slot : plan_.slots) {
+    if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
+    Storage& storage = *slot.value->variable->storage;
+    if (slot.space == Space::state) storage.on(memory_);
+    if (seen.insert(&storage).second) variables_.emplace_back(&storage, 0);
+  }
+  for (auto& [storage, moves] : variables_) moves = storage->moves();
+  arena_ = workspace_.buffer->data;
+}
+
+bool Residency::has_moved() const {
+  return arena_ != workspace_.buffer->data ||
+         std::ranges::any_of(
+             variables_, [](const auto& known) { return known.first->moves() != known.second; });
+}
+
+std::byte* Residency::address(int slot) const {
+  const Slot& at = plan_.slots[static_cast<size_t>(slot)];
+  switch (at.space) {
+    case Space::arena:
+      return workspace_.buffer->data + at.offset;
+    case Space::state:
+      return at.value->variable->storage->on(memory_).data;
+    case Space::constant:
+      return constant(at.value);
+    case Space::file:
+      return kept_away(at);
+  }
+  return nullptr;
+}
+
+// Steps of others may still copy.
+void Residency::lend() const {
+  for (const Slot& slot : plan_.slots) {
+    if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
+    Storage& storage = *slot.value->variable->storage;
+    if (memory_.is_host())
+      storage.lend_to(nullptr);
+    else if (slot.space == Space::file)
+      storage.lend_to(&memory_);
+  }
+}
+
+std::vector<VariableState*> Residency::variables_away() const {
+  std::vector<VariableState*> all;
+  for (const Slot& slot : plan_.slots)
+    if (slot.space == Space::file && slot.value->variable != nullptr &&
+        std::ranges::find(all, slot.value->variable.get()) == all.end())
+      all.push_back(slot.value->variable.get());
+  return all;
+}
+
+size_t Residency::bytes_in(Space space) const {
+  size_t bytes = 0;
+  for (const Slot& slot : plan_.slots)
+    if (slot.space == space) bytes += slot.bytes;
+  return bytes;
+}
+
+namespace {
+size_t mebibytes(size_t bytes) { return bytes >> 20; }
+
+class HostResidency : public Residency {
+ public:
+  HostResidency(const Plan& plan, DeviceMemory& memory, Workspace& workspace, std::string folder)
+      : Residency(plan, memory, workspace), folder_(std::move(folder)) {}
+
+  void check_fits(size_t, size_t beside) const override {  // compiling must not end the process
+    const Plan* const plans[] = {&plan_};
+    const size_t state = bytes_in(Space::state), constants = bytes_in(Space::constant);
+    const size_t others = beside + runtime_bytes(thread_count(), plans);
+    weft::check_fits(
+        fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and constants of "
+                    "{} MiB, and {} MiB of data and of what compiles and runs it,",
+                    mebibytes(plan_.arena_bytes), mebibytes(state), mebibytes(constants),
+                    mebibytes(others)),
+        plan_.arena_bytes + state + constants + others);
+  }
+
+  // One file for the variables that have none yet, and for the plan's own slots. Those that a
+  // device had are in theirs again.
+  void place_away() override {
+    auto paged = [](size_t bytes) { return round_up(bytes, FileRange::alignment); };
+    std::vector<VariableState*> to_move;
+    const size_t own = file_ ? 0 : paged(plan_.file_bytes);
+    size_t bytes = own;
+    for (VariableState* variable : variables_away()) {
+      Storage& storage = *variable->storage;
+      if (storage.file() && storage.is_on_device()) storage.on_host();
+      if (storage.file()) continue;
+      to_move.push_back(variable);
+      bytes += paged(storage.bytes());
+    }
+    if (bytes == 0) return;
+    const FileRange file(folder_, bytes);
+    if (own > 0) file_ = file.part(0, plan_.file_bytes);
+    size_t offset = own;
+    for (VariableState* variable : to_move) {
+      variable->storage->move_to(file.part(offset, variable->storage->bytes()));
+      offset += paged(variable->storage->bytes());
+    }
+  }
+
+  // They lie where the graph has them. What a step assigns to has its pages before the first.
+  void place_constants() override {
+    for (const Assign& assign : plan_.assigns)
+      if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
+          slot.space == Space::state)
+        slot.value->variable->storage->on_host().populate();
+  }
+
+  CopyKernels copies() override {
+    transfers_ = nullptr;
+    CopyKernels kernels;
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const Step& step = plan_.steps[i];
+      if (step.kind == Step::Kind::await) {
+        kernels.emplace_back(i, transfers_->await(step.operands[0].at.slot));
+      } else if (step.kind == Step::Kind::transfer) {
+        if (transfers_ == nullptr) transfers_ = std::make_unique<Transfers>();
+        const bool to_memory = is_fetch(plan_, step);
+        const Access& memory = (to_memory ? step.results : step.operands)[0];
+        const auto offset = static_cast<size_t>(memory.at.offset) * size_of(memory.value.dtype());
+        kernels.emplace_back(i, transfers_->begin(range_of(file_slot(plan_, step)), to_memory,
+                                                  memory.at.slot, offset));
+      }
+    }
+    return kernels;
+  }
+  void settle() override {
+    if (transfers_ != nullptr) transfers_->settle();
+  }
+
+ private:
+  void place_variables() override { place_away(); }
+  std::byte* constant(const Value& value) const override { return value->data->data; }
+  std::byte* kept_away(const Slot&) const override { return nullptr; }
+
+  FileRange range_of(int slot) const {
+    const Slot& at = plan_.slots[static_cast<size_t>(slot)];
+    return at.value->variable != nullptr ? at.value->variable->storage->file()
+                                         : file_.part(at.offset, at.type.bytes());
+  }
+
+  std::string folder_;
+  FileRange file_;                        // of the plan's own slots
+  std::unique_ptr<Transfers> transfers_;  // null: there are none
+};
+
+class BeginCopy : public Kernel {
+ public:
+  // `before`: the latest with the same memory of the host; null: there is none.
+  BeginCopy(SideCopy& copy, const SideCopy* before, const Step& step)
+      : copy_(copy), before_(before) {
+    const Access &from = step.operands[0], &to = step.results[0];
+    const size_t size = size_of(from.value.dtype());
+    from_ = static_cast<size_t>(from.at.offset) * size;
+    to_ = static_cast<size_t>(to.at.offset) * size;
+    bytes_ = from.value.type().bytes();
+  }
+  void run(void* const* operands, void* const* results, void*) const override {
+    copy_.allow();
+    if (before_ != nullptr) copy_.follow(*before_);
+    copy_.begin(static_cast<std::byte*>(results[0]) + to_,
+                static_cast<const std::byte*>(operands[0]) + from_, bytes_);
+  }
+
+ private:
+  SideCopy& copy_;
+  const SideCopy* before_;
+  size_t from_, to_, bytes_;
+};
+
+class AwaitCopy : public Kernel {
+ public:
+  explicit AwaitCopy(SideCopy& copy) : copy_(copy) {}
+  void run(void* const*, void* const*, void*) const override { copy_.await(); }
+
+ private:
+  SideCopy& copy_;
+};
+
+class DeviceResidency : public Residency {
+ public:
+  using Residency::Residency;
+
+  void check_fits(size_t staged, size_t) const override {
+    const size_t state = bytes_in(Space::state), constants = bytes_in(Space::constant);
+    const size_t bytes = plan_.arena_bytes + state + constants + staged;
+    const MemoryUse use = memory_.use();
+    if (const size_t there = use.available + held_bytes(); bytes > there)
+      throw Error(ErrorKind::does_not_fit,
+                  "the plan does not fit: its arena of {} MiB, state of {} MiB and constants of {} "
+                  "MiB take {} MiB of the device's memory, which has {} MiB, {} of them free.",
+                  mebibytes(plan_.arena_bytes), mebibytes(state), mebibytes(constants),
+                  mebibytes(bytes), mebibytes(use.total), mebibytes(there));
+    if (use.largest > 0 && plan_.arena_bytes > use.largest)
+      throw Error(ErrorKind::does_not_fit,
+                  "the plan does not fit: its arena takes {} MiB at once. The device gives at most "
+                  "{} MiB at once, of {} MiB in all.",
+                  mebibytes(plan_.arena_bytes), mebibytes(use.largest), mebibytes(use.total));
+  }
+
+  // What files are to the host's memory, the host's memory is to that of a device.
+  void place_away() override {
+    std::vector<VariableState*> to_move;
+    const size_t own = host_ == nullptr ? aligned(plan_.file_bytes) : 0;
+    size_t bytes = own;
+    for (VariableState* variable : variables_away()) {
+      const std::shared_ptr<Buffer>& buffer = variable->storage->buffer();
+      if (buffer != nullptr && buffer->pinned) continue;
+      to_move.push_back(variable);
+      bytes += aligned(variable->storage->bytes());
+    }
+    if (bytes == 0) return;
+    weft::check_fits("the plan does not fit: what is kept with the host", bytes);
+    const std::shared_ptr<Buffer> memory = memory_.allocate_host(bytes);
+    if (own > 0) host_ = memory;
+    size_t offset = own;
+    for (VariableState* variable : to_move) {
+      Storage& storage = *variable->storage;
+      storage.move_to(Buffer::part(memory, offset, storage.bytes()));
+      offset += aligned(storage.bytes());
+    }
+  }
+
+  void place_constants() override {
+    for (const Slot& slot : plan_.slots) {
+      if (slot.space != Space::constant) continue;
+      std::shared_ptr<Buffer>& constant = constants_[slot.value.node()];
+      constant = memory_.allocate(slot.value.type().bytes());
+      if (slot.value->data != nullptr)
+        memory_.write(constant->data, slot.value->data->data, slot.value.type().bytes());
+    }
+  }
+
+  CopyKernels copies() override {
+    CopyKernels kernels;
+    if (!copies_.empty()) return kernels;
+    std::map<int, SideCopy*> latest;  // by the slot, on the device and with the host
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const Step& step = plan_.steps[i];
+      if (step.kind == Step::Kind::await) {
+        kernels.emplace_back(i, std::make_unique<AwaitCopy>(*latest.at(step.operands[0].at.slot)));
+      } else if (step.kind == Step::Kind::transfer) {
+        const bool to_device = is_fetch(plan_, step);
+        copies_.push_back(
+            memory_.make_side_copy(to_device ? CopyDirection::to_device : CopyDirection::to_host));
+        SideCopy* const copy = copies_.back().get();
+        SideCopy*& before = latest[file_slot(plan_, step)];
+        kernels.emplace_back(i, std::make_unique<BeginCopy>(*copy, before, step));
+        before = latest[memory_slot(plan_, step)] = copy;
+      }
+    }
+    return kernels;
+  }
+
+ private:
+  // Of what the plan needs on the device, what lies there already.
+  size_t held_bytes() const {
+    size_t bytes = workspace_.buffer == nullptr ? 0 : workspace_.buffer->bytes;
+    for (const Slot& slot : plan_.slots)
+      if (slot.space == Space::state && slot.value->variable->storage->has_place_on(memory_))
+        bytes += slot.bytes;
+    return bytes;
+  }
+
+  // Variables that have no place there yet, in as few allocations as the device allows: drivers
+  // round each of them up.
+  void place_variables() override {
+    place_away();
+    std::vector<Storage*> group;
+    size_t bytes = 0;
+    auto place_group = [&] {
+      const std::shared_ptr<Buffer> all = memory_.allocate(bytes);
+      size_t offset = 0;
+      for (Storage* storage : group) {
+        storage->move_to(memory_, Buffer::part(all, offset, storage->bytes()));
+        offset += aligned(storage->bytes());
+      }
+      group.clear();
+      bytes = 0;
+    };
+    const size_t largest = memory_.use().largest;
+    std::set<const Storage*> seen;
+    for (const Slot& slot : plan_.slots) {
+      if (slot.space != Space::state) continue;
+      Storage* storage = slot.value->variable->storage.get();
+      if (storage->has_place_on(memory_) || !seen.insert(storage).second) continue;
+      if (largest > 0 && !group.empty() && bytes + aligned(slot.bytes) > largest) place_group();
+      group.push_back(storage);
+      bytes += aligned(slot.bytes);
+    }
+    if (!group.empty()) place_group();
+  }
+
+  std::byte* constant(const Value& value) const override {
+    return constants_.at(value.node())->data;
+  }
+  std::byte* kept_away(const Slot& slot) const override {
+    return slot.value->variable != nullptr ? slot.value->variable->storage->buffer()->data
+                                           : host_->data + slot.offset;
+  }
+
+  std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;
+  std::shared_ptr<Buffer> host_;  // of the plan's own slots
+  std::vector<std::unique_ptr<SideCopy>> copies_;
+};
+}  // namespace
+
+std::unique_ptr<Residency> make_residency(const Plan& plan, DeviceMemory& memory,
+                                          Workspace& workspace, const std::string& folder) {
+  if (memory.is_host()) return std::make_unique<HostResidency>(plan, memory, workspace, folder);
+  return std::make_unique<DeviceResidency>(plan, memory, workspace);
+}
+
+}  // namespace weft
