@@ -104,7 +104,8 @@ std::optional<double> evaluate(const Node& node, int64_t i) {
     if (!number) return std::nullopt;
     operands[k] = *number;
   }
-  return representable(node.type.dtype, node.op->oracle(operands[0], operands[1], operands[2]));
+  const double result = weft::evaluate(*node.op, operands[0], operands[1], operands[2]);
+  return representable(node.type.dtype, result);
 }
 
 Value fold_elementwise(const Value& value) {
