@@ -263,6 +263,23 @@ Expr pow(Expr x, Expr y) {
   return select(y == 0.0, 1.0, select(undefined, not_a_number, result * sign));
 }
 
+// x = 2^(3 q) m, m in [0.35, 2.83): a straight line is within 8 % of the root of m, Halley's method
+// twice within 1e-11.
+Expr cbrt(Expr x, Expr) {
+  Expr size = abs(x);
+  Mantissa parts = mantissa_of(size);
+  Expr q = rint(parts.exponent * (1.0 / 3));
+  Expr m = (parts.f + 1) * power_of_two(parts.exponent - q * 3);
+  Expr root = m * 0.31 + 0.62;
+  for (int i = 0; i < 2; ++i) {
+    Expr cube = root * root * root;
+    root = root * (cube + m * 2) / (cube * 2 + m);
+  }
+  root = root + (m / (root * root) - root) * (1.0 / 3);
+  Expr regular = (size > 0.0) & (size < infinity);
+  return select(regular, with_sign_of(x, root * power_of_two(q)), x);
+}
+
 Expr near_sin(Expr r, Expr) {
   Expr z = r * r;
   Expr p = polynomial(z, {-0.16666666666666666, 0.008333333333333331, -0.00019841269841265065,
@@ -278,13 +295,17 @@ Expr near_cos(Expr r, Expr) {
 }
 
 constexpr F64Formula formulas[] = {
-    {"exp", false, exp},           {"exp2", false, exp2},   {"expm1", false, expm1},
-    {"log", false, log},           {"log2", false, log2},   {"log10", false, log10},
-    {"log1p", false, log1p},       {"sinh", false, sinh},   {"cosh", false, cosh},
-    {"tanh", false, tanh},         {"asinh", false, asinh}, {"acosh", false, acosh},
-    {"atanh", false, atanh},       {"atan", false, atan},   {"asin", false, asin},
-    {"acos", false, acos},         {"atan2", true, atan2},  {"erfc", false, erfc},
-    {"erf", false, erf},           {"pow", true, pow},      {"near_sin", false, near_sin},
+    {"exp", false, exp},           {"exp2", false, exp2},
+    {"expm1", false, expm1},       {"log", false, log},
+    {"log2", false, log2},         {"log10", false, log10},
+    {"log1p", false, log1p},       {"sinh", false, sinh},
+    {"cosh", false, cosh},         {"tanh", false, tanh},
+    {"asinh", false, asinh},       {"acosh", false, acosh},
+    {"atanh", false, atanh},       {"atan", false, atan},
+    {"asin", false, asin},         {"acos", false, acos},
+    {"atan2", true, atan2},        {"erfc", false, erfc},
+    {"erf", false, erf},           {"pow", true, pow},
+    {"cbrt", false, cbrt},         {"near_sin", false, near_sin},
     {"near_cos", false, near_cos},
 };
 }  // namespace

@@ -127,6 +127,15 @@ const OpDef& rsqrt_def = define({
     .test = {.low = 0.1, .high = 4},
 });
 
+const OpDef& cbrt_def = define({
+    .name = "cbrt",
+    .kind = OpKind::elementwise,
+    .doc = "the cube root, of negative numbers too",
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy / (3 * y * y)}; },
+    .function = std::cbrt,
+    .test = {.low = 0.1, .high = 4},
+});
+
 const OpDef& sin_def = define({
     .name = "sin",
     .kind = OpKind::elementwise,
@@ -384,6 +393,7 @@ Value log10(Arg x) { return apply_unary(log10_def, x); }
 Value log1p(Arg x) { return apply_unary(log1p_def, x); }
 Value sqrt(Arg x) { return apply_unary(sqrt_def, x); }
 Value rsqrt(Arg x) { return apply_unary(rsqrt_def, x); }
+Value cbrt(Arg x) { return apply_unary(cbrt_def, x); }
 Value sin(Arg x) { return apply_unary(sin_def, x); }
 Value cos(Arg x) { return apply_unary(cos_def, x); }
 Value tan(Arg x) { return apply_unary(tan_def, x); }
