@@ -133,6 +133,19 @@ TEST_SUITE("codegen maths") {
       }
     }
   }
+  TEST_CASE("formulas of f32 call nothing, but for what CUDA has quicker functions of") {
+    constexpr std::string_view quicker_in_cuda[] = {"exp", "expm1", "log", "log1p", "tanh", "erf"};
+    for (const Bound& bound : bounds) {
+      const test::FusedStep fused({make_node(op(bound.name), {input({DType::f32, {100}}, 0)})});
+      const auto calls = [&](loop::GpuLanguage language) {
+        return std::ranges::count(fused.loops(language).code, loop::Op::call,
+                                  &loop::Instruction::op);
+      };
+      INFO(bound.name);
+      CHECK(calls(loop::GpuLanguage::opencl) == 0);
+      CHECK(calls(loop::GpuLanguage::cuda) == std::ranges::count(quicker_in_cuda, bound.name));
+    }
+  }
   TEST_CASE("pow of f32 is within 2 ULP, special cases included") {
     constexpr float specials[] = {0.0f,  -0.0f,  1.0f,    -1.0f, 2.0f,        -2.0f,
                                   3.0f,  -3.0f,  0.5f,    -0.5f, INFINITY,    -INFINITY,
