@@ -71,10 +71,16 @@ std::vector<const KernelLibrary*> generators() {
 }
 
 constexpr int64_t count = 1000;
-Value numbers(DType dtype) {
-  std::vector<double> x;
-  for (int i = 0; i < count; ++i) x.push_back(0.5 + 3.5 * i / count);
-  return constant(x, {count}, dtype);
+Value numbers(DType dtype) {  // in [0.5, 4)
+  return constant(elements(interpret(0.5 + 3.5 / count * arange(count, DType::f64))), {count},
+                  dtype);
+}
+// A function of each element, in the type of `x`.
+template <class F>
+Value mapped(const Value& x, F&& function) {
+  std::vector<double> numbers = elements(x);
+  for (double& number : numbers) number = function(number);
+  return constant(numbers, x.shape(), x.dtype());
 }
 }  // namespace
 
@@ -82,10 +88,7 @@ TEST_SUITE("own op") {
   TEST_CASE("a function of C's has the values of the C library on every backend") {
     for (DType dtype : {DType::f32, DType::f64}) {
       const Value x = numbers(dtype), y = gamma(x) * 2.0;
-      const std::vector<double> at = elements(x);
-      std::vector<double> want;
-      for (double each : at) want.push_back(2 * std::tgamma(each));
-      const Value exact = constant(want, {count}, dtype);
+      const Value exact = mapped(x, [](double at) { return 2 * std::tgamma(at); });
       CHECK(difference(interpret(y), exact, 0) == "");
       for (const KernelLibrary* library : generators()) {
         INFO(library->name() << " " << name(dtype));
@@ -97,14 +100,12 @@ TEST_SUITE("own op") {
   TEST_CASE("its gradient is the slope on every backend") {
     const Value x = numbers(DType::f64);
     const Graph graph{.outputs = gradients(sum(gamma(x)), std::vector{x})};
-    std::vector<double> slopes;
-    for (double at : elements(x)) {
+    const Value want = mapped(x, [](double at) {
       constexpr double h = 1e-4;
       const double near = std::tgamma(at + h) - std::tgamma(at - h),
                    far = std::tgamma(at + 2 * h) - std::tgamma(at - 2 * h);
-      slopes.push_back((8 * near - far) / (12 * h));
-    }
-    const Value want = constant(slopes, {count}, DType::f64);
+      return (8 * near - far) / (12 * h);
+    });
     CHECK(difference(interpret(graph).front(), want, 1e-10) == "");
     for (const KernelLibrary* library : generators()) {
       INFO(library->name());
@@ -136,14 +137,13 @@ TEST_SUITE("own op") {
   }
   TEST_CASE("a function that C lacks runs on the CPU, and a GPU names it") {
     const Value x = numbers(DType::f32);
-    std::vector<double> want;
-    for (double each : elements(x)) want.push_back(sawtooth_of(each));
+    const Value want = mapped(x, sawtooth_of);
     for (const KernelLibrary* library : generators()) {
       const auto run = [&] {
         return run_planned({.outputs = {sawtooth(x)}}, {}, *library).front();
       };
       if (library->name() == "cpu")
-        CHECK(difference(run(), constant(want, {count}, DType::f32), 0) == "");
+        CHECK(difference(run(), want, 0) == "");
       else
         CHECK(
             test::error_of(run) ==
