@@ -161,6 +161,13 @@ loop::Kernel FusedStep::loops(loop::GpuLanguage language) const {
   return is_primitive() ? loop::lower_primitive(step) : loop::lower(step, language);
 }
 
+std::vector<Value> functions_of(const Value& x) {
+  std::vector<Value> all;
+  for (const OpDef* def : registered_ops())
+    if (def->function != nullptr) all.push_back(make_node(*def, {x}));
+  return all;
+}
+
 double spread(const Value& leaf, int64_t index) {
   // The seed is the input's index and size, not its node id, which depends on the test cases that
   // ran before.

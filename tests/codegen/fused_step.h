@@ -31,6 +31,9 @@ struct FusedStep {
   void take_operands_in_order();
 };
 
+// Each op that is a function of one number (OpDef::function), of x.
+std::vector<Value> functions_of(const Value& x);
+
 // A kernel whose CompiledKernel::work is this runs on all threads, however small it is.
 inline constexpr double worth_a_team = std::numeric_limits<double>::infinity();
 

@@ -170,13 +170,11 @@ TEST_SUITE("codegen gpu") {
     std::vector<Case> cases;
     for (DType type : {DType::f32, DType::f64}) {
       Value x = input({type, {150}}, 0), y = input({type, {150}}, 1);
-      Value z = x * 0.5;
-      cases.push_back(
-          {{exp(z),  exp2(z),  expm1(z),       log(z),      log2(z),  log10(z),     log1p(z),
-            sqrt(z), rsqrt(z), sin(z),         cos(z),      tan(z),   asin(z),      acos(z),
-            atan(z), sinh(z),  cosh(z),        tanh(z),     asinh(z), acosh(z),     atanh(z),
-            erf(z),  erfc(z),  pow(abs(x), y), atan2(x, y), x / y,    reciprocal(y)},
-           type == DType::f64 ? 1e-14 : 1e-6});
+      std::vector<Value> results = test::functions_of(x * 0.5);
+      for (const Value& each :
+           {sqrt(x), rsqrt(x), pow(abs(x), y), atan2(x, y), x / y, reciprocal(y)})
+        results.push_back(each);
+      cases.push_back({results, type == DType::f64 ? 1e-14 : 1e-6});
     }
     check_on_gpu(cases);
   }

@@ -24,6 +24,7 @@ void (*trap)();
 OF_BOTH(exp) OF_BOTH(exp2) OF_BOTH(expm1) OF_BOTH(log) OF_BOTH(log2) OF_BOTH(log10) OF_BOTH(log1p)
 OF_BOTH(sin) OF_BOTH(cos) OF_BOTH(tan) OF_BOTH(asin) OF_BOTH(acos) OF_BOTH(atan) OF_BOTH(sinh)
 OF_BOTH(cosh) OF_BOTH(tanh) OF_BOTH(asinh) OF_BOTH(acosh) OF_BOTH(atanh) OF_BOTH(erf) OF_BOTH(erfc)
+OF_BOTH(cbrt) OF_BOTH(lgamma) OF_BOTH(logb) OF_BOTH(tgamma)
 OF_BOTH(sqrt) OF_BOTH(floor) OF_BOTH(ceil) OF_BOTH(trunc) OF_BOTH(rint) OF_BOTH(fabs)
 #define OF_TWO(name) float name##f(float, float); double name(double, double);
 OF_TWO(pow) OF_TWO(atan2) OF_TWO(fmod) OF_TWO(copysign) OF_TWO(fmin) OF_TWO(fmax)

@@ -2,6 +2,7 @@
 // reduce, whole numbers that no double holds.
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <doctest/doctest.h>
 
@@ -147,6 +148,25 @@ TEST_CASE("powers of whole numbers are whole and exact where they fit") {
   CHECK(pow(a, 2.0).dtype() == DType::f32);
   CHECK(pow(a, 0.5).dtype() == DType::f32);
   CHECK(pow(2.5, a).dtype() == DType::f32);
+}
+
+TEST_CASE("a sum of exponentials by their logarithms keeps infinities, and halves of equals") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const Value a = constant(std::vector{infinity, infinity, -infinity, -infinity, 1000.0, 3.0}, {6},
+                           DType::f32),
+              b = constant(std::vector{infinity, -infinity, -infinity, 5.0, -1000.0, 3.0}, {6},
+                           DType::f32);
+  const Value y = logaddexp(a, b);
+  const std::vector<Value> slopes = gradients(sum(y), std::vector{a, b});
+  for (const KernelLibrary* library : backends()) {
+    CAPTURE(library->name());
+    const std::vector<Value> got = run({y, slopes[0], slopes[1]}, *library);
+    const double doubled = 3 + std::numbers::ln2;
+    CHECK(elements(got[0]) == std::vector{infinity, infinity, -infinity, 5.0, 1000.0,
+                                          static_cast<double>(static_cast<float>(doubled))});
+    CHECK(elements(got[1]) == std::vector{0.5, 1.0, 0.5, 0.0, 1.0, 0.5});
+    CHECK(elements(got[2]) == std::vector{0.5, 0.0, 0.5, 1.0, 0.0, 0.5});
+  }
 }
 
 TEST_CASE("narrow integers sum and multiply without wrapping") {

@@ -177,10 +177,16 @@ TEST_CASE("the expression of an elementwise composite agrees with its oracle") {
     if (def->kind != OpKind::composite || def->oracle == nullptr) continue;
     INFO(def->name);
     Random random(5);
-    Value x = random_values({DType::f64, {200}}, -30, 30, random);
-    std::vector<double> got = elements(interpret(make_node(*def, {x}))), in = elements(x);
-    for (size_t i = 0; i < in.size(); ++i) {
-      double want = def->oracle(in[i], 0, 0);
+    std::vector<Value> inputs;
+    std::vector<double> in[3];
+    for (std::vector<double>& operand : in) {
+      const Value x = random_values({DType::f64, {200}}, -30, 30, random);
+      operand = elements(x);
+      if (std::ssize(inputs) < def->arity) inputs.push_back(x);
+    }
+    std::vector<double> got = elements(interpret(make_node(*def, inputs)));
+    for (size_t i = 0; i < got.size(); ++i) {
+      double want = def->oracle(in[0][i], in[1][i], in[2][i]);
       CHECK(std::fabs(got[i] - want) <= 1e-13 * std::fabs(want));
     }
   }

@@ -53,6 +53,11 @@ TEST_SUITE("simplify") {
     CHECK(simplified(select(leaf({3, 4}, DType::boolean), x, x)).node() == x.node());
   }
 
+  TEST_CASE("a concatenation of one part of equal elements is that part") {
+    const Value one = node("concat", {full({2, 3}, 1.5)}, {{"axis", int64_t{0}}});
+    CHECK(uniform_value(simplified(one)) == 1.5);
+  }
+
   TEST_CASE("what would change bits stays") {
     Value x = leaf({3, 4});
     CHECK(simplified(x + 0.0)->is("add"));  // -0 + 0 is 0

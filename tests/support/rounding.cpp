@@ -118,11 +118,11 @@ class Rule {
   // How far the result moves where operand `k` moves by `error`.
   double carried(const double (&x)[3], size_t k, double error) const {
     if (error == 0 || !is_float(node_.type.dtype)) return 0;
-    double here = node_.op->oracle(x[0], x[1], x[2]), most = 0;
+    double here = evaluate(*node_.op, x[0], x[1], x[2]), most = 0;
     for (double sign : {-1.0, 1.0}) {
       double moved[3] = {x[0], x[1], x[2]};
       moved[k] += sign * error;
-      double there = node_.op->oracle(moved[0], moved[1], moved[2]);
+      double there = evaluate(*node_.op, moved[0], moved[1], moved[2]);
       if (there != here) most = std::max(most, std::fabs(there - here));
       if (std::isnan(there) && !std::isnan(here)) most = INFINITY;
     }

@@ -3,19 +3,20 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "weft/codegen/scalar_code.h"
 
 namespace weft::loop {
 
 struct F64Formula {
-  const char* name;
+  std::string_view name;
   bool has_two;  // arguments
   Expr (*of)(Expr x, Expr y);
 };
 
-// One for each Function but sin, cos and tan, by its name; `near_sin` and `near_cos`, which are for
-// |x| <= pi / 4. Each calls those before it only.
+// Functions of C by their names; `near_sin` and `near_cos` are for |x| <= pi / 4. Each calls those
+// before it only. Where a function has none, devices without float64 compute it in float32.
 std::span<const F64Formula> f64_formulas();
 
 }  // namespace weft::loop

@@ -1,9 +1,12 @@
 #include "weft/codegen/gpu_f64.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
 #include "weft/codegen/f64_math.h"
 #include "weft/codegen/gpu_scalar.h"
 
@@ -411,6 +414,16 @@ std::string function_text(const F64Formula& formula) {
   return text + fmt::format("  return {};\n}}\n", ref(result.id));
 }
 
+// Functions that OpenCL C and CUDA C have by these names.
+constexpr const char* device_functions[] = {
+    "exp",   "exp2", "expm1", "log",  "log2",  "log10", "log1p",  "sin",   "cos",
+    "tan",   "asin", "acos",  "atan", "sinh",  "cosh",  "tanh",   "asinh", "acosh",
+    "atanh", "erf",  "erfc",  "pow",  "atan2", "cbrt",  "lgamma", "logb",  "tgamma"};
+bool has_f64_by_integers(std::string_view function) {
+  if (function == "sin" || function == "cos" || function == "tan") return true;
+  return std::ranges::find(f64_formulas(), function, &F64Formula::name) != f64_formulas().end();
+}
+
 constexpr const char* by_either = R"(
 // Such that a second rounding to fewer bits gives what one would: truncated, with the last bit set
 // if anything was lost.
@@ -425,17 +438,27 @@ PACK(f64, 2, 16)
 
 }  // namespace
 
+void check_device_has(std::string_view function) {
+  WEFT_CHECK(
+      std::ranges::find(device_functions, function) != std::end(device_functions),
+      "[{0}] a GPU calls a function by its name in C, and has none of this one. Hint: define "
+      "{0} by `decompose`, as an expression of other operations.",
+      function);
+}
+
 std::string f64_of_device() {
   std::string text = by_instructions;
-  for (auto f = Function::exp; f <= Function::atan2;
-       f = static_cast<Function>(static_cast<int>(f) + 1))
-    text += fmt::format("#define {0}_f64 {0}\n", name(f));
+  for (const char* function : device_functions)
+    text += fmt::format("#define {0}_f64 {0}\n", function);
   return text + by_either;
 }
 
 std::string f64_of_integers() {
   std::string text = by_integers;
   for (const F64Formula& formula : f64_formulas()) text += function_text(formula);
+  for (const char* function : device_functions)
+    if (!has_f64_by_integers(function))
+      text += fmt::format("#define {0}_f64(x) f32_to_f64({0}(f64_to_f32(x)))\n", function);
   return text + trigonometry + by_either;
 }
 

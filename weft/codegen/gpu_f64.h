@@ -6,11 +6,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace weft::loop {
 
 // C text; below the names of integers and f32.
 std::string f64_of_device();    // OpenCL C and CUDA C
 std::string f64_of_integers();  // OpenCL C
+
+// Throws Error(usage) where the prelude has no function of that name.
+void check_device_has(std::string_view function);
 
 }  // namespace weft::loop

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "weft/base/error.h"
+#include "weft/codegen/gpu_f64.h"
 
 namespace weft::loop {
 namespace {
@@ -60,7 +61,7 @@ const char* symbol(Op op) {
 
 // Not by symbols: devices without float64 compute it by functions.
 template <class... Args>
-string of_f64(const char* function, const string& first, const Args&... rest) {
+string of_f64(std::string_view function, const string& first, const Args&... rest) {
   return fmt::format("{}_f64({}{})", function, first, (string() + ... + (", " + rest)));
 }
 
@@ -194,8 +195,9 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
       return fmt::format("{}({})", in.op == Op::round_f16 ? "round_f16" : "round_bf16", single);
     }
     case Op::call:
-      if (in.type == DType::f32) return fmt::format("{}f({})", name(in.function), x);
-      return y.empty() ? of_f64(name(in.function), x) : of_f64(name(in.function), x, y);
+      check_device_has(in.function);
+      if (in.type == DType::f32) return fmt::format("{}f({})", in.function, x);
+      return y.empty() ? of_f64(in.function, x) : of_f64(in.function, x, y);
     default:
       return compared(in.op, from, x, y);
   }

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <unistd.h>
 
 #include <llvm/Config/llvm-config.h>
@@ -23,6 +25,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/isa_dispatch.h"
+#include "weft/ir/op_def.h"
 
 namespace weft::loop {
 namespace {
@@ -129,27 +132,19 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
     if (!function.isDeclaration()) passes.run(function, functions);
 }
 
-// Kernels call these by name and nothing else.
+llvm::orc::ExecutorSymbolDef callable(auto* function) {
+  return {llvm::orc::ExecutorAddr::fromPtr(function),
+          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+}
+
+// Kernels call these by name, functions of operations, and nothing else.
 llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   using Unary = double (*)(double);
   using Binary = double (*)(double, double);
   llvm::orc::SymbolMap symbols;
   auto add = [&](const char* name, auto* function) {
-    symbols[jit.mangleAndIntern(name)] = {
-        llvm::orc::ExecutorAddr::fromPtr(function),
-        llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    symbols[jit.mangleAndIntern(name)] = callable(function);
   };
-  add("exp", static_cast<Unary>(std::exp)), add("expm1", static_cast<Unary>(std::expm1));
-  add("log", static_cast<Unary>(std::log)), add("log1p", static_cast<Unary>(std::log1p));
-  add("exp2", static_cast<Unary>(std::exp2)), add("log2", static_cast<Unary>(std::log2));
-  add("log10", static_cast<Unary>(std::log10)), add("erfc", static_cast<Unary>(std::erfc));
-  add("sin", static_cast<Unary>(std::sin)), add("cos", static_cast<Unary>(std::cos));
-  add("tan", static_cast<Unary>(std::tan)), add("asin", static_cast<Unary>(std::asin));
-  add("acos", static_cast<Unary>(std::acos)), add("atan", static_cast<Unary>(std::atan));
-  add("sinh", static_cast<Unary>(std::sinh)), add("cosh", static_cast<Unary>(std::cosh));
-  add("asinh", static_cast<Unary>(std::asinh)), add("acosh", static_cast<Unary>(std::acosh));
-  add("atanh", static_cast<Unary>(std::atanh));
-  add("tanh", static_cast<Unary>(std::tanh)), add("erf", static_cast<Unary>(std::erf));
   add("pow", static_cast<Binary>(std::pow)), add("atan2", static_cast<Binary>(std::atan2));
   add("memcpy", &std::memcpy), add("memmove", &std::memmove), add("memset", &std::memset);
   // What LLVM lowers to a call where the processor lacks the instruction.
@@ -164,6 +159,20 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   add("nearbyint", static_cast<Unary>(std::nearbyint));
   add("nearbyintf", static_cast<float (*)(float)>(std::nearbyint));
   return symbols;
+}
+
+// Functions of operations, those that a program defined since the last call included.
+void define_functions(llvm::orc::LLJIT& jit) {
+  static std::mutex mutex;
+  static std::set<std::string_view> defined;
+  const std::scoped_lock lock(mutex);
+  llvm::orc::SymbolMap fresh;
+  for (const OpDef* def : registered_ops())
+    if (def->function != nullptr && defined.insert(def->name).second)
+      fresh[jit.mangleAndIntern(def->name)] = callable(def->function);
+  if (fresh.empty()) return;
+  check(jit.getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(fresh))),
+        "defining functions");
 }
 
 std::shared_ptr<llvm::orc::LLJIT> jit() {
@@ -221,6 +230,7 @@ LoadedCode load_object(const std::string& object, const std::vector<std::string>
   static std::atomic<int> count{0};
   auto library = std::make_shared<Library>();
   llvm::orc::LLJIT& engine = *library->engine;
+  define_functions(engine);
   auto& dylib =
       take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
   library->dylib = &dylib;

@@ -1,6 +1,7 @@
 #include "weft/codegen/llvm_scalar.h"
 
 #include <limits>
+#include <string_view>
 
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Intrinsics.h>
@@ -133,11 +134,11 @@ bool has_avx512(LlvmBuilder& b) {
   return width.isValid() && width.getValueAsString() == "512";
 }
 
-Value* call_libm(LlvmBuilder& b, Function function, std::span<Value* const> args) {
+Value* call_libm(LlvmBuilder& b, std::string_view function, std::span<Value* const> args) {
   llvm::Module* module = b.GetInsertBlock()->getModule();
   size_t count = args.size() > 1 && args[1] != nullptr ? 2 : 1;
   std::vector<llvm::Type*> types(count, b.getDoubleTy());
-  auto callee = module->getOrInsertFunction(name(function),
+  auto callee = module->getOrInsertFunction(llvm::StringRef(function),
                                             llvm::FunctionType::get(b.getDoubleTy(), types, false));
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType());
   if (vector == nullptr) return b.CreateCall(callee, {args.data(), count});

@@ -14,10 +14,6 @@ constexpr const char* op_names[] = {
     "shift_left", "shift_right", "select",    "convert",       "bitcast", "round_f16", "round_bf16",
     "philox",     "call"};
 constexpr const char* reduction_names[] = {"sum", "prod", "max", "min", "argmax", "argmin"};
-constexpr const char* function_names[] = {"",      "exp",   "exp2", "expm1", "log",  "log2",
-                                          "log10", "log1p", "sin",  "cos",   "tan",  "asin",
-                                          "acos",  "atan",  "sinh", "cosh",  "tanh", "asinh",
-                                          "acosh", "atanh", "erf",  "erfc",  "pow",  "atan2"};
 
 std::string text(const Affine& at) {
   return fmt::format("{}+{}", at.offset, to_string(at.strides));
@@ -30,7 +26,7 @@ std::string text(const Instruction& in) {
   if (in.op == Op::reduce)
     line += fmt::format(" {}", reduction_names[static_cast<int>(in.reduction)]);
   if (in.largest >= 0) line += fmt::format(" of exp less %{}", in.largest);
-  if (in.op == Op::call) line += fmt::format(" {}", name(in.function));
+  if (in.op == Op::call) line += fmt::format(" {}", in.function);
   if (in.op == Op::index) line += " " + text(in.at);
   if (in.op == Op::philox)
     line += fmt::format(" {} seed {} stream {}", text(in.at), in.integer, in.low);
@@ -49,7 +45,6 @@ std::string across_text(const Store& store) {
 }  // namespace
 
 const char* name(Op op) { return op_names[static_cast<int>(op)]; }
-const char* name(Function function) { return function_names[static_cast<int>(function)]; }
 
 int Kernel::loops() const {
   int count = 1;

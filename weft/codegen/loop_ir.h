@@ -22,6 +22,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/base/dtype.h"
@@ -79,41 +80,12 @@ enum class Op : uint8_t {
   round_bf16,  // to a representable value, from f32 or f64, half to even; f32
   philox,  // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0];
            // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
-  call,    // `function` of libm on f64
+  call,    // `function` of libm, of f64, or of f32 where the emitter's compiler knows it (Maths)
 };
 
 const char* name(Op op);
 
 enum class Reduction : uint8_t { sum, prod, max, min, argmax, argmin };
-
-// Functions of double that an emitter calls, where speed does not matter.
-enum class Function : uint8_t {
-  none,
-  exp,
-  exp2,
-  expm1,
-  log,
-  log2,
-  log10,
-  log1p,
-  sin,
-  cos,
-  tan,
-  asin,
-  acos,
-  atan,
-  sinh,
-  cosh,
-  tanh,
-  asinh,
-  acosh,
-  atanh,
-  erf,
-  erfc,
-  pow,
-  atan2,
-};
-const char* name(Function function);
 
 struct Instruction {
   Op op = Op::constant;
@@ -128,9 +100,9 @@ struct Instruction {
   int64_t scale = 0;                    // load: elements per unit of args[0]
   Reduction reduction = Reduction::sum;
   int largest = -1;  // reduce: of a sum of exponentials, the `max` of args[0], an instruction
-  Function function = Function::none;
-  uint32_t axes = 0;  // bit per axis that the value varies over
-  int phase = 0;      // reductions that it waits for, one after the other
+  std::string_view function;  // call: what its C name is; of a literal or an OpDef
+  uint32_t axes = 0;          // bit per axis that the value varies over
+  int phase = 0;              // reductions that it waits for, one after the other
 };
 
 struct Store {

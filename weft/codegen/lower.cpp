@@ -199,7 +199,7 @@ class Lowering {
     std::vector<Expr> args;
     args.reserve(node.inputs.size());
     for (const Value& input : node.inputs) args.push_back(lower(input, view, guard));
-    return scalar_op(node.op->scalar, args, node.inputs[0].dtype(), node.type.dtype);
+    return scalar_op(*node.op, args, node.inputs[0].dtype(), node.type.dtype);
   }
 
   Expr position(const View& view, const Dims& strides) {
@@ -333,7 +333,7 @@ class Lowering {
     in.largest = largest;
     const Expr sum = code_.add(in), most{&code_, largest};
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    return sum * exp(select(abs(most) < infinity, most, 0.0) - shift);
+    return sum * function("exp", select(abs(most) < infinity, most, 0.0) - shift);
   }
   // The largest x that an instruction is computed from; -1: it is not.
   int largest_behind(int id, int x) const {

@@ -15,7 +15,7 @@ std::string key_of(const Instruction& in) {
   put(in.op), put(in.type), put(in.args), put(in.number), put(in.integer), put(in.low),
       put(in.high);
   put(in.operand), put(in.storage), put(in.scale), put(in.reduction), put(in.largest);
-  put(in.function);
+  key.append(in.function);
   put(in.at.offset);
   for (int64_t stride : in.at.strides) put(stride);
   return key;
@@ -126,7 +126,7 @@ Expr is_nan(Expr x) { return x != x; }
 Expr convert(Expr x, DType type) { return x.type() == type ? x : x.code->op(Op::convert, type, x); }
 Expr bitcast(Expr x, DType type) { return x.code->op(Op::bitcast, type, x); }
 
-Expr call(Function function, Expr a, Expr b) {
+Expr call(std::string_view function, Expr a, Expr b) {
   Instruction in{.op = Op::call, .type = a.type(), .args = {a.id, b.id, -1}};
   in.function = function;
   return a.code->add(in);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "weft/codegen/loop_ir.h"
@@ -84,7 +85,7 @@ Expr abs(Expr x);
 Expr is_nan(Expr x);
 Expr convert(Expr x, DType type);
 Expr bitcast(Expr x, DType type);
-Expr call(Function function, Expr a, Expr b = {});
+Expr call(std::string_view function, Expr a, Expr b = {});
 // The larger; nan if either is.
 Expr maximum(Expr a, Expr b);
 Expr minimum(Expr a, Expr b);

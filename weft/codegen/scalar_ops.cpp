@@ -71,52 +71,10 @@ Expr unary(ScalarOp op, Expr x) {
       return is_nan(x);
     case ScalarOp::is_finite:
       return is_finite(x);
-    case ScalarOp::exp:
-      return through_float(exp, x);
-    case ScalarOp::exp2:
-      return through_float(exp2, x);
-    case ScalarOp::expm1:
-      return through_float(expm1, x);
-    case ScalarOp::log:
-      return through_float(log, x);
-    case ScalarOp::log2:
-      return through_float(log2, x);
-    case ScalarOp::log10:
-      return through_float(log10, x);
-    case ScalarOp::log1p:
-      return through_float(log1p, x);
     case ScalarOp::sqrt:
       return through_float([](Expr v) { return sqrt(v); }, x);
     case ScalarOp::rsqrt:
-      return through_float(rsqrt, x);
-    case ScalarOp::sin:
-      return through_float(sin, x);
-    case ScalarOp::cos:
-      return through_float(cos, x);
-    case ScalarOp::tan:
-      return through_float(tan, x);
-    case ScalarOp::asin:
-      return through_float(asin, x);
-    case ScalarOp::acos:
-      return through_float(acos, x);
-    case ScalarOp::atan:
-      return through_float(atan, x);
-    case ScalarOp::sinh:
-      return through_float(sinh, x);
-    case ScalarOp::cosh:
-      return through_float(cosh, x);
-    case ScalarOp::tanh:
-      return through_float(tanh, x);
-    case ScalarOp::asinh:
-      return through_float(asinh, x);
-    case ScalarOp::acosh:
-      return through_float(acosh, x);
-    case ScalarOp::atanh:
-      return through_float(atanh, x);
-    case ScalarOp::erf:
-      return through_float(erf, x);
-    case ScalarOp::erfc:
-      return through_float(erfc, x);
+      return through_float([](Expr v) { return 1 / sqrt(v); }, x);
     case ScalarOp::floor:
       return is_float(x.type()) ? floor(x) : x;
     case ScalarOp::ceil:
@@ -196,7 +154,12 @@ Expr round_to(Expr x, DType dtype) {
   return x.code->op(dtype == DType::f16 ? Op::round_f16 : Op::round_bf16, DType::f32, x);
 }
 
-Expr scalar_op(ScalarOp op, std::span<const Expr> args, DType from, DType to) {
+Expr scalar_op(const OpDef& def, std::span<const Expr> args, DType from, DType to) {
+  if (def.function != nullptr) {
+    const auto of = [&def](Expr x) { return function(def.name, x); };
+    return round_to(through_float(of, args[0]), to);
+  }
+  const ScalarOp op = def.scalar;
   if (op == ScalarOp::cast) return from == to ? args[0] : round_to(args[0], to);
   if (op == ScalarOp::select) return select(args[0], args[1], args[2]);
   Expr value = args.size() == 1 ? unary(op, args[0]) : binary(op, args[0], args[1]);

@@ -1,9 +1,10 @@
 // Polynomials are minimax fits with coefficients rounded to the type, made for this file.
 #include "weft/codegen/vector_math.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
-#include <utility>
 
 namespace weft::loop {
 namespace {
@@ -21,15 +22,6 @@ Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // lowest
   Expr sum = constant_like(x, *--it);
   while (it != coefficients.begin()) sum = fma(sum, x, *--it);
   return sum;
-}
-
-Expr through_libm(Function function, Expr x) {
-  return convert(call(function, convert(x, DType::f64)), x.type());
-}
-template <class Own>
-Expr choose(Function function, Own own, Expr x) {
-  if (x.type() != DType::f32 || x.code->kernel().maths == Maths::called) return call(function, x);
-  return own(x);
 }
 
 // An odd function's result of x, f32: positive, or with the sign of x but perhaps where it is zero.
@@ -211,10 +203,12 @@ Expr log2_of_magnitude(Expr x) {
                 select(magnitude < infinity, log2_f64(magnitude), infinity));
 }
 // By way of f64, so that logarithms of powers of 2 and 10 are whole numbers.
-Expr log2_f32(Expr x, double scale) {
+Expr logarithm_f32(Expr x, double scale) {
   Expr result = convert(log2_of_magnitude(x) * scale, DType::f32);
   return select((x < 0.0) | is_nan(x), not_a_number, result);
 }
+Expr log2_f32(Expr x) { return logarithm_f32(x, 1); }
+Expr log10_f32(Expr x) { return logarithm_f32(x, log10_2); }
 Expr exp2_f32(Expr x) {
   return convert(exp2_f64(clamp(convert(x, DType::f64), -300, 300)), DType::f32);
 }
@@ -232,47 +226,38 @@ Expr pow_f32(Expr x, Expr y) {
   Expr undefined = ((x < 0.0) & (x > -infinity) & !whole) | is_nan(x) | (is_nan(y) & (x != 1.0));
   return select(y == 0.0, 1.0, select(undefined, not_a_number, result * sign));
 }
-}  // namespace
-
-Expr exp(Expr x) { return choose(Function::exp, exp_f32, x); }
-Expr exp2(Expr x) { return x.type() == DType::f32 ? exp2_f32(x) : through_libm(Function::exp2, x); }
-Expr expm1(Expr x) { return choose(Function::expm1, expm1_f32, x); }
-Expr log(Expr x) { return choose(Function::log, log_f32, x); }
-Expr log2(Expr x) {
-  return x.type() == DType::f32 ? log2_f32(x, 1) : through_libm(Function::log2, x);
-}
-Expr log10(Expr x) {
-  return x.type() == DType::f32 ? log2_f32(x, log10_2) : through_libm(Function::log10, x);
-}
-Expr log1p(Expr x) { return choose(Function::log1p, log1p_f32, x); }
-Expr rsqrt(Expr x) { return 1 / sqrt(x); }
-Expr sin(Expr x) {
-  if (x.type() != DType::f32) return through_libm(Function::sin, x);
-  return select(x == 0.0, x, sin_of(quarter_turns(x)));
-}
-Expr cos(Expr x) {
-  if (x.type() != DType::f32) return through_libm(Function::cos, x);
+Expr sin_f32(Expr x) { return select(x == 0.0, x, sin_of(quarter_turns(x))); }
+Expr cos_f32(Expr x) {
   Turns turns = quarter_turns(x);
   turns.quadrant = turns.quadrant + constant_like(turns.quadrant, 1);
   return sin_of(turns);
 }
-Expr tan(Expr x) { return through_libm(Function::tan, x); }
-Expr asin(Expr x) { return through_libm(Function::asin, x); }
-Expr acos(Expr x) { return through_libm(Function::acos, x); }
-Expr atan(Expr x) { return through_libm(Function::atan, x); }
-Expr sinh(Expr x) { return through_libm(Function::sinh, x); }
-Expr cosh(Expr x) { return through_libm(Function::cosh, x); }
-Expr tanh(Expr x) { return choose(Function::tanh, tanh_f32, x); }
-Expr asinh(Expr x) { return through_libm(Function::asinh, x); }
-Expr acosh(Expr x) { return through_libm(Function::acosh, x); }
-Expr atanh(Expr x) { return through_libm(Function::atanh, x); }
-Expr erfc(Expr x) { return through_libm(Function::erfc, x); }
-Expr erf(Expr x) { return choose(Function::erf, erf_f32, x); }
-Expr pow(Expr x, Expr y) {
-  return x.type() == DType::f32 ? pow_f32(x, y) : call(Function::pow, x, y);
+
+// What is quicker than a call for each lane. A compiler that knows functions (Maths::called) has
+// quicker ones of its own, but of those that are `always` formulas.
+struct Formula {
+  std::string_view name;
+  Expr (*of)(Expr x);
+  bool always = false;
+};
+constexpr Formula formulas[] = {
+    {"exp", exp_f32},         {"expm1", expm1_f32},     {"log", log_f32},
+    {"log1p", log1p_f32},     {"tanh", tanh_f32},       {"erf", erf_f32},
+    {"exp2", exp2_f32, true}, {"log2", log2_f32, true}, {"log10", log10_f32, true},
+    {"sin", sin_f32, true},   {"cos", cos_f32, true},
+};
+}  // namespace
+
+Expr function(std::string_view name, Expr x) {
+  const auto* formula = std::ranges::find(formulas, name, &Formula::name);
+  if (formula == std::end(formulas) || x.type() != DType::f32)
+    return convert(call(name, convert(x, DType::f64)), x.type());
+  const bool called = x.code->kernel().maths == Maths::called && !formula->always;
+  return called ? call(name, x) : formula->of(x);
 }
+Expr pow(Expr x, Expr y) { return x.type() == DType::f32 ? pow_f32(x, y) : call("pow", x, y); }
 Expr atan2(Expr y, Expr x) {
-  return convert(call(Function::atan2, convert(y, DType::f64), convert(x, DType::f64)), y.type());
+  return convert(call("atan2", convert(y, DType::f64), convert(x, DType::f64)), y.type());
 }
 
 }  // namespace weft::loop

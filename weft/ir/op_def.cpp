@@ -56,6 +56,10 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Annot
 const OpDef& define(OpDef def) {
   Registry& all = registry();
   WEFT_ASSERT(!all.by_name.contains(def.name), "op {} is defined twice", def.name);
+  const bool of_one = def.function != nullptr && def.arity == 1;
+  const bool is_known = def.scalar != ScalarOp::none && def.oracle != nullptr;
+  WEFT_ASSERT(def.kind != OpKind::elementwise || of_one || is_known,
+              "elementwise op {} needs a function of one number, or scalar and oracle", def.name);
   const OpDef& stored = all.defs.emplace_back(def);
   all.by_name[stored.name] = &stored;
   return stored;
@@ -74,6 +78,10 @@ std::vector<const OpDef*> registered_ops() {
   for (const OpDef& def : registry().defs) all.push_back(&def);
   std::sort(all.begin(), all.end(), [](auto* a, auto* b) { return a->name < b->name; });
   return all;
+}
+
+double evaluate(const OpDef& def, double a, double b, double c) {
+  return def.function != nullptr ? def.function(a) : def.oracle(a, b, c);
 }
 
 const Node* before_reshapes(const Value& value) {

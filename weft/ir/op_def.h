@@ -41,7 +41,8 @@ enum class Role : uint8_t {
   weight_gradient,  // of the second
 };
 
-// The scalar operations that code generators emit and the folder evaluates.
+// The scalar operations that code generators have instructions or formulas for, and passes know.
+// Other functions of one number are named by OpDef::function alone.
 enum class ScalarOp : uint8_t {
   none,
   identity,
@@ -49,28 +50,9 @@ enum class ScalarOp : uint8_t {
   abs,
   sign,
   exp,
-  exp2,
-  expm1,
-  log,
-  log2,
-  log10,
-  log1p,
   sqrt,
   rsqrt,
-  sin,
-  cos,
-  tan,
-  asin,
-  acos,
-  atan,
-  sinh,
-  cosh,
   tanh,
-  asinh,
-  acosh,
-  atanh,
-  erf,
-  erfc,
   floor,
   ceil,
   round,
@@ -136,13 +118,17 @@ struct OpDef {
   OpFamily family = OpFamily::none;
   Role role = Role::forward;
   ScalarOp scalar = ScalarOp::none;
+  // An elementwise function of one float that the C library has by the op's name, or that a program
+  // defines like those. It is the oracle, too. The CPU calls it and GPUs call their C's function of
+  // that name, but where codegen/vector_math.cpp has a quicker formula.
+  double (*function)(double x) = nullptr;
   bool predicate = false;             // yields bool
   ScalarOp combine = ScalarOp::none;  // of two elements, or sums of them, into one: reductions
   // Where a movement's elements are among those of its input, or nullopt where strides cannot say.
   // Null: it copies, from one operand and attr "value" (pad) or from several.
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
   bool keeps_order = false;  // a view of the same elements in the same order, in another shape
-  // The oracle of an elementwise op in double; never derived from `scalar`.
+  // The oracle of an elementwise op without `function`, in double; never derived from `scalar`.
   double (*oracle)(double a, double b, double c) = nullptr;
 
   // Null: of what it decomposes to, else one per element of the output (movement: 0).
@@ -155,6 +141,9 @@ struct OpDef {
   bool narrows = false;
   TestRow test = {};
 };
+
+// An elementwise op, or a composite with an oracle, of these numbers.
+double evaluate(const OpDef& def, double a, double b = 0, double c = 0);
 
 // Adds a definition to the registry; the reference stays valid for the life of the process.
 const OpDef& define(OpDef def);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
@@ -260,6 +261,29 @@ const OpDef& select_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
+// Of equals the difference is 0, infinities included.
+Value difference_of(const Value& a, const Value& b) { return select(a == b, 0.0, a - b); }
+
+const OpDef& logaddexp_def = define({
+    .name = "logaddexp",
+    .arity = 2,
+    .doc = "log(exp(a) + exp(b)), without overflow",
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const DType dtype = y.dtype();
+      const Value difference = difference_of(widen(y->inputs[0]), widen(y->inputs[1]));
+      return {narrow_to(widen(dy) * sigmoid(difference), dtype),
+              narrow_to(widen(dy) * sigmoid(-difference), dtype)};
+    },
+    .decompose =
+        [](const Node& node) {
+          const Value a = widen(node.inputs[0]), b = widen(node.inputs[1]);
+          const Value rest = log1p(exp(-abs(difference_of(a, b))));
+          return narrow_to(maximum(a, b) + rest, node.type.dtype);
+        },
+    .oracle = [](double a, double b, double) { return std::log(std::exp(a) + std::exp(b)); },
+    .test = {.low = -20, .high = 20},
+});
+
 // Gupta et al. 2015, by 16 bits of the noise: as many as bfloat16 drops.
 const OpDef& round_stochastic_def = define({
     .name = "round_stochastic",
@@ -296,6 +320,7 @@ Value minimum(Arg a, Arg b) { return apply_binary(minimum_def, a, b); }
 Value remainder(Arg a, Arg b) { return apply_binary(remainder_def, a, b); }
 Value floor_divide(Arg a, Arg b) { return apply_binary(floor_divide_def, a, b); }
 Value atan2(Arg y, Arg x) { return apply_binary(atan2_def, y, x); }
+Value logaddexp(Arg a, Arg b) { return apply_binary(logaddexp_def, a, b); }
 Value equal(Arg a, Arg b) { return apply_binary(equal_def, a, b); }
 Value not_equal(Arg a, Arg b) { return apply_binary(not_equal_def, a, b); }
 Value less(Arg a, Arg b) { return apply_binary(less_def, a, b); }

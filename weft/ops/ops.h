@@ -54,6 +54,7 @@ Value log10(Arg x);
 Value log1p(Arg x);
 Value sqrt(Arg x);
 Value rsqrt(Arg x);
+Value cbrt(Arg x);
 Value sin(Arg x);
 Value cos(Arg x);
 Value tan(Arg x);
@@ -93,6 +94,7 @@ Value minimum(Arg a, Arg b);
 Value remainder(Arg a, Arg b);  // sign of the divisor, as Python's %
 Value floor_divide(Arg a, Arg b);
 Value atan2(Arg y, Arg x);
+Value logaddexp(Arg a, Arg b);  // log(exp(a) + exp(b)), without overflow
 Value equal(Arg a, Arg b);
 Value not_equal(Arg a, Arg b);
 Value less(Arg a, Arg b);

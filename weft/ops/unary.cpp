@@ -45,23 +45,21 @@ const OpDef& exp_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y}; },
     .scalar = ScalarOp::exp,
-    .oracle = [](double x, double, double) { return std::exp(x); },
+    .function = std::exp,
 });
 
 const OpDef& exp2_def = define({
     .name = "exp2",
     .kind = OpKind::elementwise,
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y * ln2}; },
-    .scalar = ScalarOp::exp2,
-    .oracle = [](double x, double, double) { return std::exp2(x); },
+    .function = std::exp2,
 });
 
 const OpDef& expm1_def = define({
     .name = "expm1",
     .kind = OpKind::elementwise,
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y + 1)}; },
-    .scalar = ScalarOp::expm1,
-    .oracle = [](double x, double, double) { return std::expm1(x); },
+    .function = std::expm1,
 });
 
 const OpDef& log_def = define({
@@ -71,8 +69,7 @@ const OpDef& log_def = define({
       const Value& x = y->inputs[0];
       return {dy / x};
     },
-    .scalar = ScalarOp::log,
-    .oracle = [](double x, double, double) { return std::log(x); },
+    .function = std::log,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -83,8 +80,7 @@ const OpDef& log2_def = define({
       const Value& x = y->inputs[0];
       return {dy * log2_e / x};
     },
-    .scalar = ScalarOp::log2,
-    .oracle = [](double x, double, double) { return std::log2(x); },
+    .function = std::log2,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -95,8 +91,7 @@ const OpDef& log10_def = define({
       const Value& x = y->inputs[0];
       return {dy * log10_e / x};
     },
-    .scalar = ScalarOp::log10,
-    .oracle = [](double x, double, double) { return std::log10(x); },
+    .function = std::log10,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -107,8 +102,7 @@ const OpDef& log1p_def = define({
       const Value& x = y->inputs[0];
       return {dy / (x + 1)};
     },
-    .scalar = ScalarOp::log1p,
-    .oracle = [](double x, double, double) { return std::log1p(x); },
+    .function = std::log1p,
     .test = {.low = -0.9, .high = 4},
 });
 
@@ -133,6 +127,15 @@ const OpDef& rsqrt_def = define({
     .test = {.low = 0.1, .high = 4},
 });
 
+const OpDef& cbrt_def = define({
+    .name = "cbrt",
+    .kind = OpKind::elementwise,
+    .doc = "the cube root, of negative numbers too",
+    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy / (3 * y * y)}; },
+    .function = std::cbrt,
+    .test = {.low = 0.1, .high = 4},
+});
+
 const OpDef& sin_def = define({
     .name = "sin",
     .kind = OpKind::elementwise,
@@ -140,8 +143,7 @@ const OpDef& sin_def = define({
       const Value& x = y->inputs[0];
       return {dy * cos(x)};
     },
-    .scalar = ScalarOp::sin,
-    .oracle = [](double x, double, double) { return std::sin(x); },
+    .function = std::sin,
 });
 
 const OpDef& cos_def = define({
@@ -151,16 +153,14 @@ const OpDef& cos_def = define({
       const Value& x = y->inputs[0];
       return {-(dy * sin(x))};
     },
-    .scalar = ScalarOp::cos,
-    .oracle = [](double x, double, double) { return std::cos(x); },
+    .function = std::cos,
 });
 
 const OpDef& tan_def = define({
     .name = "tan",
     .kind = OpKind::elementwise,
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y * y + 1)}; },
-    .scalar = ScalarOp::tan,
-    .oracle = [](double x, double, double) { return std::tan(x); },
+    .function = std::tan,
     .test = {.low = -1, .high = 1},
 });
 
@@ -171,8 +171,7 @@ const OpDef& asin_def = define({
       const Value& x = y->inputs[0];
       return {dy * rsqrt(1 - x * x)};
     },
-    .scalar = ScalarOp::asin,
-    .oracle = [](double x, double, double) { return std::asin(x); },
+    .function = std::asin,
     .test = {.low = -0.9, .high = 0.9},
 });
 
@@ -183,8 +182,7 @@ const OpDef& acos_def = define({
       const Value& x = y->inputs[0];
       return {-(dy * rsqrt(1 - x * x))};
     },
-    .scalar = ScalarOp::acos,
-    .oracle = [](double x, double, double) { return std::acos(x); },
+    .function = std::acos,
     .test = {.low = -0.9, .high = 0.9},
 });
 
@@ -195,8 +193,7 @@ const OpDef& atan_def = define({
       const Value& x = y->inputs[0];
       return {dy / (x * x + 1)};
     },
-    .scalar = ScalarOp::atan,
-    .oracle = [](double x, double, double) { return std::atan(x); },
+    .function = std::atan,
 });
 
 const OpDef& sinh_def = define({
@@ -206,8 +203,7 @@ const OpDef& sinh_def = define({
       const Value& x = y->inputs[0];
       return {dy * cosh(x)};
     },
-    .scalar = ScalarOp::sinh,
-    .oracle = [](double x, double, double) { return std::sinh(x); },
+    .function = std::sinh,
 });
 
 const OpDef& cosh_def = define({
@@ -217,8 +213,7 @@ const OpDef& cosh_def = define({
       const Value& x = y->inputs[0];
       return {dy * sinh(x)};
     },
-    .scalar = ScalarOp::cosh,
-    .oracle = [](double x, double, double) { return std::cosh(x); },
+    .function = std::cosh,
 });
 
 const OpDef& tanh_def = define({
@@ -226,7 +221,7 @@ const OpDef& tanh_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (1 - y * y)}; },
     .scalar = ScalarOp::tanh,
-    .oracle = [](double x, double, double) { return std::tanh(x); },
+    .function = std::tanh,
 });
 
 const OpDef& asinh_def = define({
@@ -236,8 +231,7 @@ const OpDef& asinh_def = define({
       const Value& x = y->inputs[0];
       return {dy * rsqrt(x * x + 1)};
     },
-    .scalar = ScalarOp::asinh,
-    .oracle = [](double x, double, double) { return std::asinh(x); },
+    .function = std::asinh,
 });
 
 const OpDef& acosh_def = define({
@@ -247,8 +241,7 @@ const OpDef& acosh_def = define({
       const Value& x = y->inputs[0];
       return {dy * rsqrt((x - 1) * (x + 1))};
     },
-    .scalar = ScalarOp::acosh,
-    .oracle = [](double x, double, double) { return std::acosh(x); },
+    .function = std::acosh,
     .test = {.low = 1.2, .high = 4},
 });
 
@@ -259,8 +252,7 @@ const OpDef& atanh_def = define({
       const Value& x = y->inputs[0];
       return {dy / ((1 - x) * (1 + x))};
     },
-    .scalar = ScalarOp::atanh,
-    .oracle = [](double x, double, double) { return std::atanh(x); },
+    .function = std::atanh,
     .test = {.low = -0.9, .high = 0.9},
 });
 
@@ -271,8 +263,7 @@ const OpDef& erf_def = define({
       const Value& x = y->inputs[0];
       return {dy * exp(-(x * x)) * two_over_sqrt_pi};
     },
-    .scalar = ScalarOp::erf,
-    .oracle = [](double x, double, double) { return std::erf(x); },
+    .function = std::erf,
 });
 
 const OpDef& erfc_def = define({
@@ -282,8 +273,7 @@ const OpDef& erfc_def = define({
       const Value& x = y->inputs[0];
       return {dy * exp(-(x * x)) * -two_over_sqrt_pi};
     },
-    .scalar = ScalarOp::erfc,
-    .oracle = [](double x, double, double) { return std::erfc(x); },
+    .function = std::erfc,
 });
 
 const OpDef& floor_def = define({
@@ -403,6 +393,7 @@ Value log10(Arg x) { return apply_unary(log10_def, x); }
 Value log1p(Arg x) { return apply_unary(log1p_def, x); }
 Value sqrt(Arg x) { return apply_unary(sqrt_def, x); }
 Value rsqrt(Arg x) { return apply_unary(rsqrt_def, x); }
+Value cbrt(Arg x) { return apply_unary(cbrt_def, x); }
 Value sin(Arg x) { return apply_unary(sin_def, x); }
 Value cos(Arg x) { return apply_unary(cos_def, x); }
 Value tan(Arg x) { return apply_unary(tan_def, x); }

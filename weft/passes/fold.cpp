@@ -104,7 +104,8 @@ std::optional<double> evaluate(const Node& node, int64_t i) {
     if (!number) return std::nullopt;
     operands[k] = *number;
   }
-  return representable(node.type.dtype, node.op->oracle(operands[0], operands[1], operands[2]));
+  const double result = weft::evaluate(*node.op, operands[0], operands[1], operands[2]);
+  return representable(node.type.dtype, result);
 }
 
 Value fold_elementwise(const Value& value) {
@@ -137,7 +138,7 @@ Value fold_movement(const Value& value) {
     auto other = uniform_value(input);
     if (!other || *other != *number || std::signbit(*other) != std::signbit(*number)) return {};
   }
-  if (node.op->view == nullptr && node.inputs.size() == 1) {  // what it is padded with
+  if (node.op->view == nullptr && node.op->arity == 1) {  // what it is padded with
     double padding = round_to(node.type.dtype, node.attrs.number("value"));
     if (padding != *number || std::signbit(padding) != std::signbit(*number)) return {};
   }

@@ -1,5 +1,5 @@
-// Elementwise operations: floats through the oracle of the OpDef, rounded to the dtype; integers in
-// int64 wherever a double would lose bits.
+// Elementwise operations: floats through the oracle or function of the OpDef, rounded to the dtype;
+// integers in int64 wherever a double would lose bits.
 #include <cmath>
 #include <limits>
 
@@ -102,7 +102,7 @@ void elementwise(const Node& node, const Operands& in, const View& out) {
     if (integers &&
         exact(def.scalar, a.get<int64_t>(i), b.get<int64_t>(i), c.get<int64_t>(i), result))
       return out.set(i, result);
-    double value = def.oracle(a.get<double>(i), b.get<double>(i), c.get<double>(i));
+    double value = evaluate(def, a.get<double>(i), b.get<double>(i), c.get<double>(i));
     if (float_to_integer)
       out.set(i, to_integer(value, out.dtype()));
     else
