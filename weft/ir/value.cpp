@@ -71,13 +71,13 @@ int64_t Value::dim(int axis) const { return shape()[normalize_axis(axis, rank(),
 int64_t Value::elements() const { return type().elements(); }
 
 namespace {
-detail::Evaluate evaluate = nullptr;
+detail::Evaluate how_to_evaluate = nullptr;
 }  // namespace
-void detail::set_evaluate(Evaluate how) { evaluate = how; }
+void detail::set_evaluate(Evaluate how) { how_to_evaluate = how; }
 
 const Value& Value::eval() const {
   (void)type();  // throws for an empty one
-  if (node_->data == nullptr) evaluate(std::span(this, 1));
+  if (node_->data == nullptr) how_to_evaluate(std::span(this, 1));
   return *this;
 }
 

@@ -278,9 +278,11 @@ void RunFolder::make() {
   lock();  // of the folder that is there now
   // A disk without symbolic links says so now, and not after an hour.
   const std::string trial = partial_name((fs::path(checkpoints) / "link").string());
-  io::replace_link(trial, "nowhere");
-  std::error_code none;
-  fs::remove(trial, none);
+  std::error_code error;
+  fs::create_symlink("nowhere", trial, error);
+  if (error)
+    throw Error(ErrorKind::failed, "cannot link {}: {}.", checkpoints, error.message());
+  fs::remove(trial, error);
 }
 
 void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {

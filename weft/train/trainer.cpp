@@ -452,7 +452,6 @@ class Trainer {
   std::optional<double> device_joules_before_;
 };
 
-
 // What a run can have of memory for state and arena.
 size_t room_for(const RunReport& report, size_t host_memory) {
   const size_t has = report.on_host ? host_memory : report.device_bytes;
