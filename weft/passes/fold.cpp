@@ -137,7 +137,7 @@ Value fold_movement(const Value& value) {
     auto other = uniform_value(input);
     if (!other || *other != *number || std::signbit(*other) != std::signbit(*number)) return {};
   }
-  if (node.op->view == nullptr && node.inputs.size() == 1) {  // what it is padded with
+  if (node.op->view == nullptr && node.op->arity == 1) {  // what it is padded with
     double padding = round_to(node.type.dtype, node.attrs.number("value"));
     if (padding != *number || std::signbit(padding) != std::signbit(*number)) return {};
   }
