@@ -38,3 +38,10 @@ TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dt
   CHECK(tensor({0.1, 2}, {2}, DType::bf16).dtype() == DType::bf16);
   CHECK((all * 3.0).dtype() == DType::f64);
 }
+
+TEST_CASE("a variable is indexed as the tensor that it holds") {
+  Variable w("w", {DType::f32, {2, 3}});
+  for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
+  CHECK(w[1].to_doubles() == std::vector<double>{3, 4, 5});
+  CHECK(w[{range(), -1}].to_doubles() == std::vector<double>{2, 5});
+}

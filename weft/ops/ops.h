@@ -9,9 +9,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "weft/ir/value.h"
+#include "weft/ops/index.h"
 
 namespace weft {
 
@@ -106,15 +108,31 @@ Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
 Value clamp(Arg x, double low, double high);
 // f32 to bf16, one of its two neighbours; over noise uniform in [0, 1) the mean is x.
 Value round_stochastic(Arg x, Arg noise);
+// A number as an operand, weak as in Arg.
+template <class T>
+concept Number = (std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>;
+template <Number T>
+Arg beside(T number, const Arg& other) {
+  using Wide = std::conditional_t<std::integral<T>, int64_t, double>;
+  return {static_cast<Wide>(number), other.where};
+}
 inline Value operator-(Arg x) { return neg(x); }
 inline Value operator+(const Value& a, Arg b) { return add({a, b.where}, b); }
 inline Value operator-(const Value& a, Arg b) { return sub({a, b.where}, b); }
 inline Value operator*(const Value& a, Arg b) { return mul({a, b.where}, b); }
 inline Value operator/(const Value& a, Arg b) { return div({a, b.where}, b); }
-inline Value operator+(double a, Arg b) { return add({a, b.where}, b); }
-inline Value operator-(double a, Arg b) { return sub({a, b.where}, b); }
-inline Value operator*(double a, Arg b) { return mul({a, b.where}, b); }
-inline Value operator/(double a, Arg b) { return div({a, b.where}, b); }
+Value operator+(Number auto a, Arg b) { return add(beside(a, b), b); }
+Value operator-(Number auto a, Arg b) { return sub(beside(a, b), b); }
+Value operator*(Number auto a, Arg b) { return mul(beside(a, b), b); }
+Value operator/(Number auto a, Arg b) { return div(beside(a, b), b); }
+inline Value operator%(const Value& a, Arg b) { return remainder({a, b.where}, b); }
+Value operator%(Number auto a, Arg b) { return remainder(beside(a, b), b); }
+// a = a + b: `a` is another value from then on, and what was made of the old one stays as it is.
+inline Value& operator+=(Value& a, Arg b) { return a = a + b; }
+inline Value& operator-=(Value& a, Arg b) { return a = a - b; }
+inline Value& operator*=(Value& a, Arg b) { return a = a * b; }
+inline Value& operator/=(Value& a, Arg b) { return a = a / b; }
+inline Value& operator%=(Value& a, Arg b) { return a = a % b; }
 inline Value operator==(const Value& a, Arg b) { return equal({a, b.where}, b); }
 inline Value operator!=(const Value& a, Arg b) { return not_equal({a, b.where}, b); }
 inline Value operator<(const Value& a, Arg b) { return less({a, b.where}, b); }

@@ -30,6 +30,8 @@ class Variable {
 
   Tensor value() const;
   operator Tensor() const { return value(); }
+  Tensor operator[](const Index& index) const { return value()[index]; }
+  Tensor operator[](std::initializer_list<Index> indices) const { return value()[indices]; }
   void assign(const Tensor& value,  // same type
               std::source_location where = std::source_location::current()) const;
 
