@@ -173,6 +173,7 @@ TEST_SUITE("gpu kernels") {
     Random random(5);
     const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
     std::vector<Value> heads;
+    heads.reserve(4);
     for (int i = 0; i < 4; ++i)
       heads.push_back(random_values({DType::f32, {2, 3, 40, 16}}, -1, 1, random));
     const Value y = attention(heads[0], heads[1], heads[2], {.causal = true});

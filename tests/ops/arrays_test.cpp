@@ -118,6 +118,7 @@ TEST_CASE("tiles, repeats, reflections and triangles are NumPy's in every type")
   CHECK(run(tile(numbers({1, 2}, {2}), {2, 2})) == Doubles{1, 2, 1, 2, 1, 2, 1, 2});
   CHECK(tile(arange(6).reshape({2, 3}), {2, 1, 2}).shape() == Shape{2, 2, 6});
   CHECK(run(tile(numbers({1, 2}, {1, 2}), {2})) == Doubles{1, 2, 1, 2});
+  CHECK(tile(numbers({1, 2}, {1, 2}), {2}).shape() == Shape{1, 4});
   CHECK(run(tile(numbers({1, 2}, {2}), {0})).empty());
   CHECK(run(repeat(arange(4).reshape({2, 2}), 2, 0)) == Doubles{0, 1, 0, 1, 2, 3, 2, 3});
   CHECK(run(repeat(arange(2), 0, 0)).empty());

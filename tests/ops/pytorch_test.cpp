@@ -25,6 +25,10 @@ using Named = std::map<std::string, Value>;
 using Function = std::function<Value(const Named& in, const json& attributes)>;
 
 // One number or one per axis.
+Dims dims(const json& value) {
+  if (value.is_number()) return {value.get<int64_t>()};
+  return Dims(value.get<std::vector<int64_t>>());
+}
 Dims pair(const json& value) {
   if (value.is_number()) return {value, value};
   return {value[0], value[1]};
@@ -41,22 +45,13 @@ Value convolve(const Named& in, const json& a) {
                  .dilation = pair(a["dilation"]),
                  .groups = a["groups"]});
 }
-// The input gradient of a convolution that maps the result's shape to the input's.
-Value conv_transpose2d(const Named& in, const json& a) {
-  const Value &x = in.at("input"), &weight = in.at("weight"), &bias = in.at("bias");
-  int64_t groups = a["groups"], stride = a["stride"], padding = a["padding"],
-          extra = a["output_padding"];
-  auto extent = [&](int axis) {
-    return (x.dim(axis) - 1) * stride - 2 * padding + weight.dim(axis) + extra;
-  };
-  Value y =
-      make_node(op("conv_input_gradient"), {x, weight},
-                {{"input_shape", Shape{x.dim(0), weight.dim(1) * groups, extent(2), extent(3)}},
-                 {"stride", pair(stride)},
-                 {"padding", pair(padding)},
-                 {"dilation", pair(a["dilation"])},
-                 {"groups", groups}});
-  return y + reshape(bias, {1, bias.dim(0), 1, 1});
+Value deconvolve(const Named& in, const json& a) {
+  return conv_transpose(in.at("input"), in.at("weight"), optional(in, "bias"),
+                        {.stride = dims(a["stride"]),
+                         .padding = dims(a["padding"]),
+                         .dilation = dims(a["dilation"]),
+                         .output_padding = dims(a["output_padding"]),
+                         .groups = a["groups"]});
 }
 PoolOptions pool_options(const json& a) {
   return {.kernel = pair(a["kernel_size"]),
@@ -114,7 +109,6 @@ template <int order>
 Value norm_of(const Named& in, const json& a) {
   return norm(in.at("input"), {.axes = {a["dim"].get<int64_t>()}}, order);
 }
-Dims dims(const json& list) { return Dims(list.get<std::vector<int64_t>>()); }
 Value einsum_of(const Named& in, const json& a) {
   std::vector<Value> operands;
   operands.reserve(in.size());
@@ -164,7 +158,8 @@ const std::map<std::string, Function> functions = {
     {"conv2d_groups", convolve},
     {"conv2d_depthwise", convolve},
     {"conv2d_unread_edge", convolve},
-    {"conv_transpose2d", conv_transpose2d},
+    {"conv_transpose2d", deconvolve},
+    {"conv_transpose1d", deconvolve},
     {"max_pool2d", pool_max},
     {"avg_pool2d_count_pad", pool_avg},
     {"avg_pool2d_skip_pad", pool_avg},

@@ -350,10 +350,16 @@ def arrays(table):
                       mode=mode, align_corners=align)
 
 
+def transposed(table):
+    table.add("conv_transpose1d", lambda input, weight, **a: F.conv_transpose1d(
+        input, weight, **a), {"input": [2, 3, 4], "weight": [3, 2, 3]}, stride=3, padding=2,
+              output_padding=2, groups=1, dilation=2)
+
+
 def document():
     table = Table()
     for family in (convolutions, pools, norms, activations, losses, attention, reductions,
-                   recurrent, optimizers, softplus, reductions_of_losses, arrays):
+                   recurrent, optimizers, softplus, reductions_of_losses, arrays, transposed):
         family(table)
     return {"made_by": f"PyTorch {torch.__version__}", "dtype": "float64",
             "formula": "README.md: inputs and upstream gradients are "

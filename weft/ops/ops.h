@@ -312,6 +312,16 @@ struct ConvOptions {
 Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+struct ConvTransposeOptions {
+  Dims stride = {}, padding = {}, dilation = {};  // of the convolution that it transposes
+  Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
+  int64_t groups = 1;
+};
+// The transpose of a convolution, its input gradient: x[N, C, spatial...] weight[C, O / groups,
+// kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation (kernel - 1) +
+// output_padding + 1...]; one or two spatial axes.
+Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
+                     const ConvTransposeOptions& options = {});
 
 // ---- einsum (einsum.cpp)
 // Sums of products over named axes, as NumPy writes them: einsum("bij,bjk->bik", {a, b}). Without
