@@ -1,5 +1,5 @@
-// Modules in a list or by name. They own what is added to them, and call nothing: how their modules
-// are used, the module that has the container says.
+// ModuleList and ModuleDict own modules in a list, or by name. They call nothing: the module that
+// has one says how its modules are used.
 //
 //   nn::ModuleList<Block> blocks{*this, "blocks"};
 //   for (int i = 0; i < 12; ++i) blocks.add(width, heads);      "blocks.0", "blocks.1", ...
@@ -58,7 +58,7 @@ class ModuleContainer : public Module {
   std::vector<std::unique_ptr<M>> modules_;
 };
 
-// PyTorch's ModuleList: "0", "1", ... Of modules of several types M is a base of theirs.
+// PyTorch's ModuleList: "0", "1", ... M is the modules' type, or a base of their types.
 template <std::derived_from<Module> M>
 class ModuleList : public ModuleContainer<M> {
  public:

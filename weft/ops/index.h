@@ -1,4 +1,4 @@
-// What stands in the brackets of a tensor, by axis from the first on, as in NumPy:
+// The brackets of a tensor hold an index for each axis, from the first on, as in NumPy:
 //
 //   x[0]                      x[0]           the first row
 //   x[{0, range(2, 5)}]       x[0, 2:5]
@@ -7,8 +7,8 @@
 //   x[{ellipsis, range(-3, to_end)}]  x[..., -3:]
 //   x[{range(), newaxis}]     x[:, None]
 //
-// A number drops its axis. Negative ones count from the end. Axes that are not named stay whole. It
-// reads: nothing is assigned through it, see index_put(). Error(usage) for more indices than axes,
+// A number drops its axis. Negative numbers count from the end. Axes without an index stay whole.
+// Indexing only reads; index_put() replaces elements. Error(usage) for more indices than axes,
 // numbers outside of their axis, ranges that leave it, and steps below 1 (flip() reverses).
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace weft {
 
-inline constexpr int64_t to_end = std::numeric_limits<int64_t>::max();  // of an axis
+inline constexpr int64_t to_end = std::numeric_limits<int64_t>::max();  // the end of an axis
 
 // start, start + step, ... before stop, as Python's range: for (int64_t i : range(3)).
 class IndexRange {

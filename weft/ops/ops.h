@@ -183,8 +183,8 @@ Value max(Arg x, ReduceOptions options = {});
 Value min(Arg x, ReduceOptions options = {});
 Value variance(Arg x, ReduceOptions options = {}, double correction = 1);  // / (n - correction)
 Value stddev(Arg x, ReduceOptions options = {}, double correction = 1);    // sqrt(variance)
-// (sum |x|^order)^(1 / order). Order infinity is the greatest |x|, -infinity the least, 0 how many
-// are not 0. The gradient at a norm of 0 is 0. Of integers and bool f32.
+// (sum |x|^order)^(1 / order). Order infinity gives the greatest |x|, -infinity the least, 0 how
+// many are not 0. The gradient at a norm of 0 is 0. The norm of integers and bool is f32.
 Value norm(Arg x, ReduceOptions options = {}, double order = 2);
 Value logsumexp(Arg x, ReduceOptions options = {});
 Value argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equals
@@ -270,8 +270,8 @@ Value flatten(Arg x, int first = 0, int last = -1);
 // ---- arrangements (arrange.cpp)
 // Mirrored at the first and last elements, which are not repeated: each amount is below the extent.
 Value reflect_pad(Arg x, const Dims& low, const Dims& high);
-// The whole, counts[i] times along axis i (NumPy's tile, PyTorch's repeat). Of more counts than
-// axes the last ones count, as in broadcasting.
+// x repeated counts[i] times along axis i (NumPy's tile, PyTorch's repeat). Shapes and counts align
+// at their last axes, as in broadcasting.
 Value tile(Arg x, const Dims& counts);
 // Each element `count` times (NumPy's repeat, PyTorch's repeat_interleave).
 Value repeat(Arg x, int64_t count, int axis);
@@ -290,10 +290,10 @@ Value scatter_add(Arg into, Arg indices,
 // y[.., j, ..] = x[.., indices[.., j, ..], ..] (NumPy's; PyTorch's gather).
 Value take_along_axis(Arg x, Arg indices, int axis = -1);
 // x, with x[.., indices[.., j, ..], ..] replaced by values[.., j, ..] (NumPy's; PyTorch's scatter).
-// `values` broadcasts to the indices. Of equal indices the last counts.
+// `values` broadcasts to the indices. The last of equal indices counts.
 Value put_along_axis(Arg x, Arg indices, Arg values, int axis = -1);
-// into[N, ..] with row indices[i] replaced by updates[i, ..]; shapes as of scatter_add, updates
-// broadcast. Of equal indices the last counts.
+// into[N, ..] with row indices[i] replaced by updates[i, ..]; shapes are scatter_add's, and updates
+// broadcast to theirs. The last of equal indices counts.
 Value index_put(Arg into, Arg indices, Arg updates);
 // Where in the indices, in row-major order, each of `rows` rows comes first, or -1.
 Value first_position(Arg indices, int64_t rows);
@@ -356,8 +356,8 @@ struct InterpolateOptions {
   Interpolation mode = Interpolation::nearest;
   bool align_corners = false;  // linear: the outermost elements keep their places, as PyTorch's
 };
-// x[N, C, spatial...] -> [N, C, size...]; one to three spatial axes. Linear, of floating point
-// alone, is PyTorch's linear, bilinear and trilinear.
+// x[N, C, spatial...] -> [N, C, size...]; one to three spatial axes. Linear takes floating point
+// alone and is PyTorch's linear, bilinear and trilinear.
 Value interpolate(Arg x, const InterpolateOptions& options);
 
 // ---- sorting (sort.cpp). NaN comes last, as in NumPy (descending: first); equals stay in order.
@@ -405,7 +405,7 @@ Value nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index = -100,
                Reduction reduction = Reduction::mean);
 Value mse_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 Value l1_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
-// Of the difference d: d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); delta > 0.
+// With d the difference, d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); delta > 0.
 Value huber_loss(Arg prediction, Arg target, double delta = 1,
                  Reduction reduction = Reduction::mean);
 // huber_loss / beta; beta 0 is l1_loss.
@@ -414,7 +414,7 @@ Value smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
 // target (log target - log_probabilities), 0 where the target is. The mean over elements is not the
 // divergence: that is the sum over rows' elements (PyTorch's "batchmean": sum / rows).
 Value kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
-// Of probabilities in [0, 1], whose logarithms are no less than -100.
+// Takes probabilities in [0, 1]; their logarithms are -100 at least.
 Value bce_loss(Arg probability, Arg target, Reduction reduction = Reduction::mean);
 Value bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::mean);
 // max(0, 1 - target prediction), targets -1 and 1.

@@ -1,6 +1,5 @@
 // Each launch makes one sorted run of positions of two: a thread per position counts by binary
-// search how many of the other run come before it. Of equal elements those of the left run come
-// first.
+// search how many of the other run come before it. Equal elements of the left run come first.
 #include "weft/backends/gpu/sort.h"
 
 #include <algorithm>
