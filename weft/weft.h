@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdio>
-#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -41,9 +40,6 @@ struct Print {
   }
 };
 inline constexpr Print print;
-
-// 0, 1, ..., count - 1.
-inline auto range(int count) { return std::views::iota(0, count); }
 
 // Makes "cpu", "reference" and "null" known to `library(name)`. Calling it again does nothing.
 bool register_backends();

@@ -141,6 +141,11 @@ TEST_SUITE("gpu kernels") {
     check({scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
            scatter(DType::f32, {4, 17}, {0}, 0, 3)});
   }
+  TEST_CASE("argsort of equal elements, either way") {
+    Random random(1);
+    const Value x = round(random_values({DType::f32, {2, 19}}, -3, 3, random));
+    check({argsort(interpret(x), 1, true), argsort(interpret(x).transpose(), 0)});
+  }
   TEST_CASE("first_position of repeated indices") {
     Random random(2);
     check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
@@ -168,6 +173,7 @@ TEST_SUITE("gpu kernels") {
     Random random(5);
     const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
     std::vector<Value> heads;
+    heads.reserve(4);
     for (int i = 0; i < 4; ++i)
       heads.push_back(random_values({DType::f32, {2, 3, 40, 16}}, -1, 1, random));
     const Value y = attention(heads[0], heads[1], heads[2], {.causal = true});
@@ -239,6 +245,24 @@ TEST_SUITE("slow gpu kernels") {
       values.push_back(scatter(DType::f32, {20, 9}, {33}, 0, 20, dtype));
       values.push_back(first_position(random_values({dtype, {33}}, 0, 21, random), 20));
     }
+    check(values, every_capability);
+  }
+  TEST_CASE("argsort of every type, of one element and of many, with NaN and equals") {
+    std::vector<Value> values;
+    Random random(3);
+    for (DType dtype :
+         {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::u8, DType::boolean})
+      for (bool descending : {false, true}) {
+        Value x = random_values({dtype, {2, 70}}, is_float(dtype) ? -20 : 0, 20, random);
+        if (is_float(dtype)) {
+          const Value whole = round(x);
+          x = interpret(select(whole == 1, NAN, select(whole > 2, whole, whole * 0)));
+        }
+        values.push_back(argsort(x, 1, descending));
+      }
+    for (const Shape& shape :
+         {Shape{4, 1}, Shape{5, 2}, Shape{1, 64}, Shape{2, 65}, Shape{0, 3}, Shape{3, 0}})
+      values.push_back(argsort(random_values({DType::f32, shape}, -1, 1, random)));
     check(values, every_capability);
   }
   TEST_CASE("scatter_add where every index is the same, all are outside, or there is one") {

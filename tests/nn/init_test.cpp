@@ -100,6 +100,7 @@ TEST_CASE("weights and biases of linear and convolution are uniform to 1 / sqrt(
   nn::Module root;
   nn::Linear linear(root, "linear", 100, 500);
   nn::Conv2d conv(root, "conv", 8, 400, {3, 3}, {.groups = 2});
+  nn::ConvTranspose2d transposed(root, "transposed", 8, 800, {3, 3}, {.groups = 2});
   auto check = [](const Variable& variable, double bound) {
     auto span = variable.floats();
     std::vector<float> values(span.begin(), span.end());
@@ -110,6 +111,8 @@ TEST_CASE("weights and biases of linear and convolution are uniform to 1 / sqrt(
   check(linear.bias, 0.1);
   check(conv.weight, 1 / std::sqrt(4 * 9.0));
   check(conv.bias, 1 / std::sqrt(4 * 9.0));
+  check(transposed.weight, 1 / std::sqrt(400 * 9.0));
+  check(transposed.bias, 1 / std::sqrt(400 * 9.0));
 }
 
 TEST_CASE("embeddings are standard normal, norms start as the identity") {

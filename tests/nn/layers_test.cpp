@@ -21,6 +21,11 @@ TEST_CASE("layers yield PyTorch's shapes") {
       nn::Conv2d(root, "a", 6, 6, 3, {.dilation = 2, .groups = 6, .bias = false})(image).shape() ==
       Shape{2, 6, 5, 4});
   CHECK(nn::Conv1d(root, "a", 6, 4, 3, {.padding = 1})(zeros({2, 6, 9})).shape() == Shape{2, 4, 9});
+  CHECK(nn::ConvTranspose2d(root, "a", 6, 4, 3,
+                            {.stride = {2, 3}, .padding = {1, 0}, .output_padding = {1, 2}})(image)
+            .shape() == Shape{2, 4, 18, 26});
+  CHECK(nn::ConvTranspose1d(root, "a", 6, 4, 3, {.padding = 1, .groups = 2})(zeros({2, 6, 9}))
+            .shape() == Shape{2, 4, 9});
   CHECK(nn::MaxPool2d(root, "a", 2)(image).shape() == Shape{2, 6, 4, 4});
   CHECK(nn::AvgPool2d(root, "a", 3, {.stride = {2}, .padding = 1})(image).shape() ==
         Shape{2, 6, 5, 4});
@@ -161,6 +166,14 @@ TEST_CASE("impossible layers are refused with their limit") {
                        "[attention] heads must divide the width. Got 4 heads, width 6.", Error);
   CHECK_THROWS_WITH_AS(nn::Linear(root, "a", 0, 4),
                        "[module] \"a.weight\" needs positive extents. Got [4, 0].", Error);
+  CHECK_THROWS_WITH_AS(nn::ConvTranspose2d(root, "a", 3, 4, 3, {.groups = 2}),
+                       "[conv] groups must divide both channels. Got 2 groups, 3 in, 4 out.",
+                       Error);
+  CHECK_THROWS_WITH_AS(
+      nn::ConvTranspose1d(root, "a", 3, 4, 3)(zeros({2, 4, 5})),
+      doctest::Contains(
+          "[conv_transpose] \"a\" takes [batch, 3, 1 spatial axes]. Got f32[2, 4, 5]."),
+      Error);
   CHECK_THROWS_WITH_AS(
       nn::Conv2d(root, "a", 3, 4, {3, 3, 3}),
       "[conv kernel_size] takes one number or one per spatial axis (2). Got [3, 3, 3].", Error);

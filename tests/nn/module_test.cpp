@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/nn/containers.h"
 #include "weft/nn/layers.h"
 #include "weft/tensor/compile.h"
 
@@ -66,6 +67,52 @@ TEST_CASE("a module's own parameters come before its children's, buffers apart")
   CHECK(model.second.norm.running_var.name() == "blocks.1.norm.running_var");
   CHECK(model.second.norm.running_var.category() == Category::buffer_state);
   CHECK(model.first.own.floats()[4] == 2.0f);
+}
+
+namespace {
+struct Branches : nn::Module {
+  nn::ModuleList<nn::Linear> blocks{*this, "blocks"};
+  nn::ModuleDict<nn::Layer> heads{*this, "heads"};
+};
+}  // namespace
+
+TEST_CASE("a list and a dictionary of modules name what they own") {
+  Branches model;
+  for (int64_t width : {4, 3, 2}) model.blocks.add(width + 1, width);
+  model.heads.add<nn::Linear>("classes", 2, 5, nn::LinearOptions{.bias = false});
+  nn::LayerNorm& norm = model.heads.add<nn::LayerNorm>("norm", 2);
+  CHECK(names(model.named_parameters()) ==
+        Names{"blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias",
+              "blocks.2.weight", "blocks.2.bias", "heads.classes.weight", "heads.norm.weight",
+              "heads.norm.bias"});
+  Tensor x = zeros({7, 5});
+  for (const nn::Linear& block : model.blocks) x = block(x);
+  CHECK(x.shape() == Shape{7, 2});
+  CHECK(x->module() == "blocks.2");
+  CHECK(model.blocks.size() == 3);
+  CHECK(&model.heads["norm"] == &norm);
+  CHECK(model.heads["classes"](x).shape() == Shape{7, 5});
+  CHECK(model.heads.contains("classes"));
+  CHECK(!model.heads.contains("class"));
+  Names keys;
+  for (const nn::Layer& head : model.heads) keys.push_back(head.name());
+  CHECK(keys == Names{"classes", "norm"});
+}
+
+TEST_CASE(
+    "a list and a dictionary of modules refuse places and keys that are not there, or not new") {
+  Branches model;
+  CHECK(model.blocks.empty());
+  model.blocks.add(2, 2);
+  model.heads.add<nn::LayerNorm>("norm", 2);
+  CHECK_THROWS_WITH_AS(model.blocks[1], "[module] \"blocks\" has 1 modules. Got index 1.", Error);
+  CHECK_THROWS_WITH_AS(model.heads["head"], "[module] \"heads\" has no module \"head\".", Error);
+  CHECK_THROWS_WITH_AS(model.heads.add<nn::LayerNorm>("norm", 2),
+                       "[module] \"heads\" has two members named \"norm\".", Error);
+  for (const char* key : {"", "a.b"})
+    CHECK_THROWS_WITH_AS(model.heads.add<nn::LayerNorm>(key, 2),
+                         doctest::Contains("must not be empty or have a dot. Got"), Error);
+  CHECK(model.heads.size() == 1);
 }
 
 TEST_CASE("a shared variable counts once, under its first name") {

@@ -87,7 +87,13 @@ TEST_CASE("every op has a gradient, or a stated reason for none") {
   for (const OpDef* def : registered_ops()) {
     if (def->kind == OpKind::leaf) continue;
     INFO(def->name);
-    bool differentiable = def->gradient != nullptr || def->decompose != nullptr;
+    Random random(1);
+    CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
+                        return random_values(type, low, high, random);
+                      }};
+    const Value result = draw_case(*def, dtypes_of(*def).front(), source);
+    const bool by_parts = def->decompose != nullptr && is_float(result.dtype());
+    bool differentiable = def->gradient != nullptr || by_parts;
     CHECK(differentiable == def->test.no_gradient.empty());
   }
 }
@@ -180,4 +186,43 @@ TEST_CASE("gradients of activations that are plain expressions agree with finite
         +[](const Value& v) { return softsign(v); }, +[](const Value& v) { return glu(v); },
         +[](const Value& v) { return glu(reshape(v, {3, 4, 2}), 1); }})
     check_gradients(weighted_sum(activation(x), random), {x});
+}
+
+TEST_CASE("gradients of functions of arrays agree with finite differences") {
+  Random random(3);
+  const Value x = random_values({DType::f64, {4, 6}}, -2, 2, random);
+  const Value other = random_values({DType::f64, {4, 6}}, -2, 2, random);
+  const Value indices = random_values({DType::i64, {4, 3}}, -1, 6, random);
+  const Value rows = random_values({DType::i64, {5}}, 0, 3, random);
+  for (auto function :
+       {+[](const Value& a, const Value&) { return a[{range(1, to_end, 2), -1}]; },
+        +[](const Value& a, const Value&) { return cumsum(a, 0); },
+        +[](const Value& a, const Value&) { return cumsum(a, 1); },
+        +[](const Value& a, const Value&) { return stddev(a, 1); },
+        +[](const Value& a, const Value&) { return norm(a, {.axes = {0}}, 1.5); },
+        +[](const Value& a, const Value&) { return reflect_pad(a, {1, 0}, {3, 2}); },
+        +[](const Value& a, const Value&) { return tile(a, {2, 1, 3}); },
+        +[](const Value& a, const Value&) { return repeat(a, 3, 0); },
+        +[](const Value& a, const Value&) { return tril(a, 1) + triu(a, 2); },
+        +[](const Value& a, const Value&) { return sort(a, 0, true); },
+        +[](const Value& a, const Value&) { return topk(a, 2).values; },
+        +[](const Value& a, const Value& b) { return einsum("ij,kj,ij->ik", {a, b, a}); },
+        +[](const Value& a, const Value&) {
+          return interpolate(a.reshape({1, 2, 3, 4}), {.size = {5, 3}});
+        },
+        +[](const Value& a, const Value&) {
+          return interpolate(a.reshape({1, 2, 3, 4}),
+                             {.size = {2, 7}, .mode = Interpolation::linear});
+        },
+        +[](const Value& a, const Value& b) { return huber_loss(a, b, 0.7, Reduction::none); },
+        +[](const Value& a, const Value& b) { return smooth_l1_loss(a, b, 0.5, Reduction::sum); },
+        +[](const Value& a, const Value& b) { return kl_div(a, exp(b)); },
+        +[](const Value& a, const Value& b) { return bce_loss(sigmoid(a), sigmoid(b)); },
+        +[](const Value& a, const Value& b) { return hinge_loss(a, b, Reduction::none); }})
+    check_gradients(weighted_sum(function(x, other), random), {x, other});
+  const Value puts = random_values({DType::f64, {4, 3}}, -2, 2, random);
+  const Value updates = random_values({DType::f64, {5, 6}}, -2, 2, random);
+  check_gradients(weighted_sum(take_along_axis(x, indices), random), {x});
+  check_gradients(weighted_sum(put_along_axis(x, indices, puts), random), {x, puts});
+  check_gradients(weighted_sum(index_put(x, rows, updates), random), {x, updates});
 }

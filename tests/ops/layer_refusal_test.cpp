@@ -117,6 +117,31 @@ TEST_CASE("convolutions take one number per spatial axis, each above its limit")
   });
 }
 
+TEST_CASE("transposed convolutions refuse shapes and paddings that do not fit") {
+  const Value image = zeros({2, 4, 5, 5}), row = zeros({2, 4, 5}), kernel = zeros({4, 3, 3, 3});
+  const std::string needs =
+      "[conv_transpose] needs x[N, C, spatial...] and weight[C, O / groups, kernel...] with one or "
+      "two spatial axes. Got ";
+  check_calls({
+      {needs + "[2, 4, 5, 5] and [3, 4, 3, 3].",
+       [&] { conv_transpose(image, zeros({3, 4, 3, 3})); }},
+      {needs + "[2, 4, 5] and [4, 3, 3, 3].", [&] { conv_transpose(row, kernel); }},
+      {needs + "[2, 4] and [4, 2].", [&] { conv_transpose(zeros({2, 4}), zeros({4, 2})); }},
+      {accepted, [&] { conv_transpose(row, zeros({4, 3, 3})); }},
+      {"[conv_transpose] output_padding must be below the stride. Got [1, 2] and [2, 2].",
+       [&] { conv_transpose(image, kernel, {}, {.stride = {2}, .output_padding = {1, 2}}); }},
+      {accepted,
+       [&] { conv_transpose(image, kernel, {}, {.stride = {2}, .output_padding = {1}}); }},
+      {"[conv_transpose] axis 2 of the result would have extent -1.",
+       [&] { conv_transpose(image, kernel, {}, {.padding = {4}}); }},
+      {accepted, [&] { conv_transpose(image, kernel, {}, {.padding = {3}}); }},
+      {"[conv] the bias must have shape [3]. Got [4].",
+       [&] { conv_transpose(image, kernel, zeros({4})); }},
+      {"[conv] padding has one number per spatial axis (1). Got [1, 1].",
+       [&] { conv_transpose(row, zeros({4, 3, 3}), {}, {.padding = {1, 1}}); }},
+  });
+}
+
 TEST_CASE("nodes of convolutions refuse operands and gradients of other shapes") {
   const Attrs attrs{{"stride", Dims{1, 1}},
                     {"padding", Dims{0, 0}},

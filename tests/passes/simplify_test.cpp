@@ -302,6 +302,17 @@ TEST_SUITE("simplify") {
     CHECK(is_number(simplified(max(full({10}, 0.1))), static_cast<double>(0.1F)));
   }
 
+  TEST_CASE("equal elements fold through pads of their number and joins of any count") {
+    const Value threes = full({2}, 3);
+    auto joined = [&](size_t parts) {
+      return simplified(node("concat", std::vector(parts, threes), {{"axis", int64_t{0}}}));
+    };
+    CHECK(uniform_value(joined(1)) == 3);
+    CHECK(uniform_value(joined(3)) == 3);
+    CHECK(uniform_value(simplified(pad(threes, {1}, {0}, 3))) == 3);
+    CHECK(simplified(pad(threes, {1}, {0}, 2))->is("pad"));
+  }
+
   TEST_CASE("functions of broadcasts are evaluated once per element") {
     Value x = leaf({4, 1});
     Value y = simplified(tanh(broadcast_to(x, {4, 1000})));

@@ -188,6 +188,7 @@ MOVEMENT = {
     "pad": pad, "gather": gather,
     "max": lambda a, x: x.amax(a["axes"]), "min": lambda a, x: x.amin(a["axes"]),
     "max_pool": lambda a, x: F.max_pool2d(x, **windows(a)),
+    "argsort": lambda a, x: torch.argsort(x, stable=True, descending=bool(a["descending"])),
     "argmax": lambda a, x: x.argmax(a["axes"][0]), "argmin": lambda a, x: x.argmin(a["axes"][0]),
 }
 # Linear in the operands together or in each: what is summed are the same op's magnitudes.

@@ -262,10 +262,104 @@ def softplus(table):
     table.add("log_sigmoid", lambda input: F.logsigmoid(input), far)
 
 
+def reductions_of_losses(table):
+    """Losses under each reduction."""
+    pair = {"input": ([4, 3], 2.0), "target": ([4, 3], 2.0)}
+    probabilities = {"input": ([4, 3], 0.45, 0.5), "target": ([4, 3], 0.5, 0.5)}
+    signs = torch.where(integers(2996, [4, 3], 2) == 0, -1, 1)
+    labels = integers(2997, [4], 3)
+    labels[2] = -100
+
+    def hinge(input, target, reduction):
+        losses = (1 - target * input).clamp(min=0)
+        return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduction]()
+
+    functions = {
+        "l1_loss": (F.l1_loss, pair, {}),
+        "mse_loss": (F.mse_loss, pair, {}),
+        "huber_loss": (F.huber_loss, pair, {"delta": 0.6}),
+        "smooth_l1_loss": (F.smooth_l1_loss, pair, {"beta": 0.6}),
+        "kl_div": (F.kl_div, {"input": ([4, 3], 2.0, -3.0), "target": ([4, 3], 0.5, 0.6)}, {}),
+        "bce_loss": (F.binary_cross_entropy, probabilities, {}),
+        "bce_with_logits": (F.binary_cross_entropy_with_logits, pair, {}),
+    }
+    for reduction in ("mean", "sum", "none"):
+        for name, (function, inputs, options) in functions.items():
+            table.add(f"{name}_{reduction}", function, inputs, reduction=reduction, **options)
+        table.add(f"hinge_loss_{reduction}", hinge, {"input": ([4, 3], 2.0)}, None,
+                  {"target": signs}, reduction=reduction)
+        for name, function in (("cross_entropy", F.cross_entropy), ("nll_loss", F.nll_loss)):
+            table.add(f"{name}_{reduction}", function, {"input": ([4, 3], 2.0)}, None,
+                      {"target": labels}, ignore_index=-100, reduction=reduction)
+
+
+def arrays(table):
+    """What moves, sorts, sums up and contracts."""
+    matrix = {"input": [3, 5]}
+    for order in (0, 1, 3, 0.5, float("inf"), float("-inf")):
+        table.add(f"norm_{order}".replace("-inf", "least").replace("inf", "greatest"),
+                  lambda input, **a: torch.linalg.vector_norm(input, order, **a), matrix,
+                  gradients=order != 0, dim=0)
+    table.add("cumsum", lambda input, **a: torch.cumsum(input, **a), {"input": [2, 21, 2]}, dim=1)
+    table.add("tril", lambda input, **a: torch.tril(input, **a), {"input": [2, 3, 4]}, diagonal=1)
+    table.add("triu", lambda input, **a: torch.triu(input, **a), {"input": [2, 4, 3]},
+              diagonal=-1)
+    table.add("tile", lambda input, sizes: input.repeat(sizes), {"input": [2, 3]},
+              sizes=[2, 1, 3])
+    table.add("repeat", lambda input, **a: torch.repeat_interleave(input, **a), {"input": [2, 3]},
+              repeats=3, dim=1)
+    table.add("reflect_pad", lambda input, pad: F.pad(input, pad, mode="reflect"),
+              {"input": [1, 2, 4, 5]}, pad=[4, 1, 0, 3])
+    places = integers(2995, [3, 4], 5)
+    table.add("take_along_axis", lambda input, index, **a: torch.gather(input, index=index, **a),
+              matrix, None, {"index": places}, dim=1)
+    table.add("put_along_axis",
+              lambda input, values, index, **a: torch.scatter(input, index=index, src=values, **a),
+              {"input": [5, 3], "values": [2, 3]}, None,
+              {"index": torch.tensor([[4, 0, 1], [2, 3, 0]])}, dim=0)
+    table.add("index_put", lambda input, values, index: input.index_put((index,), values),
+              {"input": [5, 2, 2], "values": [3, 2, 2]}, None, {"index": torch.tensor([4, 0, 2])})
+    for name, dim, descending in (("sort", 1, False), ("sort_descending", 0, True)):
+        table.add(name, lambda input, **a: torch.sort(input, **a)[0], {"input": [4, 5]}, dim=dim,
+                  descending=descending)
+    for name, largest in (("topk", True), ("topk_least", False)):
+        table.add(name, lambda input, **a: torch.topk(input, **a)[0], {"input": [4, 5]}, k=3,
+                  dim=0, largest=largest)
+    for name, shapes in (("bij,bjk->bik", [[2, 3, 4], [2, 4, 2]]), ("ij,ij->ij", [[3, 2], [3, 2]]),
+                         ("ji,kj", [[3, 2], [4, 3]]), ("i,j->ji", [[3], [2]]),
+                         ("iij->ji", [[3, 3, 2]]), ("ijk->j", [[2, 3, 2]]), ("ii", [[4, 4]]),
+                         ("...ij,...kj->...ik", [[2, 1, 3, 4], [3, 2, 4]]),
+                         ("bi,bj,ijk->bk", [[2, 3], [2, 4], [3, 4, 2]]),
+                         ("ij,jk,kl->il", [[2, 3], [3, 4], [4, 2]]),
+                         ("bhqd,bhkd->bhqk", [[2, 2, 3, 2], [2, 2, 4, 2]]),
+                         ("ij,k->i", [[2, 3], [4]]), ("i...,i->...", [[3, 2, 2], [3]])):
+        table.add(f"einsum {name}", lambda equation, **operands: torch.einsum(
+            equation, list(operands.values())),
+            {f"operand{i}": shape for i, shape in enumerate(shapes)}, equation=name)
+    image = {"input": [1, 2, 3, 4]}
+    for name, size in (("", [5, 7]), ("_whole", [6, 8]), ("_smaller", [2, 2]), ("_part", [1, 2])):
+        table.add(f"nearest{name}", lambda input, **a: F.interpolate(input, **a), image, size=size,
+                  mode="nearest")
+    for align in (False, True):
+        for name, shape, size, mode in (("linear", [2, 1, 4], [7], "linear"),
+                                        ("bilinear", [1, 2, 3, 4], [5, 3], "bilinear"),
+                                        ("bilinear_one", [1, 2, 3, 4], [1, 8], "bilinear"),
+                                        ("trilinear", [1, 1, 2, 3, 2], [3, 2, 4], "trilinear")):
+            table.add(f"{name}{'_corners' if align else ''}",
+                      lambda input, **a: F.interpolate(input, **a), {"input": shape}, size=size,
+                      mode=mode, align_corners=align)
+
+
+def transposed(table):
+    table.add("conv_transpose1d", lambda input, weight, **a: F.conv_transpose1d(
+        input, weight, **a), {"input": [2, 3, 4], "weight": [3, 2, 3]}, stride=3, padding=2,
+              output_padding=2, groups=1, dilation=2)
+
+
 def document():
     table = Table()
     for family in (convolutions, pools, norms, activations, losses, attention, reductions,
-                   recurrent, optimizers, softplus):
+                   recurrent, optimizers, softplus, reductions_of_losses, arrays, transposed):
         family(table)
     return {"made_by": f"PyTorch {torch.__version__}", "dtype": "float64",
             "formula": "README.md: inputs and upstream gradients are "

@@ -2,6 +2,7 @@
 #include "weft/tensor/tensor.h"
 
 #include <array>
+#include <cmath>
 
 #include <doctest/doctest.h>
 
@@ -38,4 +39,55 @@ TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dt
   CHECK(listed.to_doubles() == digits);
   CHECK(tensor({0.1, 2}, {2}, DType::bf16).dtype() == DType::bf16);
   CHECK((all * 3.0).dtype() == DType::f64);
+}
+
+TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repeats") {
+  auto draw = [] {
+    return std::vector{rand({1000}), rand({1000}), randn({1000}),
+                       randint(-2, 3, {1000}).cast(DType::f32)};
+  };
+  manual_seed(5);
+  const std::vector<Tensor> first = draw();
+  manual_seed(5);
+  const std::vector<Tensor> again = draw();
+  manual_seed(6);
+  const std::vector<Tensor> other = draw();
+  manual_seed(0);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CHECK(first[i].to_doubles() == again[i].to_doubles());
+    CHECK(first[i].to_doubles() != other[i].to_doubles());
+  }
+  CHECK(first[0].to_doubles() != first[1].to_doubles());
+  CHECK((first[0].min().item() >= 0 && first[0].max().item() < 1));
+  // The mean of 1000 draws is off by less than 5 of its deviations, 1 / sqrt(12 * 1000) and so on.
+  CHECK(std::fabs(first[0].mean().item() - 0.5) < 5 / std::sqrt(12000.0));
+  CHECK(std::fabs(first[2].mean().item()) < 5 / std::sqrt(1000.0));
+  CHECK(std::fabs(variance(first[2]).item() - 1) < 5 * std::sqrt(2 / 1000.0));
+  for (int64_t value : range(-2, 3)) {
+    const double count = (first[3] == value).sum().item();
+    CHECK(std::fabs(count - 200) < 5 * std::sqrt(160.0));
+  }
+  CHECK(randint(0, 1, {2, 3}).dtype() == DType::i64);
+  CHECK_THROWS_WITH_AS(randint(3, 3, {1}), doctest::Contains("[randint] high must be above low"),
+                       Error);
+  CHECK_THROWS_WITH_AS(randint(0, (1 << 24) + 1, {1}), doctest::Contains("Got 0 and 16777217"),
+                       Error);
+}
+
+TEST_CASE("what rand draws in a step differs from step to step") {
+  CompiledStep step([](std::span<const Tensor>) { return std::vector{rand({8}), rand({8})}; }, {});
+  auto drawn = [&] {
+    const std::span<const Tensor> results = step.run({});
+    return std::vector{results[0].to_doubles(), results[1].to_doubles()};
+  };
+  const auto first = drawn(), second = drawn();
+  CHECK(first[0] != first[1]);
+  CHECK(first[0] != second[0]);
+}
+
+TEST_CASE("a variable is indexed as the tensor that it holds") {
+  Variable w("w", {DType::f32, {2, 3}});
+  for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
+  CHECK(w[1].to_doubles() == std::vector<double>{3, 4, 5});
+  CHECK(w[{range(), -1}].to_doubles() == std::vector<double>{2, 5});
 }

@@ -282,6 +282,9 @@ Value along_axis(const Draw& draw) {
   Shape shape = draw.shape(1);
   return draw.make({draw.operand(shape)}, {{"axis", int64_t{draw.axis(shape)}}});
 }
+Value argsort_case(const Draw& draw) {
+  return draw.make({draw.operand(draw.shape(1))}, {{"descending", draw.random.below(2)}});
+}
 Value over_axes(const Draw& draw) {
   Shape shape = draw.shape(1);
   shape[draw.axis(shape)] = 5;  // more than one element to normalise
@@ -388,6 +391,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"avg_pool", avg_pool_case},
       {"avg_pool_gradient", avg_pool_gradient_case},
       {"random_uniform", random_uniform_case},
+      {"argsort", argsort_case},
       {"softmax", along_axis},
       {"log_softmax", along_axis},
       {"normalize", over_axes},

@@ -364,9 +364,8 @@ TEST_CASE("a best checkpoint that could not be saved leaves the next better one 
   int64_t best = 0;
   for (const std::string& line : lines_of(result.run_folder + "/log.jsonl")) {
     const auto entry = nlohmann::json::parse(line);
-    if (!entry.contains("eval_loss") || !entry.contains("eval_step") || entry["eval_step"] < 2)
-      continue;
-    if (entry["eval_loss"] < least) least = entry["eval_loss"], best = entry["eval_step"];
+    if (!entry.contains("eval_step") || entry["eval_step"] < 2) continue;
+    if (entry["loss"] < least) least = entry["loss"], best = entry["eval_step"];
   }
   CHECK(best > 0);
   const auto all = train::list_checkpoints(result.run_folder);

@@ -11,6 +11,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <source_location>
 #include <span>
@@ -27,6 +28,7 @@
 namespace weft {
 
 struct Buffer;
+struct Index;
 struct Node;
 struct OpDef;
 struct VariableState;
@@ -68,6 +70,12 @@ class Attrs {
 };
 std::string to_string(const Attrs& attrs);  // ", stride=[1, 1], tf32=1", in the order of entries
 
+// The axes of a method: x.sum(1), x.sum({0, -1}); none: all.
+struct Axes : Dims {
+  using Dims::Dims;
+  Axes(int64_t axis) : Dims{axis} {}
+};
+
 class Value {
  public:
   Value() = default;
@@ -96,6 +104,31 @@ class Value {
       std::source_location where = std::source_location::current()) const;
   template <class T>  // the value's dtype
   std::vector<T> to_vector(std::source_location where = std::source_location::current()) const;
+
+  // x[0], x[{0, range(2, 5)}]: see weft/ops/index.h.
+  Value operator[](const Index& index) const;
+  Value operator[](std::initializer_list<Index> indices) const;
+
+  // The functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods (defined in
+  // weft/ops/methods.cpp).
+  using Where = std::source_location;
+  Value reshape(const Shape& shape, Where where = Where::current()) const;
+  Value permute(const Dims& order, Where where = Where::current()) const;
+  Value transpose(int a = -2, int b = -1, Where where = Where::current()) const;
+  Value flatten(int first = 0, int last = -1, Where where = Where::current()) const;
+  Value squeeze(int axis, Where where = Where::current()) const;
+  Value unsqueeze(int axis, Where where = Where::current()) const;
+  Value broadcast_to(const Shape& shape, Where where = Where::current()) const;
+  Value cast(DType dtype, Where where = Where::current()) const;
+  Value sum(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value mean(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value prod(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value max(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value min(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value any(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value all(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Value argmax(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
+  Value argmin(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
 
  private:
   std::shared_ptr<Node> node_;
@@ -158,6 +191,8 @@ struct Arg {
   Arg(int scalar, std::source_location where = std::source_location::current())
       : Arg(int64_t{scalar}, where) {}
   Arg(int64_t scalar, std::source_location where = std::source_location::current())
+      : Arg(scalar, UserLocation(where)) {}
+  Arg(int64_t scalar, const UserLocation& where)
       : scalar(static_cast<double>(scalar)), is_scalar(true), integral(true), where(where) {}
 
   Value value;  // empty for a scalar

@@ -1,6 +1,7 @@
 #include "weft/models/llama.h"
 
 #include "weft/models/zoo.h"
+#include "weft/nn/containers.h"
 
 namespace weft::models {
 namespace {
@@ -102,8 +103,7 @@ class LlamaDecoder : public nn::Layer {
         layers_(*this, "layers"),
         norm_(*this, "norm", config.hidden_size, config.rms_norm_eps),
         config_(config) {
-    for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-      blocks_.push_back(std::make_unique<DecoderLayer>(layers_, std::to_string(i), config));
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) layers_.add(config);
   }
   nn::Embedding embed_tokens;
 
@@ -114,13 +114,12 @@ class LlamaDecoder : public nn::Layer {
                config_.max_position_embeddings, to_string(tokens.type()));
     Tensor x = embed_tokens(tokens);
     nn::Rotary rotary = nn::rotary(tokens.dim(1), config_.head_dim, config_.rope_theta, x.dtype());
-    for (const auto& block : blocks_) x = (*block)(x, rotary);
+    for (const DecoderLayer& layer : layers_) x = layer(x, rotary);
     return norm_(x);
   }
 
  private:
-  nn::Module layers_;  // the blocks' parent
-  std::vector<std::unique_ptr<DecoderLayer>> blocks_;
+  nn::ModuleList<DecoderLayer> layers_;
   nn::RMSNorm norm_;
   LlamaConfig config_;
 };

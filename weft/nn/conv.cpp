@@ -2,13 +2,16 @@
 
 namespace weft::nn {
 namespace {
-Shape weight_shape(int64_t in_channels, int64_t out_channels, const Dims& kernel, int64_t groups) {
+// [first, second / groups, kernel...]
+Shape weight_shape(int64_t first, int64_t second, const Dims& kernel, int64_t groups) {
+  Shape shape{first, second / groups};
+  for (int64_t extent : kernel) shape.push_back(extent);
+  return shape;
+}
+void check_groups(int64_t in_channels, int64_t out_channels, int64_t groups) {
   WEFT_CHECK(groups > 0 && in_channels % groups == 0 && out_channels % groups == 0,
              "[conv] groups must divide both channels. Got {} groups, {} in, {} out.", groups,
              in_channels, out_channels);
-  Shape shape{out_channels, in_channels / groups};
-  for (int64_t extent : kernel) shape.push_back(extent);
-  return shape;
 }
 }  // namespace
 
@@ -26,7 +29,8 @@ Conv::Conv(Module& parent, std::string name, int axes, int64_t in_channels, int6
                .padding = options.padding.over(axes, "conv padding"),
                .dilation = options.dilation.over(axes, "conv dilation"),
                .groups = options.groups} {
-  Shape shape = weight_shape(in_channels, out_channels, kernel_size.over(axes, "conv kernel_size"),
+  check_groups(in_channels, out_channels, options.groups);
+  Shape shape = weight_shape(out_channels, in_channels, kernel_size.over(axes, "conv kernel_size"),
                              options.groups);
   Init usual = Init::fan_in(element_count(shape) / shape[0]);
   weight = parameter("weight", shape, options.init.value_or(usual));
@@ -40,6 +44,31 @@ Tensor Conv::forward(const Tensor& x) const {
              "[conv] \"{}\" takes [batch, {}, {} spatial axes]. Got {}.", path(), in_channels,
              weight.shape().size() - 2, to_string(x.type()));
   return conv(x, weight.value(), bias.defined() ? bias.value() : Tensor(), options_);
+}
+
+ConvTranspose::ConvTranspose(Module& parent, std::string name, int axes, int64_t in_channels,
+                             int64_t out_channels, const PerAxis& kernel_size,
+                             const ConvTransposeLayerOptions& options)
+    : Layer(parent, std::move(name)),
+      options_{.stride = options.stride.over(axes, "conv stride"),
+               .padding = options.padding.over(axes, "conv padding"),
+               .dilation = options.dilation.over(axes, "conv dilation"),
+               .output_padding = options.output_padding.over(axes, "conv output_padding"),
+               .groups = options.groups} {
+  check_groups(in_channels, out_channels, options.groups);
+  Shape shape = weight_shape(in_channels, out_channels, kernel_size.over(axes, "conv kernel_size"),
+                             options.groups);
+  Init usual = Init::fan_in(element_count(shape) / shape[0]);
+  weight = parameter("weight", shape, options.init.value_or(usual));
+  if (options.bias)
+    bias = parameter("bias", {out_channels}, options.init ? Init::constant(0) : usual);
+}
+
+Tensor ConvTranspose::forward(const Tensor& x) const {
+  WEFT_CHECK(x.rank() == weight.shape().size() && x.dim(1) == weight.shape()[0],
+             "[conv_transpose] \"{}\" takes [batch, {}, {} spatial axes]. Got {}.", path(),
+             weight.shape()[0], weight.shape().size() - 2, to_string(x.type()));
+  return conv_transpose(x, weight.value(), bias.defined() ? bias.value() : Tensor(), options_);
 }
 
 Pool2d::Pool2d(Module& parent, std::string name, const PerAxis& kernel_size,

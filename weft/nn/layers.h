@@ -87,6 +87,41 @@ class Conv2d : public Conv {  // [B, in, H, W] -> [B, out, H', W']
       : Conv(parent, std::move(name), 2, in_channels, out_channels, kernel_size, options) {}
 };
 
+struct ConvTransposeLayerOptions {
+  PerAxis stride = 1, padding = 0, output_padding = 0, dilation = 1;
+  int64_t groups = 1;  // divides in and out
+  bool bias = true;
+  std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+};
+class ConvTranspose : public Layer {
+ public:
+  Variable weight;  // [in, out / groups, kernel...]
+  Variable bias;    // [out], or empty
+
+ protected:
+  ConvTranspose(Module& parent, std::string name, int axes, int64_t in_channels,
+                int64_t out_channels, const PerAxis& kernel_size,
+                const ConvTransposeLayerOptions& options);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  ConvTransposeOptions options_;
+};
+class ConvTranspose1d : public ConvTranspose {  // [B, in, L] -> [B, out, L']
+ public:
+  ConvTranspose1d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+                  const PerAxis& kernel_size, const ConvTransposeLayerOptions& options = {})
+      : ConvTranspose(parent, std::move(name), 1, in_channels, out_channels, kernel_size, options) {
+  }
+};
+class ConvTranspose2d : public ConvTranspose {  // [B, in, H, W] -> [B, out, H', W']
+ public:
+  ConvTranspose2d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+                  const PerAxis& kernel_size, const ConvTransposeLayerOptions& options = {})
+      : ConvTranspose(parent, std::move(name), 2, in_channels, out_channels, kernel_size, options) {
+  }
+};
+
 struct PoolLayerOptions {
   std::optional<PerAxis> stride = {};  // empty: the kernel
   PerAxis padding = 0;

@@ -1,6 +1,7 @@
 // All of weft/nn in one header.
 #pragma once
 
+#include "weft/nn/containers.h"
 #include "weft/nn/factory.h"
 #include "weft/nn/init.h"
 #include "weft/nn/layers.h"

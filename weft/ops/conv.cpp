@@ -214,6 +214,17 @@ Dims per_axis(const Dims& given, int spatial, int64_t otherwise, int64_t least, 
                to_string(given));
   return spatial == 2 ? full : Dims{otherwise, full[0]};
 }
+
+// y plus a bias of its channels, without the axis that a one-dimensional convolution got.
+Value finished(Value y, const Value& bias, int spatial) {
+  if (bias.defined()) {
+    const int64_t channels = y.dim(channel_axis);
+    WEFT_CHECK(bias.shape() == Shape{channels}, "[conv] the bias must have shape [{}]. Got {}.",
+               channels, to_string(bias.shape()));
+    y = y + reshape(bias, {1, channels, 1, 1});
+  }
+  return spatial == 1 ? squeeze(y, first_spatial) : y;
+}
 }  // namespace
 
 Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
@@ -233,14 +244,44 @@ Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
     input = unsqueeze(input, first_spatial);
     kernel = unsqueeze(kernel, first_spatial);
   }
-  Value y = make_node(conv_def, {input, kernel}, attrs);
-  if (bias.defined()) {
-    WEFT_CHECK(bias.shape() == Shape{kernel.dim(0)},
-               "[conv] the bias must have shape [{}]. Got {}.", kernel.dim(0),
-               to_string(bias.shape()));
-    y = y + reshape(bias, {1, kernel.dim(0), 1, 1});
+  return finished(make_node(conv_def, {input, kernel}, attrs), bias, spatial);
+}
+Value conv_transpose(Arg x, Arg weight, const Value& bias, const ConvTransposeOptions& options) {
+  CallSite here(x.where);
+  Value input = to_value(x, {}), kernel = to_value(weight, {});
+  const int spatial = input.rank() - first_spatial;
+  WEFT_CHECK((spatial == 1 || spatial == 2) && kernel.rank() == input.rank() &&
+                 kernel.dim(0) == input.dim(channel_axis),
+             "[conv_transpose] needs x[N, C, spatial...] and weight[C, O / groups, kernel...] with "
+             "one or two spatial axes. Got {} and {}.",
+             to_string(input.shape()), to_string(kernel.shape()));
+  const Dims stride = per_axis(options.stride, spatial, 1, 1, "stride");
+  const Dims padding = per_axis(options.padding, spatial, 0, 0, "padding");
+  const Dims dilation = per_axis(options.dilation, spatial, 1, 1, "dilation");
+  const Dims further = per_axis(options.output_padding, spatial, 0, 0, "output_padding");
+  if (spatial == 1) {
+    input = unsqueeze(input, first_spatial);
+    kernel = unsqueeze(kernel, first_spatial);
   }
-  return spatial == 1 ? squeeze(y, first_spatial) : y;
+  Shape shape{input.dim(0), kernel.dim(channel_axis) * options.groups};
+  for (int i = 0; i < 2; ++i) {
+    const int axis = first_spatial + i;
+    const int64_t extent = (input.dim(axis) - 1) * stride[i] - 2 * padding[i] +
+                           dilation[i] * (kernel.dim(axis) - 1) + further[i] + 1;
+    WEFT_CHECK(further[i] < stride[i],
+               "[conv_transpose] output_padding must be below the stride. Got {} and {}.",
+               to_string(further), to_string(stride));
+    WEFT_CHECK(extent > 0, "[conv_transpose] axis {} of the result would have extent {}.",
+               spatial == 1 ? first_spatial : axis, extent);
+    shape.push_back(extent);
+  }
+  Value y = make_node(conv_input_gradient_def, {input, kernel},
+                      {{"input_shape", shape},
+                       {"stride", stride},
+                       {"padding", padding},
+                       {"dilation", dilation},
+                       {"groups", options.groups}});
+  return finished(y, bias, spatial);
 }
 Value conv1d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   CallSite here(x.where);

@@ -148,6 +148,23 @@ const OpDef& first_position_def = define({
              .differentiable = false,
              .no_gradient = "positions are integers"},
 });
+
+// Where the elements that indices along `axis` name are among the row-major elements of x; -1
+// outside.
+Value positions(const Value& x, const Value& indices, int axis, std::string_view op) {
+  check_indices(indices, op);
+  const Shape &shape = x.shape(), &places = indices.shape();
+  bool fits = shape.size() == places.size();
+  for (int i = 0; fits && i < shape.size(); ++i) fits = i == axis || shape[i] == places[i];
+  WEFT_CHECK(fits, "[{}] the indices must have the extents of x, but along axis {}. Got {} and {}.",
+             op, axis, to_string(places), to_string(shape));
+  const Value index = cast(indices, DType::i64);
+  const Dims strides = row_major_strides(shape);
+  Value position = index * strides[axis];
+  for (int i = 0; i < shape.size(); ++i)
+    if (i != axis && shape[i] > 1) position = position + iota(places, i) * strides[i];
+  return select(logical_and(index >= 0, index < shape[axis]), position, -1);
+}
 }  // namespace
 
 Value gather(Arg x, Arg indices, int axis) {
@@ -160,6 +177,38 @@ Value scatter_add(Arg into, Arg indices, Arg updates) {
   CallSite here(into.where);
   Value target = to_value(into, {});
   return make_node(scatter_add_def, {target, to_value(indices, {}), to_value(updates, target)});
+}
+Value take_along_axis(Arg x, Arg indices, int axis) {
+  CallSite here(x.where);
+  const Value value = to_value(x, {});
+  const int at = normalize_axis(axis, value.rank(), "take_along_axis");
+  const Value from = positions(value, to_value(indices, {}), at, "take_along_axis");
+  return gather(flatten(value), from, 0);
+}
+Value put_along_axis(Arg x, Arg indices, Arg values, int axis) {
+  CallSite here(x.where);
+  const Value value = to_value(x, {});
+  const int at = normalize_axis(axis, value.rank(), "put_along_axis");
+  const Value to = positions(value, to_value(indices, {}), at, "put_along_axis");
+  return reshape(index_put(flatten(value), to, values), value.shape());
+}
+// Every row looks up the last of the updates that name it.
+Value index_put(Arg into, Arg indices, Arg updates) {
+  CallSite here(into.where);
+  const Value target = to_value(into, {}), places = to_value(indices, {});
+  check_indices(places, "index_put");
+  WEFT_CHECK(target.rank() >= 1, "[index_put] needs an axis to put along. Got a scalar.");
+  const Value rows = to_value(updates, target);
+  WEFT_CHECK(rows.dtype() == target.dtype(), "[index_put] types differ. Got {} into {}.",
+             name(rows.dtype()), name(target.dtype()));
+  const Shape all = gathered_shape(target.shape(), places.shape(), 0);
+  Shape one_each = target.shape(), list = target.shape();
+  for (int i = 1; i < one_each.size(); ++i) one_each[i] = 1;
+  const int64_t count = list[0] = places.elements();
+  const Value from_last = first_position(flip(reshape(places, {count}), {0}), target.dim(0));
+  const Value named = from_last >= 0, last = select(named, count - 1 - from_last, -1);
+  const Value found = gather(reshape(broadcast_to(rows, all), list), last, 0);
+  return select(reshape(named, one_each), found, target);
 }
 Value first_position(Arg indices, int64_t rows) {
   CallSite here(indices.where);

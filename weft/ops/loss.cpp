@@ -1,5 +1,6 @@
 // Losses. On 16-bit floats they compute, and give, float32.
 #include <limits>
+#include <utility>
 
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -73,45 +74,133 @@ const OpDef& cross_entropy_rows_def = define({
     .decompose = row_loss,
     .test = {.low = -3, .high = 3},
 });
+
+Value reduced(const Value& losses, Reduction reduction) {
+  if (reduction == Reduction::none) return losses;
+  return reduction == Reduction::sum ? sum(losses, no_options) : mean(losses, no_options);
+}
+
+// Prediction and target in float32 at least, broadcast.
+std::pair<Value, Value> wide_pair(const Arg& prediction, const Arg& target, std::string_view op) {
+  auto [y, t] = match(prediction, target, op);
+  return {widen(y), widen(t)};
+}
+
+// The logarithm of a probability, or of 1 - p, but at least -100, where its gradient is 0.
+Value bounded_log(const Value& p) {
+  const Value is_zero = p == 0;
+  return select(is_zero, -100, maximum(log(select(is_zero, 1, p)), -100));
+}
+Value bounded_log_of_rest(const Value& p) {
+  const Value is_one = p == 1;
+  return select(is_one, -100, log1p(-select(is_one, 0, p)));
+}
+
+// Labels [..] of scores [.., C], which rows [.., 1] count, and the class of each: 0 where it does
+// not count, -1 or C where the label is none. Both are outside, also when they are narrowed.
+struct Labels {
+  Value counts, classes;
+  Labels(const Value& scores, const Value& labels, int64_t ignore_index, std::string_view op,
+         std::string_view name_of_scores) {
+    WEFT_CHECK(scores.defined() && is_float(scores.dtype()) && scores.rank() >= 1,
+               "[{}] {} must be floating point [.., C]. Got {}.", op, name_of_scores,
+               to_string(scores.type()));
+    WEFT_CHECK(labels.defined() && is_integer(labels.dtype()),
+               "[{}] labels must be integers. Got {}. Hint: cast(labels, DType::i64).", op,
+               to_string(labels.type()));
+    Shape expected;
+    for (int i = 0; i + 1 < scores.rank(); ++i) expected.push_back(scores.shape()[i]);
+    WEFT_CHECK(labels.shape() == expected, "[{}] {} {} need labels {}. Got {}.", op, name_of_scores,
+               to_string(scores.shape()), to_string(expected), to_string(labels.shape()));
+    const Value label = unsqueeze(cast(labels, DType::i64), -1);
+    counts = label != ignore_index;
+    classes = cast(minimum(maximum(select(counts, label, 0), -1), scores.dim(-1)), DType::i32);
+  }
+  Value reduced(const Value& losses, Reduction reduction) const {
+    const Value counted = select(counts, losses, 0.0);
+    if (reduction == Reduction::none) return squeeze(counted, -1);
+    Value total = sum(counted, no_options);
+    if (reduction == Reduction::sum) return total;
+    return total / sum(cast(counts, losses.dtype()), no_options);
+  }
+};
 }  // namespace
 
 Value cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) {
   CallSite here(logits.where);
-  Value scores = logits.value, classes = labels.value;
-  WEFT_CHECK(scores.defined() && is_float(scores.dtype()) && scores.rank() >= 1,
-             "[cross_entropy] logits must be floating point [.., C]. Got {}.",
-             to_string(scores.type()));
-  WEFT_CHECK(classes.defined() && is_integer(classes.dtype()),
-             "[cross_entropy] labels must be integers. Got {}. Hint: cast(labels, DType::i64).",
-             to_string(classes.type()));
+  const Value& scores = logits.value;
+  const Labels known(scores, labels.value, options.ignore_index, "cross_entropy", "logits");
   WEFT_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
              "[cross_entropy] label smoothing must be in [0, 1]. Got {}.", options.label_smoothing);
-  Shape expected;
-  for (int i = 0; i + 1 < scores.rank(); ++i) expected.push_back(scores.shape()[i]);
-  WEFT_CHECK(classes.shape() == expected, "[cross_entropy] logits {} need labels {}. Got {}.",
-             to_string(scores.shape()), to_string(expected), to_string(classes.shape()));
-  Value label = unsqueeze(cast(classes, DType::i64), -1);
-  Value counts = label != options.ignore_index;
-  // Rows that do not count need some class; what is none stays none when it is narrowed.
-  int64_t none = scores.dim(-1);
-  Value known = minimum(maximum(select(counts, label, 0), -1), none);
-  Value loss = make_node(cross_entropy_rows_def, {scores, cast(known, DType::i32)},
+  Value loss = make_node(cross_entropy_rows_def, {scores, known.classes},
                          {{"label_smoothing", options.label_smoothing}});
-  Value total = sum(select(counts, loss, 0.0), no_options);
-  return total / sum(cast(counts, loss.dtype()), no_options);
+  return known.reduced(loss, options.reduction);
 }
 
-Value mse_loss(Arg prediction, Arg target) {
+Value nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index, Reduction reduction) {
+  CallSite here(log_probabilities.where);
+  const Value& scores = log_probabilities.value;
+  const Labels known(scores, labels.value, ignore_index, "nll_loss", "log probabilities");
+  const Value& label = known.classes;
+  const Value hit = label == iota(scores.shape(), -1, DType::i32);
+  const Value loss =
+      -sum(select(hit, widen(scores), 0), {.axes = {scores.rank() - 1}, .keepdim = true});
+  const Value has_class = logical_and(label >= 0, label < scores.dim(-1));
+  return known.reduced(select(has_class, loss, std::numeric_limits<double>::quiet_NaN()),
+                       reduction);
+}
+
+Value mse_loss(Arg prediction, Arg target, Reduction reduction) {
   CallSite here(prediction.where);
-  auto [y, t] = match(prediction, target, "mse_loss");
-  return mean(square(widen(y) - widen(t)), no_options);
+  auto [y, t] = wide_pair(prediction, target, "mse_loss");
+  return reduced(square(y - t), reduction);
+}
+
+Value l1_loss(Arg prediction, Arg target, Reduction reduction) {
+  CallSite here(prediction.where);
+  auto [y, t] = wide_pair(prediction, target, "l1_loss");
+  return reduced(abs(y - t), reduction);
+}
+
+// Huber 1964.
+Value huber_loss(Arg prediction, Arg target, double delta, Reduction reduction) {
+  CallSite here(prediction.where);
+  WEFT_CHECK(delta > 0, "[huber_loss] delta must be positive. Got {}.", delta);
+  auto [y, t] = wide_pair(prediction, target, "huber_loss");
+  const Value size = abs(y - t);
+  return reduced(select(size < delta, size * size * 0.5, delta * (size - delta / 2)), reduction);
+}
+
+Value smooth_l1_loss(Arg prediction, Arg target, double beta, Reduction reduction) {
+  CallSite here(prediction.where);
+  WEFT_CHECK(beta >= 0, "[smooth_l1_loss] beta must not be negative. Got {}.", beta);
+  if (beta == 0) return l1_loss(prediction, target, reduction);
+  return huber_loss(prediction, target, beta, reduction) * (1 / beta);
+}
+
+Value kl_div(Arg log_probabilities, Arg target, Reduction reduction) {
+  CallSite here(log_probabilities.where);
+  auto [log_q, p] = wide_pair(log_probabilities, target, "kl_div");
+  const Value is_zero = p == 0;
+  return reduced(select(is_zero, 0, p * (log(select(is_zero, 1, p)) - log_q)), reduction);
+}
+
+Value bce_loss(Arg probability, Arg target, Reduction reduction) {
+  CallSite here(probability.where);
+  auto [p, t] = wide_pair(probability, target, "bce_loss");
+  return reduced(-(t * bounded_log(p) + (1 - t) * bounded_log_of_rest(p)), reduction);
 }
 
 // max(x, 0) - x t + log(1 + exp(-|x|)): finite for every logit.
-Value bce_with_logits(Arg logits, Arg target) {
+Value bce_with_logits(Arg logits, Arg target, Reduction reduction) {
   CallSite here(logits.where);
-  auto [logit, probability] = match(logits, target, "bce_with_logits");
-  Value x = widen(logit);
-  return mean(softplus(x) - x * widen(probability), no_options);
+  auto [x, t] = wide_pair(logits, target, "bce_with_logits");
+  return reduced(softplus(x) - x * t, reduction);
+}
+
+Value hinge_loss(Arg prediction, Arg target, Reduction reduction) {
+  CallSite here(prediction.where);
+  auto [y, t] = wide_pair(prediction, target, "hinge_loss");
+  return reduced(relu(1 - t * y), reduction);
 }
 }  // namespace weft

@@ -9,9 +9,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "weft/ir/value.h"
+#include "weft/ops/index.h"
 
 namespace weft {
 
@@ -105,18 +107,35 @@ Value logical_and(Arg a, Arg b);
 Value logical_or(Arg a, Arg b);
 Value logical_xor(Arg a, Arg b);
 Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
+inline Value where(Arg condition, Arg a, Arg b) { return select(condition, a, b); }
 Value clamp(Arg x, double low, double high);
 // f32 to bf16, one of its two neighbours; over noise uniform in [0, 1) the mean is x.
 Value round_stochastic(Arg x, Arg noise);
+// A number as an operand, weak as in Arg.
+template <class T>
+concept Number = (std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>;
+template <Number T>
+Arg beside(T number, const Arg& other) {
+  using Wide = std::conditional_t<std::integral<T>, int64_t, double>;
+  return {static_cast<Wide>(number), other.where};
+}
 inline Value operator-(Arg x) { return neg(x); }
 inline Value operator+(const Value& a, Arg b) { return add({a, b.where}, b); }
 inline Value operator-(const Value& a, Arg b) { return sub({a, b.where}, b); }
 inline Value operator*(const Value& a, Arg b) { return mul({a, b.where}, b); }
 inline Value operator/(const Value& a, Arg b) { return div({a, b.where}, b); }
-inline Value operator+(double a, Arg b) { return add({a, b.where}, b); }
-inline Value operator-(double a, Arg b) { return sub({a, b.where}, b); }
-inline Value operator*(double a, Arg b) { return mul({a, b.where}, b); }
-inline Value operator/(double a, Arg b) { return div({a, b.where}, b); }
+Value operator+(Number auto a, Arg b) { return add(beside(a, b), b); }
+Value operator-(Number auto a, Arg b) { return sub(beside(a, b), b); }
+Value operator*(Number auto a, Arg b) { return mul(beside(a, b), b); }
+Value operator/(Number auto a, Arg b) { return div(beside(a, b), b); }
+inline Value operator%(const Value& a, Arg b) { return remainder({a, b.where}, b); }
+Value operator%(Number auto a, Arg b) { return remainder(beside(a, b), b); }
+// a = a + b: `a` is another value from then on, and what was made of the old one stays as it is.
+inline Value& operator+=(Value& a, Arg b) { return a = a + b; }
+inline Value& operator-=(Value& a, Arg b) { return a = a - b; }
+inline Value& operator*=(Value& a, Arg b) { return a = a * b; }
+inline Value& operator/=(Value& a, Arg b) { return a = a / b; }
+inline Value& operator%=(Value& a, Arg b) { return a = a % b; }
 inline Value operator==(const Value& a, Arg b) { return equal({a, b.where}, b); }
 inline Value operator!=(const Value& a, Arg b) { return not_equal({a, b.where}, b); }
 inline Value operator<(const Value& a, Arg b) { return less({a, b.where}, b); }
@@ -154,7 +173,7 @@ Value glu(Arg x, int axis = -1);  // the first half along axis, times the sigmoi
 // ---- reductions (reduce.cpp). No axes: all. keepdim keeps them with extent 1. Integers and bool
 // sum and multiply to i64, which wraps; mean, variance and logsumexp of them are f32. Of no
 // elements sum is 0, prod 1, any false, all true, mean NaN and logsumexp -inf; max, min, argmax,
-// argmin and variance throw Error(usage).
+// argmin, variance and stddev throw Error(usage).
 struct ReduceOptions {
   Dims axes = {};
   bool keepdim = false;
@@ -165,6 +184,10 @@ Value prod(Arg x, ReduceOptions options = {});
 Value max(Arg x, ReduceOptions options = {});
 Value min(Arg x, ReduceOptions options = {});
 Value variance(Arg x, ReduceOptions options = {}, double correction = 1);  // / (n - correction)
+Value stddev(Arg x, ReduceOptions options = {}, double correction = 1);    // sqrt(variance)
+// (sum |x|^order)^(1 / order). Order infinity gives the greatest |x|, -infinity the least, 0 how
+// many are not 0. The gradient at a norm of 0 is 0. The norm of integers and bool is f32.
+Value norm(Arg x, ReduceOptions options = {}, double order = 2);
 Value logsumexp(Arg x, ReduceOptions options = {});
 Value argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equals
 Value argmin(Arg x, int axis = -1, bool keepdim = false);
@@ -194,6 +217,12 @@ Value min(Arg x, AxisNumber auto axis, bool keepdim = false) {
 Value variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return variance(x, over_axis(axis, keepdim));
 }
+Value stddev(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return stddev(x, over_axis(axis, keepdim));
+}
+Value norm(Arg x, AxisNumber auto axis, bool keepdim = false) {
+  return norm(x, over_axis(axis, keepdim));
+}
 Value logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return logsumexp(x, over_axis(axis, keepdim));
 }
@@ -207,6 +236,9 @@ Value all(Arg x, AxisNumber auto axis, bool keepdim = false) {
 // they do not compile, as max(x, 0) is over axis 0: write maximum(x, 0).
 Value max(Arg a, const std::convertible_to<Value> auto& b) { return maximum(a, {b, a.where}); }
 Value min(Arg a, const std::convertible_to<Value> auto& b) { return minimum(a, {b, a.where}); }
+
+// Sums of the elements along `axis` up to each. Integers and bool sum to i64.
+Value cumsum(Arg x, int axis);
 
 // ---- movement (move.cpp)
 Value reshape(Arg x, Shape shape);        // one extent may be -1
@@ -237,6 +269,18 @@ Value squeeze(Arg x, int axis);
 Value unsqueeze(Arg x, int axis);
 Value flatten(Arg x, int first = 0, int last = -1);
 
+// ---- arrangements (arrange.cpp)
+// Mirrored at the first and last elements, which are not repeated: each amount is below the extent.
+Value reflect_pad(Arg x, const Dims& low, const Dims& high);
+// x repeated counts[i] times along axis i (NumPy's tile, PyTorch's repeat). Shapes and counts align
+// at their last axes, as in broadcasting.
+Value tile(Arg x, const Dims& counts);
+// Each element `count` times (NumPy's repeat, PyTorch's repeat_interleave).
+Value repeat(Arg x, int64_t count, int axis);
+// x[..., M, N] with zeros above (below) a diagonal; 0 is the main one, 1 the one above it.
+Value tril(Arg x, int64_t diagonal = 0);
+Value triu(Arg x, int64_t diagonal = 0);
+
 // ---- gather and scatter (gather.cpp). Indices are integers of any dtype, else Error(usage). One
 // outside [0, N) is no error, as values are known only when the step runs: it reads (and one_hot
 // gives) zeros, and adds and passes back nothing.
@@ -244,6 +288,15 @@ Value gather(Arg x, Arg indices,
              int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
 Value scatter_add(Arg into, Arg indices,
                   Arg updates);  // into[N, ...] += updates[indices.shape, ...] along axis 0
+// x[.., N, ..] and indices[.., M, ..] of equal extents but along `axis` -> y as the indices, where
+// y[.., j, ..] = x[.., indices[.., j, ..], ..] (NumPy's; PyTorch's gather).
+Value take_along_axis(Arg x, Arg indices, int axis = -1);
+// x, with x[.., indices[.., j, ..], ..] replaced by values[.., j, ..] (NumPy's; PyTorch's scatter).
+// `values` broadcasts to the indices. The last of equal indices counts.
+Value put_along_axis(Arg x, Arg indices, Arg values, int axis = -1);
+// into[N, ..] with row indices[i] replaced by updates[i, ..]; shapes are scatter_add's, and updates
+// broadcast to theirs. The last of equal indices counts.
+Value index_put(Arg into, Arg indices, Arg updates);
 // Where in the indices, in row-major order, each of `rows` rows comes first, or -1.
 Value first_position(Arg indices, int64_t rows);
 Value embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
@@ -261,6 +314,28 @@ struct ConvOptions {
 Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+struct ConvTransposeOptions {
+  Dims stride = {}, padding = {}, dilation = {};  // of the convolution that it transposes
+  Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
+  int64_t groups = 1;
+};
+// The transpose of a convolution, its input gradient: x[N, C, spatial...] weight[C, O / groups,
+// kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation (kernel - 1) +
+// output_padding + 1...]; one or two spatial axes.
+Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
+                     const ConvTransposeOptions& options = {});
+
+// ---- einsum (einsum.cpp)
+// Sums of products over named axes, as NumPy writes them: einsum("bij,bjk->bik", {a, b}). Without
+// "->" the result has the letters that occur once, in alphabetical order. A letter that one operand
+// repeats is its diagonal; "..." are axes that broadcast. Contracts from the left to the right.
+// Error(usage) for what is no such text, and for extents that differ.
+Value einsum(std::string_view equation, std::span<const Value> operands,
+             std::source_location where = std::source_location::current());
+inline Value einsum(std::string_view equation, std::initializer_list<Value> operands,
+                    std::source_location where = std::source_location::current()) {
+  return einsum(equation, std::span(operands.begin(), operands.size()), where);
+}
 
 // ---- pooling (pool.cpp), x[N, C, H, W]
 struct PoolOptions {
@@ -275,6 +350,26 @@ Value global_avg_pool(Arg x);  // [N, C, 1, 1]
 // Means of size[i] cells along each spatial axis, which overlap where they do not divide it; there
 // may be more cells than pixels.
 Value adaptive_avg_pool(Arg x, const Dims& size);
+
+// ---- resizing (interpolate.cpp)
+enum class Interpolation { nearest, linear };
+struct InterpolateOptions {
+  Dims size;  // of the result, one extent per spatial axis
+  Interpolation mode = Interpolation::nearest;
+  bool align_corners = false;  // linear: the outermost elements keep their places, as PyTorch's
+};
+// x[N, C, spatial...] -> [N, C, size...]; one to three spatial axes. Linear takes floating point
+// alone and is PyTorch's linear, bilinear and trilinear.
+Value interpolate(Arg x, const InterpolateOptions& options);
+
+// ---- sorting (sort.cpp). NaN comes last, as in NumPy (descending: first); equals stay in order.
+Value argsort(Arg x, int axis = -1, bool descending = false);  // i64
+Value sort(Arg x, int axis = -1, bool descending = false);
+struct TopK {
+  Value values, indices;  // i64
+};
+// The k greatest (least) along axis, in order.
+TopK topk(Arg x, int64_t k, int axis = -1, bool largest = true);
 
 // ---- normalisation and softmax (norm.cpp)
 Value softmax(Arg x, int axis = -1);
@@ -291,17 +386,41 @@ BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double
 Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Value& weight,
                       const Value& bias, double eps = 1e-5);
 
-// ---- losses (loss.cpp). Means over elements (cross entropy: over rows that are not ignored).
+// ---- losses (loss.cpp), under PyTorch's names and with its formulae. Prediction and target
+// broadcast.
+enum class Reduction {
+  mean,  // over elements; where there are labels, over rows that are not ignored
+  sum,
+  none,  // one loss per element, or row
+};
 struct CrossEntropyOptions {
   int64_t ignore_index = -100;  // rows of this label count neither in the loss nor in its mean
   double label_smoothing = 0;   // in [0, 1]
+  Reduction reduction = Reduction::mean;
 };
 // A label outside [0, C) other than ignore_index makes the loss NaN, and the gradient of its row:
 // training stops there instead of learning from it.
 Value cross_entropy(Arg logits, Arg labels,
                     const CrossEntropyOptions& options = {});  // [..., C], integer [...]
-Value mse_loss(Arg prediction, Arg target);
-Value bce_with_logits(Arg logits, Arg target);
+// -log_probabilities[.., label]: cross_entropy() of what log_softmax() gave.
+Value nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index = -100,
+               Reduction reduction = Reduction::mean);
+Value mse_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
+Value l1_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
+// With d the difference, d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); delta > 0.
+Value huber_loss(Arg prediction, Arg target, double delta = 1,
+                 Reduction reduction = Reduction::mean);
+// huber_loss / beta; beta 0 is l1_loss.
+Value smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
+                     Reduction reduction = Reduction::mean);
+// target (log target - log_probabilities), 0 where the target is. The mean over elements is not the
+// divergence: that is the sum over rows' elements (PyTorch's "batchmean": sum / rows).
+Value kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
+// Takes probabilities in [0, 1]; their logarithms are -100 at least.
+Value bce_loss(Arg probability, Arg target, Reduction reduction = Reduction::mean);
+Value bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::mean);
+// max(0, 1 - target prediction), targets -1 and 1.
+Value hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 
 // ---- attention (attention.cpp)
 struct AttentionOptions {

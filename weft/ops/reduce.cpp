@@ -5,6 +5,7 @@
 
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
@@ -169,6 +170,20 @@ double reduced_count(const Value& x, const Dims& axes) {
   for (int64_t axis : axes) count *= static_cast<double>(x.shape()[static_cast<int>(axis)]);
   return count;
 }
+
+// x^exponent of x >= 0. At 0, where the derivative may be infinite, value and gradient are 0.
+Value power(const Value& x, double exponent) {
+  Value is_zero = x == 0.0;
+  Value positive = select(is_zero, 1.0, x);
+  return select(is_zero, 0.0, exponent == 0.5 ? sqrt(positive) : pow(positive, exponent));
+}
+
+// x, `by` places further along the axis, behind zeros.
+Value shifted(const Value& x, int axis, int64_t by) {
+  Dims low = Dims::filled(x.rank(), 0), high = low;
+  low[axis] = by;
+  return pad(slice(x, axis, 0, x.shape()[axis] - by), low, high);
+}
 }  // namespace
 
 Value sum(Arg x, ReduceOptions options) {
@@ -210,6 +225,49 @@ Value variance(Arg x, ReduceOptions options, double correction) {
              "[variance] needs more elements than its correction, {}. Got shape {}.", correction,
              to_string(x.value.shape()));
   return sum(centred * centred, options) * (1 / (count - correction));
+}
+
+Value stddev(Arg x, ReduceOptions options, double correction) {
+  CallSite here(x.where);
+  return power(variance(x, options, correction), 0.5);
+}
+
+Value norm(Arg x, ReduceOptions options, double order) {
+  CallSite here(x.where);
+  WEFT_CHECK(order >= 0 || order == -INFINITY,
+             "[norm] the order must be at least 0, or -infinity. Got {}.", order);
+  const Value value = real(x), size = abs(widen(value));
+  Value result;
+  if (order == 0)
+    result = sum(cast(size != 0, size.dtype()), options);
+  else if (order == 1)
+    result = sum(size, options);
+  else if (order == 2)
+    result = power(sum(size * size, options), 0.5);
+  else if (order == INFINITY)
+    result = max(size, options);
+  else if (order == -INFINITY)
+    result = min(size, options);
+  else
+    result = power(sum(power(size, order), options), 1 / order);
+  return narrow_to(result, value.dtype());
+}
+
+// Each pass adds three earlier places and reaches four times as far, after Hillis and Steele 1986:
+// log4(extent) kernels over x.
+Value cumsum(Arg x, int axis) {
+  CallSite here(x.where);
+  const Value value = counted(x);
+  const int at = normalize_axis(axis, value.rank(), "cumsum");
+  const int64_t extent = value.shape()[at];
+  Value sums = widen(value);
+  for (int64_t reach = 1; reach < extent; reach *= 4) {
+    Value total = sums;
+    for (int64_t by = reach; by < std::min(extent, 4 * reach); by += reach)
+      total = total + shifted(sums, at, by);
+    sums = total;
+  }
+  return narrow_to(sums, value.dtype());
 }
 
 Value logsumexp(Arg x, ReduceOptions options) {

@@ -134,10 +134,14 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
 
 namespace {
 int64_t seed = 0;
+int64_t outside_stream = 0;  // of the next random numbers outside of steps
 thread_local Mode outside_mode = Mode::train;
 }  // namespace
 
-void manual_seed(int64_t value) { seed = value; }
+void manual_seed(int64_t value) {
+  seed = value;
+  outside_stream = 0;
+}
 int64_t current_seed() { return seed; }
 
 Mode current_mode() {
@@ -160,8 +164,22 @@ RandomKey next_random_key() {
   }
   // Outside of steps every call is a stream of its own, of a step number that no step has;
   // parameters are drawn at -1.
-  static int64_t outside_stream = 0;
   return {.step = scalar(-2, DType::i64), .seed = seed, .stream = outside_stream++};
+}
+
+Tensor rand(const Shape& shape, std::source_location where) {
+  return uniform(shape, next_random_key(), 0, 1, where);
+}
+Tensor randn(const Shape& shape, std::source_location where) {
+  return normal(shape, next_random_key(), 0, 1, where);
+}
+Tensor randint(int64_t low, int64_t high, const Shape& shape, std::source_location where) {
+  CallSite here(where);
+  // A float32 in [0, 1) has 24 bits.
+  WEFT_CHECK(low < high && high - low <= 1 << 24,
+             "[randint] high must be above low, by at most 16777216. Got {} and {}.", low, high);
+  const Value unit = uniform(shape, next_random_key());
+  return low + cast(floor(unit * (high - low)), DType::i64);
 }
 
 Tensor tensor(const std::vector<float>& elements, const Shape& shape, std::source_location where) {

@@ -30,6 +30,8 @@ class Variable {
 
   Tensor value() const;
   operator Tensor() const { return value(); }
+  Tensor operator[](const Index& index) const { return value()[index]; }
+  Tensor operator[](std::initializer_list<Index> indices) const { return value()[indices]; }
   void assign(const Tensor& value,  // same type
               std::source_location where = std::source_location::current()) const;
 
@@ -91,6 +93,11 @@ int64_t current_seed();
 // Variable that a compiled step advances by one when it drew.
 RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
+// Numbers of the next random key: f32 in [0, 1), f32 of mean 0 and variance 1, i64 in [low, high).
+Tensor rand(const Shape& shape, std::source_location where = std::source_location::current());
+Tensor randn(const Shape& shape, std::source_location where = std::source_location::current());
+Tensor randint(int64_t low, int64_t high, const Shape& shape,
+               std::source_location where = std::source_location::current());
 
 }  // namespace weft
 

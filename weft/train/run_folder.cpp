@@ -280,8 +280,7 @@ void RunFolder::make() {
   const std::string trial = partial_name((fs::path(checkpoints) / "link").string());
   std::error_code error;
   fs::create_symlink("nowhere", trial, error);
-  if (error)
-    throw Error(ErrorKind::failed, "cannot link {}: {}.", checkpoints, error.message());
+  if (error) throw Error(ErrorKind::failed, "cannot link {}: {}.", checkpoints, error.message());
   fs::remove(trial, error);
 }
 

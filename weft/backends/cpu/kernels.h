@@ -47,6 +47,8 @@ std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
 std::optional<KernelChoice> choose_first_position(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_first_position(const Step& step);
+std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_argsort(const Step& step);
 
 // One matrix product, whichever operation it is for.
 KernelChoice choose_product(const Contraction& task);

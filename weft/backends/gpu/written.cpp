@@ -2,6 +2,7 @@
 
 #include "weft/backends/gpu/attention.h"
 #include "weft/backends/gpu/scatter.h"
+#include "weft/backends/gpu/sort.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::gpu {
@@ -19,6 +20,7 @@ const Written* find(std::string_view op) {
       {"attention_backward", choose_attention, attention_backward},
       {"scatter_add", choose_scatter_add, scatter_add},
       {"first_position", choose_first_position, first_position},
+      {"argsort", choose_argsort, argsort},
   };
   for (const Written& written : all)
     if (written.op == op) return &written;

@@ -11,7 +11,8 @@ namespace weft::gpu {
 loop::GpuKernel print_written(const Step& step, loop::GpuLanguage language,
                               const std::string& prefix);
 
-// "weft": attention, attention_logsumexp, attention_backward, scatter_add, first_position.
+// "weft": attention, attention_logsumexp, attention_backward, scatter_add, first_position,
+// argsort.
 std::unique_ptr<Provider> written_kernels();
 
 }  // namespace weft::gpu

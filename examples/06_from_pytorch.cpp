@@ -1,0 +1,111 @@
+// Tutorial 6: PyTorch's line as a comment, and below it what it is in weft.
+#include <filesystem>
+#include <string>
+
+#include <weft/weft.h>
+
+using namespace weft;
+
+// class Block(nn.Module):
+//     def __init__(self, width):
+//         super().__init__()
+//         self.norm = nn.LayerNorm(width)
+//         self.linear = nn.Linear(width, width)
+//         self.dropout = nn.Dropout(0.1)
+//     def forward(self, x):
+//         return x + self.dropout(F.gelu(self.linear(self.norm(x))))
+struct Block : nn::Module {
+  Block(nn::Module& parent, std::string name, int64_t width)
+      : Module(parent, std::move(name)),
+        norm(*this, "norm", width),
+        linear(*this, "linear", width, width),
+        dropout(*this, "dropout", 0.1) {}
+  nn::LayerNorm norm;
+  nn::Linear linear;
+  nn::Dropout dropout;
+  Tensor operator()(const Tensor& x) const { return x + dropout(gelu(linear(norm(x)))); }
+};
+
+struct Net : nn::Module {
+  // self.blocks = nn.ModuleList(Block(8) for _ in range(2))
+  nn::ModuleList<Block> blocks{*this, "blocks"};
+  nn::Linear head{*this, "head", 8, 3};
+  Net() {
+    for (int i = 0; i < 2; ++i) blocks.add(8);
+  }
+  Tensor operator()(Tensor x) const {
+    // for block in self.blocks: x = block(x)
+    for (const Block& block : blocks) x = block(x);
+    return head(x);
+  }
+};
+
+int main() try {
+  // torch.manual_seed(0); x = torch.rand(4, 6); n = torch.randn(2, 3)
+  manual_seed(0);
+  Tensor x = rand({4, 6}), n = randn({2, 3});
+  // a = torch.arange(24).reshape(2, 3, 4)
+  Tensor a = arange(24).reshape({2, 3, 4});
+  // a[0, 1:, ::2]; a[..., -1]; a[:, None]
+  Tensor part = a[{0, range(1, to_end), range(0, to_end, 2)}];
+  Tensor last = a[{ellipsis, -1}], raised = a[{range(), newaxis}];
+  print("{} {} {}", part, last, to_string(raised.shape()));
+  // x += 1; x *= 2: another tensor here, as tensors never change
+  x += 1;
+  x *= 2;
+  // x.sum(dim=1, keepdim=True); x.var(0); x.norm(); x.max(1).values; x.argmax(1)
+  Tensor sums = x.sum(1, true), spread = variance(x, 0), length = norm(x);
+  Tensor most = x.max(1), where_most = x.argmax(1);
+  // torch.where(x > 3, x, 0); x.clamp(2, 3); x.tril()
+  Tensor chosen = where(x > 3, x, 0), bounded = clamp(x, 2, 3), lower = tril(x);
+  // x @ x.T; torch.einsum("ij,kj->ik", x, x); torch.cat([x, x], 1); x.repeat(2, 1)
+  Tensor product = matmul(x, x.transpose()), same = einsum("ij,kj->ik", {x, x});
+  Tensor wide = concat({x, x}, 1), tiled = tile(x, {2, 1});
+  // values, indices = x.topk(2); x.sort(descending=True).values; x.cumsum(1)
+  auto [values, indices] = topk(x, 2);
+  Tensor sorted = sort(x, -1, true), running = cumsum(x, 1);
+  // x.gather(1, indices); x.scatter(1, indices, 0.0)
+  Tensor taken = take_along_axis(x, indices, 1), put = put_along_axis(x, indices, 0.0, 1);
+  // F.interpolate(image, size=(4, 4), mode="bilinear"); F.pad(image, (1, 1, 1, 1), mode="reflect")
+  Tensor image = rand({1, 3, 2, 2});
+  Tensor larger = interpolate(image, {.size = {4, 4}, .mode = Interpolation::linear});
+  Tensor framed = reflect_pad(image, {0, 0, 1, 1}, {0, 0, 1, 1});
+  // x.half(); x.long(); x.item(); x.tolist()
+  Tensor narrow = x.cast(DType::f16), whole = x.cast(DType::i64);
+  print("{:.0f} {}", abs(product - same).max().item(), whole.to_vector<int64_t>().size());
+
+  // w = torch.tensor([1., 2.], requires_grad=True); g, = torch.autograd.grad((w ** 2).sum(), w)
+  std::vector<Tensor> w{tensor({1.0, 2.0}, {2})};
+  print("{}", grad(sum(pow(w[0], 2)), w)[0]);
+
+  // net = Net(); optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+  Net net;
+  optim::AdamW optimizer(net.parameters(), {.lr = 1e-2});
+  // @torch.compile
+  // def train_step(inputs, labels):
+  //     optimizer.zero_grad()
+  //     loss = F.cross_entropy(net(inputs), labels, label_smoothing=0.1)
+  //     loss.backward(); optimizer.step()
+  //     return loss
+  auto train_step = compile([&](Tensor inputs, Tensor labels) {
+    Tensor loss = cross_entropy(net(inputs), labels, {.label_smoothing = 0.1});
+    optimizer.step(grad(loss, net.parameters()));
+    return loss;
+  });
+  // net.eval(); with torch.no_grad(): net(inputs)
+  auto predict = compile([&](Tensor inputs) { return net(inputs).argmax(); }, {.mode = Mode::eval});
+  Tensor inputs = randn({16, 8}), labels = randint(0, 3, {16});
+  const double before = train_step(inputs, labels).item();
+  for (int step = 0; step < 50; ++step) train_step(inputs, labels);
+  print("loss {:.2f}, then {:.2f}; {:.0f} of 16 right", before, train_step(inputs, labels).item(),
+        (predict(inputs) == labels).sum().item());
+
+  // save_file(net.state_dict(), "net.safetensors"); net.load_state_dict(load_file(...))
+  const std::string file = std::filesystem::temp_directory_path() / "from_pytorch.safetensors";
+  io::save(net, file);
+  io::load(net, file);
+  std::filesystem::remove(file);
+  return 0;
+} catch (...) {
+  return weft::report_failure();
+}

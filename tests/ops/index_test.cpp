@@ -1,0 +1,170 @@
+// Indexing and the operators of tensors. Expected values are NumPy's of x = arange(24).reshape(2,
+// 3, 4), indexed as the text says.
+#include <doctest/doctest.h>
+
+#include "tests/ops/refusals.h"
+#include "tests/support/interpreter.h"
+#include "tests/support/values.h"
+#include "weft/ops/autodiff.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+using Doubles = std::vector<double>;
+Doubles values(const Value& x) { return elements(interpret(x)); }
+Value cube() { return reshape(arange(24), {2, 3, 4}); }
+Value numbers(std::initializer_list<double> list, DType dtype = DType::f32) {
+  return constant(Doubles(list), {static_cast<int64_t>(list.size())}, dtype);
+}
+}  // namespace
+
+TEST_CASE("indices read what NumPy's read") {
+  const Value x = cube();
+  struct Case {
+    const char* numpy;
+    Value value;
+    Shape shape;
+    Doubles elements;
+  };
+  const Doubles second = {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
+  const std::vector<Case> cases = {
+      {"x[1]", x[1], {3, 4}, second},
+      {"x[-1]", x[-1], {3, 4}, second},
+      {"x[1,2,3]", x[{1, 2, 3}], {}, {23}},
+      {"x[0,1:3]", x[{0, range(1, 3)}], {2, 4}, {4, 5, 6, 7, 8, 9, 10, 11}},
+      {"x[:,-1]", x[{range(), -1}], {2, 4}, {8, 9, 10, 11, 20, 21, 22, 23}},
+      {"x[:,:,1::2]",
+       x[{range(), range(), range(1, to_end, 2)}],
+       {2, 3, 2},
+       {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23}},
+      {"x[...,-3:]",
+       x[{ellipsis, range(-3, to_end)}],
+       {2, 3, 3},
+       {1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19, 21, 22, 23}},
+      {"x[...,0]", x[{ellipsis, 0}], {2, 3}, {0, 4, 8, 12, 16, 20}},
+      {"x[1,...,2]", x[{1, ellipsis, 2}], {3}, {14, 18, 22}},
+      {"x[1,...]", x[{1, ellipsis}], {3, 4}, second},
+      {"x[0,1,...,2]", x[{0, 1, ellipsis, 2}], {}, {6}},
+      {"x[:1,1:-1,0:4:3]", x[{range(1), range(1, -1), range(0, 4, 3)}], {1, 1, 2}, {4, 7}},
+      {"x[0,None,:2,None,1,None]",
+       x[{0, newaxis, range(2), newaxis, 1, newaxis}],
+       {1, 2, 1, 1},
+       {1, 5}},
+      {"x[None,...,None]", x[{newaxis, ellipsis, newaxis}], {1, 2, 3, 4, 1}, values(x)},
+      {"x[1:1]", x[{range(1, 1)}], {0, 3, 4}, {}},
+      {"x[()]", x[{}], {2, 3, 4}, values(x)},
+  };
+  for (const Case& each : cases) {
+    INFO(each.numpy);
+    CHECK(each.value.shape() == each.shape);
+    CHECK(values(each.value) == each.elements);
+  }
+}
+
+TEST_CASE("a wrong index is one line that names the axis and its extent") {
+  const Value x = cube();
+  check_calls({
+      {"[index] 2 is out of range for axis 0 of extent 2.", [&] { return x[2]; }},
+      {accepted, [&] { return x[-2]; }},
+      {"[index] -3 is out of range for axis 0 of extent 2.", [&] { return x[-3]; }},
+      {"[index] 4 is out of range for axis 2 of extent 4.", [&] { return x[{0, ellipsis, 4}]; }},
+      {"[index] 4 indices are more than the axes of [2, 3, 4].", [&] { return x[{0, 0, 0, 0}]; }},
+      {accepted, [&] { return x[{0, 0, 0, ellipsis, newaxis}]; }},
+      {"[index] only one ellipsis can stand for axes. Got 2.",
+       [&] { return x[{ellipsis, ellipsis}]; }},
+      {"[slice] 1:5 is out of range for axis 2 of extent 4.",
+       [&] { return x[{0, 0, range(1, 5)}]; }},
+      {accepted, [&] { return x[{0, 0, range(1, 4)}]; }},
+      {"[slice] step must be positive. Got -1. Hint: flip reverses.",
+       [&] { return x[{range(0, to_end, -1)}]; }},
+      {"[index] this tensor is empty: it was never assigned.", [] { return Value()[0]; }},
+  });
+}
+
+TEST_CASE("what an index leaves out has no gradient") {
+  const Value x = cast(cube(), DType::f64), y = x[{1, range(0, to_end, 2), -1}];
+  Doubles expected(24, 0);
+  expected[15] = expected[23] = 1;
+  CHECK(values(gradients(sum(y), std::span(&x, 1)).front()) == expected);
+}
+
+TEST_CASE("ranges count as Python's do") {
+  auto listed = [](const IndexRange& range) {
+    std::vector<int64_t> list(range.begin(), range.end());
+    CHECK(range.size() == static_cast<int64_t>(list.size()));
+    return list;
+  };
+  using List = std::vector<int64_t>;
+  CHECK(listed(range(3)) == List{0, 1, 2});
+  CHECK(listed(range(2, 5)) == List{2, 3, 4});
+  CHECK(listed(range(-1, 8, 4)) == List{-1, 3, 7});
+  CHECK(listed(range(5, 0, -2)) == List{5, 3, 1});
+  CHECK(listed(range(5, 5)).empty());
+  CHECK(listed(range(5, 2)).empty());
+  CHECK(listed(range(2, 5, -1)).empty());
+  CHECK(listed(range(-3)).empty());
+}
+
+TEST_CASE("assigning operators make another value of their left side alone") {
+  Value x = numbers({5, 7, -9});
+  const Value before = x;
+  x += 1;
+  CHECK(values(x) == Doubles{6, 8, -8});
+  x -= numbers({1, 2, 3});
+  CHECK(values(x) == Doubles{5, 6, -11});
+  x *= 2;
+  CHECK(values(x) == Doubles{10, 12, -22});
+  x /= 4;
+  CHECK(values(x) == Doubles{2.5, 3, -5.5});
+  x %= 2;
+  CHECK(values(x) == Doubles{0.5, 1, 0.5});  // the sign of the divisor
+  CHECK(values(before) == Doubles{5, 7, -9});
+  check_calls({{"[add] shapes do not broadcast. Got [3] and [2]: axis 0 has 3 and 2.",
+                [&] { x += zeros({2}); }},
+               {"[remainder] shapes do not broadcast. Got [3] and [2]: axis 0 has 3 and 2.",
+                [&] { return x % zeros({2}); }}});
+}
+
+// NumPy: 7 - np.array([2, -3]), ...
+TEST_CASE("a number on the left is as weak as on the right") {
+  const Value whole = numbers({2, -3}, DType::i64), half = numbers({2, -3}, DType::f16);
+  const std::vector<std::pair<Value, Doubles>> of_integers = {
+      {7 + whole, {9, 4}}, {7 - whole, {5, 10}}, {7 * whole, {14, -21}}, {7 % whole, {1, -2}}};
+  for (const auto& [value, expected] : of_integers) {
+    CHECK(value.dtype() == DType::i64);
+    CHECK(values(value) == expected);
+  }
+  CHECK(((int64_t{1} << 40) * whole).dtype() == DType::i64);
+  CHECK((7 / whole).dtype() == DType::f32);
+  CHECK((0.5 + whole).dtype() == DType::f32);
+  CHECK((0.5F * half).dtype() == DType::f16);
+  CHECK((7U - half).dtype() == DType::f16);
+  CHECK(values(whole % 2) == Doubles{0, 1});
+}
+
+TEST_CASE("methods are the functions of their names") {
+  const Value x = numbers({3, -1, 2, 0, 5, 4}).reshape({2, 3});
+  CHECK(x.shape() == Shape{2, 3});
+  CHECK(values(x.sum()) == Doubles{13});
+  CHECK(values(x.sum(0)) == Doubles{3, 4, 6});
+  CHECK(values(x.sum({0, -1})) == Doubles{13});
+  CHECK(x.sum(-1, true).shape() == Shape{2, 1});
+  CHECK(values(x.mean(0)) == Doubles{1.5, 2, 3});
+  CHECK(values(x.prod(1)) == Doubles{-6, 0});
+  CHECK(values(x.max(1)) == Doubles{3, 5});
+  CHECK(values(x.min({0, 1})) == Doubles{-1});
+  CHECK(values((x > 4).any(1)) == Doubles{0, 1});
+  CHECK(values((x >= 0).all(1)) == Doubles{0, 1});
+  CHECK(values(x.argmax(0)) == Doubles{0, 1, 1});
+  CHECK(values(x.argmin()) == Doubles{1, 0});
+  CHECK(values(x.transpose()) == Doubles{3, 0, -1, 5, 2, 4});
+  CHECK(values(x.permute({1, 0})) == values(x.transpose(0, 1)));
+  CHECK(x.flatten().shape() == Shape{6});
+  CHECK(x.unsqueeze(1).shape() == Shape{2, 1, 3});
+  CHECK(x.unsqueeze(1).squeeze(1).shape() == Shape{2, 3});
+  CHECK(x.broadcast_to({4, 2, 3}).shape() == Shape{4, 2, 3});
+  CHECK(x.cast(DType::i32).dtype() == DType::i32);
+  check_calls({{"[reshape] element counts differ. Got [2, 3] (6) to [5] (5).",
+                [&] { return x.reshape({5}); }}});
+}

@@ -1,0 +1,16 @@
+// argsort by merging runs of positions.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "weft/codegen/gpu_emit.h"
+#include "weft/device/device.h"
+
+namespace weft::gpu {
+
+std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
+loop::GpuKernel argsort(const Step& step, loop::GpuLanguage language, const std::string& prefix);
+
+}  // namespace weft::gpu
