@@ -20,7 +20,7 @@ from gpu import MEMORY, ROWS, workload_flags
 from gpu_check import EVERY_OP
 
 FAKES = ("libcuda.so.1", "libcublasLt.so.13", "libcudnn.so.9", "libcudnn_graph.so.9",
-         "libnvidia-ml.so.1")
+         "libcudnn_heuristic.so.9", "libcudnn_engines_precompiled.so.9", "libnvidia-ml.so.1")
 LAST = "gpt2-xl"  # its weights take a minute to draw
 OPS = "ops"  # the suite of every op and its gradient
 CHOICES = (*ROWS, OPS)

@@ -350,23 +350,24 @@ TEST_CASE(
   CHECK(train_in(folder, longer, true).step == 8);
 }
 
-TEST_CASE("a run whose name another one has by now writes nothing into its folder") {
+TEST_CASE("a run whose name another one has by now goes on beside, and writes nothing there") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
   const Captured said(2);
-  const std::string message = error_of([&] {
-    train::train(recipe, {.runs = folder.file("runs"),
-                          .quiet = true,
-                          .last_save_seconds = 0,
-                          .after_step = [&](int64_t step) {
-                            if (step != 2) return;
-                            fs::rename(folder.file("runs/run"), folder.file("runs/moved"));
-                            fs::create_directories(folder.file("runs/run/checkpoints"));
-                            std::ofstream(folder.file("runs/run/recipe.yaml")) << "of another\n";
-                          }});
-  });
-  CHECK(message.find("checkpoint of step 4: ") != std::string::npos);
-  CHECK(message.find(" is the folder of another run by now") != std::string::npos);
+  const train::TrainResult result = train::train(
+      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
+                 if (step != 2) return;
+                 fs::rename(folder.file("runs/run"), folder.file("runs/moved"));
+                 fs::create_directories(folder.file("runs/run/checkpoints"));
+                 folder.file("runs/run/recipe.yaml", "of another\n");
+               }});
+  CHECK(result.run_folder == folder.file("runs/run-2"));
+  CHECK(said.text().find(
+            folder.file("runs/run") + " is the folder of another run by now: this one goes on in " +
+            result.run_folder + ", with a log that begins at step 4.\n") != std::string::npos);
+  const auto all = train::list_checkpoints(result.run_folder);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].step == 4);
   CHECK(fs::is_empty(folder.file("runs/run/checkpoints")));
   CHECK(contents_of(folder.file("runs/run/recipe.yaml")) == "of another\n");
 }

@@ -2,7 +2,6 @@
 // on the limit, so that a larger one never takes more time, and what a refusal names is enough: the
 // given plans, and all stages of their ways down to the least memory (recompute.h).
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "weft/base/env.h"
 #include "weft/base/quantity.h"
+#include "weft/base/stopwatch.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/recompute.h"
 
@@ -125,9 +125,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
                           return bytes_outside_arena(plan, options) > options.memory;
                         });
   if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
-    using Clock = ProcessorClock;
-    const std::chrono::duration<double> patience(share_without_hope * env_patience());
-    const auto soon = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
+    const double soon = processor_seconds() + share_without_hope * env_patience();
     options.until = std::min(options.until.value_or(soon), soon);
   }
   std::vector<Recomputation> ways;

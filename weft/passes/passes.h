@@ -21,7 +21,6 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/stopwatch.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/offload.h"
@@ -43,7 +42,7 @@ struct PassOptions {
   Recompute recompute = Recompute::automatic;
   int chunks = 0;               // as in CompileOptions
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
-  std::optional<ProcessorClock::time_point> until = {};  // as in CompileOptions
+  std::optional<double> until = {};  // as in CompileOptions
   Offload offload = {};
   bool apart = false;        // cheap functions of a library's result that is stored, too
   MachineSpec machine = {};  // what runs the plan; unknown: the host

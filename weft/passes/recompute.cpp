@@ -1,10 +1,10 @@
 #include "weft/passes/recompute.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <unordered_set>
 
+#include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/index.h"
 #include "weft/passes/steps.h"
@@ -44,7 +44,7 @@ void Recomputation::go_down() {
       least = now;
       fruitless = 0;
     }
-    if (options_.until && ProcessorClock::now() > *options_.until) return;
+    if (options_.until && processor_seconds() > *options_.until) return;
     const std::optional<Choice> choice = cheapest();
     if (!choice) return;
     apply(*choice);

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/stopwatch.h"
 #include "weft/ir/offload.h"
 #include "weft/ir/step_options.h"
 #include "weft/tensor/tensor.h"
@@ -52,7 +51,7 @@ struct CompileOptions {
   // Into so many parts the widest rows (logits) are cut, so that they never exist whole, to the
   // same bits; 0: as the limit asks.
   int chunks = 0;
-  std::optional<ProcessorClock::time_point> until = {};  // then no more is tried to fit
+  std::optional<double> until = {};  // processor_seconds(): then no more is tried to fit
   Offload offload = {};
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };

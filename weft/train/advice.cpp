@@ -1,7 +1,6 @@
 #include "weft/train/advice.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,13 +10,13 @@
 #include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/base/quantity.h"
+#include "weft/base/stopwatch.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {
 namespace {
-using Clock = ProcessorClock;
 // Of WEFT_PATIENCE: since the plan began that failed, or since it failed, if that is later. A plan
 // that is begun before then is made whole.
 constexpr double share = 0.7, least_share = 0.2;
@@ -55,21 +54,17 @@ Recipe with(Recipe recipe, const Settings& settings) {
   return recipe;
 }
 
-Clock::duration seconds_of(double part) {
-  return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(part * env_patience()));
-}
-
 class Search {
  public:
   // `before`: what prices are compared with; nullopt: an update in as much memory as it likes.
-  Search(const Recipe& recipe, const MachineSpec& machine, size_t has, Clock::time_point began,
+  Search(const Recipe& recipe, const MachineSpec& machine, size_t has, double began,
          std::optional<double> before = {})
       : recipe_(recipe),
         machine_(machine),
         has_(has),
         before_(before),
-        until_(std::max(began + seconds_of(share), Clock::now() + seconds_of(least_share))) {}
+        until_(std::max(began + share * env_patience(),
+                        processor_seconds() + least_share * env_patience())) {}
 
   // Bytes of model and optimiser in memory; 0: they fit.
   int64_t state_that_exceeds(const Settings& settings) const {
@@ -81,7 +76,7 @@ class Search {
   // Of an update; nullopt where the run does not fit, or where there is no time to plan it.
   std::optional<double> seconds(const Settings& settings) const { return seconds(settings, has_); }
 
-  bool out_of_time() const { return Clock::now() > until_; }
+  bool out_of_time() const { return processor_seconds() > until_; }
 
   // 0: there was no time to plan it.
   double before() const { return before_.value_or(0); }
@@ -202,7 +197,7 @@ class Search {
   const MachineSpec& machine_;
   size_t has_;
   std::optional<double> before_;
-  Clock::time_point until_;
+  double until_;
   std::vector<Change> found_;
 };
 
@@ -219,7 +214,7 @@ std::string text_of(const std::vector<Change>& changes, double before) {
 }  // namespace
 
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                             ProcessorClock::time_point began) {
+                             double began) {
   Search search(recipe, machine, has, began);
   std::string text;
   const int64_t state = search.state_that_exceeds({});
@@ -242,7 +237,7 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, s
 }
 
 std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                            ProcessorClock::time_point began, double seconds) {
+                            double began, double seconds) {
   constexpr double clearly = 0.95;
   Search search(recipe, machine, has, began, seconds);
   std::vector<Change> changes = search.run();

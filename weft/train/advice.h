@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "weft/base/stopwatch.h"
 #include "weft/device/spec.h"
 #include "weft/train/recipe.h"
 
@@ -17,11 +16,11 @@ namespace weft::train {
 // what it names until most of WEFT_PATIENCE is over since `began`, when the plan that failed was
 // begun, and holds no memory of a run.
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                             ProcessorClock::time_point began);
+                             double began);
 
 // The same of a recipe that fits at `seconds` an update, of changes that take clearly less; ""
 // where there is none.
 std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                            ProcessorClock::time_point began, double seconds);
+                            double began, double seconds);
 
 }  // namespace weft::train

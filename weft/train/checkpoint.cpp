@@ -354,7 +354,7 @@ void check_may_save(const std::string& run_folder) {
 
 std::string none_is_saved(const std::string& run_folder) {
   std::error_code error;
-  fs::directory_iterator(checkpoints_of(run_folder), error);
+  const fs::directory_iterator first(checkpoints_of(run_folder), error);
   const bool unreadable = error && error != std::errc::no_such_file_or_directory;
   return unreadable || !list_checkpoints(run_folder).empty() ? "" : " There is none.";
 }

@@ -191,7 +191,8 @@ std::FILE* append_to(const std::string& path, int flags) {
 }
 }  // namespace
 
-void Reporter::open_log() {
+void Reporter::open_log(const std::string& path) {
+  log_path_ = path;
   if (log_path_.empty()) return;
   log_.reset(append_to(log_path_, 0));
   log_folder_ = folder_of(log_path_);
@@ -201,8 +202,8 @@ void Reporter::open_log() {
   log_is_gone_ = false;
 }
 
-Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out), log_path_(log_path) {
-  open_log();
+Reporter::Reporter(std::FILE* out, const std::string& log_path) : out_(out) {
+  open_log(log_path);
   terminal_ = out_ != nullptr && isatty(fileno(out_)) != 0 && !env("NO_COLOR");
 }
 

@@ -203,7 +203,7 @@ class Reporter {
   Reporter& operator=(const Reporter&) = delete;
 
   // Opens the log anew, after its folder was removed.
-  void open_log();
+  void open_log(const std::string& path);
   void text(std::string_view text);
   void step(const StepLine& line);
   // Between two lines; shown on a terminal only, at most ten times a second.

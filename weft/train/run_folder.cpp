@@ -255,20 +255,22 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   write(recipe, plan_json);
 }
 
-bool RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
-  if (io::exists((fs::path(path_) / "recipe.yaml").string(), ErrorKind::failed)) {
-    if (is_of_another())
-      throw Error(
-          ErrorKind::failed,
-          "{} is the folder of another run by now, and that of this one was moved or removed.",
-          path_);
-    return false;
-  }
-  const bool is_whole = is_there() && !is_of_another();
+std::string RunFolder::restore(const Recipe& recipe, const std::string& plan_json) {
+  const bool is_another = is_of_another();
+  if (!is_another && io::exists((fs::path(path_) / "recipe.yaml").string(), ErrorKind::failed))
+    return "";
+  const std::string before = path_;
+  const bool was_there = is_there();
+  for (int i = 2; is_another && is_there(); ++i) path_ = fmt::format("{}-{}", before, i);
   make();
   write(recipe, plan_json);
-  if (is_whole) logging::warn("{}/recipe.yaml was removed: it is written again.", path_);
-  return !is_whole;
+  if (is_another)
+    return fmt::format("{} is the folder of another run by now: this one goes on in {},", before,
+                       path_);
+  if (!was_there)
+    return fmt::format("{} was removed while the run goes on: it is made again,", path_);
+  logging::warn("{}/recipe.yaml was removed: it is written again.", path_);
+  return "";
 }
 
 void RunFolder::make() {

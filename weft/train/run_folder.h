@@ -44,8 +44,9 @@ class RunFolder {
   // says where.
   void drop_replaced();
   // Writes recipe and plan once more where somebody removed or renamed the folder of a run that
-  // goes on; false where it is still there.
-  bool restore(const Recipe& recipe, const std::string& plan_json);
+  // goes on, in a folder of another name where that of this one is another's by now. What to say of
+  // it; "" where the folder is still there.
+  std::string restore(const Recipe& recipe, const std::string& plan_json);
   // Takes what came after `step` out of the log, and a black box away: a resumed run writes them
   // again.
   void go_back_to(int64_t step) const;

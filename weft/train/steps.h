@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/stopwatch.h"
 #include "weft/optim/gradients.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
@@ -27,7 +26,7 @@ struct StepsOptions {
   std::vector<std::string> skip = {};  // as in CompileOptions
   // Instead of what the recipe says; then without its limit of memory.
   std::optional<Precision> products = {};
-  std::optional<ProcessorClock::time_point> until = {};  // as in CompileOptions
+  std::optional<double> until = {};  // as in CompileOptions
 };
 
 class Steps {

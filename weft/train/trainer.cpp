@@ -357,7 +357,8 @@ class Trainer {
     failed_save_ = now();
   }
 
-  bool folder_is_made_again() {
+  // What to say where the folder is made again; else "".
+  std::string restored_folder() {
     try {
       return folder_.restore(recipe(), to_json(plan_));
     } catch (const Error& error) {
@@ -369,12 +370,10 @@ class Trainer {
   void save(bool best) {
     if (saved_step_ == progress_.step && !best) return;
     check_finite();
-    if (folder_is_made_again()) {
-      logging::warn(
-          "{} was removed while the run goes on: it is made again, with a log that begins "
-          "at step {}.",
-          folder_.path(), progress_.step);
-      reporter_->open_log();
+    if (const std::string what = restored_folder(); !what.empty()) {
+      logging::warn("{} with a log that begins at step {}.", what, progress_.step);
+      result_.run_folder = folder_.path();
+      reporter_->open_log(folder_.log_path());
     }
     const double before = now();
     progress_.loader = loader_.state();
@@ -484,8 +483,7 @@ void compare(PlannedRun& planned, const PlannedRun& whole) {
 // is not enough, or where the recipe has a smaller limit of its own. `whole`: its plan without a
 // limit, where there is one.
 std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
-                                        size_t host_memory, std::string message,
-                                        ProcessorClock::time_point began,
+                                        size_t host_memory, std::string message, double began,
                                         std::unique_ptr<PlannedRun> whole = nullptr) {
   Recipe unlimited = recipe, limited = recipe;
   unlimited.set("train.memory", "null", limit_origin);
@@ -527,7 +525,7 @@ void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   recipe.check();         // the name of its folder, too
   const Signals signals;  // where the first plan does not fit, the search for another is long
-  const ProcessorClock::time_point began = ProcessorClock::now();
+  const double began = processor_seconds();
   auto run = [&](const Recipe& with_limit) {
     try {
       return Trainer(with_limit, options).run();
@@ -579,7 +577,7 @@ std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& mac
 }
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
-  const ProcessorClock::time_point began = ProcessorClock::now();
+  const double began = processor_seconds();
   std::unique_ptr<PlannedRun> planned;
   try {
     planned = std::make_unique<PlannedRun>(recipe, machine);

@@ -66,15 +66,13 @@ struct Library : Functions {
                              : fmt::format("{} ({})", status_text(status), detail.data());
   }
 
-  // cuDNN ends the process where it does not find the first, and finds no engine, or says so by
-  // itself, where it does not find the others.
+  // cuDNN ends the process where it does not find the first of its parts, and knows no engine where
+  // it does not find the others.
   const cublaslt::Library& products = cublaslt::library();
   SharedLibrary library{{"libcudnn.so.9"}, comes_with};
-  SharedLibrary parts[5] = {{{"libcudnn_graph.so.9"}, comes_with},
+  SharedLibrary parts[3] = {{{"libcudnn_graph.so.9"}, comes_with},
                             {{"libcudnn_heuristic.so.9"}, comes_with},
-                            {{"libcudnn_engines_precompiled.so.9"}, comes_with},
-                            {{"libcudnn_engines_runtime_compiled.so.9"}, comes_with},
-                            {{"libcudnn_engines_tensor_ir.so.9"}, comes_with}};
+                            {{"libcudnn_engines_precompiled.so.9"}, comes_with}};
 };
 
 // Never let go, as the driver is not.
