@@ -80,6 +80,11 @@ TEST_CASE("a home that cannot be written is named once, and the run goes on") {
                               "/.cache/weft cannot keep anything: Not a directory. Each run "
                               "compiles its kernels anew. Hint: WEFT_CACHE_DIR.\n";
   CHECK(outcome.err == warning);
+  // The cause is that of the first folder that cannot be made, not of those below it.
+  const Outcome system = place.weft(
+      train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
+  CHECK(goes_on_with(system, "/sys/nobody/.cache/weft cannot keep anything: ") == "");
+  CHECK(system.err.find("No such file or directory") == std::string::npos);
 }
 
 TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does not") {
