@@ -55,7 +55,9 @@ class PoclFolder {
     if (std::getenv("POCL_CACHE_DIR") != nullptr) return;
     std::optional<std::string> folder = private_cache("pocl");
     if (!folder) {
-      own_ = (std::filesystem::temp_directory_path() / "weft-pocl-XXXXXX").string();
+      std::error_code none;
+      const std::filesystem::path there = std::filesystem::temp_directory_path(none);
+      own_ = ((none ? "/tmp" : there) / "weft-pocl-XXXXXX").string();
       if (mkdtemp(own_.data()) == nullptr)
         throw Error(ErrorKind::failed, "cannot create folder {}: {}.", own_,
                     std::generic_category().message(errno));
