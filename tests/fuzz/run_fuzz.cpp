@@ -38,6 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto read = [&] { cli::read_run(folder.path()); };
   fuzz::expect_value_or_error(ErrorKind::data, read);
 
+  std::filesystem::create_directory(folder.file("checkpoints"));  // else it is no run's
   const std::filesystem::path path = folder.path();
   const train::RunFolder run(path.parent_path(), path.filename(), /*resume=*/true, false);
   run.kernels();
