@@ -81,8 +81,8 @@ TEST_CASE("a home that cannot be written is named once, and the run goes on") {
                               "compiles its kernels anew. Hint: WEFT_CACHE_DIR.\n";
   CHECK(outcome.err == warning);
   // The cause is that of the first folder that cannot be made, not of those below it.
-  const Outcome system = place.weft(
-      train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
+  const Outcome system =
+      place.weft(train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
   CHECK(system.code == 0);  // why not is the system's to say
   CHECK(system.err.find("/sys/nobody/.cache/weft cannot keep anything: ") != std::string::npos);
   CHECK(system.err.find("No such file or directory") == std::string::npos);
