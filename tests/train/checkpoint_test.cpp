@@ -297,10 +297,9 @@ TEST_CASE("an old checkpoint that holds a file of the user's stays, which is sai
   recipe.set("checkpoint.every", "1", "test");
   recipe.set("checkpoint.keep_last", "1", "test");
   const Captured said(2);
-  const train::TrainResult result = train::train(
-      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
-                 if (step == 3) folder.file("runs/run/checkpoints/step-00000002/notes", "x");
-               }});
+  const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
+    if (step == 3) folder.file("runs/run/checkpoints/step-00000002/notes", "x");
+  });
   const auto all = train::list_checkpoints(result.run_folder);
   REQUIRE(all.size() == 2);
   CHECK(all[0].step == 2);
@@ -354,11 +353,10 @@ TEST_CASE("a best checkpoint that could not be saved leaves the next better one 
                               "checkpoint: {every: 6, keep_last: 1, best: loss}\n");
   std::optional<FullDisk> full;
   const Captured said(2);
-  const train::TrainResult result = train::train(
-      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
-                 if (step == 1) full.emplace(1024);
-                 if (step == 2) full.reset();
-               }});
+  const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
+    if (step == 1) full.emplace(1024);
+    if (step == 2) full.reset();
+  });
   CHECK(said.text().find("The run goes on") != std::string::npos);
   double least = INFINITY;
   int64_t best = 0;

@@ -188,7 +188,7 @@ TEST_CASE("a run whose checkpoints would fill the disk is refused before it begi
 }
 
 TEST_CASE("checkpoints that are there take no more room, and the best takes some of its own") {
-  // Of the smallest disk on which a run is not refused, in checkpoints of `each` bytes.
+  // The size of the smallest disk on which the run is not refused, in checkpoints.
   auto needed = [](const train::Recipe& recipe, const TemporaryFolder& folder, bool resume) {
     const train::Experiment experiment = train::make_experiment(recipe);
     const uint64_t each =

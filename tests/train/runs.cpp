@@ -73,6 +73,12 @@ train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& 
                                }});
 }
 
+train::TrainResult train_while(const TemporaryFolder& folder, const train::Recipe& recipe,
+                               const std::function<void(int64_t step)>& after_step) {
+  return train::train(recipe,
+                      {.runs = folder.file("runs"), .quiet = true, .after_step = after_step});
+}
+
 bool arena_is_as_planned(const std::string& closing) {
   const auto line = nlohmann::json::parse(closing);
   const size_t planned = line["planned_arena"], used = line["used_arena"];

@@ -25,6 +25,9 @@ struct SignalAt {
 // Trains quietly under `folder`.
 train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
                             bool resume = false, const SignalAt& signal = {});
+// The same, where somebody meddles after each step.
+train::TrainResult train_while(const TemporaryFolder& folder, const train::Recipe& recipe,
+                               const std::function<void(int64_t step)>& after_step);
 
 // Two checkpoints have the same model, optimiser, place in the data and random state, to the byte.
 void check_equal(const std::string& a, const std::string& b);

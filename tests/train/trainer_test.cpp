@@ -309,10 +309,9 @@ TEST_CASE("a recipe that is removed while the run goes on is written again, and 
   recipe.set("checkpoint.every", "2", "test");
   recipe.set("log.every", "1", "test");
   const Captured said(2);
-  const train::TrainResult result = train::train(
-      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
-                 if (step == 1) fs::remove(folder.file("runs/run/recipe.yaml"));
-               }});
+  const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
+    if (step == 1) fs::remove(folder.file("runs/run/recipe.yaml"));
+  });
   CHECK(said.text() ==
         "weft: warning: " + result.run_folder + "/recipe.yaml was removed: it is written again.\n");
   CHECK(fs::exists(result.run_folder + "/recipe.yaml"));
@@ -327,10 +326,9 @@ TEST_CASE(
   recipe.set("checkpoint.every", "3", "test");
   recipe.set("log.every", "1", "test");
   const Captured said(2);
-  const train::TrainResult result = train::train(
-      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
-                 if (step == 1) std::filesystem::remove_all(folder.file("runs/run"));
-               }});
+  const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
+    if (step == 1) std::filesystem::remove_all(folder.file("runs/run"));
+  });
   const std::string text = said.text();
   const std::string lost = "weft: warning: cannot write " + result.run_folder +
                            "/log.jsonl: No such file or directory. Lines of the log are lost "
@@ -354,13 +352,12 @@ TEST_CASE("a run whose name another one has by now goes on beside, and writes no
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
   const Captured said(2);
-  const train::TrainResult result = train::train(
-      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
-                 if (step != 2) return;
-                 fs::rename(folder.file("runs/run"), folder.file("runs/moved"));
-                 fs::create_directories(folder.file("runs/run/checkpoints"));
-                 folder.file("runs/run/recipe.yaml", "of another\n");
-               }});
+  const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
+    if (step != 2) return;
+    fs::rename(folder.file("runs/run"), folder.file("runs/moved"));
+    fs::create_directories(folder.file("runs/run/checkpoints"));
+    folder.file("runs/run/recipe.yaml", "of another\n");
+  });
   CHECK(result.run_folder == folder.file("runs/run-2"));
   CHECK(said.text().find(
             folder.file("runs/run") + " is the folder of another run by now: this one goes on in " +
@@ -377,10 +374,9 @@ TEST_CASE("a log that is removed in mid-run is made again, which is said once") 
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("log.every", "1", "test");
   const Captured said(2);
-  const train::TrainResult result = train::train(
-      recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = [&](int64_t step) {
-                 if (step == 3) std::filesystem::remove(folder.file("runs/run/log.jsonl"));
-               }});
+  const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
+    if (step == 3) std::filesystem::remove(folder.file("runs/run/log.jsonl"));
+  });
   const std::string log = contents_of(result.run_folder + "/log.jsonl"), line = said.text();
   CHECK(log.starts_with(R"({"data":)"));
   CHECK(log.find("\"step\":3") == std::string::npos);

@@ -17,7 +17,7 @@ class Storage {
   explicit Storage(size_t bytes) : bytes_(bytes) {}
   explicit Storage(std::shared_ptr<Buffer> buffer)
       : bytes_(buffer->bytes), buffer_(std::move(buffer)) {}
-  // What lies in a device's memory, which the caller keeps.
+  // A view of elements in a device's memory, which the caller keeps alive.
   Storage(DeviceMemory& memory, std::byte* at, size_t bytes);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;

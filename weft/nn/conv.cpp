@@ -2,16 +2,15 @@
 
 namespace weft::nn {
 namespace {
-// [first, second / groups, kernel...]
-Shape weight_shape(int64_t first, int64_t second, const Dims& kernel, int64_t groups) {
+// [first, second / groups, kernel...], the channels in either order.
+Shape weight_shape(int64_t first, int64_t second, const Dims& kernel, int64_t groups,
+                   bool transposed) {
+  WEFT_CHECK(groups > 0 && first % groups == 0 && second % groups == 0,
+             "[conv] groups must divide both channels. Got {} groups, {} in, {} out.", groups,
+             transposed ? first : second, transposed ? second : first);
   Shape shape{first, second / groups};
   for (int64_t extent : kernel) shape.push_back(extent);
   return shape;
-}
-void check_groups(int64_t in_channels, int64_t out_channels, int64_t groups) {
-  WEFT_CHECK(groups > 0 && in_channels % groups == 0 && out_channels % groups == 0,
-             "[conv] groups must divide both channels. Got {} groups, {} in, {} out.", groups,
-             in_channels, out_channels);
 }
 }  // namespace
 
@@ -22,21 +21,24 @@ Dims PerAxis::over(int axes, std::string_view what) const {
   return Dims::filled(axes, values[0]);
 }
 
+ConvLayer::ConvLayer(Module& parent, std::string name, const Shape& shape, int64_t out_channels,
+                     bool has_bias, const std::optional<Init>& init)
+    : Layer(parent, std::move(name)) {
+  const Init usual = Init::fan_in(element_count(shape) / shape[0]);
+  weight = parameter("weight", shape, init.value_or(usual));
+  if (has_bias) bias = parameter("bias", {out_channels}, init ? Init::constant(0) : usual);
+}
+
 Conv::Conv(Module& parent, std::string name, int axes, int64_t in_channels, int64_t out_channels,
            const PerAxis& kernel_size, const ConvLayerOptions& options)
-    : Layer(parent, std::move(name)),
+    : ConvLayer(parent, std::move(name),
+                weight_shape(out_channels, in_channels, kernel_size.over(axes, "conv kernel_size"),
+                             options.groups, false),
+                out_channels, options.bias, options.init),
       options_{.stride = options.stride.over(axes, "conv stride"),
                .padding = options.padding.over(axes, "conv padding"),
                .dilation = options.dilation.over(axes, "conv dilation"),
-               .groups = options.groups} {
-  check_groups(in_channels, out_channels, options.groups);
-  Shape shape = weight_shape(out_channels, in_channels, kernel_size.over(axes, "conv kernel_size"),
-                             options.groups);
-  Init usual = Init::fan_in(element_count(shape) / shape[0]);
-  weight = parameter("weight", shape, options.init.value_or(usual));
-  if (options.bias)
-    bias = parameter("bias", {out_channels}, options.init ? Init::constant(0) : usual);
-}
+               .groups = options.groups} {}
 
 Tensor Conv::forward(const Tensor& x) const {
   int64_t in_channels = weight.shape()[1] * options_.groups;
@@ -49,20 +51,15 @@ Tensor Conv::forward(const Tensor& x) const {
 ConvTranspose::ConvTranspose(Module& parent, std::string name, int axes, int64_t in_channels,
                              int64_t out_channels, const PerAxis& kernel_size,
                              const ConvTransposeLayerOptions& options)
-    : Layer(parent, std::move(name)),
+    : ConvLayer(parent, std::move(name),
+                weight_shape(in_channels, out_channels, kernel_size.over(axes, "conv kernel_size"),
+                             options.groups, true),
+                out_channels, options.bias, options.init),
       options_{.stride = options.stride.over(axes, "conv stride"),
                .padding = options.padding.over(axes, "conv padding"),
                .dilation = options.dilation.over(axes, "conv dilation"),
                .output_padding = options.output_padding.over(axes, "conv output_padding"),
-               .groups = options.groups} {
-  check_groups(in_channels, out_channels, options.groups);
-  Shape shape = weight_shape(in_channels, out_channels, kernel_size.over(axes, "conv kernel_size"),
-                             options.groups);
-  Init usual = Init::fan_in(element_count(shape) / shape[0]);
-  weight = parameter("weight", shape, options.init.value_or(usual));
-  if (options.bias)
-    bias = parameter("bias", {out_channels}, options.init ? Init::constant(0) : usual);
-}
+               .groups = options.groups} {}
 
 Tensor ConvTranspose::forward(const Tensor& x) const {
   WEFT_CHECK(x.rank() == weight.shape().size() && x.dim(1) == weight.shape()[0],

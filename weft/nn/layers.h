@@ -61,11 +61,17 @@ struct ConvLayerOptions {
   bool bias = true;
   std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
 };
-class Conv : public Layer {
+// The parameters of a convolution, or of a transposed one.
+class ConvLayer : public Layer {
  public:
-  Variable weight;  // [out, in / groups, kernel...]
+  Variable weight;  // Conv: [out, in / groups, kernel...]; ConvTranspose: [in, out / groups, ...]
   Variable bias;    // [out], or empty
 
+ protected:
+  ConvLayer(Module& parent, std::string name, const Shape& shape, int64_t out_channels,
+            bool has_bias, const std::optional<Init>& init);
+};
+class Conv : public ConvLayer {
  protected:
   Conv(Module& parent, std::string name, int axes, int64_t in_channels, int64_t out_channels,
        const PerAxis& kernel_size, const ConvLayerOptions& options);
@@ -93,11 +99,7 @@ struct ConvTransposeLayerOptions {
   bool bias = true;
   std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
 };
-class ConvTranspose : public Layer {
- public:
-  Variable weight;  // [in, out / groups, kernel...]
-  Variable bias;    // [out], or empty
-
+class ConvTranspose : public ConvLayer {
  protected:
   ConvTranspose(Module& parent, std::string name, int axes, int64_t in_channels,
                 int64_t out_channels, const PerAxis& kernel_size,

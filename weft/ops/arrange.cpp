@@ -5,7 +5,8 @@
 
 namespace weft {
 namespace {
-// [.., n, ..] -> [.., times n, ..], by a new axis of extent `times` that lies at `place`.
+// [.., n, ..] -> [.., times n, ..]: broadcasts along a new axis of extent `times`, which stands at
+// `place`, and merges it with its neighbour.
 Value multiplied(const Value& x, int64_t times, int axis, int place) {
   if (times == 1) return x;
   const Value raised = unsqueeze(x, place);

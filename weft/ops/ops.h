@@ -130,7 +130,8 @@ Value operator*(Number auto a, Arg b) { return mul(beside(a, b), b); }
 Value operator/(Number auto a, Arg b) { return div(beside(a, b), b); }
 inline Value operator%(const Value& a, Arg b) { return remainder({a, b.where}, b); }
 Value operator%(Number auto a, Arg b) { return remainder(beside(a, b), b); }
-// a = a + b: `a` is another value from then on, and what was made of the old one stays as it is.
+// Compound assignment rebinds the handle `a` to a new value, a = a + b. The old value, and results
+// that were computed from it, do not change.
 inline Value& operator+=(Value& a, Arg b) { return a = a + b; }
 inline Value& operator-=(Value& a, Arg b) { return a = a - b; }
 inline Value& operator*=(Value& a, Arg b) { return a = a * b; }

@@ -47,6 +47,7 @@ class Refusals {
 
   // Whether a step that is alike was refused, so that nobody need ask for this one.
   bool covers(size_t step) {
+    if (alike_.empty()) return false;
     const auto known = alike_.find(signature_of(plan_.steps[step]));
     if (known == alike_.end()) return false;
     add(step, Error(known->second));

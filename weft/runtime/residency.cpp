@@ -165,7 +165,8 @@ class HostResidency : public Residency {
     }
   }
 
-  // They lie where the graph has them. What a step assigns to has its pages before the first.
+  // Kernels read constants from the graph's own buffers. The pages of state that a step assigns are
+  // populated before the first run.
   void place_constants() override {
     for (const Assign& assign : plan_.assigns)
       if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
@@ -320,7 +321,7 @@ class DeviceResidency : public Residency {
   }
 
  private:
-  // Of what the plan needs on the device, what lies there already.
+  // Bytes of the plan that the device holds already: the arena, and variables with a place there.
   size_t held_bytes() const {
     size_t bytes = workspace_.buffer == nullptr ? 0 : workspace_.buffer->bytes;
     for (const Slot& slot : plan_.slots)

@@ -1,6 +1,6 @@
-// Residency: where the bytes of a plan are while it runs. The arena is shared; variables and
-// constants lie in the memory that kernels see, and what the plan keeps away from there
-// (Space::file) lies in files, or for a device with the host.
+// Residency: where the bytes of a plan are while it runs. All plans of a program share the arena;
+// variables and constants are in the memory that kernels read. Offloaded slots (Space::file) are in
+// files or, for a device, in the host's memory.
 #pragma once
 
 #include <cstdint>

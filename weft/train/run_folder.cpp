@@ -198,15 +198,6 @@ bool RunFolder::is_of_another() const {
   return !same;
 }
 
-bool RunFolder::is_trained_by_another() const {
-  const int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  const bool is_ours = lock_ != nullptr && identity_of(descriptor) == locked_;
-  const bool is_locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0;
-  close(descriptor);
-  return is_locked && !is_ours;
-}
-
 void RunFolder::lock() {
   lock_.reset();
   locked_ = {};
@@ -242,7 +233,7 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   try {
     make();
   } catch (const Error&) {  // what is not locked may be another's by now, unless it is empty
-    if (is_trained_by_another()) lock();  // which says so
+    if (lock_ == nullptr || is_of_another()) lock();  // throws where another trains in it
     std::error_code none;
     const bool is_link = fs::is_symlink(path_, none);
     if (!resume_ && !is_link) fs::remove(fs::path(path_) / "checkpoints", none);

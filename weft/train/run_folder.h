@@ -59,7 +59,6 @@ class RunFolder {
   static std::pair<uint64_t, uint64_t> identity_of(int descriptor);  // device and number
   bool is_there() const;
   bool is_of_another() const;
-  bool is_trained_by_another() const;
   void write(const Recipe& recipe, const std::string& plan_json);
 
   std::string path_;
