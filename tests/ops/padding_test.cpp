@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
 #include "weft/base/parallel.h"
+#include "weft/base/storage.h"
 #include "weft/device/gemm.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
@@ -176,6 +178,40 @@ TEST_CASE("a head of an odd vocabulary trains in parts, and by kernels that are 
       look_at(planned(whole, "null:cuda:h100", {.chunks = 3, .chunk_anywhere = true}));
   CHECK(parts.products > 3);
   CHECK(parts.unaligned == 0);
+}
+
+TEST_CASE("a table that is kept in the type of products has room for what they round up") {
+  const int64_t classes = 257;
+  const auto state = std::make_shared<VariableState>("table", Type{DType::f32, {classes, 24}});
+  const Value table = variable_leaf(state);
+  const Value rows = input({DType::f32, {10, 24}}, 0), labels = input({DType::i64, {10}}, 1);
+  const Value loss = cross_entropy(matmul(rows, transpose(table)), labels);
+  const std::vector<Value> gradient = gradients(loss, {{table, rows}});
+  const Graph graph{.inputs = {rows, labels},
+                    .outputs = {loss, gradient[1]},
+                    .assignments = {{table, table - gradient[0] * 0.5}}};
+  const Found found = look_at(planned(graph, "null:cuda:h100", {.narrow = DType::bf16}));
+  CHECK(found.products == 3);
+  CHECK(found.padded == 3);
+  CHECK(found.unaligned == 0);
+  CHECK(found.copies == 0);
+
+  Random random(5);
+  const std::vector<Value> given{random_values(rows.type(), -1, 1, random),
+                                 random_values(labels.type(), 0, classes - 1, random)};
+  const Value start = random_values(table.type(), -1, 1, random);
+  const KernelLibrary& last = *backends().back();
+  const auto two_updates = [&](std::vector<std::string> skip) {
+    std::memcpy(state->storage->on_host().data, start->data->data, table.type().bytes());
+    state->storage->note_write();
+    const auto run = compile_graph(graph, last, std::make_shared<Workspace>(),
+                                   {.narrow = DType::bf16, .skip = std::move(skip)});
+    std::vector<std::vector<double>> all;
+    for (int i = 0; i < 2; ++i)
+      for (const Value& result : run->run(given)) all.push_back(result.to_doubles());
+    return all;
+  };
+  CHECK(two_updates({}) == two_updates({"copies"}));
 }
 
 TEST_CASE("scores of an odd vocabulary that are asked for are its own, as many as it has") {

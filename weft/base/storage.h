@@ -45,6 +45,11 @@ class Storage {
   void move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory);
   // Changes whenever they have moved: nobody must look for them any more where they were.
   uint64_t moves() const { return moves_; }
+  // Whoever may have written elements says so, for those who keep a copy of them in another type.
+  void note_write() { ++writes_; }
+  // These elements are those that `source` has now.
+  void note_copy_of(const Storage& source) { copied_ = source.writes_; }
+  bool is_copy_of(const Storage& source) const { return copied_ == source.writes_; }
 
  private:
   size_t bytes_;
@@ -56,6 +61,8 @@ class Storage {
   std::weak_ptr<void> left_owner_;
   DeviceMemory* borrower_ = nullptr;
   uint64_t moves_ = 0;
+  uint64_t writes_ = 1;
+  uint64_t copied_ = 0;  // writes_ of the storage that this is a copy of, when it was made
 };
 
 }  // namespace weft

@@ -221,7 +221,10 @@ FileSummary save_safetensors(const std::string& path, const NamedVariables& vari
     if (storage.is_on_device())
       tensors.push_back({.name = name, .type = variable.type(), .away = &storage});
     else
-      tensors.push_back({name, variable.type(), variable.bytes(), storage.buffer().get()});
+      tensors.push_back({name,
+                         variable.type(),
+                         {storage.on_host().data, storage.bytes()},
+                         storage.buffer().get()});
   }
   return write_safetensors(path, tensors, metadata);
 }

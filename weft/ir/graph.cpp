@@ -28,6 +28,25 @@ VariableState::VariableState(std::string its_name, Type its_type, Category its_c
   if (storage == nullptr) storage = std::make_shared<Storage>(bytes);
 }
 
+std::vector<std::shared_ptr<VariableState>> copies_of(const VariableState& variable) {
+  std::vector<std::shared_ptr<VariableState>> living;
+  for (const std::weak_ptr<VariableState>& known : variable.copies)
+    if (std::shared_ptr<VariableState> copy = known.lock()) living.push_back(std::move(copy));
+  return living;
+}
+
+std::shared_ptr<VariableState> copy_in(const std::shared_ptr<VariableState>& variable, DType type,
+                                       size_t room) {
+  for (std::shared_ptr<VariableState>& copy : copies_of(*variable))
+    if (copy->type.dtype == type) return std::move(copy);
+  auto copy = std::make_shared<VariableState>(variable->name, Type{type, variable->type.shape},
+                                              variable->category, std::make_shared<Storage>(room));
+  copy->copy_of = variable;
+  std::erase_if(variable->copies, [](const auto& known) { return known.expired(); });
+  variable->copies.push_back(copy);
+  return copy;
+}
+
 std::vector<Value> Graph::roots() const {
   std::vector<Value> all = outputs;
   for (const Assignment& assignment : assignments) all.push_back(assignment.value);

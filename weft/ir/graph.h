@@ -43,7 +43,17 @@ struct VariableState {
   Category category;
   std::shared_ptr<Storage> storage;  // row-major elements
   std::weak_ptr<Node> leaf;          // by which handles outside of steps read it; owned by them
+  // Its elements rounded to a narrower type, while a planned step reads them there; each of them
+  // owns what it is a copy of.
+  std::vector<std::weak_ptr<VariableState>> copies;
+  std::shared_ptr<VariableState> copy_of;
 };
+// The copy of a variable in that type: the one that there is, or a new one, which nobody has made
+// yet, with room for so many bytes.
+std::shared_ptr<VariableState> copy_in(const std::shared_ptr<VariableState>& variable, DType type,
+                                       size_t room);
+// Those of them that live.
+std::vector<std::shared_ptr<VariableState>> copies_of(const VariableState& variable);
 
 struct Graph {
   struct Assignment {

@@ -3,6 +3,7 @@
 //   precision   products on a narrower type, where that is asked for
 //   decompose   composites that no backend kernel overrides become their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
+//   copies      weights that products read in a narrower type are kept in it, too
 //   chunk       the widest rows of a step in parts, which never exist at once
 //   keep        what the backward pass reads of the forward pass in a narrower type, on request
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
@@ -58,6 +59,7 @@ struct PassOptions {
 Graph precision(const Graph& graph, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
+Graph keep_copies(const Graph& graph, const PassOptions& options);
 // Into options.chunks parts, where that changes no bits (but in the last digit of sums of 16-bit
 // products); the same graph where it would.
 Graph chunk(const Graph& graph, const PassOptions& options);

@@ -11,8 +11,9 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"precision", "simplify",  "chunk", "keep", "fuse", "alias",
-                                         "offload",   "recompute", "order", "join", "reuse"};
+constexpr std::string_view optional[] = {"precision", "simplify", "copies", "chunk",
+                                         "keep",      "fuse",     "alias",  "offload",
+                                         "recompute", "order",    "join",   "reuse"};
 
 // Of the widest rows, where a limit asks for it: with more, they are not what memory is for.
 constexpr int most_parts = 32;
@@ -120,6 +121,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   Graph step = run.always("precision", precision, graph);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
+  step = run.unless_skipped("copies", keep_copies, std::move(step));
   Plan plan = fitting(step, options, planning);
   check_memory(plan, options);
   if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
 #include "weft/passes/steps.h"
@@ -76,6 +77,7 @@ class Scheduler {
     if (value->variable != nullptr) {
       slot.space = Space::state;
       slot.category = value->variable->category;
+      slot.bytes = value->variable->storage->bytes();
     } else if (value->data != nullptr) {
       slot.space = Space::constant;
       slot.category = Category::constant;
@@ -311,9 +313,14 @@ class Scheduler {
     const auto& [value, at] = operand;
     const Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];
     const bool inner = slot.category == Category::activation || slot.category == Category::gradient;
-    const bool own = slot.space == Space::arena && inner && at.offset == 0 &&
-                     slot.type.elements() == value.elements() && !moves_.contains(at.slot);
-    return !own || !room.strides.empty();
+    const bool own = slot.space == Space::arena && inner && !moves_.contains(at.slot);
+    const bool has_room =
+        is_copy(slot) && static_cast<size_t>(room.elements) * size_of(value.dtype()) <= slot.bytes;
+    return (!own && !has_room) || at.offset != 0 || slot.type.elements() != value.elements() ||
+           !room.strides.empty();
+  }
+  static bool is_copy(const Slot& slot) {
+    return slot.space == Space::state && slot.value->variable->copy_of != nullptr;
   }
   void grow(const Placement& at, DType dtype, const Room& room) {
     Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];

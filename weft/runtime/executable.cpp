@@ -38,7 +38,7 @@ size_t staged_bytes(const Plan& plan) {
 Executable::Executable(Plan plan, const KernelLibrary& library,
                        std::shared_ptr<Workspace> workspace, const std::string& folder,
                        size_t beside)
-    : plan_(std::move(plan)), library_(library), workspace_(std::move(workspace)) {
+    : plan_(std::move(plan)), library_(library), workspace_(std::move(workspace)), copies_(plan_) {
   if (workspace_ == nullptr) return;
   memory_ = &library.memory();
   residency_ = make_residency(plan_, *memory_, *workspace_, folder);
@@ -253,6 +253,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
                to_string(inputs[i].type()));
     inputs[i].eval();  // may bring variables back to the host
   }
+  copies_.refresh();
   if (bound_.empty() || residency_->has_moved()) {
     for (Value& result : results_) result = Value();
     bind();
@@ -265,6 +266,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   else
     run_steps();
   if (poison_ != nullptr) poison_->end_run();
+  copies_.note_writes();
   show_results();
   return results_;
 }

@@ -13,6 +13,7 @@
 #include "weft/ir/plan.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/compile_kernels.h"
+#include "weft/runtime/copies.h"
 #include "weft/runtime/residency.h"
 
 namespace weft {
@@ -75,6 +76,7 @@ class Executable {
   std::shared_ptr<Workspace> workspace_;  // null: the plan cannot run, and there is none of these:
   DeviceMemory* memory_ = nullptr;        // that kernels see
   std::unique_ptr<Residency> residency_;
+  Copies copies_;
   StepKernels kernels_;
   // Of a device that stages inputs: with the host, on the device, and the copy between them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;

@@ -102,11 +102,13 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
     const Buffer& elements = state_->storage->on_host();
     std::memcpy(elements.data, value->data->data, type().bytes());
     elements.release(0, type().bytes());
+    state_->storage->note_write();
   }
 }
 
 std::span<std::byte> Variable::bytes() const {
   detail::detach_readers(*state_);  // the caller may write
+  state_->storage->note_write();
   return {state_->storage->on_host().data, type().bytes()};
 }
 std::span<float> Variable::floats() const {

@@ -41,7 +41,8 @@ class Variable {
   const Type& type() const { return state_->type; }
   const Shape& shape() const { return state_->type.shape; }
   Category category() const { return state_->category; }
-  // Its bytes, row-major. Writing them is assigning at once.
+  // Its bytes, row-major. Writing them is assigning at once, until a step runs: then they may be
+  // elsewhere, or a step may have copied them in another type.
   std::span<std::byte> bytes() const;
   std::span<float> floats() const;  // of an f32 variable
   const std::shared_ptr<VariableState>& state() const { return state_; }

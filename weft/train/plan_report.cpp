@@ -65,15 +65,19 @@ double sum_bytes(const Plan& plan) {
   return bytes;
 }
 
-// State in files is all steps'; their other values there are each step's own.
-void count_files(RunReport& report) {
+// State in files and copies of weights are all steps'; their other values there are each step's
+// own.
+void count_shared(RunReport& report) {
   std::set<const VariableState*> counted;
   for (const StepReport& step : report.step_reports) {
     report.file_bytes += step.plan->file_bytes;
-    for (const Slot& slot : step.plan->slots)
-      if (slot.space == Space::file && slot.value->variable != nullptr &&
-          counted.insert(slot.value->variable.get()).second)
-        report.offloaded_bytes += slot.bytes;
+    for (const Slot& slot : step.plan->slots) {
+      if (slot.space == Space::arena) continue;
+      const VariableState* const state = slot.value->variable.get();
+      if (state == nullptr || !counted.insert(state).second) continue;
+      if (slot.space == Space::file) report.offloaded_bytes += slot.bytes;
+      if (state->copy_of != nullptr) report.copy_bytes += slot.bytes;
+    }
     for (const Step& kernel : step.plan->steps)
       if (kernel.kind == Step::Kind::transfer)
         report.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
@@ -201,7 +205,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       report.again_seconds += times * best.seconds();
     }
   }
-  count_files(report);
+  count_shared(report);
   report.runtime_bytes = runtime_bytes(thread_count(), plans);
   return report;
 }
@@ -263,6 +267,7 @@ std::string refusal_table(const RunReport& report, size_t room) {
   row("weights", report.model_bytes);
   row("optimizer", report.optimizer_bytes);
   if (report.accumulator_bytes > 0) row("gradients, summed", report.accumulator_bytes);
+  if (report.copy_bytes > 0) row("weights, rounded", report.copy_bytes);
   if (report.offloaded_bytes > 0)
     text += fmt::format("{:<24}{:>12}\n", "of these elsewhere",
                         "-" + sizes_text(report.offloaded_bytes));
@@ -296,6 +301,8 @@ std::string to_table(const RunReport& report) {
   row("optimizer", bytes(report.optimizer_bytes));
   if (report.accumulator_bytes > 0)
     row("gradients", bytes(report.accumulator_bytes), "summed between passes");
+  if (report.copy_bytes > 0)
+    row("copies", bytes(report.copy_bytes), "of weights, as products read them");
   row("arena", bytes(report.arena_bytes), "shared by all steps");
   if (report.staging_bytes > 0)
     row("staging", bytes(report.staging_bytes), "of batches on their way to the device");
@@ -393,6 +400,7 @@ std::string to_json(const RunReport& report) {
               {"model_bytes", report.model_bytes},
               {"optimizer_bytes", report.optimizer_bytes},
               {"accumulator_bytes", report.accumulator_bytes},
+              {"copy_bytes", report.copy_bytes},
               {"offloaded_bytes", report.offloaded_bytes},
               {"file_bytes", report.file_bytes},
               {"file_traffic", report.file_traffic},

@@ -58,7 +58,8 @@ struct RunReport {
   double units = 0;            // tokens or images of an update
   std::string_view unit = {};  // "tok" or "img"
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t offloaded_bytes = 0;         // of these three, in files instead of memory
+  size_t copy_bytes = 0;              // of weights in the narrower type of products
+  size_t offloaded_bytes = 0;         // of the first three, in files instead of memory
   size_t file_bytes = 0;              // all in files: those, and values of the steps
   double file_traffic = 0;            // bytes of an update, to and from files
   size_t arena_bytes = 0;             // of the largest step: they share it
@@ -90,7 +91,7 @@ struct RunReport {
 
   // In memory.
   size_t state_bytes() const {
-    return model_bytes + optimizer_bytes + accumulator_bytes - offloaded_bytes;
+    return model_bytes + optimizer_bytes + accumulator_bytes + copy_bytes - offloaded_bytes;
   }
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }

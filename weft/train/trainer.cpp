@@ -52,15 +52,19 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   return make_experiment(recipe);
 }
 
-// Of these, what has a place in the memory that kernels see: measured, as it is allocated.
+// What has a place in the memory that kernels see: measured, as it is allocated.
+size_t allocated_bytes(const Storage& storage) {
+  const Buffer* const buffer = storage.buffer().get();
+  const bool is_there =
+      storage.is_on_device() || (buffer != nullptr && !buffer->in_file && !buffer->pinned);
+  return is_there ? storage.bytes() : 0;
+}
 size_t allocated_bytes(const std::vector<Variable>& variables) {
   size_t bytes = 0;
-  for (const Variable& variable : variables) {
-    const Storage& storage = *variable.state()->storage;
-    const Buffer* const buffer = storage.buffer().get();
-    if (storage.is_on_device() || (buffer != nullptr && !buffer->in_file && !buffer->pinned))
-      bytes += storage.bytes();
-  }
+  for (const Variable& variable : variables) bytes += allocated_bytes(*variable.state()->storage);
+  for (const Variable& variable : variables)
+    for (const std::shared_ptr<VariableState>& copy : copies_of(*variable.state()))
+      bytes += allocated_bytes(*copy->storage);
   return bytes;
 }
 

@@ -8,6 +8,7 @@
 
 #include "weft/base/dtype.h"
 #include "weft/base/error.h"
+#include "weft/base/narrow.h"
 
 namespace weft::cpu {
 
@@ -20,12 +21,6 @@ inline constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, B
 [[gnu::always_inline]] inline float widen(Half value) {
   return static_cast<float>(std::bit_cast<_Float16>(value));
 }
-[[gnu::always_inline]] inline BFloat16 narrow_bfloat16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;  // to nearest, ties to even
-  const uint32_t quiet = bits >> 16 | 0x40;
-  return {static_cast<uint16_t>(value != value ? quiet : rounded)};
-}
 
 // The element as a lane: float for 16-bit floats.
 template <class Lane, class Element>
@@ -37,10 +32,8 @@ template <class Lane, class Element>
 }
 template <class Element, class Lane>
 [[gnu::always_inline]] inline Element from_lane(Lane value) {
-  if constexpr (std::is_same_v<Element, Half>)
-    return std::bit_cast<Half>(static_cast<_Float16>(value));
-  else if constexpr (std::is_same_v<Element, BFloat16>)
-    return narrow_bfloat16(value);
+  if constexpr (is_narrow<Element>)
+    return narrow<Element>(value);
   else
     return static_cast<Element>(value);
 }

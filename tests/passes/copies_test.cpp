@@ -1,0 +1,214 @@
+// Weights kept in the type of products: the bits of weights that are cast, whoever writes them.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/support/planned.h"
+#include "weft/base/buffer.h"
+#include "weft/base/storage.h"
+#include "weft/device/registry.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+struct Figures {
+  int read = 0, assigned = 0;  // copies
+};
+Figures copies_in(const Plan& plan) {
+  const auto is_copy = [&](int slot) {
+    const Slot& at = plan.slots[static_cast<size_t>(slot)];
+    return at.space == Space::state && at.value->variable->copy_of != nullptr;
+  };
+  std::vector<bool> reads(plan.slots.size());
+  for (const Step& step : plan.steps)
+    for (const Access& operand : step.operands)
+      if (is_copy(operand.at.slot)) reads[static_cast<size_t>(operand.at.slot)] = true;
+  Figures figures{.read = static_cast<int>(std::ranges::count(reads, true))};
+  for (const Assign& assign : plan.assigns) figures.assigned += is_copy(assign.state_slot) ? 1 : 0;
+  return figures;
+}
+
+std::vector<float> bits(const Value& value) {
+  (void)value.eval();
+  const auto* at = reinterpret_cast<const float*>(value->data->data);
+  return {at, at + value.elements()};
+}
+
+// Losses of updates from the same weights.
+std::vector<float> losses(Graph (*step)(), const KernelLibrary& library, PassOptions options) {
+  Random random(1);
+  const Graph graph = step();
+  const std::vector<Value> inputs = random_inputs(graph, random);
+  options.narrow = DType::bf16;
+  const auto executable =
+      compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
+  std::vector<float> all;
+  for (int i = 0; i < 4; ++i) all.push_back(bits(executable->run(inputs)[0])[0]);
+  return all;
+}
+Graph mlp() { return mlp_step(2, 8, 4); }
+Graph conv() { return conv_step(2, 4, 2); }
+Graph gpt() { return gpt_step(2, 16, 2, 8); }
+
+// y = x w in bfloat16, and the same as it is without copies.
+class Product {
+ public:
+  explicit Product(const Variable& weight, const std::string& device = "cpu")
+      : x_(iota({4, 4}, 1, DType::f32) + 0.3),
+        with_([weight](std::span<const Tensor> in) { return product(in[0], weight); },
+              {.device = device, .precision = Precision::bf16_mixed}),
+        without_([weight](std::span<const Tensor> in) { return product(in[0], weight); },
+                 {.device = device, .precision = Precision::bf16_mixed, .skip = {"copies"}}) {
+    (void)x_.eval();
+  }
+  std::vector<float> result() { return bits(with_.run({&x_, 1})[0]); }
+  std::vector<float> wanted() { return bits(without_.run({&x_, 1})[0]); }
+  const Plan& plan() { return with_.prepare(std::vector<Type>{x_.type()}).plan(); }
+
+ private:
+  static std::vector<Tensor> product(const Tensor& x, const Variable& weight) {
+    return {matmul(x, weight)};
+  }
+  Tensor x_;
+  CompiledStep with_, without_;
+};
+
+Variable weight_of(float first) {
+  Variable weight("w", {DType::f32, {4, 4}});
+  for (float& element : weight.floats()) element = first++;
+  return weight;
+}
+}  // namespace
+
+TEST_CASE("weights kept in the type of products train to the bits of weights that are cast") {
+  for (const KernelLibrary* library : backends())
+    for (Graph (*step)() : {mlp, conv, gpt}) {
+      CAPTURE(library->name());
+      const std::vector<float> kept = losses(step, *library, {}),
+                               cast = losses(step, *library, {.skip = {"copies"}});
+      CHECK(kept == cast);
+      CHECK(kept.back() != kept.front());
+    }
+}
+
+TEST_CASE("a copy that lags behind its weight is caught") {
+  for (const KernelLibrary* library : backends())
+    CHECK(losses(gpt, *library, {.fault = "copies-lag"}) !=
+          losses(gpt, *library, {.skip = {"copies"}}));
+}
+
+TEST_CASE("an update writes the copies of all weights that products read, and casts none") {
+  const Plan plan = make_plan(gpt(), {.library = &library("cpu"), .narrow = DType::bf16});
+  const Figures figures = copies_in(plan);
+  CHECK(figures.read == 9);  // four of each block, and the table
+  CHECK(figures.assigned == 9);
+  for (const Assign& assign : plan.assigns) CHECK(!assign.copy);
+  for (const Step& step : plan.steps) CHECK(step.kernel != "cast");
+}
+
+TEST_CASE("where memory is short, weights are cast where they are read") {
+  const std::vector<PassOptions> tight{{.memory = size_t{1} << 30},
+                                       {.recompute = Recompute::full},
+                                       {.offload = {.categories = {Category::parameter}}},
+                                       {.skip = {"copies"}}};
+  for (PassOptions options : tight) {
+    options.library = &library("cpu");
+    options.narrow = DType::bf16;
+    const Figures figures = copies_in(make_plan(gpt(), options));
+    CHECK(figures.read == 0);
+    CHECK(figures.assigned == 0);
+  }
+}
+
+TEST_CASE("a weight that another wrote since is copied before it is read") {
+  for (const KernelLibrary* library : backends()) {
+    const std::string device(library->name());
+    CAPTURE(device);
+    const Variable weight = weight_of(1);
+    Product product(weight, device);
+    REQUIRE(copies_in(product.plan()).read == 1);
+    CHECK(product.result() == product.wanted());
+
+    weight.floats()[5] = 1000.7F;
+    CHECK(product.result() == product.wanted());
+
+    weight.assign(full({4, 4}, 0.3));
+    CHECK(product.result() == product.wanted());
+
+    auto add = compile([&] { weight.assign(weight + 0.4); }, {.device = device});
+    const std::vector<float> before = product.result();
+    add();  // of a step in float32
+    const std::vector<float> after = product.result();
+    CHECK(after == product.wanted());
+    CHECK(after != before);
+  }
+}
+
+TEST_CASE("a copy is rounded to nearest, ties to even, as the type says") {
+  Random random(3);
+  for (const Precision precision : {Precision::bf16_mixed, Precision::fp16_mixed}) {
+    const Variable weight("w", {DType::f32, {64, 64}});
+    const std::span<float> elements = weight.floats();
+    for (float& element : elements)  // any bits: subnormal and infinite ones, too
+      element = std::bit_cast<float>(static_cast<uint32_t>(random.bits()));
+    const float special[] = {1.00390625F, 1.01171875F, 65520, 65519.9F, 3.4e38F, 6e-8F, -0.0F};
+    std::ranges::copy(special, elements.begin());
+    CompiledStep step(
+        [&](std::span<const Tensor> in) { return std::vector{matmul(in[0], weight)}; },
+        {.device = "cpu", .precision = precision});
+    const Tensor x = zeros({1, 64});
+    step.run({&x, 1});
+    const auto copy = copies_of(*weight.state()).at(0);
+    const auto* const rounded = reinterpret_cast<const uint16_t*>(copy->storage->on_host().data);
+    for (size_t i = 0; i < elements.size(); ++i) {
+      if (std::isnan(elements[i])) continue;
+      const uint16_t want = precision == Precision::bf16_mixed ? to_bfloat16(elements[i]).bits
+                                                               : to_half(elements[i]).bits;
+      if (rounded[i] != want) FAIL_CHECK(elements[i] << ": " << rounded[i] << ", not " << want);
+    }
+  }
+}
+
+TEST_CASE("passes and update that are steps of their own share the copies") {
+  const Variable weight = weight_of(1);
+  Product product(weight);
+  (void)product.plan();
+  CompiledStep update(
+      [&](std::span<const Tensor>) {
+        weight.assign(weight + 0.3);
+        return std::vector<Tensor>{};
+      },
+      {.device = "cpu", .precision = Precision::bf16_mixed});
+  CHECK(copies_in(update.prepare(std::span<const Type>()).plan()).assigned == 1);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(product.result() == product.wanted());
+    update.run({});
+    const auto copy = copies_of(*weight.state()).at(0);
+    CHECK(copy->storage->is_copy_of(*weight.state()->storage));
+  }
+}
+
+TEST_CASE("a copy lives as long as a step that reads it, and keeps its weight") {
+  Variable weight = weight_of(1);
+  const std::weak_ptr<VariableState> state = weight.state();
+  {
+    Product product(weight);
+    const std::vector<float> before = product.result();
+    CHECK(copies_of(*weight.state()).size() == 1);
+    weight = {};
+    CHECK(product.result() == before);
+  }
+  CHECK(state.expired());
+}

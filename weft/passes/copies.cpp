@@ -1,0 +1,54 @@
+// Weights that products read in a narrower type are kept in that type beside the float32 that is
+// updated (master weights, Micikevicius et al. 2018): whoever updates a weight writes its copy in
+// the same kernel, and no pass casts it. A copy is state, of as many bytes as the cast would take
+// in the arena while it lives; where memory is what is short, weights are cast where they are read.
+// Who else writes the weight (a program, a checkpoint) makes the copy stale, and the runtime makes
+// it anew before it is read (runtime/copies.h). Stands after simplify, which leaves one cast of
+// each weight.
+#include <unordered_map>
+
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+bool is_weight(const Value& value) {
+  return value->variable != nullptr && value->variable->category == Category::parameter &&
+         value.dtype() == DType::f32;
+}
+// Room behind the elements for the outermost extent rounded up, which products may ask for.
+size_t bytes_with_room(Type type) {
+  if (type.shape.size() > 1) type.shape[0] = padded_row(type.shape[0], type.dtype);
+  return type.bytes();
+}
+}  // namespace
+
+// Fault "copies-lag": the update writes what the weight was.
+Graph keep_copies(const Graph& graph, const PassOptions& options) {
+  if (size_of(options.narrow) != 2 || options.memory > 0 || options.may_drop()) return graph;
+  std::unordered_map<const VariableState*, Value> leaves;  // of copies
+  auto leaf = [&](const std::shared_ptr<VariableState>& copy) {
+    Value& known = leaves[copy.get()];
+    if (!known.defined()) known = variable_leaf(copy);
+    return known;
+  };
+  Graph result = rewrite(graph, [&](const Value& value) -> Value {
+    const bool narrows = value->op->scalar == ScalarOp::cast && value.dtype() == options.narrow;
+    if (!narrows || !is_weight(value->inputs[0])) return {};
+    return leaf(copy_in(value->inputs[0]->variable, options.narrow, bytes_with_room(value.type())));
+  });
+  const size_t count = result.assignments.size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto [variable, value] = result.assignments[i];
+    for (const std::shared_ptr<VariableState>& copy : copies_of(*variable->variable)) {
+      if (copy->type.dtype != options.narrow) continue;
+      const OriginOverride origin(value->origin);
+      const Value& written = options.fault == "copies-lag" ? variable : value;
+      result.assignments.push_back({leaf(copy), cast(written, options.narrow)});
+    }
+  }
+  return result;
+}
+
+}  // namespace weft

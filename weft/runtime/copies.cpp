@@ -1,0 +1,60 @@
+#include "weft/runtime/copies.h"
+
+#include <algorithm>
+
+#include "weft/base/narrow.h"
+#include "weft/base/parallel.h"
+#include "weft/base/storage.h"
+
+namespace weft {
+namespace {
+template <class Narrow>
+void round_elements(const float* from, Narrow* to, int64_t count) {
+  parallel_for(count, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = narrow<Narrow>(from[i]);
+  });
+}
+
+void make_anew(VariableState& copy) {
+  Storage& source = *copy.copy_of->storage;
+  std::shared_ptr<Buffer> elements;
+  if (source.is_on_device()) {
+    elements = Buffer::allocate(source.bytes());
+    source.copy_to(elements->data);
+  } else {
+    source.on_host();
+    elements = source.buffer();
+  }
+  std::byte* const to = copy.storage->on_host().data;
+  const auto* const from = reinterpret_cast<const float*>(elements->data);
+  if (copy.type.dtype == DType::bf16)
+    round_elements(from, reinterpret_cast<BFloat16*>(to), copy.type.elements());
+  else
+    round_elements(from, reinterpret_cast<Half*>(to), copy.type.elements());
+  copy.storage->note_copy_of(source);
+}
+}  // namespace
+
+Copies::Copies(const Plan& plan) {
+  auto variable = [&](int slot) { return plan.slots[static_cast<size_t>(slot)].value->variable; };
+  for (const Step& step : plan.steps)
+    for (const Access& operand : step.operands)
+      if (std::shared_ptr<VariableState> state = variable(operand.at.slot);
+          state != nullptr && state->copy_of != nullptr &&
+          std::ranges::find(read_, state) == read_.end())
+        read_.push_back(std::move(state));
+  for (const Assign& assign : plan.assigns) assigned_.push_back(variable(assign.state_slot));
+}
+
+void Copies::refresh() const {
+  for (const auto& copy : read_)
+    if (!copy->storage->is_copy_of(*copy->copy_of->storage)) make_anew(*copy);
+}
+
+void Copies::note_writes() const {
+  for (const auto& state : assigned_) state->storage->note_write();
+  for (const auto& state : assigned_)
+    if (state->copy_of != nullptr) state->storage->note_copy_of(*state->copy_of->storage);
+}
+
+}  // namespace weft
