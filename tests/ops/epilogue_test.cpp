@@ -1,6 +1,7 @@
 // What CUDA's library of products computes as it stores them, or reads their factors: that plans
 // ask for it, and that it is what the graph means, on every backend, in one kernel or in what is
 // faster. Where the library refuses it (FAKE_CUBLASLT_REFUSES=2), in several.
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "weft/ops/ops.h"
 #include "weft/ops/wide.h"
 #include "weft/passes/passes.h"
+#include "weft/runtime/executable.h"
 
 using namespace weft;
 using namespace weft::testing;
@@ -208,6 +210,33 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
     for (size_t i = 0; i < got.size(); ++i)
       CHECK(got[i] == 32 + static_cast<float>(static_cast<size_t>(begin) + i % 24));
   }
+}
+
+TEST_CASE("on CUDA a product that is measured is told apart by how its operands are aligned") {
+  const KernelLibrary& cuda = *backends().back();
+  if (cuda.name() != "cuda") return;
+  const std::string shape = ": 1 x 6 x 40 x 16";  // of no other test
+  const auto measured = [&] {
+    std::vector<std::string> names;
+    for (const auto& [what, chosen] : cuda.selection())
+      if (what.find(shape) != std::string::npos) names.push_back(what);
+    return names;
+  };
+  setenv("WEFT_TUNE", "1", 1);
+  for (const int64_t begin : {0, 8, 1, 2, 9}) {
+    Product of;
+    const Value memory = of.draw({6 * 16 + 9}, of.type);
+    const Value a = reshape(slice(memory, 0, begin, begin + 6 * 16), {6, 16});
+    const Value product = matmul(a, of.draw({16, 40}, of.type));
+    const auto run = compile_graph({.inputs = of.inputs, .outputs = {product}}, cuda,
+                                   std::make_shared<Workspace>());
+  }
+  unsetenv("WEFT_TUNE");
+  const std::vector<std::string> names = measured();
+  REQUIRE(names.size() == 3);  // whole packs of 16 bytes, elements, and pairs of them
+  CHECK(std::ranges::count_if(names, [](const std::string& name) {
+          return name.find(", aligned to ") != std::string::npos;
+        }) == 2);
 }
 
 TEST_CASE("on CUDA rows that lie apart are copied for a product that does more") {

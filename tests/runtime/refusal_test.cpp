@@ -1,4 +1,5 @@
 // Kernels that a library refuses.
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -6,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -15,6 +17,7 @@
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
 #include "weft/device/device.h"
+#include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
@@ -48,7 +51,95 @@ class RefusesInReverse : public KernelLibrary {
   mutable std::condition_variable changed_;
   mutable std::set<std::string> avoided_;
 };
+
+// Refuses every kernel, and counts how often it is asked for one.
+class Refuses : public KernelLibrary {
+ public:
+  mutable std::atomic<int> asked = 0;
+
+  std::string name() const override { return "refuses"; }
+  bool generates() const override { return true; }
+  std::optional<KernelChoice> choose(const Node&, std::span<const Placement>) const override {
+    return std::nullopt;
+  }
+  bool may_refuse(const Step&) const override { return true; }
+  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    ++asked;
+    throw Error(ErrorKind::device, "[refuses] no {}.", step.kernel);
+  }
+};
+
+// How often a library that refuses all steps of such a plan is asked, and what is said.
+std::pair<int, size_t> refusals_of(const Graph& graph) {
+  const Refuses library;
+  const Plan plan = make_plan(graph, {.library = &library, .skip = {"fuse"}});
+  try {
+    const Executable executable(plan, library, std::make_shared<Workspace>());
+  } catch (const KernelsRefused& refused) {
+    return {library.asked, refused.refusals.size()};
+  }
+  return {};
+}
+
+// Products that want scratch, until one was refused in its first run.
+class RefusesScratch : public KernelLibrary {
+ public:
+  static constexpr size_t scratch = size_t{1} << 20;
+
+  std::string name() const override { return "refuses"; }
+  bool generates() const override { return false; }
+  std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override {
+    if (node.op->kind != OpKind::contraction) return std::nullopt;
+    KernelChoice choice;
+    choice.kernel = "product";
+    choice.workspace = refused_ ? 0 : scratch;
+    return choice;
+  }
+  bool may_refuse(const Step&) const override { return true; }
+  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    class Product : public Kernel {
+     public:
+      explicit Product(size_t scratch) : scratch_(scratch) {}
+      void run(void* const*, void* const*, void*) const override {
+        if (scratch_ > 0) throw Error(ErrorKind::device, "[refuses] no scratch.");
+      }
+
+     private:
+      size_t scratch_;
+    };
+    return std::make_unique<Product>(step.workspace);
+  }
+  void avoid(const Step&) const override { refused_ = true; }
+
+ private:
+  mutable std::atomic<bool> refused_ = false;
+};
 }  // namespace
+
+TEST_CASE("a library is asked once for all steps that are alike") {
+  std::vector<Value> inputs, alike, apart;
+  for (int i = 0; i < 16; ++i) {
+    inputs.push_back(input({DType::f32, {64}}, i));
+    alike.push_back(tanh(inputs.back()));
+    apart.push_back(tanh(slice(inputs.back(), 0, i, i + 8)));  // operands begin elsewhere
+  }
+  const auto [asked, told] = refusals_of({.inputs = inputs, .outputs = alike});
+  CHECK(told == 16);
+  CHECK(asked <= compile_threads());  // all of which may begin before one is refused
+  CHECK(refusals_of({.inputs = inputs, .outputs = apart}) == std::pair<int, size_t>(16, 16));
+}
+
+TEST_CASE("the arena of a plan that was refused is given back") {
+  const RefusesScratch library;
+  const auto workspace = std::make_shared<Workspace>();
+  const Value a = input({DType::f32, {8, 8}}, 0), b = input({DType::f32, {8, 8}}, 1);
+  const Graph graph{.inputs = {a, b}, .outputs = {matmul(a, b)}};
+  const PassOptions options{.library = &library};
+  REQUIRE(make_plan(graph, options).arena_bytes > RefusesScratch::scratch);
+  const auto made = make_executable([&] { return make_plan(graph, options); }, library, workspace);
+  CHECK(made->plan().arena_bytes < RefusesScratch::scratch);
+  CHECK(workspace->buffer->bytes == made->plan().arena_bytes);
+}
 
 TEST_CASE("refusals are told in the order of the steps, whichever thread is done first") {
   if (compile_threads() < 2)
