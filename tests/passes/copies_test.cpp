@@ -12,6 +12,7 @@
 #include "tests/passes/graphs.h"
 #include "tests/support/planned.h"
 #include "weft/base/buffer.h"
+#include "weft/base/error.h"
 #include "weft/base/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ops/ops.h"
@@ -154,6 +155,22 @@ TEST_CASE("a weight that another wrote since is copied before it is read") {
     CHECK(after == product.wanted());
     CHECK(after != before);
   }
+}
+
+TEST_CASE("a step that fails after it wrote a weight leaves no copy of what that was") {
+  const Variable weight = weight_of(1);
+  Product product(weight);
+  const std::vector<float> before = product.result();
+  Graph update;
+  const Value leaf = variable_leaf(weight.state());
+  update.assignments.push_back({leaf, leaf + 1});
+  const auto failing =
+      compile_graph(update, library("cpu"), std::make_shared<Workspace>(), PassOptions());
+  failing->set_observer([](size_t) { throw Error(ErrorKind::device, "lost"); });
+  CHECK_THROWS_AS(failing->run({}), Error);
+  REQUIRE(weight.value().to_doubles()[0] == 2);
+  CHECK(product.result() == product.wanted());
+  CHECK(product.result() != before);
 }
 
 TEST_CASE("a copy is rounded to nearest, ties to even, as the type says") {

@@ -434,6 +434,8 @@ std::vector<DType> dtypes_of(const OpDef& def) {
     for (DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8})
       dtypes.push_back(dtype);
   if (def.test.booleans) dtypes.push_back(DType::boolean);
+  if (def.kind == OpKind::movement || def.scalar == ScalarOp::cast)
+    for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) dtypes.push_back(dtype);
   return dtypes;
 }
 

@@ -98,6 +98,7 @@ class Grower {
   void add_node() {
     const OpDef& def = *random_.pick(ops_);
     std::vector<DType> dtypes = dtypes_of(def);
+    std::erase_if(dtypes, [](DType dtype) { return info(dtype).stored_only; });
     bool fits = std::find(dtypes.begin(), dtypes.end(), main_) != dtypes.end();
     DType dtype = fits && random_.chance(0.8) ? main_ : random_.pick(dtypes);
     bool exact = true;
@@ -111,6 +112,7 @@ class Grower {
                       .extents = extents_,
                       .most_elements = 300};
     Value value = draw_case(def, dtype, source);
+    if (info(value.dtype()).stored_only) value = cast(value, DType::f32);
     keep(value, exact && is_exact_op(def));
   }
 

@@ -13,8 +13,10 @@ namespace weft::testing {
 namespace {
 // The least positive number: below the normal ones, roundings are of this size.
 double least_number(DType dtype) {
-  if (dtype == DType::f64) return std::numeric_limits<double>::denorm_min();
-  return dtype == DType::f16 ? 0x1p-24 : std::numeric_limits<float>::min();
+  // Devices may flush those of the range of float32.
+  if (dtype == DType::f32 || dtype == DType::bf16) return std::numeric_limits<float>::min();
+  const FloatFormat& format = info(dtype).format;
+  return std::ldexp(1.0, format.least_exponent() - format.fraction);
 }
 
 // Roundings of the result that two evaluations of a scalar operation may differ by.
@@ -178,18 +180,7 @@ class Rule {
 }  // namespace
 
 double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return 0x1p-53;
-    case DType::f32:
-      return 0x1p-24;
-    case DType::f16:
-      return 0x1p-11;
-    case DType::bf16:
-      return 0x1p-8;
-    default:
-      return 0;
-  }
+  return is_float(dtype) ? std::ldexp(0.5, -info(dtype).format.fraction) : 0;
 }
 
 Errors allowed_errors(const Node& node, const Value& result, std::span<const Value> operands,

@@ -184,6 +184,20 @@ TEST_CASE(
   CHECK(error_of([&] { train_in(folder, recipe); }) == "none");
 }
 
+TEST_CASE("a weight that float16 cannot hold is found where it is rounded") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder, "train: {steps: 90, global_batch_size: 12}\n");
+  recipe.set("model.layers", "[flatten, {linear: {out_features: 4}}]", "test");
+  recipe.set("train.precision", "fp16-mixed", "test");
+  recipe.set("optimizer.lr", "100", "test");  // an update makes weights a thousand times as large
+  recipe.set("optimizer.weight_decay", "10", "test");
+  const json box = failure_of(folder, recipe).box;
+  INFO(box.dump(2));
+  CHECK(box["first"]["op"] == "cast");
+  const json& weight = box["first"]["operands"][0];
+  CHECK(std::max(weight["greatest"].get<double>(), -weight["least"].get<double>()) > 65504);
+}
+
 TEST_CASE("an update that spoils a parameter is found one step before it shows") {
   TemporaryFolder folder;
   auto recipe = faulty_recipe(folder, "none", short_run);

@@ -442,17 +442,28 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
   auto recipe = images_recipe(folder,
                               "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n"
                               "plan: {usd_per_hour: 3600}\n");
-  auto planned = train::plan_run(recipe, {.flops_per_s = 1e11, .bytes_per_s = 1e10});
-  CHECK(planned->report.seconds > 0);
-  CHECK(json::parse(to_json(planned->report))["usd"] == near(3 * planned->report.seconds));
-  CHECK(planned->report.accumulator_bytes == 4 * static_cast<size_t>(planned->report.parameters));
-  train::TrainResult result = train_in(folder, recipe);
-  json closing = log_of(result).back();
-  CHECK(closing["planned_arena"] == planned->report.arena_bytes);
-  CHECK(arena_is_as_planned(closing.dump()));
-  CHECK(closing["state"] == planned->report.state_bytes());
-  CHECK(closing["used_state"] == planned->report.state_bytes());
-  CHECK(closing["usd"].get<double>() == near(closing["seconds"].get<double>()));
+  for (const char* precision : {"fp32", "bf16-mixed"}) {
+    recipe.set("name", precision, "test");
+    recipe.set("train.precision", precision, "test");
+    auto planned = train::plan_run(recipe, {.flops_per_s = 1e11, .bytes_per_s = 1e10});
+    const train::RunReport& report = planned->report;
+    CHECK(report.seconds > 0);
+    CHECK(json::parse(to_json(report))["usd"] == near(3 * report.seconds));
+    CHECK(report.accumulator_bytes == 4 * static_cast<size_t>(report.parameters));
+    const bool has_copies = recipe.text("train.precision") == "bf16-mixed";
+    CHECK((report.copy_bytes > 0) == has_copies);
+    CHECK(json::parse(to_json(report))["copy_bytes"] == report.copy_bytes);
+    CHECK((to_table(report).find("\ncopies ") != std::string::npos) == has_copies);
+    CHECK(report.state_bytes() == report.model_bytes + report.optimizer_bytes +
+                                      report.accumulator_bytes + report.copy_bytes);
+    train::TrainResult result = train_in(folder, recipe);
+    json closing = log_of(result).back();
+    CHECK(closing["planned_arena"] == report.arena_bytes);
+    CHECK(arena_is_as_planned(closing.dump()));
+    CHECK(closing["state"] == report.state_bytes());
+    CHECK(closing["used_state"] == report.state_bytes());
+    CHECK(closing["usd"].get<double>() == near(closing["seconds"].get<double>()));
+  }
 }
 
 TEST_CASE("a text of which nothing is kept for evaluation is trained on without one") {

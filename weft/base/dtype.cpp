@@ -1,54 +1,96 @@
 #include "weft/base/dtype.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "weft/base/error.h"
 
 namespace weft {
 namespace {
+using enum DType;
+constexpr NumberKind without_sign = NumberKind::without_sign, with_sign = NumberKind::with_sign,
+                     floating = NumberKind::floating;
+constexpr FloatFormat e4m3{4, 3, false}, e5m2{5, 2}, half{5, 10}, brain{8, 7}, single{8, 23},
+    twice{11, 52};
+// Sums and products accumulate in at least float32, integers in int64.
 constexpr DTypeInfo infos[dtype_count] = {
-    {"bool", "BOOL", 1, false}, {"u8", "U8", 1, false},    {"i8", "I8", 1, false},
-    {"i16", "I16", 2, false},   {"i32", "I32", 4, false},  {"i64", "I64", 8, false},
-    {"f16", "F16", 2, true},    {"bf16", "BF16", 2, true}, {"f32", "F32", 4, true},
-    {"f64", "F64", 8, true},
+    {"bool", "BOOL", 8, NumberKind::boolean, boolean, i64},
+    {"u8", "U8", 8, without_sign, u8, i64},
+    {"i8", "I8", 8, with_sign, i8, i64},
+    {"i16", "I16", 16, with_sign, i16, i64},
+    {"i32", "I32", 32, with_sign, i32, i64},
+    {"i64", "I64", 64, with_sign, i64, i64},
+    {"f8_e4m3", "F8_E4M3", 8, floating, f32, f32, e4m3, true},
+    {"f8_e5m2", "F8_E5M2", 8, floating, f32, f32, e5m2, true},
+    {"f16", "F16", 16, floating, f32, f32, half},
+    {"bf16", "BF16", 16, floating, f32, f32, brain},
+    {"f32", "F32", 32, floating, f32, f32, single},
+    {"f64", "F64", 64, floating, f64, f64, twice},
 };
+}  // namespace
 
-// Rounds a double to a binary format of `mantissa` bits and the given exponent range in one step,
-// so that no second rounding through float can occur.
-uint16_t round_to_16(double value, int mantissa, int min_exponent, int max_exponent) {
-  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  uint16_t infinity = static_cast<uint16_t>(((1 << (15 - mantissa)) - 1) << mantissa);
-  if (std::isnan(value)) return sign | infinity | static_cast<uint16_t>(1 << (mantissa - 1));
-  double magnitude = std::fabs(value);
+// In one step, so that no second rounding through float can occur.
+uint64_t to_bits(double value, const FloatFormat& format) {
+  const uint64_t sign =
+      std::signbit(value) ? uint64_t{1} << (format.exponent + format.fraction) : 0;
+  const uint64_t all = (uint64_t{1} << (format.exponent + format.fraction)) - 1;  // but the sign
+  const uint64_t infinity = all >> format.fraction << format.fraction;
+  const uint64_t nan =
+      format.has_infinities ? infinity | uint64_t{1} << (format.fraction - 1) : all;
+  const uint64_t too_large = format.has_infinities ? infinity : all - 1;
+  if (std::isnan(value)) return sign | nan;
+  const double magnitude = std::fabs(value);
   if (magnitude == 0) return sign;
-  if (std::isinf(value)) return sign | infinity;
-  int exponent = std::max(std::ilogb(magnitude), min_exponent);
-  double units = std::nearbyint(std::ldexp(magnitude, mantissa - exponent));
-  if (units >= std::ldexp(1.0, mantissa + 1)) {
+  if (std::isinf(value)) return sign | too_large;
+  int exponent = std::max(std::ilogb(magnitude), format.least_exponent());
+  double units = std::nearbyint(std::ldexp(magnitude, format.fraction - exponent));
+  if (units >= std::ldexp(1.0, format.fraction + 1)) {
     units /= 2;
     ++exponent;
   }
-  if (exponent > max_exponent) return sign | infinity;
-  auto fraction = static_cast<uint32_t>(units);
   // A subnormal has no implicit bit: adding the exponent field less one covers both cases.
-  uint32_t bits = fraction + (static_cast<uint32_t>(exponent - min_exponent) << mantissa);
-  return sign | static_cast<uint16_t>(bits);
+  const uint64_t bits =
+      static_cast<uint64_t>(units) +
+      (static_cast<uint64_t>(exponent - format.least_exponent()) << format.fraction);
+  return sign | std::min(bits, too_large);
 }
-}  // namespace
+
+double from_bits(uint64_t bits, const FloatFormat& format) {
+  const uint64_t all = (uint64_t{1} << (format.exponent + format.fraction)) - 1;
+  const uint64_t infinity = all >> format.fraction << format.fraction, magnitude = bits & all;
+  const double sign = bits > all ? -1 : 1;
+  if (format.has_infinities ? magnitude > infinity : magnitude == all)
+    return std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
+  if (format.has_infinities && magnitude == infinity)
+    return sign * std::numeric_limits<double>::infinity();
+  const auto field = static_cast<int>(magnitude >> format.fraction);
+  const uint64_t fraction = magnitude & ((uint64_t{1} << format.fraction) - 1);
+  const uint64_t units = fraction + (field > 0 ? uint64_t{1} << format.fraction : 0);
+  const int exponent = std::max(field, 1) - format.bias() - format.fraction;
+  return sign * std::ldexp(static_cast<double>(units), exponent);
+}
 
 const DTypeInfo& info(DType dtype) { return infos[static_cast<int>(dtype)]; }
 
-DType accumulator(DType dtype) {
-  if (dtype == DType::f64) return DType::f64;
-  return is_float(dtype) ? DType::f32 : DType::i64;
+int whole_bits(DType dtype) {
+  const DTypeInfo& of = info(dtype);
+  if (of.kind == NumberKind::boolean) return 1;
+  if (of.kind == NumberKind::floating) return of.format.fraction + 1;
+  return of.kind == NumberKind::with_sign ? of.bits - 1 : of.bits;
 }
 
 DType parse_dtype(std::string_view text) {
-  for (int i = 0; i < dtype_count; ++i)
+  std::string known;
+  for (int i = 0; i < dtype_count; ++i) {
     if (infos[i].name == text) return static_cast<DType>(i);
-  throw Error(ErrorKind::usage,
-              "unknown dtype '{}'. Known: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64.", text);
+    known += fmt::format(" {}", infos[i].name);
+  }
+  throw Error(ErrorKind::usage, "unknown dtype '{}'. Known:{}.", text, known);
 }
 
 float to_float(Half value) {
@@ -64,8 +106,8 @@ float to_float(Half value) {
 float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
-Half to_half(double value) { return {round_to_16(value, 10, -14, 15)}; }
-BFloat16 to_bfloat16(double value) { return {round_to_16(value, 7, -126, 127)}; }
+Half to_half(double value) { return {static_cast<uint16_t>(to_bits(value, half))}; }
+BFloat16 to_bfloat16(double value) { return {static_cast<uint16_t>(to_bits(value, brain))}; }
 
 namespace {
 template <class T>
@@ -82,6 +124,9 @@ double load(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
     case DType::boolean:
       return at<uint8_t>(data, i) != 0;
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      return from_bits(at<uint8_t>(data, i), info(dtype).format);
     case DType::f16:
       return to_float(at<Half>(data, i));
     case DType::bf16:
@@ -99,6 +144,10 @@ void store(void* data, DType dtype, int64_t i, double value) {
   switch (dtype) {
     case DType::boolean:
       at<uint8_t>(data, i) = value != 0;
+      return;
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      at<uint8_t>(data, i) = static_cast<uint8_t>(to_bits(value, info(dtype).format));
       return;
     case DType::f16:
       at<Half>(data, i) = to_half(value);

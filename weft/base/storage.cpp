@@ -62,6 +62,13 @@ void Storage::copy_to(std::byte* to) {
   buffer_->release(0, bytes_);
 }
 
+void Storage::copy_from(const std::byte* from, size_t bytes) {
+  if (away_ != nullptr)
+    device_->write(away_->data, from, bytes);
+  else
+    std::memcpy(on_host().data, from, bytes);
+}
+
 void Storage::move_to(const FileRange& range) {
   WEFT_ASSERT(range.bytes() == bytes_, "{} bytes move to {}", bytes_, range.bytes());
   lend_to(nullptr);

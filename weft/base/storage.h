@@ -32,7 +32,8 @@ class Storage {
   // In the memory of a device, where they stay until on_host() brings them back. They take the
   // place that they left there again, while another holds the allocation that it is of.
   Buffer& on(DeviceMemory& memory);
-  void copy_to(std::byte* to);  // from where they are, and stay
+  void copy_to(std::byte* to);                          // from where they are, and stay
+  void copy_from(const std::byte* from, size_t bytes);  // the first of them, to where they are
   bool is_on_device() const { return away_ != nullptr; }
   // There, or could at once.
   bool has_place_on(const DeviceMemory& memory) const;

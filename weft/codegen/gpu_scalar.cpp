@@ -16,7 +16,6 @@ namespace weft::loop {
 namespace {
 using std::string;
 
-bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
 bool is_wide(DType type) { return type == DType::i32 || type == DType::i64; }
 
 // The type of the same width without a sign, in which arithmetic wraps.
@@ -138,12 +137,12 @@ int64_t most(DType type) {
 
 string register_type(DType type) {
   if (type == DType::boolean) return "bool";
-  return string(name(is_half(type) ? DType::f32 : type));
+  return string(name(computes_wider(type) ? DType::f32 : type));
 }
 
 string memory_type(DType type) {
   if (type == DType::boolean) return "u8";
-  return is_half(type) ? "u16" : register_type(type);
+  return computes_wider(type) ? "u16" : register_type(type);
 }
 
 string literal(const Instruction& in) {
@@ -205,24 +204,24 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
 
 string from_memory(const string& value, DType storage) {
   if (storage == DType::boolean) return fmt::format("{} != 0", value);
-  if (is_half(storage)) return fmt::format("{}_to_f32({})", name(storage), value);
+  if (computes_wider(storage)) return fmt::format("{}_to_f32({})", name(storage), value);
   return value;
 }
 
 string to_memory(const string& value, DType storage) {
-  if (is_half(storage)) return fmt::format("f32_to_{}({})", name(storage), value);
+  if (computes_wider(storage)) return fmt::format("f32_to_{}({})", name(storage), value);
   return value;
 }
 
 string from_pack(const string& pack, int at, DType storage) {
-  if (!is_half(storage)) return from_memory(fmt::format("{}.at[{}]", pack, at), storage);
+  if (!computes_wider(storage)) return from_memory(fmt::format("{}.at[{}]", pack, at), storage);
   return fmt::format("{}_{}({}.pair[{}])", name(storage), at % 2 == 0 ? "low" : "high", pack,
                      at / 2);
 }
 
 string to_pack(std::span<const string> values, DType storage) {
   std::vector<string> parts;
-  if (is_half(storage)) {
+  if (computes_wider(storage)) {
     for (size_t i = 0; i < values.size(); i += 2)
       parts.push_back(fmt::format("{}_pair({}, {})", name(storage), values[i], values[i + 1]));
   } else {

@@ -14,7 +14,7 @@ namespace weft::loop {
 namespace {
 using llvm::Value;
 
-bool is_unsigned(DType type) { return type == DType::u8 || type == DType::boolean; }
+bool is_unsigned(DType type) { return info(type).kind <= NumberKind::without_sign; }
 
 Value* number(Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
 Value* integer(Value* like, int64_t value) {

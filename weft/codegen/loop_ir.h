@@ -15,7 +15,8 @@
 // largest so far, and scaled when a larger one comes (Milakov and Gimelshein 2018). GPUs alone.
 //
 // Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is
-// f32 followed by `round_f16` or `round_bf16`. Integer arithmetic wraps. Nothing contracts into
+// f32 followed by `round_f16` or `round_bf16`. Other narrow floats are integers in memory, which
+// formulas take apart (float_formats.h). Integer arithmetic wraps. Nothing contracts into
 // fma, but a product into its sum where a schedule says so (gpu_schedule.h).
 #pragma once
 

@@ -106,8 +106,8 @@ class Lowering {
     bool across = across_.contains(value.node());
     const Value& from = across ? value->inputs[0] : value;
     Store store{.result = index,
-                .value = lower(from, whole(from.shape()), -1).id,
-                .storage = value.dtype()};
+                .value = to_memory(lower(from, whole(from.shape()), -1), value.dtype()).id,
+                .storage = storage_type(value.dtype())};
     if (across) reduce_across(*value.node(), store);
     store.at = at(whole(value.shape()), result.at.strides, result.at.offset);
     for (int i = 0; i < value.rank(); ++i)
@@ -170,12 +170,12 @@ class Lowering {
     WEFT_ASSERT(it != operands_.end(), "{} is neither an operand nor in the body", value->op->name);
     const Placement& place = step_.operands[static_cast<size_t>(it->second)].at;
     Instruction in{
-        .op = Op::load, .type = compute_type(value.dtype()), .args = {indirect, guard, -1}};
+        .op = Op::load, .type = loaded_type(value.dtype()), .args = {indirect, guard, -1}};
     in.at = at(view, place.strides, place.offset);
     in.operand = it->second;
-    in.storage = value.dtype();
+    in.storage = storage_type(value.dtype());
     in.scale = scale;
-    return code_.add(in);
+    return from_memory(code_.add(in), value.dtype());
   }
 
   Expr compute(const Value& value, const View& view, int guard) {

@@ -66,12 +66,12 @@ class Primitive {
   // Element `index` of input i, at `further` elements from there; 0 where `guard` is false.
   Expr load(int i, std::span<const Position> index, Expr guard = {}, Expr further = {}) {
     Instruction in{
-        .op = Op::load, .type = compute_type(input(i).dtype()), .args = {further.id, guard.id, -1}};
+        .op = Op::load, .type = loaded_type(input(i).dtype()), .args = {further.id, guard.id, -1}};
     in.at = address(place(i), index);
     in.operand = i;
-    in.storage = input(i).dtype();
+    in.storage = storage_type(input(i).dtype());
     in.scale = 1;
-    return code_.add(in);
+    return from_memory(code_.add(in), input(i).dtype());
   }
   Expr load(int i, std::initializer_list<Position> index, Expr guard = {}, Expr further = {}) {
     return load(i, std::span(index.begin(), index.size()), guard, further);
@@ -102,7 +102,7 @@ class Primitive {
 
   void store(Expr value, std::span<const Position> index) {
     const DType type = node_.type.dtype;
-    Store store{.value = round_to(value, type).id, .storage = type};
+    Store store{.value = to_memory(round_to(value, type), type).id, .storage = storage_type(type)};
     store.at = address(result_, index);
     for (size_t axis = 0; axis < kernel_.axes.size(); ++axis)
       if (!kernel_.axes[axis].reduced) store.axes |= 1u << axis;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "weft/base/error.h"
+#include "weft/codegen/float_formats.h"
 #include "weft/codegen/vector_math.h"
 
 namespace weft::loop {
@@ -144,13 +145,19 @@ Expr binary(ScalarOp op, Expr a, Expr b) {
 }
 }  // namespace
 
-DType compute_type(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype;
+DType storage_type(DType dtype) { return info(dtype).stored_only ? DType::u8 : dtype; }
+DType loaded_type(DType dtype) { return info(storage_type(dtype)).computed; }
+Expr from_memory(Expr element, DType dtype) {
+  return info(dtype).stored_only ? number_of_bits(element, info(dtype).format) : element;
+}
+Expr to_memory(Expr value, DType dtype) {
+  return info(dtype).stored_only ? bits_of_number(value, info(dtype).format) : value;
 }
 
 Expr round_to(Expr x, DType dtype) {
-  if (dtype != DType::f16 && dtype != DType::bf16) return convert(x, dtype);
+  if (info(dtype).computed == dtype) return convert(x, dtype);
   if (x.type() != DType::f32) x = convert(x, DType::f64);
+  if (info(dtype).stored_only) return from_memory(to_memory(x, dtype), dtype);
   return x.code->op(dtype == DType::f16 ? Op::round_f16 : Op::round_bf16, DType::f32, x);
 }
 
@@ -171,9 +178,9 @@ Expr scalar_op(const OpDef& def, std::span<const Expr> args, DType from, DType t
 
 Expr constant(Code& code, DType dtype, double value) {
   if (dtype == DType::boolean) return code.integer(dtype, value != 0 ? 1 : 0);
-  if (dtype == DType::f16) return code.number(DType::f32, to_float(to_half(value)));
-  if (dtype == DType::bf16) return code.number(DType::f32, to_float(to_bfloat16(value)));
-  return code.number(dtype, value);
+  if (info(dtype).computed == dtype) return code.number(dtype, value);
+  const FloatFormat& format = info(dtype).format;
+  return code.number(info(dtype).computed, from_bits(to_bits(value, format), format));
 }
 
 }  // namespace weft::loop

@@ -8,8 +8,13 @@
 
 namespace weft::loop {
 
-// The type in which values of `dtype` are computed: f32 for f16 and bf16.
-DType compute_type(DType dtype);
+// An element as it was loaded from memory, and as it is stored there: itself, but for types that
+// the loop IR has no instructions for, whose bits are integers there (storage_type).
+Expr from_memory(Expr element, DType dtype);
+Expr to_memory(Expr value, DType dtype);
+DType storage_type(DType dtype);
+// What an instruction that loads such an element yields.
+DType loaded_type(DType dtype);
 // `x` rounded to what `dtype` can represent, in its compute type. Converts.
 Expr round_to(Expr x, DType dtype);
 // One elementwise node: `from` is the dtype of its first value operand, `to` of the result.

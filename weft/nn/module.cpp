@@ -22,8 +22,8 @@ std::vector<Variable> variables_of(const std::vector<NamedVariable>& named) {
 }  // namespace
 
 BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
-  WEFT_CHECK(is_float(options.dtype), "[module] parameters are floating point. Got {}.",
-             weft::name(options.dtype));
+  WEFT_CHECK(is_float(options.dtype) && !info(options.dtype).stored_only,
+             "[module] parameters are floating point. Got {}.", weft::name(options.dtype));
   build = options;
 }
 BuildScope::~BuildScope() { build = saved_; }

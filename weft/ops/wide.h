@@ -7,10 +7,7 @@
 namespace weft {
 
 // float32 for f16 and bf16, else `x` itself.
-inline Value widen(const Value& x) {
-  bool narrow = x.dtype() == DType::f16 || x.dtype() == DType::bf16;
-  return narrow ? cast(x, DType::f32) : x;
-}
+inline Value widen(const Value& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
 // Back to `dtype` (`x` itself where it has it already).
 inline Value narrow_to(const Value& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);

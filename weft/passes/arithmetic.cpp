@@ -55,7 +55,7 @@ Value simplify_div(const Value& a, const Value& b) {
   if (*divisor == 1) return a;
   int exponent = 0;
   bool power = std::fabs(std::frexp(*divisor, &exponent)) == 0.5;
-  int most = b.dtype() == DType::f16 ? 14 : b.dtype() == DType::f64 ? 1021 : 125;
+  const int most = -info(b.dtype()).format.least_exponent();
   if (!power || std::abs(exponent - 1) > most) return {};
   return apply("mul", a, filled(b.type(), 1 / *divisor));
 }
@@ -69,29 +69,15 @@ Value simplify_pow(const Value& a, const Value& b) {
 // Whether every number of `from` is one of `to`.
 bool widens(DType from, DType to) {
   if (from == to) return true;
-  auto digits = [](DType dtype) {  // bits of a whole number that it holds exactly
-    switch (dtype) {
-      case DType::f64:
-        return 53;
-      case DType::f32:
-        return 24;
-      case DType::f16:
-        return 11;
-      case DType::bf16:
-        return 8;
-      case DType::boolean:
-        return 1;
-      case DType::u8:
-        return 8;
-      default:
-        return static_cast<int>(8 * size_of(dtype)) - 1;
-    }
-  };
-  if (is_float(from))
-    return is_float(to) && size_of(to) > size_of(from);  // f16 and bf16 hold each other's not
-  if (is_float(to)) return digits(from) <= digits(to);
-  bool sign_lost = to == DType::u8 && from != DType::boolean;
-  return to != DType::boolean && !sign_lost && digits(from) <= digits(to);
+  if (is_float(from)) {
+    const FloatFormat &a = info(from).format, &b = info(to).format;
+    return is_float(to) && a.fraction <= b.fraction && a.bias() <= b.bias() &&
+           (!a.has_infinities || b.has_infinities);
+  }
+  if (is_float(to)) return whole_bits(from) <= whole_bits(to);
+  bool sign_lost =
+      info(from).kind == NumberKind::with_sign && info(to).kind == NumberKind::without_sign;
+  return to != DType::boolean && !sign_lost && whole_bits(from) <= whole_bits(to);
 }
 
 Value simplify_cast(const Value& value) {

@@ -19,17 +19,11 @@ double round_to(DType dtype, double number) {
   return load(bytes, dtype, 0);
 }
 
-double smallest_normal(DType dtype) {
-  if (dtype == DType::f16) return 0x1p-14;
-  return dtype == DType::f64 ? std::numeric_limits<double>::min()
-                             : std::numeric_limits<float>::min();
-}
+double smallest_normal(DType dtype) { return std::ldexp(1.0, info(dtype).format.least_exponent()); }
 
 std::pair<double, double> integer_range(DType dtype) {
-  int bits = static_cast<int>(8 * size_of(dtype));
-  if (dtype == DType::u8) return {0, 255};
-  double half = std::min(std::ldexp(1.0, bits - 1), exact_integers);
-  return {-half, half - 1};
+  const double end = std::min(std::ldexp(1.0, whole_bits(dtype)), exact_integers);
+  return {info(dtype).kind == NumberKind::with_sign ? -end : 0, end - 1};
 }
 
 // Whether kernels of any kind compute `scalar` on this dtype to the bits that double arithmetic

@@ -9,14 +9,17 @@
 namespace weft {
 namespace {
 template <class Narrow>
-void round_elements(const float* from, Narrow* to, int64_t count) {
+void round_elements(const std::byte* from, std::byte* to, int64_t count) {
+  const auto* const wide = reinterpret_cast<const float*>(from);
+  auto* const narrow = reinterpret_cast<Narrow*>(to);
   parallel_for(count, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = narrow<Narrow>(from[i]);
+    for (int64_t i = begin; i < end; ++i) narrow[i] = weft::narrow<Narrow>(wide[i]);
   });
 }
 
 void make_anew(VariableState& copy) {
   Storage& source = *copy.copy_of->storage;
+  const Type& type = copy.type;
   std::shared_ptr<Buffer> elements;
   if (source.is_on_device()) {
     elements = Buffer::allocate(source.bytes());
@@ -25,12 +28,12 @@ void make_anew(VariableState& copy) {
     source.on_host();
     elements = source.buffer();
   }
-  std::byte* const to = copy.storage->on_host().data;
-  const auto* const from = reinterpret_cast<const float*>(elements->data);
-  if (copy.type.dtype == DType::bf16)
-    round_elements(from, reinterpret_cast<BFloat16*>(to), copy.type.elements());
+  const std::shared_ptr<Buffer> rounded = Buffer::allocate(type.bytes());
+  if (type.dtype == DType::bf16)
+    round_elements<BFloat16>(elements->data, rounded->data, type.elements());
   else
-    round_elements(from, reinterpret_cast<Half*>(to), copy.type.elements());
+    round_elements<Half>(elements->data, rounded->data, type.elements());
+  copy.storage->copy_from(rounded->data, type.bytes());
   copy.storage->note_copy_of(source);
 }
 }  // namespace
@@ -53,6 +56,9 @@ void Copies::refresh() const {
 
 void Copies::note_writes() const {
   for (const auto& state : assigned_) state->storage->note_write();
+}
+
+void Copies::note_copies() const {
   for (const auto& state : assigned_)
     if (state->copy_of != nullptr) state->storage->note_copy_of(*state->copy_of->storage);
 }

@@ -13,11 +13,13 @@ namespace weft {
 class Copies {
  public:
   explicit Copies(const Plan& plan);
-  // Before a run: those that the plan reads are made anew where another wrote the weight. Rounds on
-  // the host, to the bits of the kernels.
+  // Those that the plan reads are made anew where another wrote the weight: rounded on the host, to
+  // the bits of the kernels, and written where they are.
   void refresh() const;
-  // After a run: what the plan assigned was written, and its copies with it.
+  // Before a run, which may end anywhere: what it assigns is written.
   void note_writes() const;
+  // After it: copies that it assigned are those of their weights.
+  void note_copies() const;
 
  private:
   std::vector<std::shared_ptr<VariableState>> read_, assigned_;

@@ -239,6 +239,14 @@ void Executable::take_inputs(std::span<const Value> inputs) {
   if (input_copy_ != nullptr) input_copy_->allow();
 }
 
+void Executable::settle_variables() {
+  if (bound_.empty() || residency_->has_moved()) {
+    for (Value& result : results_) result = Value();
+    bind();
+  }
+  copies_.refresh();
+}
+
 std::span<const Value> Executable::run(std::span<const Value> inputs) {
   WEFT_CHECK(workspace_ != nullptr,
              "[run] this step was only planned (device null): it cannot run.");
@@ -253,12 +261,9 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
                to_string(inputs[i].type()));
     inputs[i].eval();  // may bring variables back to the host
   }
-  copies_.refresh();
-  if (bound_.empty() || residency_->has_moved()) {
-    for (Value& result : results_) result = Value();
-    bind();
-  }
+  settle_variables();
   residency_->lend();
+  copies_.note_writes();
   if (poison_ != nullptr) poison_->begin_run(workspace_->buffer->data);
   take_inputs(inputs);
   if (!observer_ && !timer_)
@@ -266,7 +271,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   else
     run_steps();
   if (poison_ != nullptr) poison_->end_run();
-  copies_.note_writes();
+  copies_.note_copies();
   show_results();
   return results_;
 }

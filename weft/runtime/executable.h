@@ -43,6 +43,8 @@ class Executable {
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
+  // Variables are where a run finds them, with the elements that it will find; as run() sees to.
+  void settle_variables();
   // Where the elements of a slot lie, from a first run on, in the memory of the device; of
   // one in a file null, or, for a device, with the host.
   std::byte* address(int slot) const;

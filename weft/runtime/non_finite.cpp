@@ -65,6 +65,7 @@ void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const 
 }
 
 void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs) {
+  executable.settle_variables();
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
   executable.set_observer([&](size_t step) {

@@ -21,9 +21,7 @@ constexpr int most_decimals = 8;
 
 // The decimal digits of the type's precision, as std::numeric_limits::digits10 counts them.
 int digits10(DType dtype) {
-  if (dtype == DType::f64) return 15;
-  if (dtype == DType::f32) return 6;
-  return dtype == DType::f16 ? 3 : 2;
+  return std::max(1, static_cast<int>(info(dtype).format.fraction * std::log10(2.0)));
 }
 
 // A number in positional or scientific notation, taken apart at its point.

@@ -81,7 +81,7 @@ class Replay {
     // What each step stores is looked at, so it lies in the host's memory.
     const std::string device = recipe_.text("train.device");
     Steps plain(experiment_, library(device).on_host() ? device : "cpu",
-                {.skip = {"fuse", "join"}, .products = products});
+                {.skip = {"fuse", "join", "copies"}, .products = products});
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);
     next(loader, batch);

@@ -399,10 +399,9 @@ Runner runner(DType dtype) {
       return best_runner<int8_t, uint32_t>();
     case DType::u8:
       return best_runner<uint8_t, uint32_t>();
-    case DType::boolean:
-      break;
+    default:
+      return nullptr;
   }
-  return nullptr;
 }
 
 // A result whose rows are dense is computed as the transposed product, whose columns are.

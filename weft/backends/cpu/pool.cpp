@@ -302,7 +302,7 @@ Windows windows_of(const Node& node) {
 }
 
 size_t workspace_of(const Node& node, const Windows& windows, int threads) {
-  const bool narrow = node.type.dtype == DType::f16 || node.type.dtype == DType::bf16;
+  const bool narrow = computes_wider(node.type.dtype);
   if (node.op->role == Role::forward || !takes_largest(node) || !narrow) return 0;
   return gradient_scratch_each(windows) *
          static_cast<size_t>(std::min<int64_t>(threads, gradient_tasks(windows)));

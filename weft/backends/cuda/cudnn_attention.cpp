@@ -284,7 +284,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   constexpr size_t matrices = 5;  // of the operands; then the statistics of the rows
   const bool backward = node.op->role == Role::backward;
   const Heads heads(node);
-  const bool narrow = heads.dtype == DType::f16 || heads.dtype == DType::bf16;
+  const bool narrow = computes_wider(heads.dtype);
   const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
   const bool deep = std::max(heads.depth, heads.width) > most_depth;
   const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;

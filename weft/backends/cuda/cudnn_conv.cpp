@@ -16,7 +16,7 @@ namespace weft::cuda::cudnn {
 namespace {
 bool on_tensor_cores(const Node& node) {
   const DType dtype = node.inputs[0].dtype();
-  return dtype == DType::f16 || dtype == DType::bf16 || node.annotations.tf32;
+  return computes_wider(dtype) || node.annotations.tf32;
 }
 
 Dims order_of(const Node& node) {
