@@ -40,6 +40,30 @@ struct Net : nn::Module {
   }
 };
 
+// Sentences of different lengths, filled up with token 0.
+struct Sentences : nn::Module {
+  // self.embed = nn.Embedding(10, 8, padding_idx=0)
+  nn::Embedding embed{*this, "embed", 10, 8, {.padding_idx = 0}};
+  // self.encoder = nn.TransformerEncoder(
+  //     nn.TransformerEncoderLayer(8, 2, norm_first=True, batch_first=True), 2)
+  nn::TransformerEncoder encoder{*this, "encoder", 2, 8, 2, {.norm_first = true}};
+  // self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+  nn::MultiheadAttention attention{*this, "attention", 8, 2};
+  // self.lstm = nn.LSTM(8, 16, batch_first=True, bidirectional=True)
+  nn::LSTM lstm{*this, "lstm", 8, 16, {.bidirectional = true}};
+  Tensor operator()(const Tensor& tokens) const {
+    // padding = tokens == 0; memory = self.encoder(x, src_key_padding_mask=padding)
+    Tensor x = embed(tokens), padding = tokens == 0;
+    Tensor memory = encoder(x, {.key_padding_mask = padding});
+    // y = self.attention(x, memory, memory, key_padding_mask=padding)[0]
+    Tensor y = attention(x, memory, memory, {.key_padding_mask = padding});
+    // packed = pack_padded_sequence(y, lengths, batch_first=True, enforce_sorted=False)
+    // _, (h, c) = self.lstm(packed)
+    auto [all, h, c] = lstm.run(y, {.lengths = sum(tokens != 0, 1)});
+    return h;
+  }
+};
+
 int main() try {
   // torch.manual_seed(0); x = torch.rand(4, 6); n = torch.randn(2, 3)
   manual_seed(0);
@@ -99,6 +123,8 @@ int main() try {
   for (int step = 0; step < 50; ++step) train_step(inputs, labels);
   print("loss {:.2f}, then {:.2f}; {:.0f} of 16 right", before, train_step(inputs, labels).item(),
         (predict(inputs) == labels).sum().item());
+
+  print("{}", to_string(Sentences()(tensor({3, 1, 4, 1, 5, 0}, {2, 3})).shape()));
 
   // save_file(net.state_dict(), "net.safetensors"); net.load_state_dict(load_file(...))
   const std::string file = std::filesystem::temp_directory_path() / "from_pytorch.safetensors";

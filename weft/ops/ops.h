@@ -423,11 +423,19 @@ Value bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::m
 // max(0, 1 - target prediction), targets -1 and 1.
 Value hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 
+struct RandomKey {
+  Value step;  // i64 scalar that changes from step to step
+  int64_t seed = 0;
+  int64_t stream = 0;  // one per call site
+};
+
 // ---- attention (attention.cpp)
 struct AttentionOptions {
   bool causal = false;
   Value mask = {};              // bool (true: attend) or float (added), broadcast to [B, H, T, S]
   std::optional<double> scale;  // default 1 / sqrt(D)
+  double dropout = 0;           // of the weights that sum to one, drawn by `key`
+  RandomKey key = {};
 };
 // q[B, H, T, D] k, v[B, G, S, D], G divides H (grouped heads) -> [B, H, T, D]
 Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
@@ -446,11 +454,6 @@ Value gru(Arg gates, Arg weight, Arg bias, Arg h);
 
 // ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). Error(usage) for
 // low > high, deviation < 0 and probabilities outside [0, 1].
-struct RandomKey {
-  Value step;  // i64 scalar that changes from step to step
-  int64_t seed = 0;
-  int64_t stream = 0;  // one per call site
-};
 Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1,
               std::source_location where = std::source_location::current());  // f32, [low, high)
 Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1,
