@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "weft/ir/value.h"
@@ -261,6 +262,12 @@ inline Value stack(std::initializer_list<Value> parts, int axis,
                    std::source_location where = std::source_location::current()) {
   return stack(std::span(parts.begin(), parts.size()), axis, where);
 }
+// slice() and its counterpart from a place that is known when the step runs: `start` is one
+// integer. x[.., start .. start + size, ..]; what lies outside of the axis reads as 0.
+Value slice_at(Arg x, int axis, Arg start, int64_t size);
+// x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; nothing is put outside of
+// the axis. A step that assigns it to the variable that x was read from updates that in place.
+Value update_at(Arg x, int axis, Arg start, Arg updates);
 std::vector<Value> split(Arg x, int64_t size, int axis);  // the last part may be smaller
 std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
 inline std::vector<Value> split(Arg x, std::initializer_list<int64_t> sizes, int axis) {
@@ -451,6 +458,16 @@ LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
 // gates[T, B, 3 H]: reset, update, new; weight[3 H, H] and bias[3 H] of the states, as the reset
 // gate scales what both give to new; h[B, H] -> [T, B, H]
 Value gru(Arg gates, Arg weight, Arg bias, Arg h);
+
+// ---- gradients (custom_gradient.cpp)
+// y, whose gradient the user defines: `rule` takes the gradient of the result and gives those of
+// the inputs, in their order; what computed y is not differentiated.
+//   Tensor through = custom_gradient(round(x), {x}, [](const Tensor& dy) { return {dy}; });
+// Error(usage) where gradients are taken, for another number or other types than the inputs'.
+Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule);
+inline Value custom_gradient(Arg y, std::initializer_list<Value> inputs, GradientRule rule) {
+  return custom_gradient(y, std::span(inputs.begin(), inputs.size()), std::move(rule));
+}
 
 // ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). Error(usage) for
 // low > high, deviation < 0 and probabilities outside [0, 1].

@@ -41,6 +41,9 @@ class Variable {
   const Type& type() const { return state_->type; }
   const Shape& shape() const { return state_->type.shape; }
   Category category() const { return state_->category; }
+  // Whether a parameter trains: modules leave frozen ones out of parameters().
+  bool frozen() const { return state_->frozen; }
+  void freeze(bool frozen = true) const { state_->frozen = frozen; }
   // Its bytes, row-major. Writing them is assigning at once.
   std::span<std::byte> bytes() const;
   std::span<float> floats() const;  // of an f32 variable
