@@ -1,5 +1,5 @@
-// Attention, Transformers, recurrent nets with lengths, BERT with masks and embeddings with a row
-// of padding against PyTorch: names of parameters, values and gradients
+// Attention, Transformers, recurrent nets with lengths, BERT with masks, embeddings with a row of
+// padding and shortcuts of ResNets against PyTorch: names of parameters, values and gradients
 // (tests/reference/nets.json).
 #include <cmath>
 #include <map>
@@ -10,6 +10,7 @@
 
 #include "tests/models/reference.h"
 #include "weft/models/bert.h"
+#include "weft/models/resnet.h"
 #include "weft/nn/nn.h"
 #include "weft/tensor/compile.h"
 
@@ -190,6 +191,16 @@ TEST_CASE("BERT with an attention mask and token types gives Hugging Face's logi
         [&](const models::Bert& net, Named&) {
           return only(net(tokens, {.attention_mask = mask, .token_type_ids = types}));
         });
+}
+
+TEST_CASE("ResNets for small images have each of the published shortcuts") {
+  for (const std::string shortcut : {"zeros_behind", "zeros_around", "projection"}) {
+    const models::ResNetConfig config{
+        .shortcut = shortcut, .depth = 8, .num_labels = 5, .hidden_size = 4};
+    check<models::ResNet>(
+        "resnet_" + shortcut, [&](nn::Module&) { return std::make_unique<models::ResNet>(config); },
+        [](const models::ResNet& net, Named& in) { return only(net(in["x"])); });
+  }
 }
 
 TEST_CASE("an embedding's row of padding begins as zeros, is read as it is, and gets no gradient") {

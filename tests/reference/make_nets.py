@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes nets.json: attention, Transformers, recurrent nets with lengths, BERT with masks, and
-embeddings with a padding row, in float64 (see README.md)."""
+"""Writes nets.json: attention, Transformers, recurrent nets with lengths, BERT with masks,
+embeddings with a padding row and shortcuts of ResNets, in float64 (see README.md)."""
 import json
 import pathlib
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import architectures
-from models import uniform
+from models import BasicBlock, uniform
 
 WIDTH, HEADS, BATCH, LENGTH, KEYS = 8, 2, 2, 5, 4
 LENGTHS = [3, 5]  # of the sequences of a batch
@@ -31,7 +31,7 @@ def fill(net):
     recipes = []
     with torch.no_grad():
         for p, (name, parameter) in enumerate(net.named_parameters()):
-            shift = 1 if "norm" in name.lower() and name.endswith("weight") else 0
+            shift = 1 if parameter.dim() == 1 and name.endswith("weight") else 0
             parameter.copy_(uniform(p, list(parameter.shape), 0.5, shift))
             recipes.append({"name": name, "stream": p, "shape": list(parameter.shape),
                             "scale": 0.5, "shift": shift})
@@ -158,6 +158,50 @@ def bert_cases():
     case("bert", net, forward, {})
 
 
+class ZerosAround(BasicBlock):
+    """Option A as pytorch_resnet_cifar10 and others have it: half of the zeros come first."""
+
+    def forward(self, x):
+        shortcut = x
+        if self.stride != 1:
+            half = self.extra // 2
+            shortcut = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, half, half), "constant", 0)
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + shortcut)
+
+
+class Projection(BasicBlock):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__(inputs, outputs, stride)
+        self.downsample = nn.Sequential()
+        if stride != 1:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                            nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.downsample(x))
+
+
+class ResNet8(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4)
+        self.layer1, self.layer2, self.layer3 = (
+            nn.Sequential(block(*shape)) for shape in ((4, 4, 1), (4, 8, 2), (8, 16, 2)))
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, images):
+        x = F.relu(self.bn1(self.conv1(images)))
+        return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
+
+
+def resnet_cases():
+    for name, block in (("behind", BasicBlock), ("around", ZerosAround)):
+        case(f"resnet_zeros_{name}", ResNet8(block), lambda net, x: net(x), {"x": [2, 3, 8, 8]})
+    case("resnet_projection", ResNet8(Projection), lambda net, x: net(x), {"x": [2, 3, 8, 8]})
+
+
 def embedding_cases():
     """The row of padding is read as it is, and learns nothing."""
     ids = torch.tensor([[3, 1, 1], [0, 2, 1]])
@@ -170,6 +214,7 @@ if __name__ == "__main__":
     recurrent_cases()
     bert_cases()
     embedding_cases()
+    resnet_cases()
     lines = ",\n".join(json.dumps(row) for row in cases)
     made_by = f"PyTorch {torch.__version__}"
     (pathlib.Path(__file__).parent / "nets.json").write_text(

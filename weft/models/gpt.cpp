@@ -100,6 +100,12 @@ nn::Options GptConfig::options() const {
           {"initializer_range", initializer_range}};
 }
 
+io::LoadOptions gpt2_layout() {
+  return {.rename = {{"*.mlp.*", "*.*"}},
+          .ignore = {"*.attn.bias", "*.attn.masked_bias", "lm_head.weight"},
+          .transpose = {"*.c_attn.weight", "*.c_proj.weight", "*.c_fc.weight"}};
+}
+
 Gpt::Gpt(const GptConfig& config)
     : Model(InputKind::tokens, config.options()),
       wte_(*this, "wte", config.vocab_size, config.hidden_size, {.init = matrix_init(config)}),
