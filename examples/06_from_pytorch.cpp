@@ -101,6 +101,12 @@ int main() try {
   // w = torch.tensor([1., 2.], requires_grad=True); g, = torch.autograd.grad((w ** 2).sum(), w)
   std::vector<Tensor> w{tensor({1.0, 2.0}, {2})};
   print("{}", grad(sum(pow(w[0], 2)), w)[0]);
+  // class Through(torch.autograd.Function): forward rounds, backward returns the gradient as it is
+  Tensor through = custom_gradient(round(w[0]), w, [](Tensor dy) { return std::vector{dy}; });
+  print("{}", grad(sum(through), w)[0]);
+  // start = torch.tensor(1); a[:, start:start + 2]; a[:, start:start + 2] = b
+  Tensor start = tensor({1}, {}), b = zeros({2, 2, 4}, DType::i64);
+  print("{} {}", slice_at(a, 1, start, 2), update_at(a, 1, start, b));
 
   // net = Net(); optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
   Net net;
@@ -130,6 +136,12 @@ int main() try {
   const std::string file = std::filesystem::temp_directory_path() / "from_pytorch.safetensors";
   io::save(net, file);
   io::load(net, file);
+  // found = net.load_state_dict(renamed_by_hand, strict=False); found.missing_keys
+  io::Loaded found = io::load(net, file, {.ignore = {"head.*"}, .strict = false});
+  print("{} loaded, {} missing", found.loaded.size(), found.missing.size());
+  // for parameter in net.blocks.parameters(): parameter.requires_grad_(False)
+  net.blocks.freeze();
+  print("{} of {} train", net.parameters().size(), net.named_parameters().size());
   std::filesystem::remove(file);
   return 0;
 } catch (...) {
