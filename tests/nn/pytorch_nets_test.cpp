@@ -1,6 +1,6 @@
 // Attention, Transformers, recurrent nets with lengths, BERT with masks, embeddings with a row of
-// padding and shortcuts of ResNets against PyTorch: names of parameters, values and gradients
-// (tests/reference/nets.json).
+// padding, shortcuts of ResNets and convolutions of volumes against PyTorch: names of parameters,
+// values and gradients (tests/reference/nets.json).
 #include <cmath>
 #include <map>
 #include <string>
@@ -201,6 +201,20 @@ TEST_CASE("ResNets for small images have each of the published shortcuts") {
         "resnet_" + shortcut, [&](nn::Module&) { return std::make_unique<models::ResNet>(config); },
         [](const models::ResNet& net, Named& in) { return only(net(in["x"])); });
   }
+}
+
+TEST_CASE("convolutions of volumes are PyTorch's, with strides, paddings, dilations and groups") {
+  using Net = nn::Conv3d;
+  const auto run = [](const Net& net, Named& in) { return only(net(in["x"])); };
+  check<Net>("conv3d", maker<Net>(4, 6, Dims{2, 3, 1}), run);
+  check<Net>("conv3d_options",
+             maker<Net>(4, 6, 3,
+                        nn::ConvLayerOptions{.stride = {2, 1, 3},
+                                             .padding = {1, 2, 0},
+                                             .dilation = {2, 1, 2},
+                                             .groups = 2,
+                                             .bias = false}),
+             run);
 }
 
 TEST_CASE("an embedding's row of padding begins as zeros, is read as it is, and gets no gradient") {

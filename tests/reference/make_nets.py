@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes nets.json: attention, Transformers, recurrent nets with lengths, BERT with masks,
-embeddings with a padding row and shortcuts of ResNets, in float64 (see README.md)."""
+embeddings with a padding row, shortcuts of ResNets and convolutions of volumes, in float64 (see README.md)."""
 import json
 import pathlib
 
@@ -202,6 +202,13 @@ def resnet_cases():
     case("resnet_projection", ResNet8(Projection), lambda net, x: net(x), {"x": [2, 3, 8, 8]})
 
 
+def volume_cases():
+    case("conv3d", nn.Conv3d(4, 6, (2, 3, 1)), lambda net, x: net(x), {"x": [2, 4, 3, 4, 2]})
+    case("conv3d_options", nn.Conv3d(4, 6, 3, stride=(2, 1, 3), padding=(1, 2, 0),
+                                     dilation=(2, 1, 2), groups=2, bias=False),
+         lambda net, x: net(x), {"x": [2, 4, 5, 6, 7]})
+
+
 def embedding_cases():
     """The row of padding is read as it is, and learns nothing."""
     ids = torch.tensor([[3, 1, 1], [0, 2, 1]])
@@ -215,6 +222,7 @@ if __name__ == "__main__":
     bert_cases()
     embedding_cases()
     resnet_cases()
+    volume_cases()
     lines = ",\n".join(json.dumps(row) for row in cases)
     made_by = f"PyTorch {torch.__version__}"
     (pathlib.Path(__file__).parent / "nets.json").write_text(

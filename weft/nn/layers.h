@@ -100,6 +100,12 @@ class Conv2d : public Conv {  // [B, in, H, W] -> [B, out, H', W']
          const PerAxis& kernel_size, const ConvLayerOptions& options = {})
       : Conv(parent, std::move(name), 2, in_channels, out_channels, kernel_size, options) {}
 };
+class Conv3d : public Conv {  // [B, in, D, H, W] -> [B, out, D', H', W']
+ public:
+  Conv3d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+         const PerAxis& kernel_size, const ConvLayerOptions& options = {})
+      : Conv(parent, std::move(name), 3, in_channels, out_channels, kernel_size, options) {}
+};
 
 struct ConvTransposeLayerOptions {
   PerAxis stride = 1, padding = 0, output_padding = 0, dilation = 1;

@@ -317,11 +317,12 @@ struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
   int64_t groups = 1;
 };
-// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one or two spatial axes. conv1d and
-// conv2d insist on their number of axes.
+// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one to three spatial axes. conv1d,
+// conv2d and conv3d insist on their number of axes.
 Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+Value conv3d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 struct ConvTransposeOptions {
   Dims stride = {}, padding = {}, dilation = {};  // of the convolution that it transposes
   Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
