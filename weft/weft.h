@@ -9,6 +9,7 @@
 #include "weft/base/quantity.h"
 #include "weft/data/images.h"
 #include "weft/data/tokens.h"
+#include "weft/io/load.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Holds docs/from-pytorch.md against the example that it says its lines stand in."""
+"""Holds docs/from-pytorch.md against the example that it says its lines stand in, and examples
+against the same programs in PyTorch."""
 import pathlib
 import re
 import unittest
@@ -19,6 +20,12 @@ def joined(code):
     return re.sub(r"\s+", "", code)
 
 
+def lines_of(path, comment):
+    """How many lines say something."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return sum(1 for line in lines if line and not line.startswith(comment))
+
+
 class FromPyTorch(unittest.TestCase):
     def test_every_line_of_weft_stands_in_the_example(self):
         example = joined((ROOT / "examples/06_from_pytorch.cpp").read_text(encoding="utf-8"))
@@ -28,6 +35,13 @@ class FromPyTorch(unittest.TestCase):
 
     def test_at_least_twenty_things_are_set_side_by_side(self):
         self.assertGreater(len(list(rows())), 20)
+
+    def test_a_program_takes_at_most_half_as_many_lines_again_as_in_pytorch(self):
+        programs = sorted((ROOT / "tests/docs/pytorch").glob("*.py"))
+        self.assertGreaterEqual(len(programs), 2)
+        for program in programs:
+            ours = lines_of(ROOT / "examples" / f"{program.stem}.cpp", "//")
+            self.assertLessEqual(ours, 1.5 * lines_of(program, "#"), program.stem)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ TEST_CASE("layers yield PyTorch's shapes") {
   CHECK(nn::LayerNorm(root, "a", 8)(image).shape() == image.shape());
   CHECK(nn::RMSNorm(root, "a", 8)(image).shape() == image.shape());
   CHECK(nn::Embedding(root, "a", 10, 3)(zeros({2, 5}, DType::i64)).shape() == Shape{2, 5, 3});
-  CHECK(nn::MultiHeadAttention(root, "a", 8, 2, {.causal = true})(zeros({2, 5, 8})).shape() ==
+  CHECK(nn::SelfAttention(root, "a", 8, 2, {.causal = true})(zeros({2, 5, 8})).shape() ==
         Shape{2, 5, 8});
   CHECK(nn::Activation(root, "a", "gelu")(image).shape() == image.shape());
 }
@@ -66,7 +66,7 @@ TEST_CASE("batch norm agrees with PyTorch in train and eval mode, running statis
 TEST_CASE("multi-head attention is attention per head between two linear layers") {
   nn::BuildScope scope({.dtype = DType::f64});
   nn::Module root;
-  nn::MultiHeadAttention layer(root, "attn", 6, 3, {.causal = true});
+  nn::SelfAttention layer(root, "attn", 6, 3, {.causal = true});
   std::vector<double> elements(2 * 4 * 6);
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = formula_uniform(1, i, 1);
   Tensor x = constant(elements, {2, 4, 6}, DType::f64);
@@ -162,7 +162,7 @@ TEST_CASE("impossible layers are refused with their limit") {
   CHECK_THROWS_WITH_AS(nn::GroupNorm(root, "a", 4, 6),
                        "[group_norm] groups must divide the channels. Got 4 groups, 6 channels.",
                        Error);
-  CHECK_THROWS_WITH_AS(nn::MultiHeadAttention(root, "a", 6, 4),
+  CHECK_THROWS_WITH_AS(nn::SelfAttention(root, "a", 6, 4),
                        "[attention] heads must divide the width. Got 4 heads, width 6.", Error);
   CHECK_THROWS_WITH_AS(nn::Linear(root, "a", 0, 4),
                        "[module] \"a.weight\" needs positive extents. Got [4, 0].", Error);

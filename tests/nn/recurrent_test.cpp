@@ -37,7 +37,7 @@ void check_states(bool cells) {
 
   R forward(root, "forward", 3, 4, {.num_layers = 2});
   nn::RecurrentResult whole = forward.run(x), begin = forward.run(slice(x, 1, 0, 2));
-  nn::RecurrentResult end = forward.run(slice(x, 1, 2, 5), begin.h, begin.c);
+  nn::RecurrentResult end = forward.run(slice(x, 1, 2, 5), {.h = begin.h, .c = begin.c});
   CHECK(distance(concat({begin.y, end.y}, 1), whole.y) < 1e-15);
   CHECK(distance(end.h, whole.h) < 1e-15);
   if (cells) CHECK(distance(end.c, whole.c) < 1e-15);
@@ -88,7 +88,7 @@ TEST_CASE("a recurrent layer names what it takes") {
   CHECK_THROWS_WITH_AS(rnn(zeros({2, 5, 4})),
                        Contains("[recurrent] \"rnn\" takes [batch, time, 3]. Got f32[2, 5, 4]."),
                        Error);
-  CHECK_THROWS_WITH_AS(rnn.run(zeros({2, 5, 3}), zeros({1, 3, 4})),
+  CHECK_THROWS_WITH_AS(rnn.run(zeros({2, 5, 3}), {.h = zeros({1, 3, 4})}),
                        Contains("[recurrent] \"rnn\" begins with states [1, 2, 4]. Got [1, 3, 4]."),
                        Error);
 }

@@ -58,7 +58,7 @@ TEST_CASE("convolutions refuse shapes that do not fit") {
   auto ranks = [&](const Shape& x, const Shape& weight) {
     return Refusal{
         fmt::format("[conv] needs x[N, C, spatial...] and weight[O, C / groups, kernel...] "
-                    "with one or two spatial axes. Got {} and {}.",
+                    "with one to three spatial axes. Got {} and {}.",
                     to_string(x), to_string(weight)),
         [=] { give(x, weight); }};
   };
@@ -69,7 +69,21 @@ TEST_CASE("convolutions refuse shapes that do not fit") {
   const std::string divide = "[conv] groups must divide the channels. Got ";
   check_calls({
       ranks({2, 4}, {6, 4}),
-      ranks({2, 4, 5, 5, 5}, {6, 4, 3, 3, 3}),
+      ranks({2, 4, 5, 5, 5, 5}, {6, 4, 3, 3, 3, 3}),
+      ranks({2, 4, 5, 5, 5}, {6, 4, 3, 3}),
+      {accepted, [&] { give({2, 4, 5, 5, 5}, {6, 4, 3, 3, 3}); }},
+      {reach + "6 elements" + more + "input of 5.",
+       [&] { give({2, 4, 5, 7, 7}, {6, 4, 6, 1, 1}); }},
+      {reach + "8 elements" + more + "input of 7.",
+       [&] { give({2, 4, 9, 7, 7}, {6, 4, 1, 1, 8}); }},
+      {"[conv] the weight takes 4 channels in each of 2 groups. Got an input of 4 channels.",
+       [&] { give({2, 4, 5, 5, 5}, {6, 4, 3, 3, 3}, {.groups = 2}); }},
+      {divide + "2 groups, 4 in, 5 out.",
+       [&] { give({2, 4, 5, 5, 5}, {5, 2, 3, 3, 3}, {.groups = 2}); }},
+      {"[conv] operands differ in type. Got f32[2, 4, 5, 5, 5] and f64[6, 4, 3, 3, 3].",
+       [&] { conv(zeros({2, 4, 5, 5, 5}), zeros({6, 4, 3, 3, 3}, f64)); }},
+      {"[conv] the bias must have shape [6]. Got [5].",
+       [&] { conv(zeros({2, 4, 5, 5, 5}), zeros({6, 4, 3, 3, 3}), zeros({5})); }},
       ranks({2, 4, 5, 5}, {6, 4, 3}),
       {accepted, [&] { give({2, 4, 5}, {6, 4, 3}); }},
       {reach + "6 elements" + more + "input of 5.", [&] { give({2, 4, 5, 7}, {6, 4, 6, 7}); }},
@@ -93,6 +107,7 @@ TEST_CASE("convolutions refuse shapes that do not fit") {
       {"[conv1d] needs x[N, C, L]. Got [2, 4, 5, 7].", [&] { conv1d(image, image); }},
       {accepted, [&] { conv1d(row, row); }},
       {"[conv2d] needs x[N, C, H, W]. Got [2, 4, 7].", [&] { conv2d(row, row); }},
+      {"[conv3d] needs x[N, C, D, H, W]. Got [2, 4, 5, 7].", [&] { conv3d(image, image); }},
       {accepted, [&] { conv2d(image, image); }},
   });
 }

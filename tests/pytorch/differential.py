@@ -48,7 +48,7 @@ EXACT = {
     "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "floor": torch.floor,
     "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc, "sqrt": torch.sqrt,
     "reciprocal": torch.reciprocal, "relu": torch.relu, "identity": lambda x: x,
-    "stop_gradient": lambda x: x, "add": torch.add, "sub": torch.sub, "mul": torch.mul,
+    "stop_gradient": lambda x: x, "custom_gradient": lambda x: x, "add": torch.add, "sub": torch.sub, "mul": torch.mul,
     "div": torch.div, "maximum": torch.maximum, "minimum": torch.minimum, "select": torch.where,
     "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt, "less_equal": torch.le,
     "greater": torch.gt, "greater_equal": torch.ge, "logical_and": torch.logical_and,

@@ -403,6 +403,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"attention_logsumexp", attention_logsumexp_case},
       {"attention_backward", attention_backward_case},
       {"lstm", lstm_case},
+      {"custom_gradient", [](const Draw& draw) { return draw.make({draw.operand(draw.shape())}); }},
       {"gru", gru_case},
   };
   return table;

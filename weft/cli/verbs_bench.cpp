@@ -23,6 +23,7 @@
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
+#include "weft/io/load.h"
 #include "weft/io/safetensors.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/footprint.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <mutex>
@@ -16,7 +17,9 @@
 #include <nlohmann/json.hpp>
 #include <xxhash.h>
 
+#include "weft/base/parallel.h"
 #include "weft/base/partial_name.h"
+#include "weft/base/rounding.h"
 #include "weft/base/utf8.h"
 #include "weft/io/json.h"
 
@@ -175,6 +178,16 @@ std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind) {
   buffer->data = static_cast<std::byte*>(base);
   buffer->bytes = bytes;
   return buffer;
+}
+
+void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
+  constexpr int64_t chunk = int64_t{1} << 20;
+  auto bytes = static_cast<int64_t>(to.size());
+  parallel_for(ceil_div(bytes, chunk), [&](int64_t begin, int64_t end) {
+    auto first = static_cast<size_t>(begin * chunk);
+    auto last = static_cast<size_t>(std::min(end * chunk, bytes));
+    std::memcpy(to.data() + first, from.data() + first, last - first);
+  });
 }
 
 void release_pages(std::span<const std::byte> part) {

@@ -30,6 +30,8 @@ std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind = Error
 
 // The pages in `part` of a mapped file leave the process; read again, they come from the file.
 void release_pages(std::span<const std::byte> part);
+// Of equal sizes. Large ones in parallel: first touching mapped pages costs more than copying them.
+void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from);
 
 // XXH3 (64 bits) of the contents, as `xxhsum -H3` prints it.
 uint64_t checksum_file(const std::string& path, ErrorKind kind = ErrorKind::data);

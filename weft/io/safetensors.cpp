@@ -45,17 +45,6 @@ void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
     fail(file, fmt::format("{} bytes after the last tensor", data_bytes - covered));
 }
 
-// Large tensors in parallel: first touching mapped pages costs more than copying them.
-void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
-  constexpr int64_t chunk = int64_t{1} << 20;
-  auto bytes = static_cast<int64_t>(to.size());
-  parallel_for(ceil_div(bytes, chunk), [&](int64_t begin, int64_t end) {
-    auto first = static_cast<size_t>(begin * chunk);
-    auto last = static_cast<size_t>(std::min(end * chunk, bytes));
-    std::memcpy(to.data() + first, from.data() + first, last - first);
-  });
-}
-
 // What lies in a file takes no more memory for being saved.
 void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
   if (tensor.away != nullptr) {
@@ -107,20 +96,6 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   size_t whole = round_up(8 + header.size(), buffer_alignment);
   header.resize(whole - 8, ' ');
   return header;
-}
-
-// "3 missing ('a', 'b', 'c')", at most three names.
-std::string count_and_names(const std::vector<std::string>& names, std::string_view what) {
-  std::string text = fmt::format("{} {} (", names.size(), what);
-  for (size_t i = 0; i < names.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + names[i];
-  return text + (names.size() > 3 ? ", ...)" : ")");
-}
-
-// What PyTorch saves beside weights and nobody needs: the steps that a batch norm has seen (its
-// running statistics have a fixed momentum), and the row 0, 1, 2, ... of positions.
-bool is_bookkeeping(std::string_view name) {
-  const std::string_view last = name.substr(name.rfind('.') + 1);
-  return last == "num_batches_tracked" || last == "position_ids";
 }
 }  // namespace
 
@@ -227,47 +202,6 @@ FileSummary save_safetensors(const std::string& path, const NamedVariables& vari
                          storage.buffer().get()});
   }
   return write_safetensors(path, tensors, metadata);
-}
-
-void load_into(const std::string& path, const NamedVariables& variables) {
-  Safetensors file = Safetensors::open(path);
-  std::vector<std::string> missing, unexpected, different, wanted;
-  for (const auto& [name, variable] : variables) {
-    const Safetensors::Entry* entry = file.find(name);
-    wanted.push_back(name);
-    if (entry == nullptr)
-      missing.push_back(fmt::format("'{}'", name));
-    else if (entry->type != variable.type())
-      different.push_back(fmt::format("'{}' is {}, wanted {}", name, to_string(entry->type),
-                                      to_string(variable.type())));
-  }
-  std::sort(wanted.begin(), wanted.end());
-  for (const Safetensors::Entry& entry : file.entries())
-    if (!std::binary_search(wanted.begin(), wanted.end(), entry.name) &&
-        !is_bookkeeping(entry.name))
-      unexpected.push_back(fmt::format("'{}'", printable(entry.name)));
-  std::string differences;
-  auto report = [&](const std::vector<std::string>& names, std::string_view what) {
-    if (names.empty()) return;
-    differences += (differences.empty() ? "" : "; ") + count_and_names(names, what);
-  };
-  report(missing, "missing");
-  report(unexpected, "unexpected");
-  report(different, "of another type");
-  if (!differences.empty())
-    throw Error(ErrorKind::checkpoint, "[load] {} does not fit: {}.", path, differences);
-  // What is copied leaves the process, or for a moment the weights would take twice their memory;
-  // with all around it that the system mapped too: up to 2 MiB since Linux 6.18.
-  for (const auto& [name, variable] : variables) {
-    std::span<std::byte> to = variable.bytes();
-    std::span<const std::byte> from = file.bytes(*file.find(name));
-    for (size_t at = 0; at < to.size(); at += chunk_bytes) {
-      size_t bytes = std::min(chunk_bytes, to.size() - at);
-      copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
-      variable.state()->storage->buffer()->release(at, bytes);
-      release_pages(file.bytes());
-    }
-  }
 }
 
 }  // namespace weft::io

@@ -72,19 +72,11 @@ NamedVariables by_name(std::span<const Variable> variables);  // Variable::name(
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
                              const Metadata& metadata = {{"format", "pt"}});
 
-// Overwrites the variables with the tensors of their names. Nothing changes unless every variable
-// is in the file with its type, and nothing else is but PyTorch's "num_batches_tracked" and
-// "position_ids"; the error lists what differs.
-void load_into(const std::string& path, const NamedVariables& variables);
-
 // The same for span<const Variable>, and for a model: parameters and buffers, named from it
-// downwards.
+// downwards. weft/io/load.h loads them.
 inline FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
                                     const Metadata& metadata = {{"format", "pt"}}) {
   return save_safetensors(path, by_name(variables), metadata);
-}
-inline void load_into(const std::string& path, std::span<const Variable> variables) {
-  load_into(path, by_name(variables));
 }
 template <class Model>
 NamedVariables state_of(const Model& model) {
@@ -95,10 +87,6 @@ NamedVariables state_of(const Model& model) {
 template <class Model>
 FileSummary save(const Model& model, const std::string& path) {
   return save_safetensors(path, state_of(model));
-}
-template <class Model>
-void load(Model& model, const std::string& path) {
-  load_into(path, state_of(model));
 }
 
 }  // namespace weft::io

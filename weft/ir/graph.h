@@ -41,6 +41,7 @@ struct VariableState {
   std::string name;  // "blocks.0.attn.qkv.weight"; unique among what is saved together
   Type type;
   Category category;
+  bool frozen = false;               // a parameter that does not train
   std::shared_ptr<Storage> storage;  // row-major elements
   std::weak_ptr<Node> leaf;          // by which handles outside of steps read it; owned by them
   // Its elements rounded to a narrower type, while a planned step reads them there; each of them

@@ -141,6 +141,8 @@ Value make_leaf(const OpDef& def, Type type, Attrs attrs) {
   return finish(std::move(node), current_origin());
 }
 Value rebuild(const Node& node, std::vector<Value> inputs) {
-  return make(*node.op, std::move(inputs), node.attrs, node.annotations, node.origin);
+  Value rebuilt = make(*node.op, std::move(inputs), node.attrs, node.annotations, node.origin);
+  rebuilt->gradient_rule = node.gradient_rule;
+  return rebuilt;
 }
 }  // namespace weft

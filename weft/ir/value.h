@@ -11,6 +11,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <source_location>
@@ -141,6 +142,9 @@ struct Origin {
   bool backward = false;                // made by a rule of differentiation
 };
 
+// From the gradient of a value those of its inputs; an empty one where there is none.
+using GradientRule = std::function<std::vector<Value>(const Value& gradient)>;
+
 // What passes note of a node for those that follow; it changes nothing that the node means.
 struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
@@ -167,6 +171,7 @@ struct Node {
   bool cut = false;
   std::shared_ptr<Storage> storage;         // leaf "data": who has them while `data` is null
   std::shared_ptr<VariableState> variable;  // leaf "variable"
+  std::shared_ptr<const GradientRule> gradient_rule;  // custom_gradient: what its user gave
 
   Node() = default;
   Node(const Node&) = delete;

@@ -1,6 +1,7 @@
 #include "weft/models/bert.h"
 
 #include "weft/models/zoo.h"
+#include "weft/nn/containers.h"
 
 namespace weft::models {
 namespace {
@@ -10,24 +11,25 @@ nn::Init matrix_init(const BertConfig& config) {
 nn::LinearOptions linear_options(const BertConfig& config) { return {.init = matrix_init(config)}; }
 nn::NormOptions norm_options(const BertConfig& config) { return {.eps = config.layer_norm_eps}; }
 
-class Embeddings : public nn::Layer {
+class Embeddings : public nn::Module {
  public:
   Embeddings(nn::Module& parent, std::string name, const BertConfig& config)
-      : Layer(parent, std::move(name)),
+      : Module(parent, std::move(name)),
         word_embeddings(*this, "word_embeddings", config.vocab_size, config.hidden_size,
-                        matrix_init(config)),
+                        {.init = matrix_init(config)}),
         position_embeddings_(*this, "position_embeddings", config.max_position_embeddings,
-                             config.hidden_size, matrix_init(config)),
+                             config.hidden_size, {.init = matrix_init(config)}),
         token_type_embeddings_(*this, "token_type_embeddings", config.type_vocab_size,
-                               config.hidden_size, matrix_init(config)),
+                               config.hidden_size, {.init = matrix_init(config)}),
         norm_(*this, "LayerNorm", config.hidden_size, norm_options(config)),
         dropout_(*this, "dropout", config.hidden_dropout_prob) {}
   nn::Embedding word_embeddings;
 
- protected:
-  Tensor forward(const Tensor& tokens) const override {
+  Tensor operator()(const Tensor& tokens, const Tensor& types) const {
+    OriginScope scope(path());
     Tensor positions = slice(position_embeddings_.weight.value(), 0, 0, tokens.dim(1));
-    Tensor type = slice(token_type_embeddings_.weight.value(), 0, 0, 1);
+    Tensor type = types.defined() ? token_type_embeddings_(types)
+                                  : slice(token_type_embeddings_.weight.value(), 0, 0, 1);
     return dropout_(norm_(word_embeddings(tokens) + (positions + type)));
   }
 
@@ -56,21 +58,22 @@ class Output : public nn::Module {
   nn::Dropout dropout_;
 };
 
-class SelfAttention : public nn::Layer {
+class SelfAttention : public nn::Module {
  public:
   SelfAttention(nn::Module& parent, std::string name, const BertConfig& config)
-      : Layer(parent, std::move(name)),
+      : Module(parent, std::move(name)),
         query_(*this, "query", config.hidden_size, config.hidden_size, linear_options(config)),
         key_(*this, "key", config.hidden_size, config.hidden_size, linear_options(config)),
         value_(*this, "value", config.hidden_size, config.hidden_size, linear_options(config)),
         heads_(config.num_attention_heads) {}
 
- protected:
-  Tensor forward(const Tensor& x) const override {
+  // `mask`: bool [B, 1, 1, T], true where a token is looked at; empty: everywhere.
+  Tensor operator()(const Tensor& x, const Tensor& mask) const {
+    OriginScope scope(path());
     auto split = [&](const Tensor& y) {  // [B, T, width] -> [B, heads, T, width / heads]
       return permute(reshape(y, {y.dim(0), y.dim(1), heads_, -1}), {0, 2, 1, 3});
     };
-    Tensor y = attention(split(query_(x)), split(key_(x)), split(value_(x)));
+    Tensor y = attention(split(query_(x)), split(key_(x)), split(value_(x)), {.mask = mask});
     return flatten(permute(y, {0, 2, 1, 3}), 2);
   }
 
@@ -79,15 +82,17 @@ class SelfAttention : public nn::Layer {
   int64_t heads_;
 };
 
-class Attention : public nn::Layer {
+class Attention : public nn::Module {
  public:
   Attention(nn::Module& parent, std::string name, const BertConfig& config)
-      : Layer(parent, std::move(name)),
+      : Module(parent, std::move(name)),
         self_(*this, "self", config),
         output_(*this, "output", config.hidden_size, config) {}
 
- protected:
-  Tensor forward(const Tensor& x) const override { return output_(self_(x), x); }
+  Tensor operator()(const Tensor& x, const Tensor& mask) const {
+    OriginScope scope(path());
+    return output_(self_(x, mask), x);
+  }
 
  private:
   SelfAttention self_;
@@ -110,17 +115,17 @@ class Intermediate : public nn::Layer {
   nn::ActivationFunction activation_;
 };
 
-class EncoderLayer : public nn::Layer {
+class EncoderLayer : public nn::Module {
  public:
   EncoderLayer(nn::Module& parent, std::string name, const BertConfig& config)
-      : Layer(parent, std::move(name)),
+      : Module(parent, std::move(name)),
         attention_(*this, "attention", config),
         intermediate_(*this, "intermediate", config),
         output_(*this, "output", config.intermediate_size, config) {}
 
- protected:
-  Tensor forward(const Tensor& x) const override {
-    Tensor y = attention_(x);
+  Tensor operator()(const Tensor& x, const Tensor& mask) const {
+    OriginScope scope(path());
+    Tensor y = attention_(x, mask);
     return output_(intermediate_(y), y);
   }
 
@@ -147,32 +152,45 @@ class Pooler : public nn::Layer {
 };
 }  // namespace
 
-class BertEncoder : public nn::Layer {
+class BertEncoder : public nn::Module {
  public:
   BertEncoder(nn::Module& parent, std::string name, const BertConfig& config)
-      : Layer(parent, std::move(name)),
+      : Module(parent, std::move(name)),
         embeddings(*this, "embeddings", config),
         encoder_(*this, "encoder"),
         layer_(encoder_, "layer"),
         longest_(config.max_position_embeddings) {
-    for (int64_t i = 0; i < config.num_hidden_layers; ++i) layer_.add<EncoderLayer>(config);
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) layer_.add(config);
     if (config.num_labels > 0) pooler_ = std::make_unique<Pooler>(*this, "pooler", config);
   }
   Embeddings embeddings;
 
- protected:
   // [B, T, hidden_size], of the first token alone where there is a pooler
-  Tensor forward(const Tensor& tokens) const override {
+  Tensor operator()(const Tensor& tokens, const BertInputs& inputs) const {
+    OriginScope scope(path());
     WEFT_CHECK(tokens.rank() == 2 && tokens.dim(1) <= longest_,
                "[bert] takes tokens [batch, length], length at most {}. Got {}.", longest_,
                to_string(tokens.type()));
-    Tensor x = layer_(embeddings(tokens));
+    Tensor mask = inputs.attention_mask;
+    WEFT_CHECK(!mask.defined() || (mask.shape() == tokens.shape() && !is_float(mask.dtype())),
+               "[bert] takes an attention_mask of bool or integers {}. Got {}.",
+               to_string(tokens.shape()), to_string(mask.type()));
+    const Tensor& types = inputs.token_type_ids;
+    WEFT_CHECK(!types.defined() || (types.shape() == tokens.shape() && is_integer(types.dtype())),
+               "[bert] takes token_type_ids as integers {}. Got {}.", to_string(tokens.shape()),
+               to_string(types.type()));
+    if (mask.defined()) {
+      mask = mask.dtype() == DType::boolean ? mask : mask != 0;
+      mask = reshape(mask, {tokens.dim(0), 1, 1, tokens.dim(1)});
+    }
+    Tensor x = embeddings(tokens, types);
+    for (const EncoderLayer& layer : layer_) x = layer(x, mask);
     return pooler_ ? (*pooler_)(x) : x;
   }
 
  private:
   nn::Module encoder_;
-  nn::Sequential layer_;
+  nn::ModuleList<EncoderLayer> layer_;
   std::unique_ptr<Pooler> pooler_;
   int64_t longest_;
 };
@@ -266,8 +284,14 @@ Bert::Bert(const BertConfig& config)
 }
 Bert::~Bert() = default;
 
-Tensor Bert::forward(const Tensor& tokens) const {
-  Tensor x = (*bert_)(tokens);
+Tensor Bert::operator()(const Arg& tokens, const BertInputs& inputs) const {
+  OriginScope scope(path(), tokens.where);
+  WEFT_CHECK(tokens.value.defined(), "[bert] takes tokens.");
+  return run(tokens.value, inputs);
+}
+
+Tensor Bert::run(const Tensor& tokens, const BertInputs& inputs) const {
+  Tensor x = (*bert_)(tokens, inputs);
   return classifier_ ? (*classifier_)(dropout_(x)) : (*cls_)(x);
 }
 

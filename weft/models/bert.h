@@ -12,7 +12,7 @@ struct BertConfig {
   int64_t vocab_size = 30522;
   int64_t num_labels = 0;  // of a whole sample; 0: a token is predicted at each place
   int64_t max_position_embeddings = 512;
-  int64_t type_vocab_size = 2;  // kinds of segments; all tokens are of the first
+  int64_t type_vocab_size = 2;  // kinds of segments
   int64_t hidden_size = 768;
   int64_t num_hidden_layers = 12;
   int64_t num_attention_heads = 12;
@@ -26,6 +26,12 @@ struct BertConfig {
   nn::Options options() const;
 };
 
+// What BERT reads beside tokens [B, T], under Hugging Face's names and each of their shape.
+struct BertInputs {
+  Tensor attention_mask = {};  // bool or integers; 0: a token that nobody looks at
+  Tensor token_type_ids = {};  // integers in [0, type_vocab_size); empty: all 0
+};
+
 class BertEncoder;  // embeddings and layers: [B, T] -> [B, T, hidden_size]
 class BertHead;
 
@@ -33,12 +39,16 @@ class Bert : public Model {
  public:
   explicit Bert(const BertConfig& config);
   ~Bert() override;
+  // integers [B, T] -> [B, T, vocab_size], or [B, num_labels]
+  Tensor operator()(const Arg& tokens, const BertInputs& inputs) const;
+  using Layer::operator();
 
  protected:
-  // integers [B, T] -> [B, T, vocab_size], or [B, num_labels]
-  Tensor forward(const Tensor& tokens) const override;
+  Tensor forward(const Tensor& tokens) const override { return run(tokens, {}); }
 
  private:
+  Tensor run(const Tensor& tokens, const BertInputs& inputs) const;
+
   std::unique_ptr<BertEncoder> bert_;
   std::unique_ptr<BertHead> cls_;           // of masked tokens, or
   std::unique_ptr<nn::Linear> classifier_;  // of samples

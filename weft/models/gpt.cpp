@@ -48,7 +48,7 @@ class Block : public nn::Layer {
 
  private:
   nn::LayerNorm ln_1_;
-  nn::MultiHeadAttention attn_;
+  nn::SelfAttention attn_;
   nn::LayerNorm ln_2_;
   nn::Linear c_fc_, c_proj_;
   nn::Dropout dropout_;
@@ -100,10 +100,17 @@ nn::Options GptConfig::options() const {
           {"initializer_range", initializer_range}};
 }
 
+io::LoadOptions gpt2_layout() {
+  return {.rename = {{"*.mlp.*", "*.*"}},
+          .ignore = {"*.attn.bias", "*.attn.masked_bias", "lm_head.weight"},
+          .transpose = {"*.c_attn.weight", "*.c_proj.weight", "*.c_fc.weight"}};
+}
+
 Gpt::Gpt(const GptConfig& config)
     : Model(InputKind::tokens, config.options()),
-      wte_(*this, "wte", config.vocab_size, config.hidden_size, matrix_init(config)),
-      wpe_(*this, "wpe", config.max_position_embeddings, config.hidden_size, matrix_init(config)),
+      wte_(*this, "wte", config.vocab_size, config.hidden_size, {.init = matrix_init(config)}),
+      wpe_(*this, "wpe", config.max_position_embeddings, config.hidden_size,
+           {.init = matrix_init(config)}),
       dropout_(*this, "dropout", config.dropout),
       h_(*this, "h"),
       ln_f_(*this, "ln_f", config.hidden_size, norm_options(config)) {

@@ -2,6 +2,7 @@
 // learners" (GPT-2). Pre-norm, learnt positions, head tied to the token embedding.
 #pragma once
 
+#include "weft/io/load.h"
 #include "weft/models/model.h"
 #include "weft/nn/layers.h"
 
@@ -23,6 +24,12 @@ struct GptConfig {
   static GptConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;
 };
+
+// How io::load() reads the published files of GPT-2 into a model "gpt2": names as they are there,
+// whose "mlp" is no module here; matrices as [in, out] (Hugging Face's Conv1D); masks among the
+// weights, and a head that is the embedding. Files that put "transformer." before all names want it
+// as `prefix`.
+io::LoadOptions gpt2_layout();
 
 class Gpt : public Model {
  public:

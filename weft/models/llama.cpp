@@ -99,7 +99,7 @@ class LlamaDecoder : public nn::Layer {
   LlamaDecoder(nn::Module& parent, std::string name, const LlamaConfig& config)
       : Layer(parent, std::move(name)),
         embed_tokens(*this, "embed_tokens", config.vocab_size, config.hidden_size,
-                     nn::Init::normal(0, config.initializer_range)),
+                     {.init = nn::Init::normal(0, config.initializer_range)}),
         layers_(*this, "layers"),
         norm_(*this, "norm", config.hidden_size, config.rms_norm_eps),
         config_(config) {

@@ -53,7 +53,8 @@ nn::Options RecurrentConfig::options() const {
 
 RecurrentLm::RecurrentLm(const RecurrentConfig& config)
     : Model(InputKind::tokens, config.options()),
-      encoder_(*this, "encoder", config.vocab_size, width_of(config), matrix_init(config)),
+      encoder_(*this, "encoder", config.vocab_size, width_of(config),
+               {.init = matrix_init(config)}),
       rnn_(make_rnn(*this, config, width_of(config))),
       decoder_(*this, "decoder", config.hidden_size, config.vocab_size,
                {.init = matrix_init(config)}),

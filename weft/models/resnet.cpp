@@ -7,6 +7,7 @@
 namespace weft::models {
 namespace {
 constexpr std::string_view forms[] = {"cifar", "imagenet"};
+constexpr std::string_view shortcuts[] = {"zeros_behind", "zeros_around", "projection"};
 
 // No bias; weights normal with variance 2 / fan-out, so that signals keep their size.
 nn::ConvLayerOptions conv_options(int64_t kernel, int64_t out_channels, int64_t stride) {
@@ -45,16 +46,17 @@ std::optional<Stages> stages_of(const ResNetConfig& config) {
 
 struct BlockShape {
   int64_t in, width, stride;
-  bool projected;  // shortcuts that change the shape are convolutions
+  std::string shortcut;  // of ResNetConfig
 };
 
 // What a block adds its input by: itself where the shape stays, else a convolution, or every
-// stride-th pixel with zero channels at the end.
+// stride-th pixel with channels of zeros.
 class Shortcut {
  public:
   Shortcut(nn::Module& block, const BlockShape& shape, int64_t out)
       : stride_(shape.stride), new_channels_(out - shape.in) {
-    if (!shape.projected || (stride_ == 1 && new_channels_ == 0)) return;
+    if (shape.shortcut == "zeros_around") channels_before_ = new_channels_ / 2;
+    if (shape.shortcut != "projection" || (stride_ == 1 && new_channels_ == 0)) return;
     projection_ = std::make_unique<nn::Sequential>(block, "downsample");
     projection_->add<nn::Conv2d>(shape.in, out, 1, conv_options(1, out, stride_));
     projection_->add<nn::BatchNorm>(out);
@@ -63,12 +65,12 @@ class Shortcut {
     if (projection_) return (*projection_)(x);
     if (stride_ == 1) return x;
     Tensor y = slice(slice(x, 2, 0, x.dim(2), stride_), 3, 0, x.dim(3), stride_);
-    return pad(y, {0, 0, 0, 0}, {0, new_channels_, 0, 0});
+    return pad(y, {0, channels_before_, 0, 0}, {0, new_channels_ - channels_before_, 0, 0});
   }
 
  private:
   std::unique_ptr<nn::Sequential> projection_;
-  int64_t stride_, new_channels_;
+  int64_t stride_, new_channels_, channels_before_ = 0;
 };
 
 // relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x))
@@ -152,7 +154,7 @@ std::vector<std::unique_ptr<nn::Sequential>> make_stages(nn::Module& net,
     BlockShape shape{.in = channels,
                      .width = config.hidden_size << i,
                      .stride = i == 0 ? 1 : 2,
-                     .projected = config.form == "imagenet"};
+                     .shortcut = config.form == "imagenet" ? "projection" : config.shortcut};
     made.push_back(std::make_unique<nn::Sequential>(net, "layer" + std::to_string(i + 1)));
     channels = stages->bottleneck ? add_blocks<Bottleneck>(*made.back(), stages->blocks[i], shape)
                                   : add_blocks<BasicBlock>(*made.back(), stages->blocks[i], shape);
@@ -185,6 +187,10 @@ ResNetConfig ResNetConfig::read(const nn::Options& config, const TaskShape& task
   reader.text("model_type", "resnet");
   c.form = reader.choice("form", c.form, forms);
   bool small = c.form == "cifar";
+  if (small)
+    c.shortcut = reader.choice("shortcut", c.shortcut, shortcuts);
+  else
+    c.shortcut = reader.choice("shortcut", "projection", std::span(shortcuts).last(1));
   c.depth = reader.layers("depth", small ? 20 : 50, 8);
   if (!stages_of(c))
     throw Error(ErrorKind::usage, "[resnet] depth must be {}. Got {}.",
@@ -197,12 +203,15 @@ ResNetConfig ResNetConfig::read(const nn::Options& config, const TaskShape& task
 }
 
 nn::Options ResNetConfig::options() const {
-  return {{"model_type", std::string("resnet")},
-          {"form", form},
-          {"depth", depth},
-          {"num_channels", num_channels},
-          {"num_labels", num_labels},
-          {"hidden_size", hidden_size}};
+  nn::Options options{{"model_type", std::string("resnet")},
+                      {"form", form},
+                      {"depth", depth},
+                      {"num_channels", num_channels},
+                      {"num_labels", num_labels},
+                      {"hidden_size", hidden_size}};
+  // Checkpoints from before there was a choice have none.
+  if (form == "cifar" && shortcut != ResNetConfig().shortcut) options.set("shortcut", shortcut);
+  return options;
 }
 
 ResNet::ResNet(const ResNetConfig& config)

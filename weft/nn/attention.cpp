@@ -30,8 +30,8 @@ Tensor rotate(const Tensor& x, const Rotary& by) {
   return reshape(halves * by.cos + flip(halves, {3}) * by.sin, x.shape());
 }
 
-MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, int64_t width,
-                                       int64_t heads, const MultiHeadAttentionOptions& options)
+SelfAttention::SelfAttention(Module& parent, std::string name, int64_t width, int64_t heads,
+                             const SelfAttentionOptions& options)
     : Layer(parent, std::move(name)),
       qkv(*this, options.qkv_name, width, 3 * width, {.bias = options.bias, .init = options.init}),
       out(*this, options.out_name, width, width, {.bias = options.bias, .init = options.out_init}),
@@ -42,7 +42,7 @@ MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, int64_t
              "[attention] heads must divide the width. Got {} heads, width {}.", heads, width);
 }
 
-Tensor MultiHeadAttention::forward(const Tensor& x) const {
+Tensor SelfAttention::forward(const Tensor& x) const {
   int64_t width = out.weight.shape()[0];
   WEFT_CHECK(x.rank() == 3 && x.dim(2) == width,
              "[attention] \"{}\" takes [batch, length, {}]. Got {}.", path(), width,

@@ -110,11 +110,11 @@ std::unique_ptr<Layer> make_attention(const Request& r) {
   if (width % heads != 0)
     throw Error(ErrorKind::usage, "[{}] num_heads must divide the width ({}). Got {}.",
                 r.options.owner(), width, heads);
-  return r.make<MultiHeadAttention>(
+  return r.make<SelfAttention>(
       width, heads,
-      MultiHeadAttentionOptions{.causal = r.options.flag("causal", false),
-                                .bias = r.options.flag("bias", true),
-                                .dropout = r.options.number("dropout", 0, 0, 1)});
+      SelfAttentionOptions{.causal = r.options.flag("causal", false),
+                           .bias = r.options.flag("bias", true),
+                           .dropout = r.options.number("dropout", 0, 0, 1)});
 }
 
 template <class R>

@@ -12,6 +12,11 @@ Init Init::fan_in(int64_t fan_in) {
   return uniform(-bound, bound);
 }
 
+Init Init::xavier(int64_t fan_in, int64_t fan_out) {
+  double bound = std::sqrt(6 / static_cast<double>(fan_in + fan_out));
+  return uniform(-bound, bound);
+}
+
 void initialize(const Variable& variable, const Init& init, int64_t seed, int64_t stream) {
   std::byte* data = variable.bytes().data();
   auto [dtype, shape] = variable.type();

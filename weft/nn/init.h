@@ -18,6 +18,8 @@ struct Init {
   // U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): PyTorch's default for weights (He et al. 2015, "Delving
   // deep into rectifiers", uniform, with a negative slope of sqrt 5) and for biases.
   static Init fan_in(int64_t fan_in);
+  // U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010): xavier_uniform_.
+  static Init xavier(int64_t fan_in, int64_t fan_out);
 };
 
 // Writes the variable's elements; `stream` tells the parameters of one model apart.

@@ -32,14 +32,22 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   Tensor forward(const Tensor& x) const override;
 };
 
+struct EmbeddingOptions {
+  Init init = Init::normal(0, 1);
+  std::optional<int64_t> padding_idx = {};  // a row in [0, count) that begins as zeros and gets no
+                                            // gradient
+};
 class Embedding : public Layer {  // integers [...] -> [..., dimension]; zeros outside [0, count)
  public:
   Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
-            const Init& init = Init::normal(0, 1));
+            const EmbeddingOptions& options = {});
   Variable weight;  // [count, dimension]
 
  protected:
   Tensor forward(const Tensor& indices) const override;
+
+ private:
+  std::optional<int64_t> padding_idx_;
 };
 
 // ---- conv.cpp
@@ -91,6 +99,12 @@ class Conv2d : public Conv {  // [B, in, H, W] -> [B, out, H', W']
   Conv2d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
          const PerAxis& kernel_size, const ConvLayerOptions& options = {})
       : Conv(parent, std::move(name), 2, in_channels, out_channels, kernel_size, options) {}
+};
+class Conv3d : public Conv {  // [B, in, D, H, W] -> [B, out, D', H', W']
+ public:
+  Conv3d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+         const PerAxis& kernel_size, const ConvLayerOptions& options = {})
+      : Conv(parent, std::move(name), 3, in_channels, out_channels, kernel_size, options) {}
 };
 
 struct ConvTransposeLayerOptions {
@@ -264,8 +278,15 @@ struct RecurrentOptions {
   double dropout = 0;  // between the layers
   bool bidirectional = false;
 };
+// What a recurrent layer reads beside a sequence.
+struct RecurrentInputs {
+  Tensor h = {},
+         c = {};        // states before the first step, shaped as those of the result; empty: zeros
+  Tensor lengths = {};  // integers [B]: the steps of each sequence, from 0 to T; empty: all T
+};
 // What a recurrent layer makes of a sequence; h and c (LSTM only): [num_layers * directions, B, H],
-// after the last step of each.
+// after the last step of each. Steps beyond a sequence's length change no state, and y is 0 there,
+// as PyTorch's packed sequences have it.
 struct RecurrentResult {
   Tensor y;  // [B, T, H * directions]
   Tensor h, c;
@@ -274,8 +295,7 @@ struct RecurrentResult {
 // values; layers read both directions of the one below, forward first.
 class Recurrent : public Layer {
  public:
-  // From states before the first step, shaped as those of the result; empty: zeros.
-  RecurrentResult run(const Tensor& x, const Tensor& h = {}, const Tensor& c = {}) const;
+  RecurrentResult run(const Arg& x, const RecurrentInputs& inputs = {}) const;
 
  protected:
   Recurrent(Module& parent, std::string name, int gates, int64_t input_size, int64_t hidden_size,
@@ -291,6 +311,7 @@ class Recurrent : public Layer {
   };
   // Over time, x[T, B, in] -> [T, B, H].
   States layer(const Tensor& x, const Weights& weights, const States& before) const;
+  RecurrentResult over_time(const Tensor& x, const RecurrentInputs& inputs) const;
 
   int gates_;  // 4: LSTM, 3: GRU
   int64_t hidden_size_;
@@ -322,19 +343,21 @@ struct Rotary {
 Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype);
 Tensor rotate(const Tensor& x, const Rotary& by);  // [B, H, T, dimension]
 
-struct MultiHeadAttentionOptions {
+// Self-attention with all projections in one linear layer, as GPT has it. PyTorch's, with masks and
+// other keys than queries, is MultiheadAttention in weft/nn/transformer.h.
+struct SelfAttentionOptions {
   bool causal = false;
   bool bias = true;
   double dropout = 0;  // of the result, before it joins the residual stream
   std::optional<Init> init = {}, out_init = {};  // of the qkv and out weights, as in LinearOptions
   std::string qkv_name = "qkv", out_name = "out";
 };
-// Self-attention, [B, T, width] -> [B, T, width]. Rows of the qkv weight [3 width, width]: q, k, v,
+// [B, T, width] -> [B, T, width]. Rows of the qkv weight [3 width, width]: q, k, v,
 // each of `heads` contiguous parts; heads divides width.
-class MultiHeadAttention : public Layer {
+class SelfAttention : public Layer {
  public:
-  MultiHeadAttention(Module& parent, std::string name, int64_t width, int64_t heads,
-                     const MultiHeadAttentionOptions& options = {});
+  SelfAttention(Module& parent, std::string name, int64_t width, int64_t heads,
+                const SelfAttentionOptions& options = {});
   Linear qkv, out;
 
  protected:

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
 #include "weft/nn/layers.h"
 
 namespace weft::nn {
@@ -20,13 +24,28 @@ Tensor Linear::forward(const Tensor& x) const {
 }
 
 Embedding::Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
-                     const Init& init)
-    : Layer(parent, std::move(name)), weight(parameter("weight", {count, dimension}, init)) {}
+                     const EmbeddingOptions& options)
+    : Layer(parent, std::move(name)),
+      weight(parameter("weight", {count, dimension}, options.init)),
+      padding_idx_(options.padding_idx) {
+  if (!padding_idx_) return;
+  WEFT_CHECK(*padding_idx_ >= 0 && *padding_idx_ < count,
+             "[embedding] \"{}\" needs a padding_idx from 0 to {}. Got {}.", path(), count - 1,
+             *padding_idx_);
+  const std::span<std::byte> bytes = weight.bytes();
+  const size_t row = bytes.size() / static_cast<size_t>(count);
+  std::ranges::fill(bytes.subspan(static_cast<size_t>(*padding_idx_) * row, row), std::byte{0});
+}
 
 Tensor Embedding::forward(const Tensor& indices) const {
   WEFT_CHECK(is_integer(indices.dtype()), "[embedding] \"{}\" takes integers. Got {}.", path(),
              to_string(indices.type()));
-  return embedding(indices, weight.value());
+  if (!padding_idx_) return embedding(indices, weight.value());
+  // An index of -1 passes no gradient back. The row itself is read, as a file may have filled it.
+  const Tensor padded = indices == *padding_idx_;
+  const Tensor row = stop_gradient(slice(weight.value(), 0, *padding_idx_, *padding_idx_ + 1));
+  const Tensor others = embedding(where(padded, -1, cast(indices, DType::i64)), weight.value());
+  return where(unsqueeze(padded, -1), reshape(row, {-1}), others);
 }
 
 }  // namespace weft::nn

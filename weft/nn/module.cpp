@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/base/pattern.h"
+
 namespace weft::nn {
 namespace {
 thread_local BuildOptions build;
@@ -102,8 +104,23 @@ std::vector<NamedVariable> Module::state() const {
   for (NamedVariable& entry : named_buffers()) named.push_back(std::move(entry));
   return named;
 }
-std::vector<Variable> Module::parameters() const { return variables_of(named_parameters()); }
+std::vector<Variable> Module::parameters() const {
+  std::vector<Variable> training = variables_of(named_parameters());
+  std::erase_if(training, [](const Variable& variable) { return variable.frozen(); });
+  return training;
+}
 std::vector<Variable> Module::buffers() const { return variables_of(named_buffers()); }
+std::vector<Variable> Module::variables() const { return variables_of(state()); }
+
+void Module::set_frozen(std::string_view pattern, bool frozen) const {
+  bool any = false;
+  for (const auto& [name, variable] : named_parameters()) {
+    if (!matches(name, pattern)) continue;
+    variable.freeze(frozen);
+    any = true;
+  }
+  WEFT_CHECK(any, "[module] no parameter of {} has a name like \"{}\".", described(path_), pattern);
+}
 
 int64_t Module::parameter_count() const {
   int64_t count = 0;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -60,9 +61,16 @@ class Module {
   std::vector<NamedVariable> named_parameters() const;
   std::vector<NamedVariable> named_buffers() const;  // running statistics
   std::vector<NamedVariable> state() const;          // what a file of weights holds: both
-  std::vector<Variable> parameters() const;
+  std::vector<Variable> parameters() const;          // what trains: those that are not frozen
   std::vector<Variable> buffers() const;
-  int64_t parameter_count() const;  // elements
+  std::vector<Variable> variables() const;  // those of state()
+  int64_t parameter_count() const;          // elements of all parameters
+
+  // Parameters whose names match stop to train: neither gradients nor state of an optimizer are
+  // made for them (requires_grad_(False)). '*' stands for any characters: freeze("encoder.*"). An
+  // optimizer that is there already keeps what it was given. Error(usage) where no name matches.
+  void freeze(std::string_view pattern = "*") const { set_frozen(pattern, true); }
+  void unfreeze(std::string_view pattern = "*") const { set_frozen(pattern, false); }
 
  protected:
   // New variables of this module. The initial value depends on current_seed() and on how many
@@ -79,6 +87,7 @@ class Module {
     std::unordered_set<const VariableState*> known;  // one that is shared is listed once
   };
   void check_new(const std::string& name);
+  void set_frozen(std::string_view pattern, bool frozen) const;
   void collect(const std::string& prefix, bool parameters, Collected& into) const;
 
   std::string name_, path_;

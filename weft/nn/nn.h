@@ -7,3 +7,4 @@
 #include "weft/nn/layers.h"
 #include "weft/nn/module.h"
 #include "weft/nn/options.h"
+#include "weft/nn/transformer.h"

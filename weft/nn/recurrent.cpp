@@ -1,6 +1,40 @@
+#include <optional>
+#include <vector>
+
 #include "weft/nn/layers.h"
 
 namespace weft::nn {
+namespace {
+// The steps [T, B] of sequences [T, B, ...] that their lengths [B] leave.
+class Steps {
+ public:
+  Steps(const Tensor& x, const Tensor& lengths)
+      : time_(x.dim(0)),
+        batch_(x.dim(1)),
+        length_(minimum(maximum(cast(lengths, DType::i64), 0), time_)),
+        step_(iota({time_, batch_}, 0)),
+        row_(iota({batch_}, 0)) {}
+
+  Tensor padded_with_zeros(const Tensor& x) const {
+    return where(unsqueeze(step_ < length_, -1), x, 0);
+  }
+  // Each sequence from its last step to its first.
+  Tensor reversed(const Tensor& x) const {
+    return gather(flatten(x, 0, 1),
+                  where(step_ < length_, length_ - 1 - step_, step_) * batch_ + row_);
+  }
+  // The states [T, B, H] after the last step of each, or those before the first where there is
+  // none: [B, H].
+  Tensor last(const Tensor& states, const Tensor& before) const {
+    const Tensor after = gather(flatten(states, 0, 1), (length_ - 1) * batch_ + row_);
+    return where(unsqueeze(length_ > 0, -1), after, before);
+  }
+
+ private:
+  int64_t time_, batch_;
+  Tensor length_, step_, row_;
+};
+}  // namespace
 
 Recurrent::Recurrent(Module& parent, std::string name, int gates, int64_t input_size,
                      int64_t hidden_size, const RecurrentOptions& options)
@@ -42,38 +76,59 @@ Recurrent::States Recurrent::layer(const Tensor& x, const Weights& weights,
   return {gru(gates, weights.state, of_states, before.h), {}};
 }
 
-RecurrentResult Recurrent::run(const Tensor& x, const Tensor& h, const Tensor& c) const {
+RecurrentResult Recurrent::run(const Arg& sequences, const RecurrentInputs& inputs) const {
+  OriginScope scope(path(), sequences.where);
+  const Tensor& x = sequences.value;
   int64_t width = weights_[0].input.shape()[1];
-  WEFT_CHECK(x.rank() == 3 && x.dim(2) == width && x.dim(1) > 0,
+  WEFT_CHECK(x.defined() && x.rank() == 3 && x.dim(2) == width && x.dim(1) > 0,
              "[recurrent] \"{}\" takes [batch, time, {}]. Got {}.", path(), width,
-             to_string(x.type()));
-  auto count = static_cast<int64_t>(weights_.size());
-  Shape all{count, x.dim(0), hidden_size_};
-  for (const Tensor& given : {h, c})
+             x.defined() ? to_string(x.type()) : "nothing");
+  Shape all{static_cast<int64_t>(weights_.size()), x.dim(0), hidden_size_};
+  for (const Tensor& given : {inputs.h, inputs.c})
     WEFT_CHECK(!given.defined() || given.shape() == all,
                "[recurrent] \"{}\" begins with states {}. Got {}.", path(), to_string(all),
                to_string(given.shape()));
+  const Tensor& lengths = inputs.lengths;
+  WEFT_CHECK(
+      !lengths.defined() || (is_integer(lengths.dtype()) && lengths.shape() == Shape{x.dim(0)}),
+      "[recurrent] \"{}\" takes lengths as integers [{}]. Got {}.", path(), x.dim(0),
+      to_string(lengths.type()));
+  RecurrentResult result = over_time(permute(x, {1, 0, 2}), inputs);
+  result.y = permute(result.y, {1, 0, 2});
+  return result;
+}
+
+// Over time steps are whole, and the inputs of all of them one product.
+RecurrentResult Recurrent::over_time(const Tensor& x, const RecurrentInputs& inputs) const {
+  std::optional<Steps> steps;
+  if (inputs.lengths.defined()) steps.emplace(x, inputs.lengths);
+  auto reversed = [&](const Tensor& y) { return steps ? steps->reversed(y) : flip(y, {0}); };
   auto before = [&](const Tensor& given, int64_t i) {
     return given.defined() ? squeeze(slice(given, 0, i, i + 1), 0)
-                           : zeros({x.dim(0), hidden_size_}, x.dtype());
+                           : zeros({x.dim(1), hidden_size_}, x.dtype());
+  };
+  auto last = [&](const Tensor& states, const Tensor& first) {
+    return steps ? unsqueeze(steps->last(states, first), 0) : slice(states, 0, -1, x.dim(0));
   };
   std::vector<Tensor> last_h, last_c;
-  Tensor y = permute(x, {1, 0, 2});  // over time: steps are whole then, and all inputs one product
+  Tensor y = steps ? steps->padded_with_zeros(x) : x;
+  auto count = static_cast<int64_t>(weights_.size());
   for (int64_t i = 0; i < count; i += directions_) {
     if (i > 0) y = dropout_(y);
     std::vector<Tensor> both;
     for (int direction = 0; direction < directions_; ++direction) {
       int64_t at = i + direction;
-      Tensor ordered = direction == 0 ? y : flip(y, {0});
+      const States first{before(inputs.h, at), before(inputs.c, at)};
       States states =
-          layer(ordered, weights_[static_cast<size_t>(at)], {before(h, at), before(c, at)});
-      last_h.push_back(slice(states.h, 0, -1, y.dim(0)));
-      if (states.c.defined()) last_c.push_back(slice(states.c, 0, -1, y.dim(0)));
-      both.push_back(direction == 0 ? states.h : flip(states.h, {0}));
+          layer(direction == 0 ? y : reversed(y), weights_[static_cast<size_t>(at)], first);
+      last_h.push_back(last(states.h, first.h));
+      if (states.c.defined()) last_c.push_back(last(states.c, first.c));
+      both.push_back(direction == 0 ? states.h : reversed(states.h));
     }
     y = concat(both, 2);
+    if (steps) y = steps->padded_with_zeros(y);
   }
-  return {permute(y, {1, 0, 2}), concat(last_h, 0), last_c.empty() ? Tensor() : concat(last_c, 0)};
+  return {y, concat(last_h, 0), last_c.empty() ? Tensor() : concat(last_c, 0)};
 }
 
 }  // namespace weft::nn

@@ -50,6 +50,10 @@ struct Parts {
     if (mask.defined() && !boolean_mask()) all = all + widen(mask);
     return seen.defined() ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
   }
+  // Sums of values by weights[B, H, T, S] -> [B, H, T, E]
+  Value mix(const Value& weights) const {
+    return unfold(matmul(fold(narrow_to(weights, q.dtype())), v));
+  }
   // Rows sum to one, or are zero where a query sees nothing.
   Value probabilities() const {
     Value seen = visible(), p = softmax(scores(seen));
@@ -63,8 +67,7 @@ Value mask_of(const Node& attention) {
 
 Value attend(const Node& node) {
   Parts parts(node, mask_of(node));
-  Value p = parts.fold(narrow_to(parts.probabilities(), parts.q.dtype()));
-  return parts.unfold(matmul(p, parts.v));
+  return parts.mix(parts.probabilities());
 }
 
 // Of q, k, v and a floating point mask, from their nodes and the gradient of the result.
@@ -223,7 +226,10 @@ Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
     inputs.push_back(options.mask);
   }
   double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.value.dim(3))));
-  return make_node(attention_def, std::move(inputs),
-                   {{"causal", int64_t{options.causal}}, {"scale", scale}});
+  Value y = make_node(attention_def, std::move(inputs),
+                      {{"causal", int64_t{options.causal}}, {"scale", scale}});
+  if (options.dropout == 0) return y;
+  Parts parts(*y.node(), options.mask);
+  return parts.mix(dropout(parts.probabilities(), options.dropout, options.key));
 }
 }  // namespace weft

@@ -1,5 +1,10 @@
 // Convolution (cross-correlation, as deep learning has it) over two spatial axes, and its two
-// transposes. Each is linear in both of its operands, and the gradient of any one is the other two.
+// transposes; over one and three axes it is said in terms of that. Each is linear in both of its
+// operands, and the gradient of any one is the other two.
+#include <array>
+#include <cstddef>
+#include <vector>
+
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -17,19 +22,22 @@ int64_t out_extent(int64_t in, int64_t kernel, const Attrs& attrs, int spatial) 
   return room / attrs.dims("stride")[spatial] + 1;
 }
 
+void check_channels(int64_t in, const Shape& weight, int64_t groups) {
+  WEFT_CHECK(groups > 0 && in % groups == 0 && weight[0] % groups == 0,
+             "[conv] groups must divide the channels. Got {} groups, {} in, {} out.", groups, in,
+             weight[0]);
+  WEFT_CHECK(
+      weight[1] * groups == in,
+      "[conv] the weight takes {} channels in each of {} groups. Got an input of {} channels.",
+      weight[1], groups, in);
+}
+
 Shape conv_shape(const Shape& x, const Shape& weight, const Attrs& attrs) {
   WEFT_CHECK(
       x.size() == 4 && weight.size() == 4,
       "[conv] needs x[N, C, spatial...] and weight[O, C / groups, kernel...]. Got {} and {}.",
       to_string(x), to_string(weight));
-  int64_t groups = attrs.integer("groups");
-  WEFT_CHECK(groups > 0 && x[channel_axis] % groups == 0 && weight[0] % groups == 0,
-             "[conv] groups must divide the channels. Got {} groups, {} in, {} out.", groups,
-             x[channel_axis], weight[0]);
-  WEFT_CHECK(
-      weight[1] * groups == x[channel_axis],
-      "[conv] the weight takes {} channels in each of {} groups. Got an input of {} channels.",
-      weight[1], groups, x[channel_axis]);
+  check_channels(x[channel_axis], weight, attrs.integer("groups"));
   Shape shape{x[batch_axis], weight[0]};
   for (int i = 0; i < 2; ++i)
     shape.push_back(out_extent(x[first_spatial + i], weight[first_spatial + i], attrs, i));
@@ -206,13 +214,13 @@ Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, cons
 // One number per spatial axis; a one-dimensional convolution gets a first axis of extent 1.
 Dims per_axis(const Dims& given, int spatial, int64_t otherwise, int64_t least, const char* what) {
   Dims full = given.empty() ? Dims::filled(spatial, otherwise) : given;
-  if (full.size() == 1 && spatial == 2) full = Dims::filled(2, given[0]);
+  if (full.size() == 1 && spatial > 1) full = Dims::filled(spatial, given[0]);
   WEFT_CHECK(full.size() == spatial, "[conv] {} has one number per spatial axis ({}). Got {}.",
              what, spatial, to_string(given));
   for (int64_t value : full)
     WEFT_CHECK(value >= least, "[conv] {} must be at least {}. Got {}.", what, least,
                to_string(given));
-  return spatial == 2 ? full : Dims{otherwise, full[0]};
+  return spatial == 1 ? Dims{otherwise, full[0]} : full;
 }
 
 // y plus a bias of its channels, without the axis that a one-dimensional convolution got.
@@ -221,9 +229,39 @@ Value finished(Value y, const Value& bias, int spatial) {
     const int64_t channels = y.dim(channel_axis);
     WEFT_CHECK(bias.shape() == Shape{channels}, "[conv] the bias must have shape [{}]. Got {}.",
                channels, to_string(bias.shape()));
-    y = y + reshape(bias, {1, channels, 1, 1});
+    Shape along(Dims::filled(y.rank(), 1));
+    along[channel_axis] = channels;
+    y = y + reshape(bias, along);
   }
   return spatial == 1 ? squeeze(y, first_spatial) : y;
+}
+
+// x[N, C, D, H, W] weight[O, C / groups, KD, KH, KW] -> [N, O, OD, OH, OW]: a convolution of N * OD
+// images, whose channels are those of the KD slices that each reads.
+Value volume_conv(const Value& x, const Value& weight, const Attrs& attrs) {
+  const auto last_two = [&](const char* what) {
+    return Dims{attrs.dims(what)[1], attrs.dims(what)[2]};
+  };
+  const int64_t groups = attrs.integer("groups"), channels = x.dim(1), depths = weight.dim(2);
+  check_channels(channels, weight.shape(), groups);
+  const int64_t out = out_extent(x.dim(2), depths, attrs, 0), padding = attrs.dims("padding")[0];
+  const int64_t stride = attrs.dims("stride")[0], dilation = attrs.dims("dilation")[0];
+  const Value slices =
+      permute(pad(x, {0, 0, padding, 0, 0}, {0, 0, padding, 0, 0}), {0, 2, 1, 3, 4});
+  std::vector<Value> read;
+  read.reserve(static_cast<size_t>(depths));
+  for (int64_t k = 0; k < depths; ++k)
+    read.push_back(slice(slices, 1, k * dilation, k * dilation + (out - 1) * stride + 1, stride));
+  const Value images =
+      reshape(stack(read, 3), {x.dim(0) * out, channels * depths, x.dim(3), x.dim(4)});
+  const Value kernel =
+      reshape(weight, {weight.dim(0), weight.dim(1) * depths, weight.dim(3), weight.dim(4)});
+  const Value y = make_node(conv_def, {images, kernel},
+                            {{"stride", last_two("stride")},
+                             {"padding", last_two("padding")},
+                             {"dilation", last_two("dilation")},
+                             {"groups", groups}});
+  return permute(reshape(y, {x.dim(0), out, y.dim(1), y.dim(2), y.dim(3)}), {0, 2, 1, 3, 4});
 }
 }  // namespace
 
@@ -232,8 +270,8 @@ Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   Value input = to_value(x, {}), kernel = to_value(weight, {});
   int spatial = input.rank() - first_spatial;
   WEFT_CHECK(
-      (spatial == 1 || spatial == 2) && kernel.rank() == input.rank(),
-      "[conv] needs x[N, C, spatial...] and weight[O, C / groups, kernel...] with one or two "
+      spatial >= 1 && spatial <= 3 && kernel.rank() == input.rank(),
+      "[conv] needs x[N, C, spatial...] and weight[O, C / groups, kernel...] with one to three "
       "spatial axes. Got {} and {}.",
       to_string(input.shape()), to_string(kernel.shape()));
   Attrs attrs{{"stride", per_axis(options.stride, spatial, 1, 1, "stride")},
@@ -243,6 +281,10 @@ Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   if (spatial == 1) {
     input = unsqueeze(input, first_spatial);
     kernel = unsqueeze(kernel, first_spatial);
+  }
+  if (spatial == 3) {
+    check_dtypes(std::array{input, kernel});
+    return finished(volume_conv(input, kernel, attrs), bias, spatial);
   }
   return finished(make_node(conv_def, {input, kernel}, attrs), bias, spatial);
 }
@@ -292,6 +334,12 @@ Value conv1d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
 Value conv2d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   CallSite here(x.where);
   WEFT_CHECK(to_value(x, {}).rank() == 4, "[conv2d] needs x[N, C, H, W]. Got {}.",
+             to_string(to_value(x, {}).shape()));
+  return conv(x, weight, bias, options);
+}
+Value conv3d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+  CallSite here(x.where);
+  WEFT_CHECK(to_value(x, {}).rank() == 5, "[conv3d] needs x[N, C, D, H, W]. Got {}.",
              to_string(to_value(x, {}).shape()));
   return conv(x, weight, bias, options);
 }

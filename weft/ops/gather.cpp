@@ -165,6 +165,14 @@ Value positions(const Value& x, const Value& indices, int axis, std::string_view
     if (i != axis && shape[i] > 1) position = position + iota(places, i) * strides[i];
   return select(logical_and(index >= 0, index < shape[axis]), position, -1);
 }
+
+// A place along an axis, i64 [1].
+Value one_integer(const Arg& arg, std::string_view op) {
+  const Value value = to_value(arg, {});
+  WEFT_CHECK(is_integer(value.dtype()) && value.elements() == 1,
+             "[{}] start must be one integer. Got {}.", op, to_string(value.type()));
+  return cast(reshape(value, {1}), DType::i64);
+}
 }  // namespace
 
 Value gather(Arg x, Arg indices, int axis) {
@@ -209,6 +217,27 @@ Value index_put(Arg into, Arg indices, Arg updates) {
   const Value named = from_last >= 0, last = select(named, count - 1 - from_last, -1);
   const Value found = gather(reshape(broadcast_to(rows, all), list), last, 0);
   return select(reshape(named, one_each), found, target);
+}
+Value slice_at(Arg x, int axis, Arg start, int64_t size) {
+  CallSite here(x.where);
+  const Value from = one_integer(start, "slice_at");
+  WEFT_CHECK(size >= 0, "[slice_at] size must be at least 0. Got {}.", size);
+  return gather(x, from + arange(size), axis);
+}
+Value update_at(Arg x, int axis, Arg start, Arg updates) {
+  CallSite here(x.where);
+  const Value value = to_value(x, {}), rows = to_value(updates, value);
+  const int at = normalize_axis(axis, value.rank(), "update_at");
+  Shape fits = value.shape();
+  if (rows.rank() == value.rank()) fits[at] = rows.dim(at);
+  WEFT_CHECK(rows.type() == (Type{value.dtype(), fits}),
+             "[update_at] updates must be {}, of any extent along axis {}. Got {}.",
+             to_string(value.type()), at, to_string(rows.type()));
+  const Value place = arange(value.dim(at)) - one_integer(start, "update_at");
+  Shape along = value.shape();
+  for (int i = 0; i < along.size(); ++i) along[i] = i == at ? value.dim(at) : 1;
+  const Value inside = logical_and(place >= 0, place < rows.dim(at));
+  return select(reshape(inside, along), gather(rows, place, at), value);
 }
 Value first_position(Arg indices, int64_t rows) {
   CallSite here(indices.where);

@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "weft/ir/value.h"
@@ -261,6 +262,12 @@ inline Value stack(std::initializer_list<Value> parts, int axis,
                    std::source_location where = std::source_location::current()) {
   return stack(std::span(parts.begin(), parts.size()), axis, where);
 }
+// slice() and its counterpart from a place that is known when the step runs: `start` is one
+// integer. x[.., start .. start + size, ..]; what lies outside of the axis reads as 0.
+Value slice_at(Arg x, int axis, Arg start, int64_t size);
+// x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; nothing is put outside of
+// the axis. A step that assigns it to the variable that x was read from updates that in place.
+Value update_at(Arg x, int axis, Arg start, Arg updates);
 std::vector<Value> split(Arg x, int64_t size, int axis);  // the last part may be smaller
 std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
 inline std::vector<Value> split(Arg x, std::initializer_list<int64_t> sizes, int axis) {
@@ -310,11 +317,12 @@ struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
   int64_t groups = 1;
 };
-// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one or two spatial axes. conv1d and
-// conv2d insist on their number of axes.
+// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one to three spatial axes. conv1d,
+// conv2d and conv3d insist on their number of axes.
 Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+Value conv3d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 struct ConvTransposeOptions {
   Dims stride = {}, padding = {}, dilation = {};  // of the convolution that it transposes
   Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
@@ -423,11 +431,19 @@ Value bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::m
 // max(0, 1 - target prediction), targets -1 and 1.
 Value hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 
+struct RandomKey {
+  Value step;  // i64 scalar that changes from step to step
+  int64_t seed = 0;
+  int64_t stream = 0;  // one per call site
+};
+
 // ---- attention (attention.cpp)
 struct AttentionOptions {
   bool causal = false;
   Value mask = {};              // bool (true: attend) or float (added), broadcast to [B, H, T, S]
   std::optional<double> scale;  // default 1 / sqrt(D)
+  double dropout = 0;           // of the weights that sum to one, drawn by `key`
+  RandomKey key = {};
 };
 // q[B, H, T, D] k, v[B, G, S, D], G divides H (grouped heads) -> [B, H, T, D]
 Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
@@ -444,13 +460,18 @@ LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
 // gate scales what both give to new; h[B, H] -> [T, B, H]
 Value gru(Arg gates, Arg weight, Arg bias, Arg h);
 
+// ---- gradients (custom_gradient.cpp)
+// y, whose gradient the user defines: `rule` takes the gradient of the result and gives those of
+// the inputs, in their order; what computed y is not differentiated.
+//   Tensor through = custom_gradient(round(x), {x}, [](const Tensor& dy) { return {dy}; });
+// Error(usage) where gradients are taken, for another number or other types than the inputs'.
+Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule);
+inline Value custom_gradient(Arg y, std::initializer_list<Value> inputs, GradientRule rule) {
+  return custom_gradient(y, std::span(inputs.begin(), inputs.size()), std::move(rule));
+}
+
 // ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). Error(usage) for
 // low > high, deviation < 0 and probabilities outside [0, 1].
-struct RandomKey {
-  Value step;  // i64 scalar that changes from step to step
-  int64_t seed = 0;
-  int64_t stream = 0;  // one per call site
-};
 Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1,
               std::source_location where = std::source_location::current());  // f32, [low, high)
 Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1,

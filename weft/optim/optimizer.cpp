@@ -62,9 +62,13 @@ double Optimizer::learning_rate() const {
 }
 
 void Optimizer::check(std::span<const Tensor> gradients) const {
-  WEFT_CHECK(gradients.size() == parameters_.size(),
-             "[{}] takes one gradient per parameter ({}), in the order of the parameters. Got {}.",
-             name_, parameters_.size(), gradients.size());
+  WEFT_CHECK(
+      gradients.size() == parameters_.size(),
+      "[{}] takes one gradient per parameter ({}), in the order of the parameters. Got {}.{}",
+      name_, parameters_.size(), gradients.size(),
+      std::ranges::any_of(parameters_, &Variable::frozen)
+          ? " Hint: freeze before the optimizer is made."
+          : "");
   for (size_t i = 0; i < gradients.size(); ++i)
     WEFT_CHECK(gradients[i].shape() == parameters_[i].shape(),
                "[{}] the gradient of \"{}\" must have its shape {}. Got {}.", name_,

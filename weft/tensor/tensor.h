@@ -41,6 +41,9 @@ class Variable {
   const Type& type() const { return state_->type; }
   const Shape& shape() const { return state_->type.shape; }
   Category category() const { return state_->category; }
+  // Whether a parameter trains: modules leave frozen ones out of parameters().
+  bool frozen() const { return state_->frozen; }
+  void freeze(bool frozen = true) const { state_->frozen = frozen; }
   // Its bytes, row-major. Writing them is assigning at once, until a step runs: then they may be
   // elsewhere, or a step may have copied them in another type.
   std::span<std::byte> bytes() const;

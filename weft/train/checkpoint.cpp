@@ -12,6 +12,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/partial_name.h"
 #include "weft/io/json.h"
+#include "weft/io/load.h"
 #include "weft/io/safetensors.h"
 
 namespace weft::train {

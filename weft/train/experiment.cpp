@@ -166,13 +166,9 @@ std::string Experiment::data_fingerprint() const {
   const uint64_t evaluated = validation != nullptr ? validation->fingerprint() : 0;
   return trained == 0 ? "" : to_hex(hash_combine(trained, evaluated));
 }
-int64_t Experiment::model_bytes() const {
-  return bytes_of(model->parameters()) + bytes_of(model->buffers());
-}
+int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
 int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
-int64_t Experiment::kept_model_bytes() const {
-  return kept_bytes(model->parameters(), offload()) + kept_bytes(model->buffers(), offload());
-}
+int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
 int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
 
 Offload Experiment::offload() const {

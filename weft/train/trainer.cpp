@@ -224,8 +224,7 @@ class Trainer {
   size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
 
   size_t used_state() const {
-    return allocated_bytes(experiment_.model->parameters()) +
-           allocated_bytes(experiment_.model->buffers()) +
+    return allocated_bytes(experiment_.model->variables()) +
            allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators());
   }
 

@@ -1,0 +1,184 @@
+// Weights that fit a model in part, or under other names, types and layouts.
+#include "weft/io/load.h"
+
+#include <numeric>
+
+#include <doctest/doctest.h>
+
+#include "tests/io/helpers.h"
+#include "weft/base/pattern.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+using Names = std::vector<std::string>;
+using Doubles = std::vector<double>;
+
+// Counts from `first`.
+Variable variable(std::string name, const Type& type, double first) {
+  Variable made(std::move(name), type);
+  for (int64_t i = 0; i < type.elements(); ++i)
+    store(made.bytes().data(), type.dtype, i, first + static_cast<double>(i));
+  return made;
+}
+const Type matrix{DType::f32, {2, 3}}, list{DType::f32, {3}};
+
+// A file with these, and a model of two variables in which every element is -1.
+struct Files {
+  TemporaryFolder folder;
+  std::vector<Variable> model{Variable("fc.weight", matrix), Variable("fc.bias", list)};
+  Files() { reset(); }
+  void reset() {
+    for (const Variable& each : model) each.assign(full(each.shape(), -1));
+  }
+  std::string file(const std::string& name, const std::vector<Variable>& variables) {
+    io::save_safetensors(folder.file(name), variables);
+    return folder.file(name);
+  }
+  io::Loaded load(const std::string& path, const io::LoadOptions& options = {}) {
+    return io::load_into(path, model, options);
+  }
+  std::string error(const std::string& path, const io::LoadOptions& options = {}) {
+    const std::string message = error_of([&] { load(path, options); });
+    for (const Variable& each : model) CHECK(each.value().to_doubles()[1] == -1);
+    const std::string begin = "checkpoint: [load] " + path + " does not fit: ";
+    CHECK(message.starts_with(begin));
+    return message.substr(std::min(begin.size(), message.size()));
+  }
+  Doubles weight() { return model[0].value().to_doubles(); }
+  Doubles bias() { return model[1].value().to_doubles(); }
+};
+}  // namespace
+
+TEST_CASE("patterns match whole names, and carry over what each star stands for") {
+  CHECK(matches("a.weight", "a.weight"));
+  CHECK_FALSE(matches("a.weights", "a.weight"));
+  CHECK(matches("h.0.attn.bias", "*.attn.bias"));
+  CHECK(matches("", "*"));
+  CHECK(matches("abab", "a*b"));
+  CHECK_FALSE(matches("aba", "a*b"));
+  CHECK(matches("a.*.b", "a.*.b"));
+  CHECK(substitute("h.0.mlp.c_fc.weight", "*.mlp.*", "*.*") == "h.0.c_fc.weight");
+  CHECK(substitute("layer.7.norm", "layer.*.*", "blocks.*.ln_*") == "blocks.7.ln_norm");
+  CHECK(substitute("model.a", "model.*", "*") == "a");
+  CHECK(substitute("a", "model.*", "*") == std::nullopt);
+}
+
+TEST_CASE("a prefix goes, then names are replaced") {
+  Files files;
+  const std::string path = files.file(
+      "m", {variable("net.linear.weight", matrix, 1), variable("net.linear.bias", list, 7)});
+  const io::Loaded found = files.load(path, {.prefix = "net.", .rename = {{"linear.*", "fc.*"}}});
+  CHECK(found.loaded == Names{"fc.weight", "fc.bias"});
+  CHECK(found.missing.empty());
+  CHECK(found.unexpected.empty());
+  CHECK(files.weight() == Doubles{1, 2, 3, 4, 5, 6});
+  CHECK(files.bias() == Doubles{7, 8, 9});
+  files.reset();
+  CHECK(files.error(path, {.rename = {{"linear.*", "fc.*"}}}) ==
+        "2 missing ('fc.weight', 'fc.bias'); 2 unexpected ('net.linear.bias', "
+        "'net.linear.weight'); 1 patterns that match nothing ('linear.*').");
+}
+
+TEST_CASE("what fits is loaded, what is missing and left over is listed") {
+  Files files;
+  const std::string path = files.file(
+      "m", {variable("fc.bias", list, 7), variable("old.a", list, 1), variable("old.b", list, 1)});
+  CHECK(files.error(path) == "1 missing ('fc.weight'); 2 unexpected ('old.a', 'old.b').");
+  const io::Loaded found = files.load(path, {.strict = false});
+  CHECK(found.loaded == Names{"fc.bias"});
+  CHECK(found.missing == Names{"fc.weight"});
+  CHECK(found.unexpected == Names{"old.a", "old.b"});
+  CHECK(files.weight() == Doubles(6, -1));
+  CHECK(files.bias() == Doubles{7, 8, 9});
+  files.reset();
+  const std::string other = files.file("other", {variable("a", list, 1)});
+  CHECK(files.error(other, {.strict = false}) ==
+        "none of 1 tensors has the name of a variable ('a', wanted 'fc.weight').");
+}
+
+TEST_CASE("what is ignored is neither wanted nor read, under the file's name or the model's") {
+  Files files;
+  const std::string path =
+      files.file("m", {variable("fc.bias", list, 7), variable("fc.weight", {DType::f32, {9, 3}}, 1),
+                       variable("h.mask", list, 1)});
+  const io::Loaded found = files.load(path, {.ignore = {"fc.w*", "*.mask"}});
+  CHECK(found.loaded == Names{"fc.bias"});
+  CHECK(found.missing.empty());
+  CHECK(found.unexpected.empty());
+  CHECK(files.weight() == Doubles(6, -1));
+  files.reset();
+  CHECK(files.error(path, {.ignore = {"*.mask"}}) ==
+        "1 of another type ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
+  CHECK(files.error(path, {.ignore = {"*.mask"}, .strict = false}) ==
+        "1 of another type ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
+}
+
+TEST_CASE("matrices are transposed where a pattern says so, of any type") {
+  Files files;
+  const std::string path = files.file(
+      "m", {variable("fc.bias", list, 7), variable("fc.weight", {DType::f32, {3, 2}}, 1)});
+  files.load(path, {.transpose = {"*.weight"}});
+  CHECK(files.weight() == Doubles{1, 3, 5, 2, 4, 6});
+  files.reset();
+  CHECK(files.error(path) == "1 of another type ('fc.weight' is f32[3, 2], wanted f32[2, 3]).");
+  CHECK(files.error(path, {.transpose = {"*"}}) ==
+        "1 of another type ('fc.bias' is f32[3] transposed, wanted f32[3]).");
+  CHECK(files.error(path, {.ignore = {"fc.weight"}, .transpose = {"*.weigth"}}) ==
+        "1 patterns that match nothing ('*.weigth').");
+  const int64_t large = (int64_t{1} << 60) + 1;  // beyond what a double holds
+  const Variable from("a", {DType::i64, {2, 1}}), to("a", {DType::i64, {1, 2}});
+  store_int(from.bytes().data(), DType::i64, 1, large);
+  const std::vector all{to};
+  io::load_into(files.file("i", {from}), all, {.transpose = {"a"}});
+  CHECK(load_int(to.bytes().data(), DType::i64, 1) == large);
+}
+
+TEST_CASE("other floating point types are rounded where that is asked for") {
+  Files files;
+  Variable weight("fc.weight", {DType::f64, {2, 3}});
+  weight.assign(tensor(Doubles{1.0 / 3, 1e-9, 3, 4, 5, -6}, {2, 3}));
+  const std::string path = files.file("m", {weight, variable("fc.bias", {DType::bf16, {3}}, 7)});
+  CHECK(files.error(path) ==
+        "2 of another type ('fc.weight' is f64[2, 3], wanted f32[2, 3], 'fc.bias' is bf16[3], "
+        "wanted f32[3]).");
+  files.load(path, {.cast = true});
+  CHECK(files.weight() == Doubles{1.0F / 3, 1e-9F, 3, 4, 5, -6});
+  CHECK(files.bias() == Doubles{7, 8, 9});
+  files.reset();
+  const std::string integers = files.file(
+      "i", {variable("fc.weight", matrix, 1), variable("fc.bias", {DType::i64, {3}}, 7)});
+  CHECK(files.error(integers, {.cast = true}) ==
+        "1 of another type ('fc.bias' is i64[3], wanted f32[3]).");
+}
+
+TEST_CASE("several files are one, and no variable is in two of them") {
+  Files files;
+  const Names parts{files.file("1", {variable("fc.bias", list, 7)}),
+                    files.file("2", {variable("fc.weight", matrix, 1)})};
+  const io::NamedVariables model = io::by_name(files.model);
+  CHECK(io::load_into(parts, model).loaded == Names{"fc.weight", "fc.bias"});
+  CHECK(files.weight() == Doubles{1, 2, 3, 4, 5, 6});
+  CHECK(files.bias() == Doubles{7, 8, 9});
+  CHECK(error_of([&] { io::load_into(Names{parts[0], parts[1], parts[0]}, model); }) ==
+        "checkpoint: [load] " + parts[0] +
+            " (and 2 more) does not fit: 1 there twice ('fc.bias').");
+  CHECK(error_of([&] {
+          io::load_into(Names(), model);
+        }).starts_with("usage: [load] there is no file."));
+}
+
+TEST_CASE("a tensor that the file does not align is converted all the same") {
+  // After a name of odd length the elements begin at an odd byte.
+  TemporaryFolder folder;
+  std::string header =
+      R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[1,9]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  bytes += header + "x" + std::string("\0\0\x80\x3f\0\0\0\xc0", 8);
+  std::ofstream(folder.file("m"), std::ios::binary) << bytes;
+  const std::vector to{Variable("a", {DType::f32, {1, 2}})};
+  io::load_into(folder.file("m"), to, {.ignore = {"b"}, .transpose = {"a"}});
+  CHECK(to[0].value().to_doubles() == Doubles{1, -2});
+}
