@@ -187,8 +187,8 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
     at.reserve(step.operands.size());
     for (const Access& operand : step.operands) at.push_back(operand.at);
     const std::vector<Value> results{step.results[0].value};
-    step.workspace = cuda.choose_with(step.body, results, at).value().workspace;
-    const std::unique_ptr<Kernel> kernel = cuda.compile(plan, step);
+    step.workspace = cuda.kernels().choose_with(step.body, results, at).value().workspace;
+    const std::unique_ptr<Kernel> kernel = cuda.compiler().compile(plan, step);
 
     DeviceMemory& memory = cuda.memory();
     std::vector<float> ones(6 * 16, 1), weights(16 * 24, 2), bias(32), got(6 * 24);

@@ -23,9 +23,11 @@ using namespace weft;
 
 namespace {
 // Refuses every kernel: the first of two that are compiled at once only after the second.
-class RefusesInReverse : public KernelLibrary {
+class RefusesInReverse : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::string name() const override { return "refuses"; }
+  const KernelChooser& kernels() const override { return *this; }
+  const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return true; }
   std::optional<KernelChoice> choose(const Node&, std::span<const Placement>) const override {
     return std::nullopt;
