@@ -69,7 +69,7 @@ std::optional<KernelChoice> choice_of(const Value& node) {
   std::vector<Placement> operands;
   for (const Value& input : node->inputs)
     operands.push_back({-1, 0, row_major_strides(input.shape())});
-  return library->choose(*node.node(), operands);
+  return library->kernels().choose(*node.node(), operands);
 }
 bool is_cudnns(const Value& node) {
   const std::optional<KernelChoice> choice = choice_of(node);

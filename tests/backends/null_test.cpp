@@ -15,12 +15,28 @@ TEST_CASE("the null library chooses as the one it stands for, and its kernels to
   const Value product = matmul(a, b);
   const Placement operands[] = {{.strides = {5, 1}}, {.strides = {6, 1}}};
   CHECK(null->name() == "null");
-  CHECK(null->generates() == real->generates());
-  CHECK(null->choose(*product.node(), operands)->kernel ==
-        real->choose(*product.node(), operands)->kernel);
+  CHECK(null->compiler().generates() == real->compiler().generates());
+  CHECK(null->kernels().choose(*product.node(), operands)->kernel ==
+        real->kernels().choose(*product.node(), operands)->kernel);
 
   Step step{.kind = Step::Kind::library, .body = {product}};
-  null->compile({}, step)->run(nullptr, nullptr, nullptr);
+  null->compiler().compile({}, step)->run(nullptr, nullptr, nullptr);
+}
+
+TEST_CASE("a device without records does at each run what was recorded") {
+  int runs = 0;
+  const auto recorded = reference_library()->compiler().record([&] { ++runs; });
+  CHECK(runs == 0);
+  recorded->run(nullptr, nullptr, nullptr);
+  recorded->run(nullptr, nullptr, nullptr);
+  CHECK(runs == 2);
+}
+
+TEST_CASE("no library has a kernel, for anything") {
+  const Value product = matmul(input({DType::f32, {4, 5}}, 0), input({DType::f32, {5, 6}}, 1));
+  CHECK(!no_library().kernels().choose(*product.node(), {}));
+  CHECK(!no_library().compiler().generates());
+  CHECK_THROWS_AS(no_library().compiler().compile({}, {.kernel = "add"}), InternalError);
 }
 }  // namespace
 }  // namespace weft::testing

@@ -56,7 +56,7 @@ TEST_CASE("a measurement is kept for the machine and holds without measuring aga
   Cache cache(/*tune=*/true);
   const Value node = convolution();
   const std::string measured =
-      cpu_library()->choose(*node.node(), dense_operands(node)).value().kernel;
+      cpu_library()->kernels().choose(*node.node(), dense_operands(node)).value().kernel;
   const std::string line = text_of(cache.file());
   CHECK(line.starts_with(measured + "\tconv "));
   CHECK(line.ends_with("\n"));
@@ -64,7 +64,8 @@ TEST_CASE("a measurement is kept for the machine and holds without measuring aga
   REQUIRE(kernels_of(node).size() > 1);
   for (const std::string& other : kernels_of(node)) {
     std::ofstream(cache.file()) << other << line.substr(line.find('\t'));
-    CHECK(cpu_library()->choose(*node.node(), dense_operands(node)).value().kernel == other);
+    CHECK(cpu_library()->kernels().choose(*node.node(), dense_operands(node)).value().kernel ==
+          other);
   }
 }
 
@@ -72,14 +73,15 @@ TEST_CASE("what is kept but unknown, torn or foreign changes nothing") {
   const Value node = convolution();
   const std::string rule = KernelCase(node).choice().kernel;
   Cache cache(/*tune=*/true);
-  cpu_library()->choose(*node.node(), dense_operands(node));
+  cpu_library()->kernels().choose(*node.node(), dense_operands(node));
   const std::string line = text_of(cache.file());
   unsetenv("WEFT_TUNE");
   for (const std::string& text :
        {std::string(), std::string("\t\t\n\n"), line.substr(0, line.size() / 2),
         "no:such" + line.substr(line.find('\t')), std::string(4096, '\xff')}) {
     std::ofstream(cache.file()) << text;
-    CHECK(cpu_library()->choose(*node.node(), dense_operands(node)).value().kernel == rule);
+    CHECK(cpu_library()->kernels().choose(*node.node(), dense_operands(node)).value().kernel ==
+          rule);
   }
 }
 
@@ -87,13 +89,13 @@ TEST_CASE("a library goes on with the kernels that another one chose") {
   const Value node = convolution();
   for (const std::string& other : kernels_of(node)) {
     std::unique_ptr<KernelLibrary> first = cpu_library(), next = cpu_library();
-    first->choose(*node.node(), dense_operands(node));
-    std::map<std::string, std::string> kernels = first->selection();
+    first->kernels().choose(*node.node(), dense_operands(node));
+    std::map<std::string, std::string> kernels = first->kernels().selection();
     REQUIRE(kernels.size() == 1);
     kernels.begin()->second = other;
-    next->prefer(kernels);
-    CHECK(next->choose(*node.node(), dense_operands(node)).value().kernel == other);
-    CHECK(next->selection() == kernels);
+    next->kernels().prefer(kernels);
+    CHECK(next->kernels().choose(*node.node(), dense_operands(node)).value().kernel == other);
+    CHECK(next->kernels().selection() == kernels);
   }
 }
 }  // namespace

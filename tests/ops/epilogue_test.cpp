@@ -189,8 +189,8 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
     at.reserve(step.operands.size());
     for (const Access& operand : step.operands) at.push_back(operand.at);
     const std::vector<Value> results{step.results[0].value};
-    step.workspace = cuda.choose_with(step.body, results, at).value().workspace;
-    const std::unique_ptr<Kernel> kernel = cuda.compile(plan, step);
+    step.workspace = cuda.kernels().choose_with(step.body, results, at).value().workspace;
+    const std::unique_ptr<Kernel> kernel = cuda.compiler().compile(plan, step);
 
     DeviceMemory& memory = cuda.memory();
     std::vector<float> ones(6 * 16, 1), weights(16 * 24, 2), bias(32), got(6 * 24);
@@ -218,7 +218,7 @@ TEST_CASE("on CUDA a product that is measured is told apart by how its operands 
   const std::string shape = ": 1 x 6 x 40 x 16";  // of no other test
   const auto measured = [&] {
     std::vector<std::string> names;
-    for (const auto& [what, chosen] : cuda.selection())
+    for (const auto& [what, chosen] : cuda.kernels().selection())
       if (what.find(shape) != std::string::npos) names.push_back(what);
     return names;
   };

@@ -80,7 +80,7 @@ std::string run_scattered(const Value& y, Random& random) {
   Scattered result(y, random);
   step.results = {result.access};
   void* results[] = {result.memory->data};
-  library->compile(Plan{}, step)->run(pointers.data(), results, nullptr);
+  library->compiler().compile(Plan{}, step)->run(pointers.data(), results, nullptr);
   Value got = from_buffer(Buffer::allocate(y.type().bytes()), y.type());
   result.each(got, false);
   return difference(got, interpret(y), 0);
@@ -114,7 +114,7 @@ TEST_CASE("the reference runs every primitive and overrides no composite") {
                         return random_values(type, low, high, random);
                       }};
     Value value = draw_case(*def, dtypes_of(*def).front(), source);
-    CHECK(library->choose(*value.node(), {}).has_value() == (def->decompose == nullptr));
+    CHECK(library->kernels().choose(*value.node(), {}).has_value() == (def->decompose == nullptr));
   }
 }
 

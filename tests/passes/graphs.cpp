@@ -40,6 +40,10 @@ std::optional<KernelChoice> PlanningLibrary::choose_with(
   return choice;
 }
 
+bool PlanningLibrary::is_epilogue(const Node& composite) const {
+  return std::ranges::find(epilogues, composite.op->name) != epilogues.end();
+}
+
 Value zero_variable(const std::string& name, const Type& type) {
   auto state = std::make_shared<VariableState>(name, type);
   state->storage->on_host();

@@ -14,22 +14,26 @@
 namespace weft::testing {
 
 // Plans like a backend that generates fused kernels and has others for contractions and pooling;
-// runs nothing. `overrides` names composites that it has kernels for, `alone` ops that share
-// no kernel with anything, and `orders` how ops want the axes of their last operand to lie;
-// `workspace` is what contractions need, `most_workspace` what they can use.
-class PlanningLibrary : public KernelLibrary {
+// runs nothing. `overrides` names composites that it has kernels for, `epilogues` those that it may
+// compute with a contraction, `alone` ops that share no kernel with anything, and `orders` how ops
+// want the axes of their last operand to lie; `workspace` is what contractions need,
+// `most_workspace` what they can use.
+class PlanningLibrary : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
-  std::vector<std::string> overrides, alone;
+  std::vector<std::string> overrides, epilogues, alone;
   std::map<std::string, Dims, std::less<>> orders;
   size_t workspace = 0, most_workspace = 0;
   size_t most_results = 0;  // of a node of its own and whatever stands beside it
 
   std::string name() const override { return "planning"; }
+  const KernelChooser& kernels() const override { return *this; }
+  const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return true; }
   std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override;
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override;
+  bool is_epilogue(const Node& composite) const override;
   std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override { return nullptr; }
 };
 

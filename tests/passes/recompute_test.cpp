@@ -115,7 +115,7 @@ TEST_CASE("selective recompute runs no product again") {
     for (const Step& each : plan.steps) {
       CHECK(!(each.again && each.kind == Step::Kind::library));
       // Cut down to one result, a kernel needs the workspace of that alone.
-      if (each.again) CHECK(each.workspace == options.library->workspace(each));
+      if (each.again) CHECK(each.workspace == options.library->compiler().workspace(each));
     }
   }
   CHECK(count > 0);

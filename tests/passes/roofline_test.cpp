@@ -5,9 +5,12 @@
 
 #include "tests/support/near.h"
 #include "weft/device/catalogue.h"
+#include "weft/device/device.h"
+#include "weft/device/registry.h"
 #include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
+#include "weft/passes/steps.h"
 
 using namespace weft;
 using weft::testing::near;
@@ -52,6 +55,20 @@ TEST_CASE("measured peaks take the place of those of the data sheet, where both 
   measured.measured_bytes_per_s = 5;
   CHECK(roofline(product, measured).memory == near(2));
   CHECK(roofline(product, as_measured(measured)).memory == near(4));
+}
+
+TEST_CASE("plans for the host go by any processor's spec, as do those for machines nobody knows") {
+  const MachineSpec host = library("cpu").meters().spec();
+  CHECK(host.known());
+  CHECK(host.name.empty());
+  CHECK(library("reference").meters().spec().flops_per_s == host.flops_per_s);
+  Step product = step_of(matmul(leaf(DType::f32), leaf(DType::f32)));
+  for (const MachineSpec& of : {host, MachineSpec{}}) {
+    CHECK(cost(product, of) == 80);  // 800 operations, at 10 for each byte
+    product.bytes = 300;
+    CHECK(cost(product, of) == 300);
+    product.bytes = 20;
+  }
 }
 
 TEST_CASE("likely times of kernels are those that are published for an H100 and an H200") {

@@ -59,6 +59,8 @@ EXACT = {
 FUNCTIONS = {  # that PyTorch does not have by our name
     "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "gelu_tanh_gradient":
+        lambda x, dy: gradient(lambda at: F.gelu(at, approximate="tanh"), x, dy),
 }
 QUOTIENTS = {"floor_divide", "remainder"}
 CENTERED = {"normalize", "batch_normalize", "rms_normalize"}
@@ -286,6 +288,8 @@ def expected(case, inputs, out):
         want = function_of(op)(*exact)
         allowed = (unit + 8 * inner) * want.abs() + least
         # 1 + erf and 1 + tanh cancel where x is negative: the error is of the size of x's.
+        if op == "gelu_tanh_gradient":  # so do 1 + tanh and 1 - tanh^2, of the size of dy's
+            return want, allowed + 8 * inner * (1 + exact[0].abs()) * exact[1].abs()
         return want, allowed + 2 * inner * exact[0].abs() if op in ("gelu", "gelu_tanh") else allowed
     if op in MOVEMENT:
         return MOVEMENT[op](a, *exact), None

@@ -26,9 +26,11 @@ using namespace weft;
 
 namespace {
 // Refuses every kernel: the first of two that are compiled at once only after the second.
-class RefusesInReverse : public KernelLibrary {
+class RefusesInReverse : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::string name() const override { return "refuses"; }
+  const KernelChooser& kernels() const override { return *this; }
+  const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return true; }
   std::optional<KernelChoice> choose(const Node&, std::span<const Placement>) const override {
     return std::nullopt;
@@ -53,11 +55,13 @@ class RefusesInReverse : public KernelLibrary {
 };
 
 // Refuses every kernel, and counts how often it is asked for one.
-class Refuses : public KernelLibrary {
+class Refuses : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   mutable std::atomic<int> asked = 0;
 
   std::string name() const override { return "refuses"; }
+  const KernelChooser& kernels() const override { return *this; }
+  const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return true; }
   std::optional<KernelChoice> choose(const Node&, std::span<const Placement>) const override {
     return std::nullopt;
@@ -82,11 +86,13 @@ std::pair<int, size_t> refusals_of(const Graph& graph) {
 }
 
 // Products that want scratch, until one was refused in its first run.
-class RefusesScratch : public KernelLibrary {
+class RefusesScratch : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   static constexpr size_t scratch = size_t{1} << 20;
 
   std::string name() const override { return "refuses"; }
+  const KernelChooser& kernels() const override { return *this; }
+  const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return false; }
   std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override {
     if (node.op->kind != OpKind::contraction) return std::nullopt;

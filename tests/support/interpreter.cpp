@@ -65,7 +65,7 @@ class Interpreter {
       operands.push_back(known_.at(input.node())->data->data);
     }
     void* results[] = {result->data};
-    library->compile(Plan{}, step)->run(operands.data(), results, nullptr);
+    library->compiler().compile(Plan{}, step)->run(operands.data(), results, nullptr);
     return result;
   }
 

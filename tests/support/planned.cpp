@@ -28,23 +28,21 @@ Value copy_of(const void* bytes, const Type& type) {
 }
 
 // A code generator with a bug: fused kernels read their operands from the start of the slot.
-class ForgetsOffsets : public KernelLibrary {
+class ForgetsOffsets : public KernelLibrary, public KernelCompiler {
  public:
   explicit ForgetsOffsets(const KernelLibrary& right) : right_(right) {}
   std::string name() const override { return right_.name(); }
-  bool generates() const override { return right_.generates(); }
-  std::optional<KernelChoice> choose(const Node& node,
-                                     std::span<const Placement> operands) const override {
-    return right_.choose(node, operands);
-  }
-  size_t workspace(const Step& fused) const override { return right_.workspace(fused); }
-  Reread reread(const Step& fused) const override { return right_.reread(fused); }
+  const KernelChooser& kernels() const override { return right_.kernels(); }
+  const KernelCompiler& compiler() const override { return *this; }
+  bool generates() const override { return right_.compiler().generates(); }
+  size_t workspace(const Step& fused) const override { return right_.compiler().workspace(fused); }
+  Reread reread(const Step& fused) const override { return right_.compiler().reread(fused); }
   std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
     Step wrong = step;
     for (Access& operand : wrong.operands)
       if (step.kind == Step::Kind::fused && operand.at.offset > 0 && forward(operand.at))
         operand.at.offset = 0;
-    return right_.compile(plan, wrong);
+    return right_.compiler().compile(plan, wrong);
   }
 
  private:

@@ -185,7 +185,7 @@ TEST_CASE("a resumed run goes on with the kernels that it began with") {
   std::ofstream(path) << plan.dump();
   CHECK(train_in(folder, recipe, true).exit_code == 0);
   CHECK(json::parse(contents_of(path))["kernels"][what] == other);
-  library("auto").prefer(before);  // for the tests that follow
+  library("auto").kernels().prefer(before);  // for the tests that follow
 }
 
 TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {

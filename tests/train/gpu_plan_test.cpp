@@ -32,7 +32,7 @@ std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std:
   return train::plan_run(parsed, machine);
 }
 std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device) {
-  return planned(recipe, device, library(device).spec().value_or(MachineSpec{}));
+  return planned(recipe, device, library(device).meters().spec());
 }
 
 std::string gpt2(int64_t batch) {
@@ -55,7 +55,7 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
     CHECK(gpu.measured_gbytes <= gpu.gbytes_per_s);
     CHECK(gpu.half >= gpu.f32);
     CHECK((gpu.tf32 > 0) == (gpu.capability >= 80));  // Ampere has the first
-    const MachineSpec spec = library(fmt::format("cuda:{}", gpu.id)).spec().value();
+    const MachineSpec spec = library(fmt::format("cuda:{}", gpu.id)).meters().spec();
     CHECK(spec.name == gpu.name);
     CHECK(spec.known());
     CHECK(spec.flops_per_s_in(DType::f16) == near(1e12 * gpu.half));
@@ -64,7 +64,7 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
   CHECK(find_gpu("h2000") == nullptr);
   CHECK(find_gpu("H200-NVL") == find_gpu("h200-nvl"));
   CHECK(find_gpu_of_driver("NVIDIA H200 NVL") == find_gpu("h200-nvl"));
-  CHECK(library("cuda:h200").spec()->bytes_per_s == near(4.8e12));
+  CHECK(library("cuda:h200").meters().spec().bytes_per_s == near(4.8e12));
 }
 
 TEST_CASE("GPUs are ranked by their data sheets, and measured times stand beside those") {
@@ -167,7 +167,7 @@ TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits")
   CHECK(table.find(" of its 14.1 GiB.\n") != std::string::npos);
   CHECK(table.find(" kernels of an update run again\n") != std::string::npos);
   // The price is against a plan for such a GPU with all the memory that it likes.
-  MachineSpec roomy = library("cuda:t4").spec().value();
+  MachineSpec roomy = library("cuda:t4").meters().spec();
   roomy.memory_bytes = 0;
   const double alone = planned(gpt2(64), "cuda:t4", roomy)->report.expected_seconds();
   const std::string price =
@@ -208,7 +208,7 @@ TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are
   REQUIRE_MESSAGE(std::regex_search(run->report.quicker, named, first), run->report.quicker);
   train::Recipe typed = run->experiment.recipe;
   typed.set("train." + named.str(1), named.str(2), "test");
-  CHECK(train::plan_run(typed, library("cuda:h200").spec().value())->report.expected_seconds() ==
+  CHECK(train::plan_run(typed, library("cuda:h200").meters().spec())->report.expected_seconds() ==
         near(std::stod(named.str(3)) * run->report.expected_seconds(), 0.02));
   CHECK(to_table(run->report).find("\n" + run->report.quicker + "\n") != std::string::npos);
 }

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <ranges>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,7 +15,6 @@
 #include "weft/cli/terminal.h"
 #include "weft/io/json.h"
 #include "weft/ir/op_def.h"
-#include "weft/passes/fuse.h"
 #include "weft/passes/steps.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/report.h"
@@ -63,83 +61,78 @@ void count_fused(const Plan& plan, Explanation& explanation) {
 
 // ---- why a value is stored
 
-// The iteration space of a fused kernel, and the axes that it reduces.
-struct Space {
-  Shape shape;
-  Dims reduced;
-  friend bool operator==(const Space&, const Space&) = default;
-};
-Space space_of(const Step& step) {
-  Space space;
-  for (const Value& value : step.body) {
-    const bool reduces = value->op->kind == OpKind::reduce;
-    const Shape& shape = reduces ? value->inputs[0].shape() : value.shape();
-    if (reduces || element_count(shape) > element_count(space.shape)) space.shape = shape;
-    if (reduces) space.reduced = value->attrs.dims("axes");
-  }
-  return space;
-}
-
+// What the kernels on both sides of a value show of it.
+enum class Shown : uint8_t { transfer, result, of_library, by_library, refused, unread };
 // The first that holds says why a value is not inside one kernel with its reader.
-enum class Reason : uint8_t {
-  transfer,
-  result,
-  of_library,
-  by_library,
-  gathered,
-  kept,
-  other_axes,
-  too_large,
-  comes_back,
-  two_readers,
-  unread,
+struct Reason {
+  Shown shown;
+  FusionRefusal refusal = FusionRefusal::none;  // of what was refused
+  auto operator<=>(const Reason&) const = default;
 };
-std::string text_of(Reason reason) {
-  constexpr std::string_view texts[] = {
-      "on the way to a file or from there",
-      "results and new values of variables",
-      "made by a kernel that is not generated",
-      "read by a kernel that is not generated",
-      "read by a gather, pad or concat",
-      "kept for the backward pass in a narrower type",
-      "read in loops over other axes",
-      "one kernel would be too large",
-      "another kernel stands between the two",
-      "stored for one reader, read again by another",
-      "made beside others by a kernel that runs again",
-  };
-  return std::string(texts[static_cast<int>(reason)]);
+std::string text_of(FusionRefusal refusal) {
+  switch (refusal) {
+    case FusionRefusal::none:
+      return "not fused";
+    case FusionRefusal::copied:
+      return "copied for a kernel that reads it in another order";
+    case FusionRefusal::gathered:
+      return "read by a gather, pad or concat";
+    case FusionRefusal::compressed:
+      return "kept for the backward pass in a narrower type";
+    case FusionRefusal::other_axes:
+      return "read in loops over other axes";
+    case FusionRefusal::too_large:
+      return "one kernel would be too large";
+    case FusionRefusal::cycle:
+      return "another kernel stands between the two";
+    case FusionRefusal::stored:
+      return "stored for one reader, read again by another";
+  }
+  return "";
+}
+std::string text_of(const Reason& reason) {
+  switch (reason.shown) {
+    case Shown::transfer:
+      return "on the way to a file or from there";
+    case Shown::result:
+      return "results and new values of variables";
+    case Shown::of_library:
+      return "made by a kernel that is not generated";
+    case Shown::by_library:
+      return "read by a kernel that is not generated";
+    case Shown::refused:
+      return text_of(reason.refusal);
+    case Shown::unread:
+      return "made beside others by a kernel that runs again";
+  }
+  return "";
 }
 
 class Storage {
  public:
-  explicit Storage(const Plan& plan) : plan_(plan), steps_reading_(plan.steps.size()) {
-    struct Made {
-      size_t step;
-      const Access* result;
-    };
-    std::vector<std::vector<Made>> holds(plan.slots.size());  // several: parts of a concatenation
+  explicit Storage(const Plan& plan) : plan_(plan) {
+    // Results, several: parts of a concatenation.
+    std::vector<std::vector<const Access*>> holds(plan.slots.size());
     for (size_t at = 0; at < plan.steps.size(); ++at) {
       const Step& step = plan.steps[at];
       for (const Access& operand : step.operands)
-        for (const Made& made : holds[slot_of(operand)]) {
-          if (!share_elements(*made.result, operand)) continue;
-          steps_reading_[made.step].push_back(at);
+        for (const Access* result : holds[slot_of(operand)]) {
+          if (!share_elements(*result, operand)) continue;
           if (moves(step))
-            moved_.insert(made.result);
+            moved_.insert(result);
           else
-            readers_[made.result].push_back(
-                {at, operand.value.node(), std::min(bytes_of(*made.result), bytes_of(operand))});
+            readers_[result].push_back(
+                {at, operand.value.node(), std::min(bytes_of(*result), bytes_of(operand))});
         }
       for (const Access& result : step.results) {
-        std::vector<Made>& in_slot = holds[slot_of(result)];
+        std::vector<const Access*>& in_slot = holds[slot_of(result)];
         if (result.value.type().bytes() == plan.slots[slot_of(result)].type.bytes())
           in_slot.clear();
-        in_slot.push_back({at, &result});
+        in_slot.push_back(&result);
       }
     }
     auto keep = [&](const Access& access) {
-      for (const Made& made : holds[slot_of(access)]) kept_.insert(made.result);
+      for (const Access* result : holds[slot_of(access)]) kept_.insert(result);
     };
     std::ranges::for_each(plan.outputs, keep);
     for (const Assign& assign : plan.assigns) keep(assign.value);
@@ -171,7 +164,7 @@ class Storage {
                       .module = node.module(),
                       .maker = maker.kernel,
                       .reader = plan_.steps[reader.step].kernel,
-                      .reason = text_of(reason(at, result, reader))};
+                      .reason = text_of(reason(at, reader))};
           auto [row, is_new] = alike.try_emplace({one.value, one.maker, one.reader, one.reason});
           if (is_new) row->second = std::move(one);
           ++row->second.times;
@@ -184,7 +177,7 @@ class Storage {
  private:
   struct Reader {
     size_t step;
-    const Node* node;  // what it reads there: the value, or a view of it
+    const Node* operand;  // what it reads there: the value, or a view of it
     double bytes;
   };
   static bool moves(const Step& step) {
@@ -209,48 +202,26 @@ class Storage {
 
   // The first of those of its readers.
   Reason reason(size_t maker, const Access& result) const {
-    if (moves(plan_.steps[maker])) return Reason::transfer;
-    if (kept_.contains(&result)) return Reason::result;
+    if (moves(plan_.steps[maker])) return {Shown::transfer};
+    if (kept_.contains(&result)) return {Shown::result};
     std::span<const Reader> readers = readers_of(result);
-    if (readers.empty()) return moved_.contains(&result) ? Reason::transfer : Reason::unread;
-    Reason first = Reason::two_readers;
-    for (const Reader& reader : readers) first = std::min(first, reason(maker, result, reader));
+    if (readers.empty()) return {moved_.contains(&result) ? Shown::transfer : Shown::unread};
+    Reason first = reason(maker, readers.front());
+    for (const Reader& reader : readers) first = std::min(first, reason(maker, reader));
     return first;
   }
 
-  Reason reason(size_t maker, const Access& result, const Reader& reader) const {
-    const Step &from = plan_.steps[maker], &to = plan_.steps[reader.step];
-    if (from.kind == Step::Kind::library) return Reason::of_library;
-    if (to.kind == Step::Kind::library) return Reason::by_library;
-    if (gathers(to, reader.node)) return Reason::gathered;
-    if (result.value->annotations.compressed) return Reason::kept;
-    const bool as_view = std::ranges::any_of(readers_of(result), [&](const Reader& other) {
-      return other.step == reader.step && other.node != result.value.node();
-    });
-    if (as_view || !(space_of(from) == space_of(to))) return Reason::other_axes;
-    if (from.body.size() + to.body.size() > largest_kernel) return Reason::too_large;
-    return comes_back(maker, reader.step) ? Reason::comes_back : Reason::two_readers;
-  }
-
-  // Whether a third step reads what `maker` stores and leads to `reader`: as one, the two would
-  // have to run before it and after it.
-  bool comes_back(size_t maker, size_t reader) const {
-    std::set<size_t> pending(steps_reading_[maker].begin(), steps_reading_[maker].end());
-    pending.erase(reader);
-    while (!pending.empty() && *pending.begin() < reader) {
-      for (size_t next : steps_reading_[*pending.begin()]) {
-        if (next == reader) return true;
-        pending.insert(next);
-      }
-      pending.erase(pending.begin());
-    }
-    return false;
+  Reason reason(size_t maker, const Reader& reader) const {
+    if (plan_.steps[maker].kind == Step::Kind::library) return {Shown::of_library};
+    if (plan_.steps[reader.step].kind == Step::Kind::library) return {Shown::by_library};
+    const std::vector<UnfusedOperand>& refused = plan_.steps[reader.step].unfused;
+    const auto found = std::ranges::find(refused, reader.operand, &UnfusedOperand::operand);
+    return {Shown::refused, found == refused.end() ? FusionRefusal::none : found->reason};
   }
 
   const Plan& plan_;
   std::unordered_set<const Access*> kept_, moved_;  // results of steps
   std::unordered_map<const Access*, std::vector<Reader>> readers_;
-  std::vector<std::vector<size_t>> steps_reading_;  // what each step stores
 };
 
 // "+12", "-", "-3.0 MiB": what the plan without a pass has more of.

@@ -114,26 +114,6 @@ cpu::Peaks machine_peaks() {
 
 cpu::Peaks measure_machine_peaks() { return keep(cpu::measure_peaks(seconds_each)); }
 
-// Kernels on processors keep about these parts of the measured peaks, by the roofline column of
-// weft profile over the workloads of weft bench; docs/benchmarks.md sets likely beside measured
-// times.
-constexpr Sustained sustained{.products = 0.85,
-                              .shallow = 15,
-                              .attention = 0.55,
-                              .rows = 0.35,
-                              .streams = 0.5,
-                              .launch = 2e-6};
-
-MachineSpec machine_spec() {
-  cpu::Peaks peaks = machine_peaks();
-  return {.flops_per_s = 1e9 * peaks.f32,
-          .bytes_per_s = 1e9 * peaks.bandwidth,
-          .f64_flops_per_s = 1e9 * peaks.f64,
-          .bf16_flops_per_s = 1e9 * peaks.bf16,
-          .basis = "peaks that were measured here",
-          .sustained = sustained};
-}
-
 namespace {
 bool is_processor(const std::string& opencl_device) {
   return std::ranges::any_of(opencl::devices(), [&](const opencl::DeviceInfo& device) {
@@ -144,14 +124,14 @@ bool is_processor(const std::string& opencl_device) {
 
 MachineSpec machine_spec(const std::string& device) {
   const KernelLibrary& backend = library(device);
-  if (backend.on_host()) return machine_spec();
-  MachineSpec spec = backend.spec().value_or(MachineSpec{});
-  if (!spec.known() && is_processor(spec.name)) {
-    const MachineSpec processor = machine_spec();
-    spec.flops_per_s = processor.flops_per_s;
-    spec.bytes_per_s = processor.bytes_per_s;
-    spec.f64_flops_per_s = processor.f64_flops_per_s;
-    spec.basis = processor.basis;
+  MachineSpec spec = backend.meters().spec();
+  if (backend.on_host() || (!spec.known() && is_processor(spec.name))) {
+    const cpu::Peaks peaks = machine_peaks();
+    spec.flops_per_s = 1e9 * peaks.f32;
+    spec.bytes_per_s = 1e9 * peaks.bandwidth;
+    spec.f64_flops_per_s = 1e9 * peaks.f64;
+    if (backend.on_host()) spec.bf16_flops_per_s = 1e9 * peaks.bf16;
+    spec.basis = "peaks that were measured here";
   }
   return spec;
 }

@@ -15,10 +15,9 @@ cpu::Peaks machine_peaks();
 // Measures here and now, for one to three seconds, and keeps the result.
 cpu::Peaks measure_machine_peaks();
 
-bool machine_is_busy();      // with others, so that what is measured now is slower than the machine
-MachineSpec machine_spec();  // the same, as plans are held against it
-// Of a device by its name ("cuda:h200"): unknown peaks where neither the catalogue has it nor this
-// machine's processor runs it.
+bool machine_is_busy();  // with others, so that what is measured now is slower than the machine
+// Of a device by its name ("cuda:h200"), with the peaks that were measured where this machine's
+// processor is the device or runs it; unknown ones where the catalogue has it not.
 MachineSpec machine_spec(const std::string& device);
 
 // What a user should know of a machine without instructions for products of this type; "": nothing.

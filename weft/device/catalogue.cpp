@@ -55,6 +55,15 @@ constexpr Sustained sustained{.products = 0.8,
                               .rows = 0.65,
                               .streams = 0.88,
                               .launch = 2e-6};
+// Kernels on processors keep about these parts of the measured peaks, by the roofline column of
+// weft profile over the workloads of weft bench; docs/benchmarks.md sets likely beside measured
+// times.
+constexpr Sustained sustained_by_processors{.products = 0.85,
+                                            .shallow = 15,
+                                            .attention = 0.55,
+                                            .rows = 0.35,
+                                            .streams = 0.5,
+                                            .launch = 2e-6};
 }  // namespace
 
 std::span<const GpuModel> gpu_models() { return models; }
@@ -87,6 +96,14 @@ MachineSpec spec_of(const GpuModel& gpu) {
           .second_level_cache = static_cast<double>(gpu.cache_mib) * (1 << 20),
           .measured_half_flops_per_s = 1e12 * gpu.measured_half,
           .measured_bytes_per_s = 1e9 * gpu.measured_gbytes};
+}
+
+const MachineSpec& processor_spec() {
+  static const MachineSpec spec{.flops_per_s = 1e11,
+                                .bytes_per_s = 1e10,
+                                .basis = "a processor's, roughly",
+                                .sustained = sustained_by_processors};
+  return spec;
 }
 
 }  // namespace weft

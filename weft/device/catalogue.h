@@ -1,4 +1,5 @@
-// GPUs by name: what NVIDIA says that they can do, and what was measured on those that were tried.
+// Machines by name: GPUs, what NVIDIA says that they can do and what was measured on those that
+// were tried; and the processor.
 #pragma once
 
 #include <cstddef>
@@ -33,5 +34,9 @@ const GpuModel* find_gpu_of_driver(std::string_view name);
 
 // Times go by the data sheet, for each alike; what was measured stands beside it.
 MachineSpec spec_of(const GpuModel& gpu);
+
+// Any processor: operations to bytes as they have them, roughly, so that plans for the host are the
+// same on each. What one has at best has no data sheet, and is measured for times.
+const MachineSpec& processor_spec();
 
 }  // namespace weft

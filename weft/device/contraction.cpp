@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "weft/device/device.h"
+#include "weft/device/choice.h"
 
 namespace weft {
 namespace {

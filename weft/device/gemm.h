@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "weft/device/bound.h"
+#include "weft/device/choice.h"
 #include "weft/device/contraction.h"
-#include "weft/device/device.h"
 
 namespace weft {
 
@@ -51,19 +51,14 @@ std::optional<GemmRooms> rooms_of(const Node& node, std::span<const Placement> o
 bool is_bias(const Value& value, int64_t columns);
 
 // What libraries compute of a `matmul` by one matrix as they store it, or of its factors as they
-// read them. Recognised by what it computes, not by how it is written down. What is stored has the
-// product's type; sums on the way to it may be of any width.
+// read them. What is stored has the product's type; sums on the way to it may be of any width.
 struct GemmEpilogue {
-  enum class Function : uint8_t {
-    none,
-    gelu,           // gelu_tanh of the sum
-    gelu_gradient,  // the product times the derivative of gelu_tanh at `at`
-  };
   Value bias;    // added: a number for each column, neighbours in memory
   Value sum;     // product and bias, stored beside the function of it
   Value at;      // of the result's shape and type
   Value a_sums;  // of each column of a^T: the gradient of a bias beside that of its weight
-  Function function = Function::none;
+  // A composite of the sum, or of `at` and the sum, that is stored; null: the sum itself.
+  const OpDef* function = nullptr;
 };
 // Of all that follows the `matmul` in `body`, of which `results` are stored; nullopt where it is
 // none of these.
@@ -80,7 +75,7 @@ struct GemmStep {
   std::optional<Bound> sum;     // stored, too
   std::optional<Bound> at;
   std::optional<Bound> a_sums;  // stored, too
-  GemmEpilogue::Function function = GemmEpilogue::Function::none;
+  const OpDef* function = nullptr;
   Contraction task;      // as it is computed: with extents rounded up where the step is padded
   int64_t n = 0, k = 0;  // of the elements
   Gemm gemm;

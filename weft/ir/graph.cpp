@@ -147,11 +147,17 @@ class Rewriter {
   Value now(const Value& value) {
     if (const Value* known = replaced_.find(value.node())) return *known;
     Value current = with_inputs_of_now(value);
+    carry_composite(*value.node(), current, [&](const Value& operand) {
+      const Value* known = replaced_.find(operand.node());
+      return known == nullptr ? Value() : *known;
+    });
     OriginOverride origin(current->origin);
     if (Value replacement = rule_(current); replacement.defined()) {
       WEFT_ASSERT(replacement.type() == value.type(), "a rewrite of {} changes its type: {} to {}",
                   value->op->name, to_string(value.type()), to_string(replacement.type()));
-      current = fully_ ? now(replacement) : replacement;
+      if (fully_) replacement = now(replacement);
+      carry_composite(*current.node(), replacement, [](const Value& operand) { return operand; });
+      current = replacement;
     }
     replaced_.insert(value.node(), current);
     if (fully_) replaced_.insert(current.node(), current);
@@ -193,6 +199,10 @@ void verify(const Graph& graph) {
     for (const Value& input : node.inputs)
       WEFT_ASSERT(input->id < node.id, "node {} ({}) precedes its input", node.id, node.op->name);
     if (node.op->kind == OpKind::leaf) continue;
+    if (const Value& composite = node.annotations.composite; composite.defined())
+      for (const Value& operand : composite->inputs)
+        WEFT_ASSERT(operand->id < node.id, "node {} precedes an operand of the {} that it is",
+                    node.id, composite->op->name);
     WEFT_ASSERT(rebuild(node, node.inputs).type() == node.type, "type of node {} ({}) is not {}",
                 node.id, node.op->name, to_string(node.type));
     if (node.op->kind == OpKind::elementwise)

@@ -55,6 +55,7 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Annot
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);
   node->annotations = annotations;
+  node->annotations.composite = {};
   return finish(std::move(node), origin);
 }
 }  // namespace
@@ -144,5 +145,17 @@ Value rebuild(const Node& node, std::vector<Value> inputs) {
   Value rebuilt = make(*node.op, std::move(inputs), node.attrs, node.annotations, node.origin);
   rebuilt->gradient_rule = node.gradient_rule;
   return rebuilt;
+}
+void carry_composite(const Node& before, const Value& now,
+                     const std::function<Value(const Value& operand)>& current) {
+  const Value& composite = before.annotations.composite;
+  if (!composite.defined() || now.node() == &before) return;
+  std::vector<Value> operands;
+  for (const Value& operand : composite->inputs) {
+    operands.push_back(current(operand));
+    if (!operands.back().defined() || operands.back()->id >= now->id) return;
+  }
+  const Value same = rebuild(*composite.node(), std::move(operands));
+  if (same.type() == now.type()) now->annotations.composite = same;
 }
 }  // namespace weft

@@ -185,8 +185,12 @@ Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs = {},
                 const Annotations& annotations = {});
 // A leaf or a rebuilt node whose type is given.
 Value make_leaf(const OpDef& def, Type type, Attrs attrs = {});
-// The same operation on other inputs (passes); keeps attributes, annotations and origin, infers the
-// type anew.
+// The same operation on other inputs (passes); keeps attributes, annotations (but `composite`,
+// whose operands are of the graph of before) and origin, infers the type anew.
 Value rebuild(const Node& node, std::vector<Value> inputs);
+// Notes of `now`, which stands for `before` in another graph, that it is the same composite, whose
+// operands `current` gives there; where it gives an empty value, nothing.
+void carry_composite(const Node& before, const Value& now,
+                     const std::function<Value(const Value& operand)>& current);
 
 }  // namespace weft

@@ -64,6 +64,23 @@ struct Reread {
                          // are at a time, operands and results
 };
 
+// Why a kernel reads from memory what another one makes, instead of being one with it. Of several
+// reasons the first is told.
+enum class FusionRefusal : uint8_t {
+  none,        // nothing was refused: fusion was skipped
+  copied,      // a kernel reads it in another order than it is stored in
+  gathered,    // the reader reads it at places of its own choosing
+  compressed,  // what the backward pass reads of it is kept in a narrower type
+  other_axes,  // the reader's loops run over other axes, or it reads a view
+  too_large,   // more nodes than a kernel may have
+  cycle,       // a third kernel reads one and leads to the other
+  stored,      // the kernel of another reader makes and stores it
+};
+struct UnfusedOperand {
+  const Node* operand = nullptr;
+  FusionRefusal reason = FusionRefusal::none;
+};
+
 // One kernel. `body` lists what it computes, inputs before users; a fused kernel's body is loops
 // over one iteration space (see value.h), a library kernel's is usually one node.
 //
@@ -80,6 +97,7 @@ struct Step {
                                  // kernel; the inputs in order of a library kernel's (first)
                                  // node, then what else it reads
   std::vector<Access> results;   // values of the body that others need
+  std::vector<UnfusedOperand> unfused;  // of a fused kernel: the operands that others make
   // Result index -> operand index whose memory it may take over when the operand dies here; only
   // pairs that the kernel reads and writes at the same element and in that order. The memory pass
   // leaves those that it granted: there, and only there, result and operand share their bytes.
@@ -92,7 +110,7 @@ struct Step {
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the room that the kernel asked for
   bool again = false;           // run before with the same operands, for the memory between
-  // So many kernels of one form (KernelLibrary::form) in one launch: their bodies, operands and
+  // So many kernels of one form (KernelCompiler::form) in one launch: their bodies, operands and
   // results stand one after the other, as many of each. Then the workspace is the table of where
   // their elements lie: a constant, as long as no address changes.
   int parts = 1;

@@ -53,6 +53,8 @@ std::string to_string(const Annotations& annotations) {
   if (annotations.tf32) text += ", tf32=1";
   if (annotations.compressed) text += ", keep=1";
   if (annotations.by_kernel != nullptr) text += ", by_kernel=" + *annotations.by_kernel;
+  if (annotations.composite.defined())
+    text += fmt::format(", composite={}", annotations.composite->op->name);
   return text;
 }
 

@@ -127,10 +127,12 @@ Node::~Node() {
   if (draining != nullptr) {
     for (Value& input : inputs) draining->push_back(std::move(input));
     if (expression.defined()) draining->push_back(std::move(expression));
+    if (annotations.composite.defined()) draining->push_back(std::move(annotations.composite));
     return;
   }
   std::vector<Value> pending = std::move(inputs);
   pending.push_back(std::move(expression));
+  pending.push_back(std::move(annotations.composite));
   draining = &pending;
   while (!pending.empty()) {
     Value last = std::move(pending.back());

@@ -150,10 +150,18 @@ struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
   bool compressed = false;  // a cast to the narrower type in which the backward pass keeps a value
   const std::string* by_kernel = nullptr;  // interned; the kernel of the whole that it is part of
+  // The composite that this value is, of operands in the same graph, where it is computed by the
+  // expression of one that a library's kernel may compute (KernelChooser::is_epilogue). Passes that
+  // rewrite a graph carry it over (carry_composite), as what simplify makes of an expression no
+  // longer shows it.
+  Value composite = {};
 
-  friend bool operator==(const Annotations&, const Annotations&) = default;
+  // Without `composite`, which says what the inputs say.
+  friend bool operator==(const Annotations& a, const Annotations& b) {
+    return a.tf32 == b.tf32 && a.compressed == b.compressed && a.by_kernel == b.by_kernel;
+  }
 };
-std::string to_string(const Annotations& annotations);  // ", tf32=1"
+std::string to_string(const Annotations& annotations);  // ", tf32=1, composite=gelu_tanh"
 
 struct Node {
   // What a walk over a graph reads comes first: with the count of handles it is one cache line.

@@ -130,16 +130,35 @@ const OpDef& gelu_def = define({
     .test = {.low = -4, .high = 4},
 });
 
+// dy times the slope of gelu_tanh at x: a composite, so that a product's kernel may compute it.
+const OpDef& gelu_tanh_gradient_def = define({
+    .name = "gelu_tanh_gradient",
+    .arity = 2,
+    .doc = "of x and dy: dy times the derivative of gelu_tanh at x",
+    .infer = same_type,
+    .decompose =
+        [](const Node& node) {
+          const Value x = widen(node.inputs[0]), dy = widen(node.inputs[1]);
+          const Value t = gelu_inner(x);
+          const Value inner_slope = gelu_scale * (1.0 + (3 * gelu_cubic) * square(x));
+          const Value slope = 0.5 * (1.0 + t) + 0.5 * x * ((1.0 - square(t)) * inner_slope);
+          return narrow_to(dy * slope, node.type.dtype);
+        },
+    .oracle =
+        [](double x, double dy, double) {
+          const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+          const double inner_slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+          return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner_slope);
+        },
+    .test = {.low = -4, .high = 4},
+});
+
 const OpDef& gelu_tanh_def = define({
     .name = "gelu_tanh",
     .doc = "0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))",
     .infer = same_type,
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      Wide wide(y, dy);
-      Value t = gelu_inner(wide.x);
-      Value inner_slope = gelu_scale * (1.0 + (3 * gelu_cubic) * square(wide.x));
-      Value slope = 0.5 * (1.0 + t) + 0.5 * wide.x * ((1.0 - square(t)) * inner_slope);
-      return wide.result(wide.dy * slope);
+      return {make_node(gelu_tanh_gradient_def, {y->inputs[0], dy})};
     },
     .decompose =
         [](const Node& node) {

@@ -161,7 +161,7 @@ std::optional<KernelChoice> chosen(const Node& node, const PassOptions& options)
   std::vector<Placement> operands;
   operands.reserve(node.inputs.size());
   for (const Value& input : node.inputs) operands.push_back(lies(input));
-  return options.library->choose(node, operands);
+  return options.library->kernels().choose(node, operands);
 }
 
 // A region and how it is cut.
@@ -224,6 +224,10 @@ class Cut {
       const int64_t before = region_.before.at(&node);
       const auto reads = reads_by_row(node, before, region_.rows).value();
       Value part = for_rows(node, operands(node, reads, from, count), before, region_.rows, count);
+      carry_composite(node, part, [&](const Value& operand) {
+        const auto found = parts_.find(operand.node());
+        return found == parts_.end() ? Value() : found->second.back();
+      });
       parts_[&node].push_back(by_kernel_of(node, part));
     }
     for (const Value& value : nodes)
@@ -275,7 +279,9 @@ class Cut {
         inputs.push_back(current(input));
         same &= inputs.back().node() == input.node();
       }
-      if (!same) now[value.node()] = rebuild(*value.node(), std::move(inputs));
+      if (same) continue;
+      now[value.node()] = rebuild(*value.node(), std::move(inputs));
+      carry_composite(*value.node(), now[value.node()], current);
     }
     Graph result{.inputs = graph.inputs, .outputs = {}, .assignments = {}};
     for (const Value& output : graph.outputs) result.outputs.push_back(current(output));

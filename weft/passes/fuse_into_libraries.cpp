@@ -113,7 +113,7 @@ class Joiner {
         dropped.push_back(value);
     }
     if (options_.apart && stored.size() > 1 && reads_own(both.nodes)) return false;
-    if (!options_.library->choose_with(both.nodes, stored, dense(both.inputs())) ||
+    if (!options_.library->kernels().choose_with(both.nodes, stored, dense(both.inputs())) ||
         units_.merging_makes_cycle(library, other))
       return false;
     units_.move(part, other, library);
@@ -155,6 +155,8 @@ bool library_makes(const Units& units, const Node* own, const Value& value, cons
            (uses.is_root(member.node()) || std::ranges::any_of(uses.of(member.node()), outside));
   };
   if (options.apart && std::ranges::any_of(unit.nodes, is_read)) return false;
-  return options.library->choose_with(unit.nodes, {&value, 1}, dense(unit.inputs())).has_value();
+  return options.library->kernels()
+      .choose_with(unit.nodes, {&value, 1}, dense(unit.inputs()))
+      .has_value();
 }
 }  // namespace weft

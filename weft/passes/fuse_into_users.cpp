@@ -25,6 +25,8 @@ class Placer {
     const Demand need = demand(value);
     if (is_constant(*node)) return place_constant(value, need);
     if (!whole_ || is_kept(*node) || belongs_to_library(value, need)) {
+      if (is_kept(*node))
+        for (int taker : need.takers) units_.refuse(value, taker, FusionRefusal::compressed);
       units_.store(value, units_.add(value));
       return;
     }
@@ -32,7 +34,11 @@ class Placer {
     size_t joined = 0;
     for (int taker : by_first_use(need.takers)) {
       std::optional<Dims> upgrade;
-      if (!can_join(value, taker, again, upgrade)) continue;
+      const FusionRefusal refusal = refuses(value, taker, again, upgrade);
+      if (refusal != FusionRefusal::none) {
+        units_.refuse(value, taker, refusal);
+        continue;
+      }
       if (upgrade) units_.reduce_over(taker, value->inputs[0].shape(), *upgrade);
       units_.join(value, taker);
       ++joined;
@@ -115,11 +121,21 @@ class Placer {
     if (value.shape() == unit.space) return true;
     return !unit.reduced.empty() && value.shape() == reduced_shape(unit);
   }
-  bool can_join(const Value& value, int taker, bool again, std::optional<Dims>& upgrade) const {
+  // Why `value` may not join the unit; none: it may.
+  FusionRefusal refuses(const Value& value, int taker, bool again,
+                        std::optional<Dims>& upgrade) const {
     const Unit& unit = units_[taker];
-    if (unit.nodes.size() >= largest_kernel) return false;
-    if (!shape_fits(value, unit, upgrade)) return false;
-    return again || !leads_back(value.node(), taker);
+    if (!shape_fits(value, unit, upgrade)) return FusionRefusal::other_axes;
+    if (unit.nodes.size() >= largest_kernel) return FusionRefusal::too_large;
+    if (again || !leads_back(value.node(), taker)) return FusionRefusal::none;
+    return reads_view_of(value.node(), unit) ? FusionRefusal::other_axes : FusionRefusal::cycle;
+  }
+  bool reads_view_of(const Node* node, const Unit& unit) const {
+    return std::ranges::any_of(unit.nodes, [&](const Value& member) {
+      return std::ranges::any_of(member->inputs, [&](const Value& input) {
+        return input.node() != node && units_.before_views(input.node()) == node;
+      });
+    });
   }
   // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
   bool leads_back(const Node* node, int target) const {

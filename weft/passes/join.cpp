@@ -43,6 +43,7 @@ void append(Step& step, const Step& part) {
   step.body.insert(step.body.end(), part.body.begin(), part.body.end());
   step.operands.insert(step.operands.end(), part.operands.begin(), part.operands.end());
   step.results.insert(step.results.end(), part.results.begin(), part.results.end());
+  step.unfused.insert(step.unfused.end(), part.unfused.begin(), part.unfused.end());
   for (auto [result, operand] : part.in_place)
     step.in_place.emplace_back(results + result, operands + operand);
   step.flops += part.flops;
@@ -84,7 +85,7 @@ class Join {
     for (size_t at = 0; at < plan_.steps.size(); ++at) {
       Step& step = plan_.steps[at];
       if (step.kind != Step::Kind::fused || step.again || is_beside_transfer(at)) continue;
-      const std::optional<KernelForm> form = options_.library->form(step);
+      const std::optional<KernelForm> form = options_.library->compiler().form(step);
       if (!form) continue;
       step = with_operands(step, form->operands);
       forms_[at] = known.try_emplace(form->text, static_cast<int>(known.size())).first->second;
@@ -202,7 +203,7 @@ class Join {
     Step launch = step(steps.front());
     for (size_t i = 1; i < steps.size(); ++i) append(launch, step(steps[i]));
     launch.kernel += fmt::format(" x{}", launch.parts);
-    launch.workspace = options_.library->workspace(launch);
+    launch.workspace = options_.library->compiler().workspace(launch);
     Plan plan = plan_;
     plan.steps = moved(plan_.steps, steps, at, launch);
     return plan;

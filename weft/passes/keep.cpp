@@ -45,11 +45,15 @@ class Keeper {
  private:
   // Anew also where nothing changes, so that what is kept is written down where it is made.
   template <class Form>
-  static Value with_inputs(const Value& value, Form form) {
+  Value with_inputs(const Value& value, Form form) const {
     if (value->op->kind == OpKind::leaf) return value;
     std::vector<Value> inputs;
     for (const Value& input : value->inputs) inputs.push_back(form(input));
-    return rebuild(*value.node(), std::move(inputs));
+    Value same = rebuild(*value.node(), std::move(inputs));
+    carry_composite(*value.node(), same, [&](const Value& operand) {
+      return now_.contains(operand.node()) ? form(operand) : Value();
+    });
+    return same;
   }
 
   // The one value to keep from which this one is cheap to make: itself, or that of its operands.

@@ -34,7 +34,7 @@ namespace weft {
 std::span<const std::string_view> optional_passes();
 
 struct PassOptions {
-  const KernelLibrary* library = nullptr;
+  const KernelLibrary* library = &no_library();
   int threads = 1;
   DType narrow = DType::f32;                // of products under mixed precision; f32: as written
   bool tf32 = false;                        // those that are written in float32 may be

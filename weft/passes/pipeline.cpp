@@ -115,7 +115,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   if (options.skips("keep")) options.keep = DType::f32;
   if (options.skips("offload")) options.offload = {};
   if (options.skips("recompute")) options.recompute = Recompute::none;
-  if (options.may_drop()) options.machine = options.library->spec().value_or(MachineSpec());
+  if (options.may_drop()) options.machine = options.library->meters().spec();
   logging::LongWork planning("planning a step");
   Runner run(options, planning);
   Graph step = run.always("precision", precision, graph);

@@ -25,7 +25,7 @@ class Narrower {
   Narrower(const Graph& graph, const PassOptions& options)
       : nodes_(graph.nodes()),
         narrow_(options.narrow),
-        library_(options.library),
+        kernels_(options.library->kernels()),
         wrong_(options.fault == "precision-negates") {
     for (const Value& value : nodes_)
       for (const Value& input : value->inputs) users_[input.node()].push_back(value.node());
@@ -57,7 +57,7 @@ class Narrower {
   // a kernel stores for what follows.
   void find_wanted() {
     for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value) {
-      if (library_ != nullptr && library_->stores_sums_beside(*value->node()) &&
+      if ((*value)->inputs.size() == 1 && kernels_.is_epilogue(*value->node()) &&
           is_biased_product((*value)->inputs[0]))
         wanted_.insert((*value)->inputs[0].node());
       if (!narrows(*value) && !(moves(*value) && wanted_.contains(value->node()))) continue;
@@ -138,7 +138,7 @@ class Narrower {
 
   std::vector<Value> nodes_;
   DType narrow_;
-  const KernelLibrary* library_;
+  const KernelChooser& kernels_;
   bool wrong_;
   std::unordered_map<const Node*, std::vector<const Node*>> users_;
   std::unordered_set<const Node*> wanted_, leading_;

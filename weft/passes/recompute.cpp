@@ -258,7 +258,7 @@ Step Recomputation::only(Step step, int slot) const {
                 [&](const Access& operand) { return !read.contains(operand.value.node()); });
   step.in_place.clear();
   count_work(step, plan_.slots);
-  step.workspace = options_.library->workspace(step);
+  step.workspace = options_.library->compiler().workspace(step);
   return step;
 }
 

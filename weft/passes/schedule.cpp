@@ -157,7 +157,8 @@ class Scheduler {
     Step step{.kernel = "copy",
               .body = {copy},
               .operands = {{part, placed_.at(part.node())}},
-              .results = {{copy, to}}};
+              .results = {{copy, to}},
+              .unfused = {{part.node(), FusionRefusal::gathered}}};
     finish(step);
   }
 
@@ -198,13 +199,14 @@ class Scheduler {
     OriginOverride origin(value->origin);
     Value copy = make_node(op("identity"), {value});
     Step step;
-    if (options_.library->generates()) {
+    if (options_.library->compiler().generates()) {
       step.kernel = "copy";
       step.body = {copy};
       step.operands = {{value, at}};
+      step.unfused = {{value.node(), FusionRefusal::copied}};
     } else {
       step = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
-                          options_.library->choose(*copy.node(), {{at}}).value(), {at});
+                          options_.library->kernels().choose(*copy.node(), {{at}}).value(), {at});
     }
     made->second = new_slot(copy, layout);
     step.results = {{copy, made->second}};
@@ -243,8 +245,9 @@ class Scheduler {
     operands.reserve(inputs.size());
     for (const Value& input : inputs) operands.push_back(placed_.at(input.node()));
     const std::optional<KernelChoice> chosen =
-        unit.nodes.size() == 1 ? options_.library->choose(*unit.nodes[0].node(), operands)
-                               : options_.library->choose_with(unit.nodes, stored, operands);
+        unit.nodes.size() == 1
+            ? options_.library->kernels().choose(*unit.nodes[0].node(), operands)
+            : options_.library->kernels().choose_with(unit.nodes, stored, operands);
     WEFT_ASSERT(chosen.has_value(), "{} takes no {} whose operands lie so",
                 options_.library->name(), unit.nodes.front()->op->name);
     const KernelChoice& choice = *chosen;
@@ -328,13 +331,13 @@ class Scheduler {
   }
   // Whether the step is that much faster with room than without, on a device that is known.
   bool saves_time(Step step, size_t copied) const {
-    const std::optional<MachineSpec> machine = options_.library->spec();
-    if (!machine || !machine->sustained) return false;
+    const MachineSpec machine = options_.library->meters().spec();
+    if (!machine.sustained) return false;
     step.flops = flops(*step.body.front().node());
-    const double apart = likely_seconds(step, *machine);
+    const double apart = likely_seconds(step, machine);
     step.padded = true;
-    const double copies = 2 * static_cast<double>(copied) / machine->bytes_per_s;
-    return apart - likely_seconds(step, *machine) > copies + machine->sustained->launch;
+    const double copies = 2 * static_cast<double>(copied) / machine.bytes_per_s;
+    return apart - likely_seconds(step, machine) > copies + machine.sustained->launch;
   }
   std::vector<Value> stored_values(const Unit& unit, int index) const {
     std::vector<Value> stored;
@@ -422,6 +425,7 @@ class Scheduler {
       return emit_constant(unit.nodes[0]);
     Step step;
     step.body = unit.nodes;
+    step.unfused = unit.unfused;
     for (const Value& input : unit.inputs())
       step.operands.push_back({input, placed_.at(input.node())});
     Layout layout = natural_layout(unit, step);
@@ -477,8 +481,8 @@ class Scheduler {
     for (const Value& value : step.body)
       if (!value->module().empty()) step.module = value->module();
     if (step.kind == Step::Kind::fused) {
-      step.workspace = options_.library->workspace(step);
-      step.reread = options_.library->reread(step);
+      step.workspace = options_.library->compiler().workspace(step);
+      step.reread = options_.library->compiler().reread(step);
     }
     plan_.steps.push_back(std::move(step));
   }

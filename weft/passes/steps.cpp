@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/device/catalogue.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -24,9 +25,8 @@ void count_work(Step& step, std::span<const Slot> slots) {
 
 double cost(const Step& step, const MachineSpec& machine) {
   if (step.kind == Step::Kind::transfer) return machine.file_slowdown() * step.bytes;
-  constexpr double of_processors = 10;  // roughly
-  const double flops_per_byte =
-      machine.known() ? flops_per_s_of(step, machine) / machine.bytes_per_s : of_processors;
+  const MachineSpec& peaks = machine.known() ? machine : processor_spec();
+  const double flops_per_byte = flops_per_s_of(step, peaks) / peaks.bytes_per_s;
   return std::max(step.flops / flops_per_byte, step.bytes);
 }
 

@@ -52,10 +52,11 @@ Unit::Kind Units::kind_of(const Node& node) const {
   const KernelLibrary& library = *options_.library;
   if (node.op->kind == OpKind::leaf && !is_constant(node)) return Unit::Kind::leaf;
   if (node.op->view != nullptr) return Unit::Kind::view;
-  if (library.choose(node, dense(node.inputs))) return Unit::Kind::library;
+  if (library.kernels().choose(node, dense(node.inputs))) return Unit::Kind::library;
   if (node.op->kind == OpKind::movement && node.op->arity < 0 && is_placed(node))
     return Unit::Kind::placed;
-  WEFT_ASSERT(library.generates(), "{} has no kernel for {}", library.name(), node.op->name);
+  WEFT_ASSERT(library.compiler().generates(), "{} has no kernel for {}", library.name(),
+              node.op->name);
   return Unit::Kind::fused;
 }
 // Whether each part can be computed where it belongs, or they are too many to pick from.
@@ -86,6 +87,7 @@ int Units::add(const Value& value) {
   }
   units_.push_back(std::move(unit));
   ids_.push_back({value->id, value->id});
+  merged_into_.push_back(count() - 1);
   places_.at(value.node()).holders.push_back(count() - 1);
   return count() - 1;
 }
@@ -123,6 +125,23 @@ void Units::merge(int into, int from) {
   move(std::vector(units_[index(from)].nodes), from, into);
   for (const Value& view : within)
     if (!holds(into, view.node())) join(view, into);
+  merged_into_[index(from)] = into;
+}
+void Units::refuse(const Value& value, int unit, FusionRefusal reason) {
+  refusals_[value.node()].emplace_back(unit, reason);
+}
+FusionRefusal Units::refusal_of(const Node* input, int unit) const {
+  if (options_.skips("fuse")) return FusionRefusal::none;
+  const auto gathers = [&](const Node* user) { return reads_memory(*user) && holds(unit, user); };
+  if (std::ranges::any_of(uses_.of(input), gathers)) return FusionRefusal::gathered;
+  if (!fusable(input)) return FusionRefusal::other_axes;
+  FusionRefusal first = FusionRefusal::stored;
+  if (const auto* reasons = refusals_.find(input))
+    for (auto [at, reason] : *reasons) {
+      while (merged_into_[index(at)] != at) at = merged_into_[index(at)];
+      if (at == unit) first = std::min(first, reason);
+    }
+  return first;
 }
 void Units::move(std::span<const Value> part, int from, int into) {
   for (const Value& value : part) {
@@ -213,9 +232,16 @@ Fusion Units::finish() {
   for (size_t u = 0; u < moved.size(); ++u) {
     if (units_[u].nodes.empty()) continue;
     moved[u] = static_cast<int>(fusion.units.size());
+    sort_nodes(units_[u]);
+    if (units_[u].kind == Unit::Kind::fused)
+      for (const Value& input : units_[u].inputs()) {
+        const Unit::Kind maker = kind(before_views(input.node()));
+        if (maker == Unit::Kind::fused || maker == Unit::Kind::placed)
+          units_[u].unfused.push_back(
+              {input.node(), refusal_of(input.node(), static_cast<int>(u))});
+      }
     Unit& unit = fusion.units.emplace_back(std::move(units_[u]));
     if (!reduces(unit)) unit.reduced = {};
-    sort_nodes(unit);
   }
   fusion.home.reserve(uses_.nodes().size());
   for (const Value& value : uses_.nodes())

@@ -46,6 +46,8 @@ class Units {
   // Nobody reads it from memory any more.
   void unstore(const Node* node);
   void merge(int into, int from);
+  // Notes why a value that the unit reads was not joined to it.
+  void refuse(const Value& value, int unit, FusionRefusal reason);
   // Constants that what stays behind reads are there, too.
   void move(std::span<const Value> part, int from, int into);
 
@@ -79,6 +81,7 @@ class Units {
 
   Unit::Kind kind_of(const Node& node) const;
   bool is_placed(const Node& concat) const;
+  FusionRefusal refusal_of(const Node* input, int unit) const;
   std::vector<int> readers_of(int unit, int a, int b) const;
   bool leads_to(std::span<const int> from, int a, int b, uint64_t last) const;
   bool reads_all_of(int unit, int other) const;
@@ -90,6 +93,8 @@ class Units {
   std::vector<Unit> units_;
   std::vector<Ids> ids_;  // of each unit
   NodeMap<Place> places_;
+  NodeMap<std::vector<std::pair<int, FusionRefusal>>> refusals_;  // of values, by unit
+  std::vector<int> merged_into_;                                  // by unit; itself: nowhere
 };
 
 // From users to producers: each node joins kernels of its users, or gets a unit of its own.

@@ -43,7 +43,7 @@ std::string signature_of(const Step& step) {
 // What libraries said of the steps of a plan.
 class Refusals {
  public:
-  Refusals(const Plan& plan, const KernelLibrary& library) : plan_(plan), library_(library) {}
+  Refusals(const Plan& plan, const KernelChooser& chooser) : plan_(plan), chooser_(chooser) {}
 
   // Whether a step that is alike was refused, so that nobody need ask for this one.
   bool covers(size_t step) {
@@ -60,7 +60,7 @@ class Refusals {
     said = fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
                        refused.module.empty() ? "" : " of ", refused.module);
     logging::debug(1, "refused: {}", said);
-    library_.avoid(refused);
+    chooser_.avoid(refused);
   }
   void check() const {
     if (by_step_.empty()) return;
@@ -72,7 +72,7 @@ class Refusals {
 
  private:
   const Plan& plan_;
-  const KernelLibrary& library_;
+  const KernelChooser& chooser_;
   std::map<size_t, std::string> by_step_;
   std::map<std::string, Error> alike_;  // by the signature
 };
@@ -80,10 +80,11 @@ class Refusals {
 
 // Generated kernels on threads of their own. So are kernels of libraries for a device; those for
 // the host, which share its threads, are compiled by the caller.
-StepKernels compile_kernels(const Plan& plan, const KernelLibrary& library, DeviceMemory& memory) {
+StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
+                            const KernelChooser& chooser, DeviceMemory& memory) {
   Stopwatch watch;
   StepKernels kernels(plan.steps.size());
-  Refusals refusals(plan, library);
+  Refusals refusals(plan, chooser);
   std::vector<size_t> here, apart;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step::Kind kind = plan.steps[i].kind;
@@ -104,14 +105,14 @@ StepKernels compile_kernels(const Plan& plan, const KernelLibrary& library, Devi
       if (refusals.covers(i)) return;
     }
     try {
-      kernels[i] = library.compile(plan, plan.steps[i]);
+      kernels[i] = compiler.compile(plan, plan.steps[i]);
     } catch (const LostWhileMeasured& lost) {
       std::lock_guard lock(mutex);
       if (!measured) measured = error_of_step(plan, i, lost, true);
       throw;
     } catch (const Error& error) {
       memory.finish();  // throws where it is lost, for which no kernel is refused
-      if (!library.may_refuse(plan.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
+      if (!chooser.may_refuse(plan.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
       std::lock_guard lock(mutex);
       refusals.add(i, error);
     }
@@ -173,15 +174,15 @@ void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Resid
 // What a library says only when its kernel runs, it says before a step has updated anything.
 // StepKernels that are alike are tried once. No variable has a place on the device yet, and none
 // may be written: memory beside the arena stands in for what the step has there.
-void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelLibrary& library,
+void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelChooser& chooser,
                  DeviceMemory& memory, const Residency& residency) {
-  Refusals refusals(plan, library);
+  Refusals refusals(plan, chooser);
   std::set<std::string> signatures;
   std::vector<size_t> distinct;
   size_t most = 0;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
-    if (step.kind != Step::Kind::library || !library.may_refuse(step)) continue;
+    if (step.kind != Step::Kind::library || !chooser.may_refuse(step)) continue;
     if (!signatures.insert(signature_of(step)).second) continue;
     distinct.push_back(i);
     size_t bytes = 0;

@@ -38,20 +38,24 @@ size_t staged_bytes(const Plan& plan) {
 Executable::Executable(Plan plan, const KernelLibrary& library,
                        std::shared_ptr<Workspace> workspace, const std::string& folder,
                        size_t beside)
-    : plan_(std::move(plan)), library_(library), workspace_(std::move(workspace)), copies_(plan_) {
+    : plan_(std::move(plan)),
+      compiler_(library.compiler()),
+      stages_inputs_(library.stages_inputs()),
+      workspace_(std::move(workspace)),
+      copies_(plan_) {
   if (workspace_ == nullptr) return;
   memory_ = &library.memory();
   residency_ = make_residency(plan_, *memory_, *workspace_, folder);
   set_poisoning(debug_build && memory_->is_host());
   start_team();
-  residency_->check_fits(library.stages_inputs() ? staged_bytes(plan_) : 0, beside);
-  kernels_ = compile_kernels(plan_, library, *memory_);
+  residency_->check_fits(stages_inputs_ ? staged_bytes(plan_) : 0, beside);
+  kernels_ = compile_kernels(plan_, compiler_, library.kernels(), *memory_);
   residency_->place_away();
   make_staging();
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes, *memory_);
   residency_->place_constants();
-  try_kernels(plan_, kernels_, library, *memory_, *residency_);
+  try_kernels(plan_, kernels_, library.kernels(), *memory_, *residency_);
 }
 
 // What still runs would outlive its memory, and at the end of the process its compiler.
@@ -171,7 +175,7 @@ void Executable::copy_assigned() {
 
 // The first run is done as it stands, as libraries load their code in it; the second is recorded.
 void Executable::run_recorded() {
-  if (recorded_ == nullptr && warm_) recorded_ = library_.record([this] { run_steps(); });
+  if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_steps(); });
   if (recorded_ != nullptr)
     recorded_->run(nullptr, nullptr, nullptr);
   else
@@ -205,7 +209,7 @@ void Executable::show_results() {
 }
 
 void Executable::make_staging() {
-  const size_t bytes = library_.stages_inputs() ? staged_bytes(plan_) : 0;
+  const size_t bytes = stages_inputs_ ? staged_bytes(plan_) : 0;
   if (bytes == 0) return;
   inputs_here_ = memory_->allocate_host(bytes);
   inputs_there_ = memory_->allocate(bytes);

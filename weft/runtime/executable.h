@@ -74,7 +74,8 @@ class Executable {
   void finish_kernels() const;
 
   Plan plan_;
-  const KernelLibrary& library_;
+  const KernelCompiler& compiler_;
+  bool stages_inputs_;
   std::shared_ptr<Workspace> workspace_;  // null: the plan cannot run, and there is none of these:
   DeviceMemory* memory_ = nullptr;        // that kernels see
   std::unique_ptr<Residency> residency_;
@@ -84,7 +85,7 @@ class Executable {
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<SideCopy> input_copy_;
   std::vector<BoundStep> bound_;      // empty before the first run
-  std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet, or cannot be
+  std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet
   bool warm_ = false;                 // they ran once since they were bound
   std::vector<Value> results_;
   StepObserver observer_;

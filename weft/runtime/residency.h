@@ -10,7 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/device/device.h"
+#include "weft/base/device_memory.h"
+#include "weft/device/compiler.h"
 #include "weft/ir/plan.h"
 
 namespace weft {

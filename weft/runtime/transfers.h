@@ -9,8 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "weft/base/device_memory.h"
 #include "weft/base/file_range.h"
-#include "weft/device/device.h"
+#include "weft/device/compiler.h"
 
 namespace weft {
 

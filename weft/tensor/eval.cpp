@@ -165,9 +165,9 @@ struct CompiledStep::State {
 
 namespace {
 // One arena for all steps of a device; it goes with the last of them.
-std::shared_ptr<Workspace> shared_workspace(const KernelLibrary& library) {
+std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
   static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
-  std::weak_ptr<Workspace>& known = workspaces[&library.memory()];
+  std::weak_ptr<Workspace>& known = workspaces[&memory];
   std::shared_ptr<Workspace> workspace = known.lock();
   if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
   return workspace;
@@ -230,7 +230,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   if (state_->cache.empty()) warn_of_constants(graph, first);
   const KernelLibrary& device = library(options.device);
   state_->cache.push_back({{types.begin(), types.end()},
-                           compile_graph(graph, device, shared_workspace(device),
+                           compile_graph(graph, device, shared_workspace(device.memory()),
                                          {.narrow = narrow_type(options.precision),
                                           .tf32 = options.precision == Precision::tf32,
                                           .keep = options.keep,

@@ -176,9 +176,10 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       .accumulator_bytes = accumulator_bytes,
       .data_bytes = experiment.data_bytes(),
       .step_reports = std::move(steps)};
-  report.machine = library(report.device).machine();
-  report.kernels = library(report.device).selection();
-  report.on_host = library(report.device).on_host();
+  const KernelLibrary& device = library(report.device);
+  report.machine = device.kernels().machine();
+  report.kernels = device.kernels().selection();
+  report.on_host = device.on_host();
   report.device_name = machine.name;
   report.device_bytes = machine.memory_bytes;
   report.basis = machine.basis;
@@ -188,7 +189,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     plans.push_back(step.plan);
     double times = static_cast<double>(step.per_update);
     report.arena_bytes = std::max(report.arena_bytes, step.plan->arena_bytes);
-    if (library(report.device).stages_inputs()) report.staging_bytes += staged_bytes(*step.plan);
+    if (device.stages_inputs()) report.staging_bytes += staged_bytes(*step.plan);
     for (const Slot& slot : step.plan->slots)
       if (slot.space == Space::constant) report.constant_bytes += slot.bytes;
     report.flops += times * step.plan->flops();

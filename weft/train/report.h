@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/device/device.h"
+#include "weft/device/meters.h"
 #include "weft/device/spec.h"
 #include "weft/ir/plan.h"
 #include "weft/train/experiment.h"
@@ -85,8 +85,8 @@ struct RunReport {
   std::string device_name = {};  // "NVIDIA H200"; "": unknown, or the host
   size_t device_bytes = 0;       // that a run can have there; 0: unknown, or the host's
   std::vector<StepReport> step_reports;
-  std::string machine = {};  // KernelLibrary::machine()
-  // KernelLibrary::selection(): a resumed run goes on with these.
+  std::string machine = {};  // KernelChooser::machine()
+  // KernelChooser::selection(): a resumed run goes on with these.
   std::map<std::string, std::string> kernels = {};
 
   // In memory.

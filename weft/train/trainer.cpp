@@ -42,7 +42,7 @@ RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpe
 // Nothing is planned yet when the kernels that the run began with are named.
 Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   const KernelLibrary& device = library(recipe.text("train.device"));
-  device.prefer(folder.kernels());
+  device.kernels().prefer(folder.kernels());
   const std::string before = folder.isa();
   if (device.name() == "cpu" && !before.empty() && before != name(isa()))
     logging::warn(
@@ -95,7 +95,7 @@ class Trainer {
 
  private:
   const Recipe& recipe() const { return experiment_.recipe; }
-  const KernelLibrary& device() const { return library(recipe().text("train.device")); }
+  const Meters& meters() const { return library(recipe().text("train.device")).meters(); }
 
   void go_on() {
     for (;;) {
@@ -148,7 +148,7 @@ class Trainer {
     result_.run_folder = folder_.path();
     first_step_ = progress_.step;
     line_step_ = progress_.step;
-    device_joules_before_ = device().meters().joules;
+    device_joules_before_ = meters().read().joules;
     started_ = now();
   }
 
@@ -257,7 +257,7 @@ class Trainer {
                                          .step = std::max(0.0, line_seconds_ - waited),
                                          .compute_share = compute,
                                          .memory_share = plan_.seconds > 0 ? 1 - compute : 0}),
-                     .device = device().meters()});
+                     .device = meters().read()});
     line_step_ = progress_.step;
     line_seconds_ = save_seconds_ = 0;
   }
@@ -400,7 +400,7 @@ class Trainer {
   // Of the device, where it counts them; else of the processor.
   std::optional<double> joules() {
     if (device_joules_before_)
-      if (auto now = device().meters().joules) return *now - *device_joules_before_;
+      if (auto now = meters().read().joules) return *now - *device_joules_before_;
     energy_.read();
     return energy_.joules();
   }

@@ -44,11 +44,8 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
   return text + " t" + std::to_string(thread_count());
 }
 
-class CpuLibrary : public KernelLibrary {
+class CpuChooser : public KernelChooser {
  public:
-  std::string name() const override { return "cpu"; }
-  bool generates() const override { return true; }
-
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
     const Family* family = find_family(node.op->name);
@@ -82,20 +79,6 @@ class CpuLibrary : public KernelLibrary {
     choices_.clear();
   }
 
-  size_t workspace(const Step& fused) const override {
-    return workspace_bytes(fused, thread_count());
-  }
-
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
-    if (step.kind == Step::Kind::fused) {
-      if (debug_level() >= 5) logging::debug(5, "{}:\n{}", step.kernel, kernel_text(step));
-      return std::make_unique<FusedKernel>(compile_cpu(step));
-    }
-    const Family* family = find_family(step.body.front()->op->name);
-    WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", step.kernel);
-    return family->compile(step);
-  }
-
  private:
   // The kernel that the node asks for, so that a part of a value has the bits of the whole.
   static std::optional<KernelChoice> by_name(const Family& family, const Node& node,
@@ -123,6 +106,34 @@ class CpuLibrary : public KernelLibrary {
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::optional<KernelChoice>> choices_;
   mutable Selection selection_{machine_identity()};
+};
+
+class CpuCompiler : public KernelCompiler {
+ public:
+  bool generates() const override { return true; }
+  size_t workspace(const Step& fused) const override {
+    return workspace_bytes(fused, thread_count());
+  }
+  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+    if (step.kind == Step::Kind::fused) {
+      if (debug_level() >= 5) logging::debug(5, "{}:\n{}", step.kernel, kernel_text(step));
+      return std::make_unique<FusedKernel>(compile_cpu(step));
+    }
+    const Family* family = find_family(step.body.front()->op->name);
+    WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", step.kernel);
+    return family->compile(step);
+  }
+};
+
+class CpuLibrary : public KernelLibrary {
+ public:
+  std::string name() const override { return "cpu"; }
+  const KernelChooser& kernels() const override { return chooser_; }
+  const KernelCompiler& compiler() const override { return compiler_; }
+
+ private:
+  CpuChooser chooser_;
+  CpuCompiler compiler_;
 };
 }  // namespace
 }  // namespace cpu

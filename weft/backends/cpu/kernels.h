@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "weft/device/bound.h"
+#include "weft/device/choice.h"
+#include "weft/device/compiler.h"
 #include "weft/device/contraction.h"
-#include "weft/device/device.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::cpu {
 
 struct Family {
   std::string_view op;
-  // As in KernelLibrary, by a rule of thumb: nullopt where the family has no kernel for this type.
+  // As in KernelChooser, by a rule of thumb: nullopt where the family has no kernel for this type.
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
   // All kernels that could be chosen, by different names; null where there is only one.
   std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);

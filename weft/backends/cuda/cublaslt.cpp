@@ -146,12 +146,26 @@ size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task,
   return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
 
+// The composites that the library computes, of sums or of a matrix beside and sums.
+struct Function {
+  std::string_view op, name;  // name: in that of a kernel
+  uint32_t bits;
+};
+constexpr Function functions[] = {
+    {"gelu_tanh", ".gelu", gelu_of_sum},
+    {"gelu_tanh_gradient", ".gelu_gradient", times_gelu_slope | has_aux},
+};
+const Function* function_of(const OpDef* composite) {
+  if (composite == nullptr) return nullptr;
+  const auto* found = std::ranges::find(functions, composite->name, &Function::op);
+  return found == std::end(functions) ? nullptr : found;
+}
+
 uint32_t epilogue_bits(const GemmStep& step) {
-  using Function = GemmEpilogue::Function;
   uint32_t bits = step.bias ? adds_bias : 0;
   if (step.a_sums) bits |= sums_of_b;  // a, as the library sees it
-  if (step.function == Function::gelu) bits |= gelu_of_sum | (step.sum ? has_aux : 0);
-  if (step.function == Function::gelu_gradient) bits |= times_gelu_slope | has_aux;
+  if (const Function* function = function_of(step.function)) bits |= function->bits;
+  if (step.sum) bits |= has_aux;
   return bits;
 }
 
@@ -161,12 +175,10 @@ bool has(const std::optional<Bound>& part) { return part.has_value(); }
 
 template <class Parts>  // GemmEpilogue or GemmStep
 std::string name_of(const Parts& parts) {
-  using Function = GemmEpilogue::Function;
+  const Function* function = function_of(parts.function);
   return fmt::format("{}{}{}{}", has(parts.bias) ? ".bias" : "",
-                     parts.function == Function::gelu            ? ".gelu"
-                     : parts.function == Function::gelu_gradient ? ".gelu_gradient"
-                                                                 : "",
-                     has(parts.sum) ? ".and_sum" : "", has(parts.a_sums) ? ".bias_gradient" : "");
+                     function == nullptr ? "" : function->name, has(parts.sum) ? ".and_sum" : "",
+                     has(parts.a_sums) ? ".bias_gradient" : "");
 }
 
 // ---- the kernel
@@ -392,8 +404,9 @@ std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placemen
 
 // GELU is rougher than ours, which 16 bits do not show.
 bool can_do(const GemmEpilogue& epilogue, const Contraction& task) {
-  return epilogue.function == GemmEpilogue::Function::none ||
-         (size_of(task.dtype) == 2 && !task.wide && task.n % aux_alignment == 0);
+  return epilogue.function == nullptr ||
+         (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 && !task.wide &&
+          task.n % aux_alignment == 0);
 }
 
 // As one matrix by another, where the second is one: rows that lie apart are copied.
@@ -445,7 +458,7 @@ class CublasLt : public gpu::Provider {
     choice.workspace = workspace_bytes(known->task);
     const Node& product = *body.front().node();
     Contraction task = known->task;
-    if (epilogue->function == GemmEpilogue::Function::none)
+    if (epilogue->function == nullptr)
       if (const auto rooms = rooms_for(product, operands, choice)) {
         choice.rooms.assign(operands.size() + results.size(), {});
         choice.rooms[0] = rooms->a, choice.rooms[1] = rooms->b;
@@ -466,8 +479,8 @@ class CublasLt : public gpu::Provider {
     }
     return choice;
   }
-  bool stores_sums_beside(const Node& function) const override {
-    return has_epilogues_ && function.is("gelu_tanh");
+  bool is_epilogue(const Node& composite) const override {
+    return has_epilogues_ && function_of(composite.op) != nullptr;
   }
 
   std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {

@@ -11,6 +11,7 @@
 #include "weft/backends/cuda/cudnn_graph.h"
 #include "weft/backends/gpu/device.h"
 #include "weft/device/attention_heads.h"
+#include "weft/device/choice.h"
 
 namespace weft::cuda::cudnn {
 

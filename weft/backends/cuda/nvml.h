@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/base/device_memory.h"
-#include "weft/device/device.h"
+#include "weft/device/meters.h"
 
 namespace weft::cuda {
 

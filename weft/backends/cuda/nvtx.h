@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "weft/device/device.h"
+#include "weft/device/compiler.h"
 
 namespace weft::cuda {
 

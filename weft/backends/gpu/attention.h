@@ -7,7 +7,7 @@
 #include <string>
 
 #include "weft/codegen/gpu_emit.h"
-#include "weft/device/device.h"
+#include "weft/device/choice.h"
 
 namespace weft::gpu {
 

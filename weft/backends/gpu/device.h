@@ -14,7 +14,8 @@
 #include "weft/base/device_memory.h"
 #include "weft/base/made_once.h"
 #include "weft/codegen/gpu_join.h"
-#include "weft/device/device.h"
+#include "weft/device/compiler.h"
+#include "weft/device/meters.h"
 #include "weft/device/selection.h"
 
 namespace weft::gpu {

@@ -9,7 +9,7 @@
 
 namespace weft::gpu {
 
-// The form of a fused step (KernelLibrary::form).
+// The form of a fused step (KernelCompiler::form).
 std::optional<KernelForm> form_of(const Step& step, loop::GpuLanguage language);
 
 size_t table_bytes(const Step& step);

@@ -12,6 +12,7 @@
 
 #include "weft/backends/gpu/device.h"
 #include "weft/device/catalogue.h"
+#include "weft/device/device.h"
 
 namespace weft::gpu {
 
@@ -22,15 +23,15 @@ class Provider {
   virtual std::string name() const = 0;
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
-  // These two: see KernelLibrary.
+  // These two: see KernelChooser.
   virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands) const {
     (void)body, (void)results, (void)operands;
     return std::nullopt;
   }
-  virtual bool stores_sums_beside(const Node& function) const {
-    (void)function;
+  virtual bool is_epilogue(const Node& composite) const {
+    (void)composite;
     return false;
   }
   // Of a step that it chose. Called from several threads at once.

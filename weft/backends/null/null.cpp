@@ -7,26 +7,11 @@ class NullKernel : public Kernel {
   void run(void* const*, void* const*, void*) const override {}
 };
 
-class NullLibrary : public KernelLibrary {
+// Says of fused kernels what the other one does, and compiles none.
+class NullCompiler : public KernelCompiler {
  public:
-  explicit NullLibrary(const KernelLibrary& of) : of_(of) {}
-  std::string name() const override { return "null"; }
-  bool on_host() const override { return of_.on_host(); }
-  bool stages_inputs() const override { return of_.stages_inputs(); }
+  explicit NullCompiler(const KernelCompiler& of) : of_(of) {}
   bool generates() const override { return of_.generates(); }
-  std::optional<KernelChoice> choose(const Node& node,
-                                     std::span<const Placement> operands) const override {
-    return of_.choose(node, operands);
-  }
-  std::optional<KernelChoice> choose_with(std::span<const Value> body,
-                                          std::span<const Value> results,
-                                          std::span<const Placement> operands) const override {
-    return of_.choose_with(body, results, operands);
-  }
-  bool stores_sums_beside(const Node& function) const override {
-    return of_.stores_sums_beside(function);
-  }
-  std::optional<MachineSpec> spec() const override { return of_.spec(); }
   size_t workspace(const Step& fused) const override { return of_.workspace(fused); }
   Reread reread(const Step& fused) const override { return of_.reread(fused); }
   std::optional<KernelForm> form(const Step& fused) const override { return of_.form(fused); }
@@ -35,7 +20,22 @@ class NullLibrary : public KernelLibrary {
   }
 
  private:
+  const KernelCompiler& of_;
+};
+
+class NullLibrary : public KernelLibrary {
+ public:
+  explicit NullLibrary(const KernelLibrary& of) : of_(of), compiler_(of.compiler()) {}
+  std::string name() const override { return "null"; }
+  const KernelChooser& kernels() const override { return of_.kernels(); }
+  const KernelCompiler& compiler() const override { return compiler_; }
+  const Meters& meters() const override { return of_.meters(); }
+  bool on_host() const override { return of_.on_host(); }
+  bool stages_inputs() const override { return of_.stages_inputs(); }
+
+ private:
   const KernelLibrary& of_;
+  NullCompiler compiler_;
 };
 }  // namespace
 

@@ -66,14 +66,17 @@ class ReferenceKernel : public Kernel {
   std::vector<int> slots_;
 };
 
-class ReferenceLibrary : public KernelLibrary {
+class ReferenceLibrary : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::string name() const override { return "reference"; }
-  bool generates() const override { return false; }
+  const KernelChooser& kernels() const override { return *this; }
+  const KernelCompiler& compiler() const override { return *this; }
+
   std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override {
     if (find_function(*node.op) == nullptr) return std::nullopt;
     return KernelChoice{.kernel = "ref:" + std::string(node.op->name)};
   }
+  bool generates() const override { return false; }
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
     return std::make_unique<ReferenceKernel>(step);
   }

@@ -1,0 +1,111 @@
+// Why fusion left a value in memory between two kernels: each reason, on the smallest graph that
+// has it.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/passes/graphs.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+struct Drawn {
+  std::vector<Value> inputs = {};
+  Value in(const Shape& shape) {
+    inputs.push_back(input({DType::f32, shape}, static_cast<int>(inputs.size())));
+    return inputs.back();
+  }
+  Plan plan(std::vector<Value> outputs, const std::vector<std::string>& skip = {}) const {
+    const PlanningLibrary library;
+    return make_plan({.inputs = inputs, .outputs = std::move(outputs)},
+                     {.library = &library, .threads = 1, .skip = skip, .verify = true});
+  }
+};
+
+// Of kernels that read what another one of the plan makes, by their names; each reads one.
+std::map<std::string, FusionRefusal> reasons(const Plan& plan) {
+  std::map<std::string, FusionRefusal> all;
+  for (const Step& step : plan.steps)
+    for (const auto& [operand, reason] : step.unfused) {
+      CHECK(std::ranges::any_of(step.operands, [operand](const Access& access) {
+        return access.value.node() == operand;
+      }));
+      all.emplace(step.kernel, reason);
+    }
+  return all;
+}
+using Reasons = std::map<std::string, FusionRefusal>;
+}  // namespace
+
+TEST_CASE("a value with two readers is made by the first and read by the other") {
+  Drawn of;
+  const Value sum = of.in({64, 64}) + of.in({64, 64});
+  const Value product = matmul(exp(sum), of.in({64, 64}));
+  CHECK(reasons(of.plan({neg(product) * sum})) == Reasons{{"neg.mul", FusionRefusal::stored}});
+}
+
+TEST_CASE("a value is not made in a kernel that waits for what another one computes of it") {
+  Drawn of;
+  const Value sum = of.in({64, 64}) + of.in({64, 64});
+  CHECK(reasons(of.plan({exp(sum) + matmul(sum, sum)})) ==
+        Reasons{{"exp.add", FusionRefusal::cycle}});
+}
+
+TEST_CASE("a value is not made in loops over other axes") {
+  Drawn of;
+  const Value sum = of.in({64, 32}) + of.in({64, 32});
+  CHECK(reasons(of.plan({neg(transpose(sum))})) == Reasons{{"neg", FusionRefusal::other_axes}});
+  const Value both = of.in({64, 64}) + of.in({64, 64});
+  CHECK(reasons(of.plan({both * transpose(both)})) == Reasons{{"mul", FusionRefusal::other_axes}});
+  const Value columns =
+      weft::sum(of.in({64, 32}) * of.in({64, 32}), {.axes = {0}, .keepdim = true});
+  CHECK(reasons(of.plan({weft::sum(columns * of.in({1, 32}), {.axes = {1}})})) ==
+        Reasons{{"mul.sum", FusionRefusal::other_axes}});
+}
+
+TEST_CASE("a kernel is not made larger than it may be") {
+  Drawn of;
+  Value sum = of.in({8});
+  for (int i = 0; i < 70; ++i) sum = sum + of.in({8});
+  const Reasons found = reasons(of.plan({sum}));
+  REQUIRE(found.size() == 1);
+  CHECK(found.begin()->second == FusionRefusal::too_large);
+}
+
+TEST_CASE("what is read at places of the reader's choosing lies in memory") {
+  Drawn of;
+  const Value sum = of.in({8, 8}) + of.in({8, 8});
+  CHECK(reasons(of.plan({neg(pad(sum, {1, 0}, {0, 0}))})) ==
+        Reasons{{"pad.neg", FusionRefusal::gathered}});
+}
+
+TEST_CASE("what is kept in a narrower type is made where its operand is") {
+  Drawn of;
+  const Value sum = of.in({8, 8}) + of.in({8, 8});
+  const Value kept = make_node(op("cast"), {sum}, {{"dtype", static_cast<int64_t>(DType::bf16)}},
+                               {.compressed = true});
+  CHECK(reasons(of.plan({exp(cast(kept, DType::f32))})) ==
+        Reasons{{"cast.exp", FusionRefusal::compressed}});
+}
+
+TEST_CASE("what a kernel wants in another order is copied") {
+  Drawn of;
+  const Value sum = of.in({64, 32}) + of.in({64, 32});
+  CHECK(reasons(of.plan({matmul(transpose(sum), of.in({64, 16}))})) ==
+        Reasons{{"copy", FusionRefusal::copied}});
+}
+
+TEST_CASE("where fusion is skipped it has no reasons, and inputs need none") {
+  Drawn of;
+  const Value sum = of.in({64, 64}) + of.in({64, 64});
+  CHECK(reasons(of.plan({exp(sum)})).empty());
+  CHECK(reasons(of.plan({exp(sum)}, {"fuse"})) == Reasons{{"exp", FusionRefusal::none}});
+}

@@ -1,0 +1,197 @@
+// Kernels of a GPU: those of providers, alone or, where that was measured to be faster, with what
+// they would compute beside in a second one; and for all else loops.
+#include "weft/backends/gpu/compiler.h"
+
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "weft/backends/gpu/joined.h"
+#include "weft/base/env.h"
+#include "weft/base/error.h"
+#include "weft/base/logging.h"
+#include "weft/codegen/lower.h"
+#include "weft/codegen/primitives.h"
+#include "weft/ir/op_def.h"
+
+namespace weft::gpu {
+namespace {
+// A node, and the rest of its step. A pointer's place among those of the step, operands first.
+class InTwo : public Kernel {
+ public:
+  InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, const Step& step,
+        size_t node_result, std::vector<size_t> rest_operands, std::vector<size_t> rest_results)
+      : node_(std::move(node)),
+        rest_(std::move(rest)),
+        operands_(step.operands.size()),
+        node_result_(node_result),
+        from_(std::move(rest_operands)),
+        to_(std::move(rest_results)),
+        read_(from_.size()),
+        written_(to_.size()) {}
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    node_->run(operands, results + node_result_, workspace);
+    for (size_t i = 0; i < from_.size(); ++i)
+      read_[i] = from_[i] < operands_ ? operands[from_[i]] : results[from_[i] - operands_];
+    for (size_t i = 0; i < to_.size(); ++i) written_[i] = results[to_[i]];
+    rest_->run(read_.data(), written_.data(), workspace);
+  }
+
+ private:
+  std::unique_ptr<Kernel> node_, rest_;
+  size_t operands_, node_result_;
+  std::vector<size_t> from_, to_;
+  mutable std::vector<void*> read_, written_;  // of a run: a step allocates nothing
+};
+
+// As it is planned: operands where they lie, and no more workspace.
+bool takes(const Provider& provider, const Step& step) {
+  std::vector<Placement> operands;
+  operands.reserve(step.operands.size());
+  for (const Access& operand : step.operands) operands.push_back(operand.at);
+  const auto choice = provider.choose(*step.body.front().node(), operands);
+  return choice && choice->workspace <= step.workspace &&
+         std::ranges::all_of(choice->operand_order, &Dims::empty);
+}
+
+// Where an operand begins within the 16 bytes that a thread reads at once; "" at their start.
+std::string begins_at(const Value& value, const Placement& at) {
+  const size_t bytes = static_cast<size_t>(at.offset) * size_of(value.dtype()) % 16;
+  return bytes == 0 ? "" : fmt::format("+{}", bytes);
+}
+}  // namespace
+
+bool is_of(const Provider& provider, const Step& step) {
+  return step.kernel.starts_with(provider.name() + ":");
+}
+
+std::optional<KernelForm> Compiler::form(const Step& fused) const {
+  const bool has_addresses = language_ == loop::GpuLanguage::cuda;  // for the table
+  if (!has_addresses || env_lists("WEFT_CUDA_OFF", "joins")) return std::nullopt;
+  return form_of(fused, language_);
+}
+size_t Compiler::workspace(const Step& fused) const {
+  if (fused.parts > 1) return table_bytes(fused);
+  return loop::schedule_gpu(loop::lower(fused, language_), language_).scratch;
+}
+Reread Compiler::reread(const Step& fused) const {
+  const loop::Kernel kernel = loop::lower(fused, language_);
+  return loop::reread(kernel, loop::schedule_gpu(kernel, language_));
+}
+
+std::unique_ptr<Kernel> Compiler::record(std::function<void()> enqueue) const {
+  if (auto recorded = device().record(enqueue)) return recorded;
+  return KernelCompiler::record(std::move(enqueue));
+}
+std::unique_ptr<Kernel> Compiler::compile(const Plan& plan, const Step& step) const {
+  return device().named(compile_one(plan, step), step.module);
+}
+
+std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Step& step) const {
+  for (const auto& provider : providers_)
+    if (is_of(*provider, step))
+      return step.body.size() > 1 ? compile_whole(*provider, plan, step)
+                                  : provider->compile(device(), step);
+  return compile_loops(step);
+}
+
+// In one kernel or, where that was measured to be faster, in two.
+std::unique_ptr<Kernel> Compiler::compile_whole(const Provider& provider, const Plan& plan,
+                                                const Step& step) const {
+  std::unique_ptr<Kernel> whole = provider.compile(device(), step), parts;
+  if (tunes()) parts = compile_in_two(provider, step);
+  std::string signature = step.kernel + " in one or two";
+  for (const auto* accesses : {&step.operands, &step.results})
+    for (const auto& [value, at] : *accesses)
+      signature += fmt::format(", {}/{}{}", to_string(value.type()), fmt::join(at.strides, " "),
+                               begins_at(value, at));
+  if (step.body.front()->annotations.tf32) signature += ", tf32";
+  auto measure = [&] { return parts && is_faster(*parts, *whole, plan, step) ? "two" : "one"; };
+  if (device().select(signature, measure, "one") == "one") return whole;
+  if (!parts) parts = compile_in_two(provider, step);
+  return parts ? std::move(parts) : std::move(whole);
+}
+// By a few runs of each, on memory of its own.
+bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& plan,
+                         const Step& step) const {
+  std::vector<std::shared_ptr<Buffer>> rooms;
+  auto pointers_to = [&](const std::vector<Access>& accesses) {
+    std::vector<void*> pointers;
+    for (const Access& access : accesses) {
+      rooms.push_back(device().allocate(plan.slots[static_cast<size_t>(access.at.slot)].bytes));
+      pointers.push_back(rooms.back()->data);
+    }
+    return pointers;
+  };
+  const std::vector<void*> operands = pointers_to(step.operands),
+                           results = pointers_to(step.results);
+  const auto scratch = device().allocate(step.workspace);
+  const auto run = [&](size_t i) {
+    (i == 0 ? one : other).run(operands.data(), results.data(), scratch->data);
+  };
+  return fastest(device(), 2, run) == 0;
+}
+
+// Where the node's value is no result, the last one holds it first: both have one type. Null
+// where there is no room for what the rest needs.
+std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const Step& step) const {
+  const Value& product = step.body.front();
+  Step node = step, rest = step;
+  node.body.resize(1);
+  node.operands.resize(product->inputs.size());
+  size_t holder = 0;
+  while (holder + 1 < step.results.size() && step.results[holder].value.node() != product.node())
+    ++holder;
+  node.results = {{product, step.results[holder].at}};
+
+  rest.kind = Step::Kind::fused;
+  rest.body.erase(rest.body.begin());
+  rest.operands.clear();
+  rest.results.clear();
+  rest.in_place.clear();
+  std::vector<size_t> from, to;
+  auto read = [&](const Access& access, size_t place) {
+    const bool wanted = std::ranges::any_of(rest.body, [&](const Value& value) {
+      return std::ranges::find(value->inputs, access.value.node(), &Value::node) !=
+             value->inputs.end();
+    });
+    if (!wanted) return;
+    rest.operands.push_back(access);
+    from.push_back(place);
+  };
+  read(node.results.front(), step.operands.size() + holder);
+  for (size_t i = 0; i < step.operands.size(); ++i) read(step.operands[i], i);
+  for (size_t i = 0; i < step.results.size(); ++i) {
+    if (step.results[i].value.node() == product.node()) continue;
+    if (i == holder) rest.in_place = {{static_cast<int>(rest.results.size()), 0}};
+    rest.results.push_back(step.results[i]);
+    to.push_back(i);
+  }
+  std::unique_ptr<Kernel> after = compile_rest(rest);
+  if (after == nullptr) return nullptr;
+  return std::make_unique<InTwo>(provider.compile(device(), node), std::move(after), step, holder,
+                                 std::move(from), std::move(to));
+}
+// What a library would compute beside its node: a kernel of weft's own, or loops.
+std::unique_ptr<Kernel> Compiler::compile_rest(const Step& rest) const {
+  const Provider& own = *providers_.back();
+  if (rest.body.size() == 1 && takes(own, rest)) return own.compile(device(), rest);
+  if (loop::schedule_gpu(loop::lower(rest, language_), language_).scratch > rest.workspace)
+    return nullptr;
+  return compile_loops(rest);
+}
+
+std::unique_ptr<Kernel> Compiler::compile_loops(const Step& step) const {
+  if (step.parts > 1) return make_joined(device(), step);
+  const bool fused = step.kind == Step::Kind::fused;
+  const loop::Kernel kernel = fused ? loop::lower(step, language_) : loop::lower_primitive(step);
+  const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
+  if (debug_level() >= 5)
+    logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
+  return make_kernel(
+      device(),
+      [&](const std::string& prefix) { return emit_gpu(kernel, schedule, language_, prefix); },
+      step);
+}
+
+}  // namespace weft::gpu

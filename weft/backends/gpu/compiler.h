@@ -1,0 +1,48 @@
+// Compiles steps for a GPU: kernels of providers and generated ones.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "weft/backends/gpu/device.h"
+#include "weft/backends/gpu/library.h"
+#include "weft/device/compiler.h"
+
+namespace weft::gpu {
+
+// Whether the step's kernel is one of this provider's.
+bool is_of(const Provider& provider, const Step& step);
+
+class Compiler : public KernelCompiler {
+ public:
+  using Opened = std::function<Device&()>;  // opens the device where that was not done
+  // `providers`: of vendors, then weft's own; they live as long.
+  Compiler(loop::GpuLanguage language, Opened device,
+           std::span<const std::unique_ptr<Provider>> providers)
+      : language_(language), device_(std::move(device)), providers_(providers) {}
+
+  bool generates() const override { return true; }
+  size_t workspace(const Step& fused) const override;
+  Reread reread(const Step& fused) const override;
+  std::optional<KernelForm> form(const Step& fused) const override;
+  std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override;
+  std::unique_ptr<Kernel> record(std::function<void()> enqueue) const override;
+
+ private:
+  Device& device() const { return device_(); }
+  std::unique_ptr<Kernel> compile_one(const Plan& plan, const Step& step) const;
+  std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Plan& plan,
+                                        const Step& step) const;
+  bool is_faster(const Kernel& one, const Kernel& other, const Plan& plan, const Step& step) const;
+  std::unique_ptr<Kernel> compile_in_two(const Provider& provider, const Step& step) const;
+  std::unique_ptr<Kernel> compile_rest(const Step& rest) const;
+  std::unique_ptr<Kernel> compile_loops(const Step& step) const;
+
+  loop::GpuLanguage language_;
+  Opened device_;
+  std::span<const std::unique_ptr<Provider>> providers_;
+};
+
+}  // namespace weft::gpu
