@@ -217,7 +217,7 @@ TEST_CASE("a program with a main function of its own ends as weft does") {
   const Workplace place;
   const std::string examples = std::string(std::getenv("BUILD")) + "/examples/";
   for (const char* name : {"01_tensors", "02_training", "03_plan", "04_own_program", "05_own_parts",
-                           "06_from_pytorch"})
+                           "06_from_pytorch", "07_vit", "08_translation"})
     CHECK(fails_with(place.run(examples + name, {"list"}, {{"WEFT_ISA", "sse9"}}), 2,
                      "WEFT_ISA is auto, baseline, avx2, avx512, avx512_bf16, amx. Got 'sse9'.") ==
           "");
