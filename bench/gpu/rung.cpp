@@ -378,7 +378,7 @@ void climb(const std::string& name, const Arguments& arguments, json& facts) {
   if (only_build) return build(*rung, sizes, device);
   json of_the_cpu;
   const Results got = run_on(device, *rung, sizes, facts);
-  facts["selection"] = library(device).selection();
+  facts["selection"] = library(device).kernels().selection();
   const double apart = distance(got, run_on("cpu", *rung, sizes, of_the_cpu));
   const double tolerance = rung->make(sizes).tolerance;
   facts["apart"] = std::isfinite(apart) ? json(apart) : json("not a number");

@@ -30,8 +30,8 @@ struct Unit {
   std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one, of a library
                              // kernel its own first, then what it computes beside
 
-  std::vector<UnfusedOperand> unfused =
-      {};  // fused: its inputs that others make, once fuse() returns
+  // Of a fused kernel, once fuse() returns: its inputs that other fused kernels make.
+  std::vector<UnfusedOperand> unfused = {};
 
   bool contains(const Node* node) const;
   // What it reads: inputs of its first node in order, of a library; then distinct ones of the
