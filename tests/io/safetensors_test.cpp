@@ -138,7 +138,7 @@ TEST_CASE("an entry that breaks a rule is named") {
   CHECK(problem(R"("dtype":"U8","shape":[0],"data_offsets":[0])") ==
         "dtype, shape or two data_offsets are missing.");
   CHECK(problem(R"("data_offsets":[0,1,2])") == "data_offsets has more than two numbers.");
-  CHECK(problem(R"("dtype":"F8_E4M3")") == "unknown dtype 'F8_E4M3'.");
+  CHECK(problem(R"("dtype":"F6_E2M3")") == "unknown dtype 'F6_E2M3'.");
   CHECK(problem(R"("strides":[1])") == "unknown key 'strides'.");
   CHECK(problem(R"("shape":[1],"shape":[1])") == "key 'shape' is there twice.");
   CHECK(problem(R"("data_offsets":[0,1],"data_offsets":[0,1])") ==

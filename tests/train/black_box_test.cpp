@@ -194,7 +194,7 @@ TEST_CASE("a weight that float16 cannot hold is found where it is rounded") {
   const json box = failure_of(folder, recipe).box;
   INFO(box.dump(2));
   CHECK(box["first"]["op"] == "cast");
-  const json& weight = box["first"]["operands"][0];
+  const json& weight = box["first"]["operands"][0]["elements"];
   CHECK(std::max(weight["greatest"].get<double>(), -weight["least"].get<double>()) > 65504);
 }
 
