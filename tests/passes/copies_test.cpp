@@ -24,6 +24,22 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
+// A library as of a device with memory of its own, where a step that updates weights has copies of
+// them, too.
+class Apart : public KernelLibrary {
+ public:
+  explicit Apart(const KernelLibrary& of) : of_(of) {}
+  std::string name() const override { return of_.name(); }
+  const KernelChooser& kernels() const override { return of_.kernels(); }
+  const KernelCompiler& compiler() const override { return of_.compiler(); }
+  const Meters& meters() const override { return of_.meters(); }
+  DeviceMemory& memory() const override { return of_.memory(); }
+  bool on_host() const override { return false; }
+
+ private:
+  const KernelLibrary& of_;
+};
+
 struct Figures {
   int read = 0, assigned = 0;  // copies
 };
@@ -48,7 +64,8 @@ std::vector<float> bits(const Value& value) {
 }
 
 // Losses of updates from the same weights.
-std::vector<float> losses(Graph (*step)(), const KernelLibrary& library, PassOptions options) {
+std::vector<float> losses(Graph (*step)(), const KernelLibrary& of, PassOptions options) {
+  const Apart library(of);
   Random random(1);
   const Graph graph = step();
   const std::vector<Value> inputs = random_inputs(graph, random);
@@ -111,12 +128,23 @@ TEST_CASE("a copy that lags behind its weight is caught") {
 }
 
 TEST_CASE("an update writes the copies of all weights that products read, and casts none") {
-  const Plan plan = make_plan(gpt(), {.library = &library("cpu"), .narrow = DType::bf16});
+  const Apart library(weft::library("cpu"));
+  const Plan plan = make_plan(gpt(), {.library = &library, .narrow = DType::bf16});
   const Figures figures = copies_in(plan);
   CHECK(figures.read == 9);  // four of each block, and the table
   CHECK(figures.assigned == 9);
   for (const Assign& assign : plan.assigns) CHECK(!assign.copy);
   for (const Step& step : plan.steps) CHECK(step.kernel != "cast");
+}
+
+TEST_CASE("on the host, a step that updates weights casts them") {
+  for (const bool updates : {true, false}) {
+    Graph graph = gpt();
+    if (!updates) graph.assignments.clear();
+    const Plan plan = make_plan(graph, {.library = &library("cpu"), .narrow = DType::bf16});
+    CHECK(copies_in(plan).read == (updates ? 0 : 9));
+    CHECK(copies_in(plan).assigned == 0);
+  }
 }
 
 TEST_CASE("where memory is short, weights are cast where they are read") {
@@ -125,7 +153,8 @@ TEST_CASE("where memory is short, weights are cast where they are read") {
                                        {.offload = {.categories = {Category::parameter}}},
                                        {.skip = {"copies"}}};
   for (PassOptions options : tight) {
-    options.library = &library("cpu");
+    const Apart library(weft::library("cpu"));
+    options.library = &library;
     options.narrow = DType::bf16;
     const Figures figures = copies_in(make_plan(gpt(), options));
     CHECK(figures.read == 0);

@@ -3,9 +3,11 @@
 // the same kernel, and no pass casts it. A copy is state, of as many bytes as the cast would take
 // in the arena while it lives; where memory is what is short, weights are cast where they are read.
 // Who else writes the weight (a program, a checkpoint) makes the copy stale, and the runtime makes
-// it anew before it is read (runtime/copies.h). Stands after simplify, which leaves one cast of
-// each weight.
+// it anew before it is read (runtime/copies.h). On the host, a step that reads and updates a weight
+// casts it: its copy would lie in the caches of all cores that just read it, each of whose lines a
+// store waits for. Stands after simplify, which leaves one cast of each weight.
 #include <unordered_map>
+#include <unordered_set>
 
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -33,9 +35,14 @@ Graph keep_copies(const Graph& graph, const PassOptions& options) {
     if (!known.defined()) known = variable_leaf(copy);
     return known;
   };
+  std::unordered_set<const VariableState*> cast_here;
+  if (options.library != nullptr && options.library->on_host())
+    for (const auto& [variable, value] : graph.assignments)
+      cast_here.insert(variable->variable.get());
   Graph result = rewrite(graph, [&](const Value& value) -> Value {
     const bool narrows = value->op->scalar == ScalarOp::cast && value.dtype() == options.narrow;
     if (!narrows || !is_weight(value->inputs[0])) return {};
+    if (cast_here.contains(value->inputs[0]->variable.get())) return {};
     return leaf(copy_in(value->inputs[0]->variable, options.narrow, bytes_with_room(value.type())));
   });
   const size_t count = result.assignments.size();
