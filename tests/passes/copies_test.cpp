@@ -72,8 +72,8 @@ std::vector<float> losses(Graph (*step)(), const KernelLibrary& of, PassOptions 
   options.narrow = DType::bf16;
   const auto executable =
       compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
-  std::vector<float> all;
-  for (int i = 0; i < 4; ++i) all.push_back(bits(executable->run(inputs)[0])[0]);
+  std::vector<float> all(4);
+  for (float& loss : all) loss = bits(executable->run(inputs)[0])[0];
   return all;
 }
 Graph mlp() { return mlp_step(2, 8, 4); }
