@@ -1,5 +1,5 @@
 // What NVIDIA's libraries offer at the shapes of GPT-2 124M, GPT-2 XL and ResNet-50, timed with
-// CUDA events: every algorithm of cuBLASLt's heuristics, every engine that cuDNN's heuristics name,
+// CUDA events: every algorithm of cuBLASLt's heuristics, every engine of cuDNN's,
 // those that weft's rules forbid among them. Prints a JSON line for each as it comes, and stops
 // when its time is up.
 //
@@ -259,22 +259,26 @@ struct GraphBench {
   cudnn::EngineRules rules;
   int64_t times = 1;
 
-  // Each engine that keeps weft's rules, or each that breaks them. One that cannot be built, or
-  // fails, is said, and the next one is tried.
-  void run(bool breaking, const Timer& timer) const {
+  enum class Which { keeping, breaking, unnamed };
+  // Each engine that heuristics name and that keeps weft's rules, or that breaks them, or each that
+  // they do not name. One that cannot be built, or fails, is said, and the next one is tried.
+  void run(Which which, const Timer& timer) const {
     stream_of(device()).make_current();
     const cudnn::Descriptor properties = cudnn::properties_of_current_device();
-    const std::vector<cudnn::Engine> engines = graph.engines(properties, rules);
-    if (engines.empty()) return say({{"shape", shape}, {"error", "no engine"}});
+    const bool unnamed = which == Which::unnamed;
+    const std::vector<cudnn::Engine> engines =
+        unnamed ? graph.unnamed_engines(properties, rules) : graph.engines(properties, rules);
+    if (engines.empty() && !unnamed) return say({{"shape", shape}, {"error", "no engine"}});
     std::vector<std::shared_ptr<Buffer>> rooms;
     std::vector<void*> addresses;
     for (size_t rank = 0; rank < engines.size(); ++rank) {
       const cudnn::Engine& engine = engines[rank];
-      if (engine.offence.empty() == breaking) continue;
+      if (!unnamed && engine.offence.empty() == (which == Which::breaking)) continue;
       json facts = {{"shape", shape},        {"library", "cudnn"},
                     {"rank", rank},          {"engine", engine.number},
                     {"notes", engine.notes}, {"workspace", engine.workspace}};
-      if (breaking) facts["against_rules"] = engine.offence;
+      if (unnamed) facts["unnamed"] = true;
+      if (!engine.offence.empty()) facts["against_rules"] = engine.offence;
       try {
         Stopwatch build;
         const cudnn::ExecutionPlan plan = graph.plan(properties, engine);
@@ -353,7 +357,7 @@ void add_attention(std::vector<GraphBench>& to, int64_t batch, int64_t heads, in
 
 // ---- the program
 
-// What tells most comes first; what weft's rules forbid, last.
+// What tells most comes first; what weft's rules forbid, and what heuristics do not name, last.
 void bench(double seconds, bool small, bool only_engines) {
   const Stopwatch watch;
   const Timer timer;
@@ -367,13 +371,16 @@ void bench(double seconds, bool small, bool only_engines) {
   if (!only_engines)
     for (const Product& product : products(small))
       work.emplace_back([&timer, product] { ProductBench(product).run(timer); });
-  const auto add = [&](size_t graph, bool breaking, auto where) {
-    work.insert(where, [&, graph, breaking] { graphs[graph].run(breaking, timer); });
+  using Which = GraphBench::Which;
+  const auto add = [&](size_t graph, Which which, auto where) {
+    work.insert(where, [&, graph, which] { graphs[graph].run(which, timer); });
   };
   const std::ptrdiff_t heads = only_engines ? 0 : 9;
   for (size_t i = 0; i < graphs.size(); ++i)
-    add(i, false, i < 2 ? work.begin() + heads + static_cast<std::ptrdiff_t>(i) : work.end());
-  for (size_t i = 0; i < graphs.size(); ++i) add(i, true, work.end());
+    add(i, Which::keeping,
+        i < 2 ? work.begin() + heads + static_cast<std::ptrdiff_t>(i) : work.end());
+  for (const Which which : {Which::breaking, Which::unnamed})
+    for (size_t i = 0; i < graphs.size(); ++i) add(i, which, work.end());
   size_t done = 0;
   for (const auto& one : work) {
     if (watch.milliseconds() > 1e3 * seconds) break;

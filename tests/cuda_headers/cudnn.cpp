@@ -92,6 +92,7 @@ static_assert(int{ours::pointwise_b} == int{CUDNN_ATTR_OPERATION_POINTWISE_BDESC
 static_assert(int{ours::pointwise_y} == int{CUDNN_ATTR_OPERATION_POINTWISE_YDESC});
 static_assert(int{ours::pointwise_t} == int{CUDNN_ATTR_OPERATION_POINTWISE_TDESC});
 static_assert(int{ours::graph_operations} == int{CUDNN_ATTR_OPERATIONGRAPH_OPS});
+static_assert(int{ours::graph_engine_count} == int{CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT});
 static_assert(int{ours::tensor_alignment} == int{CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT});
 static_assert(int{ours::tensor_type} == int{CUDNN_ATTR_TENSOR_DATA_TYPE});
 static_assert(int{ours::tensor_shape} == int{CUDNN_ATTR_TENSOR_DIMENSIONS});
@@ -102,8 +103,10 @@ static_assert(int{ours::tensor_is_by_value} == int{CUDNN_ATTR_TENSOR_IS_BY_VALUE
 static_assert(int{ours::pack_ids} == int{CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS});
 static_assert(int{ours::pack_addresses} == int{CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS});
 static_assert(int{ours::pack_workspace} == int{CUDNN_ATTR_VARIANT_PACK_WORKSPACE});
+static_assert(int{ours::engine_graph} == int{CUDNN_ATTR_ENGINE_OPERATION_GRAPH});
 static_assert(int{ours::engine_number} == int{CUDNN_ATTR_ENGINE_GLOBAL_INDEX});
 static_assert(int{ours::engine_notes} == int{CUDNN_ATTR_ENGINE_NUMERICAL_NOTE});
+static_assert(int{ours::engine_device} == int{CUDNN_ATTR_ENGINE_DEVICEPROP});
 static_assert(int{ours::matmul_precision} == int{CUDNN_ATTR_MATMUL_COMP_TYPE});
 static_assert(int{ours::matmul_a} == int{CUDNN_ATTR_OPERATION_MATMUL_ADESC});
 static_assert(int{ours::matmul_b} == int{CUDNN_ATTR_OPERATION_MATMUL_BDESC});

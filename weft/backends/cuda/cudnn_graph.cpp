@@ -5,6 +5,7 @@
 #include <charconv>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -508,6 +509,33 @@ std::vector<Engine> Graph::engines(const Descriptor& properties, const EngineRul
   std::vector<Engine> all;
   Engines engines(finished(), properties, rules);
   while (std::optional<Engine> engine = engines.next()) all.push_back(*std::move(engine));
+  return all;
+}
+
+std::vector<Engine> Graph::unnamed_engines(const Descriptor& properties,
+                                           const EngineRules& rules) const {
+  const Descriptor graph = finished();
+  std::set<int64_t> named;
+  for (const Engine& engine : engines(properties, rules)) named.insert(engine.number);
+  int64_t count = 0, engines = 0;
+  if (library().get_attribute(graph.get(), graph_engine_count, int64_type, 1, &count, &engines) !=
+      0)
+    return {};
+  std::vector<Engine> all;
+  for (int64_t number = 0; number < engines; ++number) {
+    if (named.contains(number)) continue;
+    const Descriptor engine = make(engine_kind), config = make(engine_config_kind);
+    set(engine, engine_graph, graph);
+    set(engine, engine_number, int64_type, number);
+    // Before cuDNN 9.8 it is the current device's.
+    Handle device = properties.get();
+    (void)library().set_attribute(engine.get(), engine_device, descriptor_type, 1, &device);
+    if (library().finalize(engine.get()) != 0) continue;  // not for such graphs
+    set(config, config_engine, engine);
+    if (library().finalize(config.get()) != 0) continue;
+    const auto both = std::make_shared<std::pair<Descriptor, Descriptor>>(engine, config);
+    all.push_back(engine_of(Descriptor(both, config.get()), rules));
+  }
   return all;
 }
 

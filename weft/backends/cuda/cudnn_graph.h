@@ -63,9 +63,9 @@ struct EngineRules {
   bool exact = false;    // without tensor cores
 };
 
-// One that heuristics name for a graph.
+// One that can run a graph.
 struct Engine {
-  Descriptor config;     // as they set it
+  Descriptor config;     // as heuristics set it, or as it is by itself
   int64_t number = 0;    // cuDNN's of it
   std::string notes;     // what it does, in words
   size_t workspace = 0;  // bytes
@@ -129,6 +129,8 @@ class Graph {
 
   // All that heuristics name, the best first, those that break the rules among them.
   std::vector<Engine> engines(const Descriptor& properties, const EngineRules& rules) const;
+  // The others that cuDNN has for the graph, by number.
+  std::vector<Engine> unnamed_engines(const Descriptor& properties, const EngineRules& rules) const;
   // Throws Error(device) where that engine cannot be built.
   ExecutionPlan plan(const Descriptor& properties, const Engine& engine) const;
 
