@@ -254,8 +254,8 @@ TEST_SUITE("cudnn") {
     const size_t named = numbers.size();
     const auto others = graph.unnamed_engines(properties, {});
     MESSAGE(named << " engines are named, " << others.size() << " are not");
-    const bool is_fake = std::getenv("FAKE_CUDNN_VERSION") != nullptr;  // heuristics name all
-    CHECK(others.empty() == is_fake);
+    const bool is_real = std::getenv("BACKEND") == nullptr;  // of a fake one, heuristics name all
+    if (is_real) CHECK(!others.empty());
     int built = 0;
     for (const auto& engine : others) {
       CHECK(numbers.insert(engine.number).second);
@@ -265,7 +265,7 @@ TEST_SUITE("cudnn") {
         CHECK(error.kind() == ErrorKind::device);
       }
     }
-    CHECK((built > 0) == !is_fake);
+    if (is_real) CHECK(built > 0);
   }
   TEST_CASE("a plan that was written down is the same plan when it is read") {
     const Descriptor properties = h200_properties();
