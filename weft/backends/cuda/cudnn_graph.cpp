@@ -528,8 +528,9 @@ std::vector<Engine> Graph::unnamed_engines(const Descriptor& properties,
     set(engine, engine_graph, graph);
     set(engine, engine_number, int64_type, number);
     // Before cuDNN 9.8 it is the current device's.
-    Handle device = properties.get();
-    (void)library().set_attribute(engine.get(), engine_device, descriptor_type, 1, &device);
+    const Handle device = properties.get();
+    (void)library().set_attribute(engine.get(), engine_device, descriptor_type, 1,
+                                  static_cast<const void*>(&device));
     if (library().finalize(engine.get()) != 0) continue;  // not for such graphs
     set(config, config_engine, engine);
     if (library().finalize(config.get()) != 0) continue;
