@@ -35,19 +35,23 @@ Graph keep_copies(const Graph& graph, const PassOptions& options) {
     if (!known.defined()) known = variable_leaf(copy);
     return known;
   };
-  std::unordered_set<const VariableState*> cast_here;
+  std::unordered_set<const VariableState*> updated, cast_here;
   if (options.library != nullptr && options.library->on_host())
     for (const auto& [variable, value] : graph.assignments)
-      cast_here.insert(variable->variable.get());
+      updated.insert(variable->variable.get());
   Graph result = rewrite(graph, [&](const Value& value) -> Value {
     const bool narrows = value->op->scalar == ScalarOp::cast && value.dtype() == options.narrow;
     if (!narrows || !is_weight(value->inputs[0])) return {};
-    if (cast_here.contains(value->inputs[0]->variable.get())) return {};
-    return leaf(copy_in(value->inputs[0]->variable, options.narrow, bytes_with_room(value.type())));
+    const std::shared_ptr<VariableState>& weight = value->inputs[0]->variable;
+    if (!updated.contains(weight.get()))
+      return leaf(copy_in(weight, options.narrow, bytes_with_room(value.type())));
+    cast_here.insert(weight.get());
+    return {};
   });
   const size_t count = result.assignments.size();
   for (size_t i = 0; i < count; ++i) {
     const auto [variable, value] = result.assignments[i];
+    if (cast_here.contains(variable->variable.get())) continue;
     for (const std::shared_ptr<VariableState>& copy : copies_of(*variable->variable)) {
       if (copy->type.dtype != options.narrow) continue;
       const OriginOverride origin(value->origin);
