@@ -59,8 +59,13 @@ Value elementwise(const Draw& draw) {
   for (int i = 0; i < draw.def.arity; ++i) inputs.push_back(draw.operand(shape, i));
   if (draw.def.name == "select") inputs[0] = draw.operand({DType::boolean, shape});
   if (draw.def.name != "cast") return draw.make(inputs);
-  auto target = draw.random.below(dtype_count);
-  return draw.make(inputs, {{"dtype", target}});
+  // To types that only store from one of them, too.
+  std::vector<DType> targets;
+  for (int i = 0; i < dtype_count; ++i)
+    if (const auto type = static_cast<DType>(i);
+        !info(type).stored_only || info(draw.dtype).stored_only)
+      targets.push_back(type);
+  return draw.make(inputs, {{"dtype", static_cast<int64_t>(draw.random.pick(targets))}});
 }
 
 Value round_stochastic_case(const Draw& draw) {
