@@ -179,6 +179,17 @@ AttentionStrides strides_by_token(const Heads& heads) {
   return {dense_strides(heads.q(), order), dense_strides(heads.k(), order),
           dense_strides(heads.v(), order), dense_strides(heads.y(), order)};
 }
+// A convolution of 3 x 3 in bfloat16, channels last, or one of its gradients.
+const Shape conv_image{8, 64, 28, 28}, conv_filter{64, 64, 3, 3};
+cuda::cudnn::Graph convolution_graph(Direction direction) {
+  cuda::cudnn::Graph graph;
+  const auto tensor = [&](const Shape& shape) {
+    return graph.tensor(DType::bf16, shape, dense_strides(shape, {0, 2, 3, 1}), 64);
+  };
+  const Tensor x = tensor(conv_image), weight = tensor(conv_filter), y = tensor(conv_image);
+  graph.conv(direction, x, weight, y, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
+  return graph;
+}
 }  // namespace
 
 TEST_SUITE("cudnn") {
@@ -219,36 +230,23 @@ TEST_SUITE("cudnn") {
   TEST_CASE("engines to choose from are as many as asked for, and best first") {
     const Descriptor properties = h200_properties();
     if (properties == nullptr) return;
-    const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
-    cuda::cudnn::Graph graph;
-    const Dims last{0, 2, 3, 1};
-    const Tensor x = graph.tensor(DType::bf16, image, dense_strides(image, last), 64),
-                 weight = graph.tensor(DType::bf16, filter, dense_strides(filter, last), 64),
-                 y = graph.tensor(DType::bf16, image, dense_strides(image, last), 64);
-    graph.conv(Direction::forward, x, weight, y,
-               {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
-    const size_t bytes = Type{DType::bf16, image}.bytes();
+    const cuda::cudnn::Graph graph = convolution_graph(Direction::forward);
+    const size_t bytes = Type{DType::bf16, conv_image}.bytes();
     for (size_t most : {1, 2, 8}) {
       const std::vector<ExecutionPlan> plans =
           graph.plans(properties, {.workspace = 1 << 20}, "", most);
       REQUIRE(plans.size() == most);
       for (const ExecutionPlan& plan : plans) {
         CHECK(plan.workspace() <= 1 << 20);
-        CHECK(plan.bytes() == std::vector<size_t>{bytes, Type{DType::bf16, filter}.bytes(), bytes});
+        CHECK(plan.bytes() ==
+              std::vector<size_t>{bytes, Type{DType::bf16, conv_filter}.bytes(), bytes});
       }
     }
   }
   TEST_CASE("engines that no heuristic names are found by their numbers, and planned") {
     const Descriptor properties = h200_properties();
     if (properties == nullptr) return;
-    const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
-    cuda::cudnn::Graph graph;
-    const Dims last{0, 2, 3, 1};
-    const Tensor x = graph.tensor(DType::bf16, image, dense_strides(image, last), 64),
-                 weight = graph.tensor(DType::bf16, filter, dense_strides(filter, last), 64),
-                 y = graph.tensor(DType::bf16, image, dense_strides(image, last), 64);
-    graph.conv(Direction::forward, x, weight, y,
-               {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
+    const cuda::cudnn::Graph graph = convolution_graph(Direction::forward);
     std::set<int64_t> numbers;
     for (const auto& engine : graph.engines(properties, {})) numbers.insert(engine.number);
     const size_t named = numbers.size();
@@ -270,14 +268,7 @@ TEST_SUITE("cudnn") {
   TEST_CASE("a plan that was written down is the same plan when it is read") {
     const Descriptor properties = h200_properties();
     if (properties == nullptr) return;
-    const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
-    cuda::cudnn::Graph graph;
-    const Dims last{0, 2, 3, 1};
-    const Tensor x = graph.tensor(DType::bf16, image, dense_strides(image, last), 64),
-                 weight = graph.tensor(DType::bf16, filter, dense_strides(filter, last), 64),
-                 y = graph.tensor(DType::bf16, image, dense_strides(image, last), 64);
-    graph.conv(Direction::weight_gradient, x, weight, y,
-               {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
+    const cuda::cudnn::Graph graph = convolution_graph(Direction::weight_gradient);
     const ExecutionPlan built = graph.plans(properties, {.workspace = 8 << 20}, "", 1).front();
     REQUIRE(!built.json().empty());
     const std::optional<ExecutionPlan> read = graph.plan_from(properties, built.json());

@@ -42,7 +42,7 @@ TEST_CASE("GPT-2 loads by its published names, from matrices that are [in, out]"
   for (const std::string prefix : {"", "transformer."}) {
     std::vector<Variable> file;
     for (const auto& [name, variable] : model->state()) {
-      // Of a block, what is neither a norm nor attention is its "mlp".
+      // GPT-2 names the modules of a block that are neither norm nor attention "mlp".
       std::string published = name;
       for (const std::string part : {".c_fc.", ".c_proj."})
         if (const size_t at = published.find(part);

@@ -31,7 +31,7 @@ Value numbers(const Shape& shape, double first) {
 Value slope(const Value& loss, const Value& x) { return gradients(loss, std::span(&x, 1)).front(); }
 }  // namespace
 
-TEST_CASE("slice_at and update_at are loops over the places that lie in the axis") {
+TEST_CASE("slice_at and update_at give what loops over the indices within the axis give") {
   const Value x = numbers({2, 5, 3}, 1), updates = numbers({2, 2, 3}, 100);
   const Value weights = numbers({2, 2, 3}, 7), all_weights = numbers({2, 5, 3}, 7);
   const auto index = [](int64_t i, int64_t j, int64_t k, int64_t extent) {

@@ -80,7 +80,7 @@ TEST_CASE("a kernel is not made larger than it may be") {
   CHECK(found.begin()->second == FusionRefusal::too_large);
 }
 
-TEST_CASE("what is read at places of the reader's choosing lies in memory") {
+TEST_CASE("an operand that a gather reads by index is stored, not fused") {
   Drawn of;
   const Value sum = of.in({8, 8}) + of.in({8, 8});
   CHECK(reasons(of.plan({neg(pad(sum, {1, 0}, {0, 0}))})) ==

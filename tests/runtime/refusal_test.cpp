@@ -25,8 +25,9 @@
 using namespace weft;
 
 namespace {
-// Refuses every kernel: the first of two that are compiled at once only after the second.
-class RefusesInReverse : public KernelLibrary, public KernelChooser, public KernelCompiler {
+// A library that is all of its roles, and may refuse any step. It generates kernels, and has none
+// of its own.
+class Refusing : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::string name() const override { return "refuses"; }
   const KernelChooser& kernels() const override { return *this; }
@@ -36,6 +37,11 @@ class RefusesInReverse : public KernelLibrary, public KernelChooser, public Kern
     return std::nullopt;
   }
   bool may_refuse(const Step&) const override { return true; }
+};
+
+// Refuses every kernel: the first of two that are compiled at once only after the second.
+class RefusesInReverse : public Refusing {
+ public:
   std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
     std::unique_lock lock(mutex_);
     if (&step == &plan.steps.front())
@@ -55,18 +61,9 @@ class RefusesInReverse : public KernelLibrary, public KernelChooser, public Kern
 };
 
 // Refuses every kernel, and counts how often it is asked for one.
-class Refuses : public KernelLibrary, public KernelChooser, public KernelCompiler {
+class Refuses : public Refusing {
  public:
   mutable std::atomic<int> asked = 0;
-
-  std::string name() const override { return "refuses"; }
-  const KernelChooser& kernels() const override { return *this; }
-  const KernelCompiler& compiler() const override { return *this; }
-  bool generates() const override { return true; }
-  std::optional<KernelChoice> choose(const Node&, std::span<const Placement>) const override {
-    return std::nullopt;
-  }
-  bool may_refuse(const Step&) const override { return true; }
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
     ++asked;
     throw Error(ErrorKind::device, "[refuses] no {}.", step.kernel);
@@ -86,13 +83,10 @@ std::pair<int, size_t> refusals_of(const Graph& graph) {
 }
 
 // Products that want scratch, until one was refused in its first run.
-class RefusesScratch : public KernelLibrary, public KernelChooser, public KernelCompiler {
+class RefusesScratch : public Refusing {
  public:
   static constexpr size_t scratch = size_t{1} << 20;
 
-  std::string name() const override { return "refuses"; }
-  const KernelChooser& kernels() const override { return *this; }
-  const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return false; }
   std::optional<KernelChoice> choose(const Node& node, std::span<const Placement>) const override {
     if (node.op->kind != OpKind::contraction) return std::nullopt;
@@ -101,7 +95,6 @@ class RefusesScratch : public KernelLibrary, public KernelChooser, public Kernel
     choice.workspace = refused_ ? 0 : scratch;
     return choice;
   }
-  bool may_refuse(const Step&) const override { return true; }
   std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
     class Product : public Kernel {
      public:

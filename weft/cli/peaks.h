@@ -16,8 +16,9 @@ cpu::Peaks machine_peaks();
 cpu::Peaks measure_machine_peaks();
 
 bool machine_is_busy();  // with others, so that what is measured now is slower than the machine
-// Of a device by its name ("cuda:h200"), with the peaks that were measured where this machine's
-// processor is the device or runs it; unknown ones where the catalogue has it not.
+// The specification of a device by its name ("cuda:h200"). Where this machine's processor is the
+// device, or runs it, peaks are the measured ones; a device that the catalogue lacks has unknown
+// ones.
 MachineSpec machine_spec(const std::string& device);
 
 // What a user should know of a machine without instructions for products of this type; "": nothing.

@@ -4,8 +4,8 @@
 // in the arena while it lives; where memory is what is short, weights are cast where they are read.
 // Who else writes the weight (a program, a checkpoint) makes the copy stale, and the runtime makes
 // it anew before it is read (runtime/copies.h). On the host, a step that reads and updates a weight
-// casts it: its copy would lie in the caches of all cores that just read it, each of whose lines a
-// store waits for. Stands after simplify, which leaves one cast of each weight.
+// casts it: all cores have just read its copy, and each store would wait until the other cores have
+// invalidated that cache line. Stands after simplify, which leaves one cast of each weight.
 #include <unordered_map>
 #include <unordered_set>
 

@@ -30,7 +30,7 @@ struct Unit {
   std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one, of a library
                              // kernel its own first, then what it computes beside
 
-  // Of a fused kernel, once fuse() returns: its inputs that other fused kernels make.
+  // Once fuse() returns, a fused kernel names here which of its inputs other fused kernels compute.
   std::vector<UnfusedOperand> unfused = {};
 
   bool contains(const Node* node) const;

@@ -61,10 +61,11 @@ size_t allocated_bytes(const Storage& storage) {
 }
 size_t allocated_bytes(const std::vector<Variable>& variables) {
   size_t bytes = 0;
-  for (const Variable& variable : variables) bytes += allocated_bytes(*variable.state()->storage);
-  for (const Variable& variable : variables)
+  for (const Variable& variable : variables) {
+    bytes += allocated_bytes(*variable.state()->storage);
     for (const std::shared_ptr<VariableState>& copy : copies_of(*variable.state()))
       bytes += allocated_bytes(*copy->storage);
+  }
   return bytes;
 }
 
