@@ -29,7 +29,8 @@ loop::CpuSchedule schedule_of(const loop::Kernel& kernel, const CpuTarget& targe
                             target.stream_bytes != 0 ? target.stream_bytes : host.stream_bytes);
 }
 
-// From the disk cache, or compiled. The text holds all that the machine code depends on.
+// Returns the object of `module` from the disk cache, or compiles it. The text holds all that the
+// machine code depends on.
 std::string object_of(llvm::Module& module) {
   std::string text = loop::compiler_text();
   llvm::raw_string_ostream stream(text);
@@ -61,10 +62,11 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
 
 CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
   struct Entry {
-    std::once_flag once;  // who comes while another compiles it waits
+    std::once_flag once;  // callers wait while another one compiles
     CompiledKernel kernel;
   };
-  constexpr size_t many = 4096;  // each takes mappings of the process, which are limited
+  constexpr size_t many =
+      4096;  // each uses memory mappings, of which a process has a limited number
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Entry>> entries;
   static size_t limit = many;
@@ -74,7 +76,7 @@ CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
   std::shared_ptr<Entry> entry;
   {
     std::lock_guard lock(mutex);
-    if (entries.size() >= limit) {  // those that no step has are forgotten
+    if (entries.size() >= limit) {  // evict kernels that nobody holds
       std::erase_if(entries, [](const auto& item) {
         return item.second.use_count() == 1 && item.second->kernel.code.use_count() == 1;
       });

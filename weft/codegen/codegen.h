@@ -1,5 +1,5 @@
-// Compiles fused steps of a plan for the host CPU: Step -> loop IR (lower.h) -> CPU schedule
-// (schedule.h) -> LLVM (llvm_emit.h) -> machine code (llvm_jit.h).
+// Compiles fused kernel launches of a plan for the host CPU: Step -> loop IR (lower.h) -> CPU
+// schedule (schedule.h) -> LLVM IR (llvm_emit.h) -> machine code (llvm_jit.h).
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace weft {
 
-// One parallel loop of a kernel: fn runs positions [begin, end) of [0, extent). `thread_scratch` is
-// the caller's own; `shared` is the same for all. Results do not depend on how the range is cut up.
-// Pointers are to multiples of buffer_alignment.
+// KernelStage is one parallel loop of a kernel: `fn` computes positions [begin, end) of [0,
+// extent). Each thread has its own `thread_scratch`; all threads share `shared`. Results do not
+// depend on how the range is divided. Pointers are aligned to buffer_alignment.
 struct KernelStage {
   using Function = void (*)(void* const* operands, void* const* results, void* thread_scratch,
                             void* shared, int64_t begin, int64_t end);
@@ -22,42 +22,45 @@ struct KernelStage {
   int64_t extent = 0;
 };
 
-// A compiled fused kernel: stages that run one after the other. Most have one; reductions with few
-// results and many elements have a stage of partial results and one that combines them.
+// CompiledKernel holds the stages of a fused kernel, which run one after the other. Most kernels
+// have one stage; a reduction with few results and many elements has a stage of partial results and
+// one that combines them.
 struct CompiledKernel {
   std::vector<KernelStage> stages;
-  size_t shared_scratch = 0;      // bytes, first in the workspace; a multiple of buffer_alignment
-  size_t scratch_per_thread = 0;  // bytes for each thread, after it; a multiple of buffer_alignment
-  double work = 0;                // about how many nanoseconds it takes on one core
-  std::shared_ptr<void> code;     // keeps the machine code alive
+  size_t shared_scratch =
+      0;  // bytes, at the start of the workspace; a multiple of buffer_alignment
+  size_t scratch_per_thread = 0;  // bytes per thread, after it; a multiple of buffer_alignment
+  double work = 0;                // estimated nanoseconds on one core
+  std::shared_ptr<void> code;     // owns the machine code
 };
 
-// Whether `step` is one kernel that codegen can make: one iteration space, reductions over the same
-// axes, gather and scatter from memory. `why`, if given, gets the reason where not.
+// Returns whether codegen can compile `step` to one kernel: one iteration space, reductions over
+// the same axes, gathers from operands in memory. Otherwise `why`, if given, gets the reason.
 bool can_fuse(const Step& step, std::string* why = nullptr);
 
-// What kernels are made for; 0: as this machine has it.
+// CpuTarget is what kernels are compiled for; 0 stands for the value of this machine.
 struct CpuTarget {
   int vector_bytes = 0;  // 16, 32 or 64
-  // Results from this size on are stored past the caches, so that their lines are not read first:
-  // what no cache holds until its reader comes.
+  // Results of at least this size use non-temporal stores, which do not read their lines first: no
+  // cache holds such a result until it is read.
   size_t stream_bytes = 0;
 };
 
-// Bytes of workspace, aligned as buffer_alignment, that run_kernel needs on up to `threads`
-// threads. Compiles nothing.
+// Returns the bytes of workspace, a multiple of buffer_alignment, that run_kernel needs on up to
+// `threads` threads. Compiles nothing.
 size_t workspace_bytes(const Step& step, int threads, const CpuTarget& target = {});
 
-// Thread safe, several at once; identical kernels compile once per process and are kept on disk in
-// cache_directory()/kernels. Throws InternalError if can_fuse(step) is false.
+// Compiles `step`. Thread safe and concurrent: identical kernels compile once per process and are
+// cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(step) is false.
 CompiledKernel compile_cpu(const Step& step, const CpuTarget& target = {});
 
-// Runs all stages on up to thread_count() threads. Pointers are to the slots, in the step's order;
-// offsets and strides are in the code. Allocates nothing.
+// Runs all stages on up to thread_count() threads. The pointers are those of the slots, in the
+// order of the launch's operands and results; offsets and strides are compiled in. Allocates
+// nothing.
 void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,
                 void* workspace);
 
-// The loop IR and the CPU schedule of a step, as text: for debugging and snapshots.
+// Returns the loop IR and the CPU schedule of `step` as text, for debugging and snapshots.
 std::string kernel_text(const Step& step, const CpuTarget& target = {});
 
 }  // namespace weft

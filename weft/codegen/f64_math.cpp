@@ -1,4 +1,4 @@
-// Polynomials are Chebyshev fits with coefficients rounded to the type, made for this file.
+// The polynomials are Chebyshev fits computed for this file, with coefficients rounded to f64.
 #include "weft/codegen/f64_math.h"
 
 #include <initializer_list>
@@ -8,14 +8,15 @@ namespace weft::loop {
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-// The first 33 bits, so that products with small whole numbers are exact, and the rest.
+// The high parts have 33 bits, so that their products with small integers are exact; the low parts
+// hold the rest.
 constexpr double ln2_high = 0.6931471804855391, ln2_low = 7.440617110012397e-11;
 constexpr double log10_2_high = 0.3010299955494702, log10_2_low = 1.1451100898021838e-10;
 constexpr double log2_e = 1.4426950408889634, log10_e = 0.4342944819032518;
 constexpr double pi = 3.141592653589793, half_pi = 1.5707963267948966;
-constexpr double half_pi_low = 6.123233995736766e-17;  // what half_pi lacks
+constexpr double half_pi_low = 6.123233995736766e-17;  // pi / 2 - half_pi
 
-Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // lowest first
+Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // in ascending powers
   auto it = coefficients.end();
   Expr sum = constant_like(x, *--it);
   while (it != coefficients.begin()) sum = fma(sum, x, *--it);
@@ -27,18 +28,18 @@ Expr clamp(Expr x, double low, double high) {
 Expr is_negative(Expr x) { return bitcast(x, DType::i64) < 0.0; }
 Expr with_sign_of(Expr x, Expr magnitude) { return select(is_negative(x), -magnitude, magnitude); }
 
-// 2^exponent, a whole number in [-1022, 1023].
+// Returns 2^exponent for an integer exponent in [-1022, 1023].
 Expr power_of_two(Expr exponent) {
   Expr whole = convert(exponent, DType::i64);
   return bitcast((whole + constant_like(whole, 1023)) << 52, DType::f64);
 }
-// By two factors, so that results below the least normal number round once.
+// Multiplies by 2^exponent in two factors, so that subnormal results round once.
 Expr times_power_of_two(Expr x, Expr exponent) {
   Expr first = floor(exponent * 0.5);
   return x * power_of_two(first) * power_of_two(exponent - first);
 }
 
-// (e^r - 1 - r) / r^2, |r| <= ln 2 / 2.
+// Returns (e^r - 1 - r) / r^2 for |r| <= ln 2 / 2.
 Expr exp_tail(Expr r) {
   return polynomial(
       r, {0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326141, 0.0013888888888883752,
@@ -58,7 +59,7 @@ Expr exp(Expr x, Expr) {
   Reduced reduced = reduce_by_ln2(clamp(x, -746, 710));
   return times_power_of_two(expm1_of_rest(reduced.rest) + 1, reduced.whole);
 }
-// e^(x + low), rounded once but for a tenth of a unit: exact where the result is a double.
+// Returns e^(x + low) within about 0.6 ULP, and exactly where the exact value is an f64.
 Expr exp_of_sum(Expr x, Expr low) {
   Expr within = clamp(x, -746, 710), whole = rint(within * log2_e);
   Expr high = fma(whole, -ln2_high, within), subtracted = whole * ln2_low, r = high - subtracted;
@@ -79,7 +80,7 @@ Expr expm1(Expr x, Expr) {
   return select(abs(x) < 0x1p-54, x, result);
 }
 
-// x = 2^exponent * (1 + f), positive and finite, 1 + f in [sqrt(1/2), sqrt(2)).
+// x = 2^exponent * (1 + f) for positive finite x, with 1 + f in [sqrt(1/2), sqrt(2)).
 struct Mantissa {
   Expr exponent, f;
 };
@@ -93,7 +94,7 @@ Mantissa mantissa_of(Expr x) {
   Expr exponent = convert(whole, DType::f64) - select(tiny, constant_like(x, 54), 0.0);
   return {exponent, mantissa - 1};
 }
-// log of (1 + s) / (1 - s) = 2 s + s z (2/3 + z p(z)), z = s^2.
+// log((1 + s) / (1 - s)) = 2 s + s z (2/3 + z p(z)) with z = s^2.
 constexpr double two_thirds = 0.6666666666666666, two_thirds_low = 3.700743415417188e-17;
 Expr log_tail_rest(Expr z) {
   return polynomial(
@@ -101,7 +102,7 @@ Expr log_tail_rest(Expr z) {
           0.15386239707611124, 0.13268773010203216, 0.13086627491197242});
 }
 Expr log_tail(Expr z) { return z * fma(z, log_tail_rest(z), constant_like(z, two_thirds)); }
-// log of 1 + f = f - (square - s * (square + tail)), without f.
+// LogOfMantissa holds log(1 + f) = f - (square - s * (square + tail)) without its term f.
 struct LogOfMantissa {
   Expr square, rest;
   Expr all(Expr f, Expr low) const { return f - (square - (rest + low)); }
@@ -110,7 +111,7 @@ LogOfMantissa log_of_mantissa(Expr f) {
   Expr s = f / (f + 2), square = f * f * 0.5;
   return {square, s * (square + log_tail(s * s))};
 }
-// `result` where x is positive and finite.
+// Returns `result` where x is positive and finite, and the limit or nan elsewhere.
 Expr of_logarithm(Expr x, Expr result) {
   Expr above = select(x < infinity, result, x);
   Expr below = select(x == 0.0, constant_like(x, -infinity), constant_like(x, not_a_number));
@@ -140,7 +141,7 @@ Expr log1p(Expr x, Expr) {
   return select(abs(x) < 0x1p-54, x, result);
 }
 
-constexpr double far = 22;  // where e^-2x vanishes beside 1
+constexpr double far = 22;  // e^-2x is negligible beside 1 above it
 Expr sinh(Expr x, Expr) {
   Expr size = abs(x), less_one = call("expm1", minimum(size, constant_like(x, far)));
   Expr half = call("exp", size * 0.5);
@@ -156,7 +157,7 @@ Expr tanh(Expr x, Expr) {
   Expr less_one = call("expm1", minimum(abs(x), constant_like(x, far)) * 2);
   return with_sign_of(x, less_one / (less_one + 2));
 }
-constexpr double huge = 0x1p28;  // whose square is the same with 1 added
+constexpr double huge = 0x1p28;  // x * x + 1 rounds to x * x from here on
 Expr log_of_double(Expr x) { return call("log", x) + (ln2_high + ln2_low); }
 Expr asinh(Expr x, Expr) {
   Expr size = abs(x), square = size * size;
@@ -173,7 +174,7 @@ Expr atanh(Expr x, Expr) {
   return with_sign_of(x, call("log1p", size * 2 / (1 - size)) * 0.5);
 }
 
-// By the tangent of the angle to 0, to pi / 4, or to pi / 2.
+// Adds the arctangent of a small t to 0, pi / 4 or pi / 2.
 Expr atan(Expr x, Expr) {
   Expr size = abs(x);
   Expr middle = size > 0.41421356237309503, steep = size > 2.414213562373095;
@@ -208,7 +209,8 @@ Expr erf_near(Expr x) {  // |x| <= 1
               1.4659774901013782e-08, -1.1372847372286958e-09, 5.957173567864956e-11});
   return fma(p, x, x);
 }
-// (1 + 2 x) e^(x^2) erfc(x) in powers of (x - 4) / (x + 4) (Shepherd and Laframboise 1981).
+// The polynomial is (1 + 2 x) e^(x^2) erfc(x) in powers of (x - 4) / (x + 4) (Shepherd and
+// Laframboise 1981).
 Expr erfc(Expr x, Expr) {
   Expr size = minimum(abs(x), constant_like(x, 28));
   Expr p = polynomial((size - 4) / (size + 4),
@@ -230,14 +232,14 @@ Expr erf(Expr x, Expr) {
   return select(abs(x) < 1.0, erf_near(x), far);
 }
 
-// Of a logarithm in two parts, as its error grows with the product.
+// Computes the logarithm in two parts, as its error grows with the product.
 Expr pow(Expr x, Expr y) {
   Expr size = abs(x);
   Mantissa m = mantissa_of(size);
   Expr below = m.f + 2, below_low = m.f - (below - 2);
   Expr s = m.f / below;
   Expr s_low = (fma(-s, below, m.f) - s * below_low) / below;
-  // 2 s^3 / 3 in two parts, too; what is left of log_tail is small.
+  // 2 s^3 / 3 needs two parts, too; the rest of log_tail is small.
   Expr z = s * s, z_low = fma(s, s, -z) + s * s_low * 2;
   Expr cube = s * z, cube_low = fma(s, z, -cube) + (s * z_low + s_low * z);
   Expr third = cube * two_thirds;
@@ -263,8 +265,8 @@ Expr pow(Expr x, Expr y) {
   return select(y == 0.0, 1.0, select(undefined, not_a_number, result * sign));
 }
 
-// x = 2^(3 q) m, m in [0.35, 2.83): a straight line is within 8 % of the root of m, Halley's method
-// twice within 1e-11.
+// x = 2^(3 q) m with m in [0.35, 2.83). The linear guess is within 8 % of the cube root of m, two
+// steps of Halley's method within 1e-11; one of Newton's method follows.
 Expr cbrt(Expr x, Expr) {
   Expr size = abs(x);
   Mantissa parts = mantissa_of(size);
@@ -285,7 +287,7 @@ Expr near_sin(Expr r, Expr) {
   Expr p = polynomial(z, {-0.16666666666666666, 0.008333333333333331, -0.00019841269841265065,
                           2.755731921933915e-06, -2.505210623244143e-08, 1.605853161801165e-10,
                           -7.586697060262238e-13});
-  return select(r == 0.0, r, fma(p, z * r, r));  // -0, too
+  return select(r == 0.0, r, fma(p, z * r, r));  // keeps -0
 }
 Expr near_cos(Expr r, Expr) {
   Expr z = r * r, half = z * 0.5, near = 1 - half;

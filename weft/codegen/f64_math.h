@@ -1,5 +1,5 @@
-// Functions of f64 as branch-free scalar code, for devices whose compiler has none: within a few
-// ULP of the exact value (tests/codegen/f64_test.cpp).
+// Provides functions of f64 as branch-free scalar code, for devices whose compiler has none.
+// Results are within a few ULP of the exact value (tests/codegen/f64_test.cpp).
 #pragma once
 
 #include <span>
@@ -11,12 +11,13 @@ namespace weft::loop {
 
 struct F64Formula {
   std::string_view name;
-  bool has_two;  // arguments
+  bool has_two;  // takes two arguments
   Expr (*of)(Expr x, Expr y);
 };
 
-// Functions of C by their names; `near_sin` and `near_cos` are for |x| <= pi / 4. Each calls those
-// before it only. Where a function has none, devices without float64 compute it in float32.
+// Returns the formulas under their C names; `near_sin` and `near_cos` are for |x| <= pi / 4. Each
+// formula calls only those before it. Devices without float64 compute functions that have no
+// formula in float32.
 std::span<const F64Formula> f64_formulas();
 
 }  // namespace weft::loop

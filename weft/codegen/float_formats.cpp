@@ -9,8 +9,8 @@ constexpr int single_fraction = 23, single_bias = 127, single_infinity = 0x7f800
 Expr integer_like(Expr like, int64_t value) { return like.code->integer(like.type(), value); }
 Expr added(Expr a, int64_t b) { return a + integer_like(a, b); }
 
-// f64 to f32 such that a second rounding to fewer bits gives what one rounding would: truncated,
-// with the last bit set if anything was lost (rounding to odd).
+// Converts f64 to f32 by rounding to odd: truncates, and sets the last bit if anything was lost, so
+// that a second rounding to fewer bits gives what one rounding would.
 Expr to_odd_single(Expr x) {
   const Expr near = convert(x, DType::f32), back = convert(near, DType::f64);
   const Expr bits = bitcast(near, DType::i32);
@@ -19,7 +19,7 @@ Expr to_odd_single(Expr x) {
 }
 }  // namespace
 
-// No step has a subnormal f32, which devices may flush to zero.
+// No intermediate value is a subnormal f32, which devices may flush to zero.
 Expr number_of_bits(Expr raw, const FloatFormat& format) {
   const int shift = single_fraction - format.fraction, width = format.exponent + format.fraction;
   const int64_t all = (int64_t{1} << width) - 1;

@@ -1,4 +1,4 @@
-// Contractions: tiles of sums of products, whose factors go through shared memory.
+// Emits contractions: tiles of sums of products, whose factors go through shared memory.
 #include <algorithm>
 #include <array>
 
@@ -10,11 +10,11 @@ using std::string;
 using Side = GpuSchedule::Side;
 
 namespace {
-constexpr int threads_together = 512;  // on a processor with 65,536 registers, 128 for each
+constexpr int threads_together = 512;  // per multiprocessor with 65,536 registers, 128 for each
 }
 
-// While sums of one slice are taken, the next one is on its way from memory to registers. So the
-// loop has a turn more than there are slices.
+// The loop is software pipelined: it loads the next slice to registers while it sums the products
+// of the current one, so it has one iteration more than there are slices.
 void GpuEmitter::emit_contraction() {
   const int64_t groups = s_.groups * s_.chunks;
   begin_launch(groups, s_.threads);
@@ -53,7 +53,7 @@ void GpuEmitter::emit_contraction() {
   if (s_.chunks > 1) emit_chunk_results();
 }
 
-// Groups of one chunk follow each other; neighbours share positions of the left side.
+// Groups of one chunk are consecutive; neighbouring groups share positions of the left side.
 void GpuEmitter::place_tile() {
   int64_t batch = 1;
   for (int axis : s_.batch) batch *= extent(axis);
@@ -69,7 +69,8 @@ void GpuEmitter::place_tile() {
   emit_positions(s_.batch, "batch", 1);
 }
 
-// Elements of a slice that a thread brings, `vector` at once: k in the slice, n in the tile.
+// Opens the loop over the elements of a slice that a thread loads, `vector` at once: k is the
+// position in the slice, n that in the tile.
 void GpuEmitter::open_elements(const Side& side) {
   const int packs = side.tile * s_.slice / side.vector;
   line("#pragma unroll");
@@ -82,7 +83,7 @@ void GpuEmitter::open_elements(const Side& side) {
   if (packs < s_.threads) line("if (e >= {}) continue;", packs);
 }
 
-// What lies beyond the positions counts as zero.
+// Elements beyond the positions are zero.
 void GpuEmitter::fetch(const Side& side) {
   vector_axis_ = side.vector_axis;
   vector_ = side.vector;
@@ -123,8 +124,8 @@ void GpuEmitter::put(const Side& side) {
   close();
 }
 
-// In sums of its own, as PoCL keeps in memory what lives across a barrier, and would the copies if
-// they were unrolled before it looks.
+// Accumulates into a local `sum`, as PoCL keeps variables that live across a barrier in memory. The
+// copies are not unrolled, or PoCL would keep `sum` in memory, too.
 void GpuEmitter::add_products() {
   const DType type = accumulator_type(s_.reduction);
   const string total = fmt::format("a{}[i][j]", s_.reduction);
@@ -162,8 +163,8 @@ void GpuEmitter::add_products() {
   for_each_sum(fmt::format("{} = {};", total, sum), false);
 }
 
-// Everything after the sums, or the sums of a chunk to scratch. Column by column: what is known of
-// all columns of a row at once takes more registers than there are.
+// Emits everything after the sums, or stores the sums of a chunk to scratch. It goes column by
+// column, as the values of all columns of a row would spill.
 void GpuEmitter::finish_tile() {
   vector_axis_ = s_.vector_axis;
   vector_ = s_.vector;

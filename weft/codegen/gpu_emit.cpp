@@ -1,4 +1,4 @@
-// Launches, and the loops of their threads.
+// Emits launches and the loops of their threads.
 #include "weft/codegen/gpu_emit.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ string GpuEmitter::type_of_result(int result) const {
   return memory_type(store == k_.stores.end() ? DType::u8 : store->storage);
 }
 
-// Before scratch, which is the last parameter of each function.
+// `parameters` precede scratch, the last parameter of each function.
 void GpuEmitter::finish_launch(const string& parameters, const string& pointers) {
   const GpuLaunch& launch = result_.launches.back();
   string& text = result_.source;
@@ -78,7 +78,7 @@ void GpuEmitter::finish_launch(const string& parameters, const string& pointers)
   text += body_ + "}\n";
 }
 
-// Each group takes one of `groups`, and goes on to others where there are more than are launched.
+// Opens a grid-stride loop over `groups`, or a plain block where all of them are launched.
 void GpuEmitter::open_groups(int64_t groups) {
   if (groups > most_groups) {
     open("for ({} group = GROUP; group < {}; group += GROUPS)", index(), groups);
@@ -88,7 +88,7 @@ void GpuEmitter::open_groups(int64_t groups) {
   }
 }
 
-// Each thread takes one of `positions`, and goes on to others where there are more than threads.
+// Opens a grid-stride loop of all threads over `positions`.
 void GpuEmitter::open_positions(int threads, int64_t positions) {
   open("for ({0} i = ({0})GROUP * {1} + THREAD; i < {2}; i += ({0})GROUPS * {1})", index(), threads,
        positions);
@@ -103,15 +103,15 @@ void GpuEmitter::emit_flat() {
   end_launch();
 }
 
-// Where nothing is reduced: all that is stored of the position at hand.
+// Emits all stores of the current position, for kernels without reductions.
 void GpuEmitter::emit_stores() {
   const std::vector<const Store*> stores = final_stores();
   emit_values(needed(values_of(stores)), false);
   for (const Store* store : stores) emit_store(*store, "");
 }
 
-// Threads (x, y) of a group are neighbours in memory along x: of the loads while a square is
-// loaded, of the stores afterwards.
+// Threads (x, y) of a group are neighbours in memory along x: for the loads while a square is
+// loaded, for the stores afterwards, so that both are coalesced.
 void GpuEmitter::emit_tiles() {
   begin_launch(s_.groups, s_.threads);
   line("const i32 x = (i32)(THREAD % {0}), y = (i32)(THREAD / {0});", tile_extent);
@@ -147,7 +147,7 @@ void GpuEmitter::emit_tiles() {
   end_launch();
 }
 
-// A column more than a square has, so that its columns lie in different banks of shared memory.
+// The tile has one column of padding, so that its columns lie in different banks of shared memory.
 void GpuEmitter::load_tiles() {
   for (size_t i = 0; i < k_.code.size(); ++i) {
     const Instruction& in = k_.code[i];
@@ -158,15 +158,15 @@ void GpuEmitter::load_tiles() {
   }
 }
 
-// Lane r of the reduced positions of kept position k of the group.
+// Defines r, the thread's lane among the reduced positions, and k, its kept position in the group.
 void GpuEmitter::place_lanes() {
   const char* text = s_.columns ? "const i32 k = (i32)(THREAD % {0}), r = (i32)(THREAD / {0});"
                                 : "const i32 r = (i32)(THREAD % {1}), k = (i32)(THREAD / {1});";
   line("{}", fmt::format(fmt::runtime(text), s_.kept_lanes, s_.reduced_lanes));
 }
 
-// Lanes without a kept position do what the last one does, and store nothing: all threads of a
-// group meet at its barriers.
+// Lanes without a kept position compute the last one and store nothing, as all threads of a group
+// must reach its barriers.
 void GpuEmitter::place_kept(const string& slot) {
   active_.clear();
   if (s_.kept_lanes == 1) {
@@ -193,7 +193,7 @@ void GpuEmitter::emit_whole() {
          s_.rows, s_.kept_positions);
   }
   place_kept(across ? "row" : "group");
-  if (s_.one_turn()) {  // those without one do what the last does, and neither add nor store it
+  if (s_.one_turn()) {  // lanes without a turn compute the last one, but neither add nor store it
     line("const {} i = r < {} ? r : {};", index(), s_.turns, s_.turns - 1);
     emit_positions(s_.reduced, "i", s_.vector);
   }
@@ -207,7 +207,7 @@ void GpuEmitter::emit_whole() {
   end_launch();
 }
 
-// A thread goes through its part of the reduced positions, forwards or backwards.
+// Opens the loop over a thread's turns, forwards or backwards.
 void GpuEmitter::open_turns(const string& from, const string& to, bool backwards) {
   if (s_.across_turns == 0 && backwards) {
     open("for ({0} left = ({1} - {2} + {3} - r) / {4}; left > 0; --left)", index(), to, from,
@@ -225,7 +225,7 @@ void GpuEmitter::open_turns(const string& from, const string& to, bool backwards
   if (s_.turns % s_.reduced_lanes != 0) line("if (i >= {}) continue;", s_.turns);
 }
 
-// Each thread its own sums, so that none waits for another.
+// Initialises the sums across rows. Each thread has its own, so that none waits for another.
 void GpuEmitter::begin_across() {
   for (const Store& store : k_.stores)
     if (store.across && s_.across_turns > 0)
@@ -281,8 +281,8 @@ void GpuEmitter::emit_chunk_results() {
   end_launch();
 }
 
-// The partial results of all groups: a warp of neighbours, each shared by lanes that go through the
-// groups in turns.
+// Combines the partial results of all groups: a group computes a warp of neighbouring positions,
+// each with `lanes` threads that stride over the partial results.
 void GpuEmitter::emit_across_results() {
   if (s_.rows == 1) return;
   const int64_t positions = s_.turns * s_.vector;
@@ -353,7 +353,8 @@ std::vector<int> GpuEmitter::values_of(const std::vector<const Store*>& stores) 
   return values;
 }
 
-// Every other loop goes backwards, so that it begins with what the caches still hold of the row.
+// Every other loop runs backwards, so that it begins with the part of the row that caches still
+// hold.
 void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
   const std::vector<int> reductions = reductions_of(loop);
   const std::vector<const Store*> stores = stores_of(loop);
@@ -401,7 +402,7 @@ void GpuEmitter::emit_final_stores() {
   const std::vector<const Store*> stores = final_stores();
   if (stores.empty()) return;
   emit_values(needed(values_of(stores)), false);
-  // Other lanes may still read what lies where this is written.
+  // Other lanes may still read the operand that a store in place overwrites.
   if (std::ranges::any_of(stores, &Store::in_place)) line("BARRIER;");
   for (const Store* store : stores)
     emit_store(*store, active_.empty() ? "r == 0" : "r == 0 && " + active_);
@@ -421,7 +422,7 @@ void GpuEmitter::begin_accumulators(int reduce) {
   }
 }
 
-// Neighbours of a reduced axis go to one accumulator, others to one each.
+// Neighbours along a reduced axis share one accumulator, others have one each.
 void GpuEmitter::accumulate(int reduce) {
   const Instruction& in = code(reduce);
   if (in.largest >= 0) return accumulate_exponentials(reduce);
@@ -440,8 +441,8 @@ void GpuEmitter::accumulate(int reduce) {
   }
 }
 
-// After the largest x of this turn is known. A sum that is relative to -inf is zero, and exp of
-// that keeps it so; infinities and nan are worth what exp makes of them.
+// Runs after the largest x of this turn is known. A sum relative to -inf is zero and stays so when
+// exp scales it; infinities and nan propagate through exp.
 void GpuEmitter::accumulate_exponentials(int reduce) {
   const int neighbours = (reduced_ >> vector_axis_ & 1) != 0 ? vector_ : 1;
   for (int copy = 0; copy < copies(reduce); ++copy) {
@@ -456,7 +457,7 @@ void GpuEmitter::accumulate_exponentials(int reduce) {
   }
 }
 
-// From the largest x of this thread to that of its row.
+// Rescales the sum from the largest x of this thread to that of its row.
 void GpuEmitter::scale_exponentials(int reduce) {
   for (int copy = 0; copy < copies(reduce); ++copy)
     line("{0} *= expf({0}_largest - finite_or_zero({1}));", accumulator(reduce, copy),
@@ -467,7 +468,7 @@ void GpuEmitter::combine_lanes(int reduce) {
   for (int copy = 0; copy < copies(reduce); ++copy) combine_lanes(reduce, copy);
 }
 
-// Halves: lane r takes in lane r + s, for s of half the lanes, of a quarter, ..., 1.
+// Combines lanes in a tree: lane r with lane r + s, for s = lanes / 2, lanes / 4, ..., 1.
 void GpuEmitter::combine_lanes(int reduce, int copy) {
   const DType type = accumulator_type(reduce);
   const bool position = has_position(reduce);

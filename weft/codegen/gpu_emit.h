@@ -1,5 +1,5 @@
-// Prints a scheduled kernel as OpenCL C or CUDA C: one function for each launch, which follow each
-// other. To be compiled below gpu_prelude(language), several kernels in one program or one.
+// Prints a scheduled kernel as OpenCL C or CUDA C: one function per launch, in launch order. The
+// text is compiled below gpu_prelude(language); a program may hold several kernels.
 #pragma once
 
 #include <string>
@@ -12,24 +12,24 @@ namespace weft::loop {
 
 struct GpuLaunch {
   std::string function;
-  int64_t groups = 0;  // 0: nothing to do
-  int threads = 0;     // of a group
+  int64_t groups = 0;  // 0: no work
+  int threads = 0;     // per group
 };
 
-// The parameters of each function: for every operand, then every result, then scratch, a pointer to
-// the memory it lies in and, as i64, the bytes from there to its slot. Where a slot begins, in
-// memory that kernels see, is a multiple of buffer_alignment.
+// GpuKernel is the source of a kernel and its launches. The parameters of each function are, for
+// every operand, then every result, then scratch, a pointer to its memory and an i64 byte offset of
+// its slot. A slot begins at a multiple of buffer_alignment in memory that kernels see.
 struct GpuKernel {
   std::string source;
   std::vector<GpuLaunch> launches;
   size_t scratch = 0;  // bytes
 };
 
-// Names begin with `prefix`.
+// Prints `kernel`; the names of its functions begin with `prefix`.
 GpuKernel emit_gpu(const Kernel& kernel, const GpuSchedule& schedule, GpuLanguage language,
                    const std::string& prefix);
 
-// What a compiler says of a program, with the lines that it speaks of: "NAME(12): ..." or
+// Returns the log of a compiler followed by the source lines that it mentions as "NAME(12): ..." or
 // "NAME:12:5: ...".
 std::string with_source_lines(const std::string& log, const std::string& source);
 

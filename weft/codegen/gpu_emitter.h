@@ -1,10 +1,9 @@
-// The emitter behind emit_gpu, in one file per concern (launches and loops, contractions, joined
-// kernels, values).
-// Internal to weft/codegen.
+// GpuEmitter implements emit_gpu, with one source file per concern (launches and loops,
+// contractions, joined kernels, values). It is internal to weft/codegen.
 //
-// Names in the text: p3 the position along axis 3, v12 the value of instruction 12, v12_1 the same
-// for the next neighbour, a12 the accumulator of reduction 12. What varies over reduced axes is
-// computed inside the loop over them; the rest once, before it.
+// Names in the text: p3 is the position along axis 3, v12 the value of instruction 12, v12_1 that
+// of the next neighbour, a12 the accumulator of reduction 12. Values that vary over reduced axes
+// are computed inside the loop over them; all others once, before it.
 #pragma once
 
 #include <set>
@@ -22,7 +21,7 @@ struct JoinedKernels;
 
 class GpuEmitter {
  public:
-  // References are kept.
+  // The emitter keeps references to `kernel` and `schedule`.
   GpuEmitter(const Kernel& kernel, const GpuSchedule& schedule, GpuLanguage language,
              std::string prefix)
       : k_(kernel),
@@ -34,7 +33,7 @@ class GpuEmitter {
         vector_(schedule.vector),
         known_(kernel.code.size()) {}
   GpuKernel run();
-  // The emitter prints one launch of all the kernels, which are of its kernel's form (gpu_join.h).
+  // Prints one launch of all `kernels`, which have the form of the emitter's kernel (gpu_join.h).
   GpuKernel run_joined(const JoinedKernels& kernels);
 
  private:
@@ -65,13 +64,15 @@ class GpuEmitter {
   static std::vector<int> values_of(const std::vector<const Store*>& stores);
   void emit_loop(int loop, const std::string& from, const std::string& to);
   void emit_final_stores();
-  // Of one of the neighbours that a thread takes, or of all.
+  // Returns the name of the accumulator of neighbour `copy`, or of the one that all neighbours
+  // share.
   std::string accumulator(int reduce, int copy) const;
   void begin_accumulators(int reduce);
   void accumulate(int reduce);
   void accumulate_exponentials(int reduce);
   void scale_exponentials(int reduce);
-  // From the accumulators of the lanes of a kept position to v`reduce`, which all of them know.
+  // Combines the accumulators of the lanes of a kept position into v`reduce`, which each of them
+  // gets.
   void combine_lanes(int reduce);
   void combine_lanes(int reduce, int copy);
   std::string chunk_partial(int reduce, int part, int copy, const std::string& chunk) const;
@@ -79,7 +80,8 @@ class GpuEmitter {
   void combine_chunks(const std::vector<bool>& wanted);
   void begin_across();
   void finish_across();
-  // Where a thread adds up a store across rows, and where its sum goes; at position i.
+  // Return the expressions of a thread's sum of a store across rows and of the partial result that
+  // it ends up in, both at position i.
   std::string across_sum(const Store& store, int copy) const;
   std::string across_partial(const Store& store, int copy) const;
   void accumulate_across(const Store& store);
@@ -111,7 +113,7 @@ class GpuEmitter {
   void emit_store(const Store& store, const std::string& condition);
   void emit_positions(const std::vector<int>& axes, const std::string& index, int vector);
   std::string address(const Affine& at, int copy) const;
-  // The value of an instruction, for one of the neighbours that a thread takes.
+  // Returns the name of the value of instruction i for neighbour `copy`.
   std::string ref(int i, int copy) const;
   int copies(int i) const;
 
@@ -134,14 +136,15 @@ class GpuEmitter {
     --depth_;
     line("}}");
   }
-  // `number`, as no compiler takes x % 0.
+  // Returns `number`, or 1 if it is 0, as compilers reject x % 0.
   static int64_t divisor(int64_t number) { return number < 1 ? 1 : number; }
 
   const Instruction& code(int i) const { return k_.code[static_cast<size_t>(i)]; }
   int64_t extent(int axis) const { return k_.axes[static_cast<size_t>(axis)].extent; }
   const char* signed_index() const { return s_.wide ? "i64" : "i32"; }
   const char* index() const { return s_.wide ? "u64" : "u32"; }
-  // The type of a reduction's accumulator, and its names.
+  // An accumulator has the type of the reduction's argument; argmax and argmin also keep a
+  // position.
   DType accumulator_type(int reduce) const { return code(code(reduce).args[0]).type; }
   bool has_position(int reduce) const {
     return code(reduce).reduction == Reduction::argmax ||
@@ -155,12 +158,12 @@ class GpuEmitter {
   GpuLanguage language_;
   std::string prefix_;
   uint32_t reduced_;
-  int vector_axis_, vector_;  // neighbours that a thread takes at once, here
+  int vector_axis_, vector_;  // axis and width of the vectors being emitted
   GpuKernel result_;
-  std::vector<bool> known_;       // computed before the loops of this launch
+  std::vector<bool> known_;       // computed already in this launch
   std::set<std::string> shared_;  // declarations of shared memory of this launch
-  std::string active_;            // condition that the kept position is one; empty: always
-  int together_ = 1;              // groups of this launch that run together at the least
+  std::string active_;            // condition that the thread has a kept position; empty: always
+  int together_ = 1;  // least number of resident groups per multiprocessor in this launch
   std::string body_;
   size_t depth_ = 0;
 };

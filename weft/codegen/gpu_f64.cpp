@@ -52,7 +52,7 @@ typedef double f64;
 TO_INTEGERS(f64)
 )";
 
-// A structure, so that no arithmetic of integers is taken for that of f64.
+// f64 is a struct, so that integer arithmetic cannot be applied to it by mistake.
 constexpr const char* by_integers = R"(
 #define FUNCTION static __attribute__((noinline))
 #define SIGN_F64 0x8000000000000000ul
@@ -318,8 +318,8 @@ FUNCTION f32 f64_to_f32(f64 x) {
 }
 )";
 
-// Payne and Hanek 1983: of 2 / pi, the 192 bits whose products with the fraction are not whole
-// turns.
+// Argument reduction uses the 192 bits of 2 / pi whose products with the fraction are not whole
+// turns (Payne and Hanek 1983).
 constexpr const char* trigonometry = R"(
 __constant u64 two_over_pi[] = {
     0, 0,  // what stands before the point, and zeros
@@ -414,7 +414,7 @@ std::string function_text(const F64Formula& formula) {
   return text + fmt::format("  return {};\n}}\n", ref(result.id));
 }
 
-// Functions that OpenCL C and CUDA C have by these names.
+// OpenCL C and CUDA C provide these functions under these names.
 constexpr const char* device_functions[] = {
     "exp",   "exp2", "expm1", "log",  "log2",  "log10", "log1p",  "sin",   "cos",
     "tan",   "asin", "acos",  "atan", "sinh",  "cosh",  "tanh",   "asinh", "acosh",

@@ -1,8 +1,8 @@
-// Arithmetic of float64 in the prelude of generated GPU kernels, under one set of names: add_f64,
-// less_f64, i32_to_f64, ... By the device's own instructions, or, for devices that have none (Intel
-// Arc, Apple's and most mobile ones), by integers: IEEE 754 binary64, rounded to the nearest with
-// ties to even, subnormal numbers included. Results have the same bits in both, but for those of
-// nan, of which integers make one only.
+// The prelude of generated GPU kernels defines float64 arithmetic under one set of names: add_f64,
+// less_f64, i32_to_f64, ... It uses the device's own instructions or, on devices that have none
+// (Intel Arc, Apple's and most mobile ones), integers: IEEE 754 binary64, rounded to nearest even,
+// with subnormal numbers. Results have the same bits in both, except that integers produce only one
+// nan.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace weft::loop {
 
-// C text; below the names of integers and f32.
+// Return C text that follows the definitions of integer types and f32.
 std::string f64_of_device();    // OpenCL C and CUDA C
 std::string f64_of_integers();  // OpenCL C
 

@@ -10,11 +10,11 @@
 
 namespace weft::loop {
 namespace {
-constexpr int64_t turns_of_group = 4;  // worth a look into the table
+constexpr int64_t turns_of_group = 4;  // positions per thread that amortise the table lookup
 constexpr size_t head_words = 2;       // of a row, before its addresses
 
-// Takes the places of elements out of a kernel: where each operand's and each result's begin, in
-// elements. Loads of one operand at several places stay as far apart as they are.
+// Removes the offsets of operands and results from a kernel and returns them, in elements. Several
+// loads of one operand keep their relative offsets.
 std::vector<int64_t> take_offsets(Kernel& kernel) {
   const auto operands = static_cast<size_t>(kernel.operands);
   std::vector<int64_t> offsets(operands + static_cast<size_t>(kernel.results));
@@ -38,7 +38,7 @@ size_t element_bytes(const Kernel& kernel, size_t access) {
     if (in.op == Op::load && in.operand == operand) return size_of(in.storage);
   for (const Store& store : kernel.stores)
     if (store.result == result) return size_of(store.storage);
-  return 1;  // nobody touches it
+  return 1;  // never accessed
 }
 
 std::vector<int> order_of_loads(const Kernel& kernel) {
@@ -53,7 +53,8 @@ std::vector<int> order_of_loads(const Kernel& kernel) {
 }
 }  // namespace
 
-// The extent of the outermost axis is in no address, nor is where elements begin.
+// The form leaves out the extent of the outermost axis, which is in no address, and where elements
+// begin.
 std::optional<GpuForm> form_of(const Kernel& kernel, GpuLanguage language) {
   const GpuSchedule schedule = schedule_gpu(kernel, language);
   if (schedule.form != GpuSchedule::Form::flat) return std::nullopt;
@@ -96,7 +97,7 @@ size_t words_of_row(int operands_and_results) {
   return head_words + static_cast<size_t>(operands_and_results);
 }
 
-// The row of a group is the last one that begins at it or before it.
+// Finds the row of a group, the last one that begins at or before it, by binary search.
 void GpuEmitter::find_row(int64_t parts, size_t words) {
   const auto half = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(parts)));
   line("GLOBAL const i64* row = (GLOBAL const i64*)scratch;");

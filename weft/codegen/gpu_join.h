@@ -1,7 +1,6 @@
-// Kernels of one form as one launch (horizontal fusion): elementwise kernels that differ in nothing
-// but how many elements they have and where those lie, such as the updates of all parameters. A
-// table in memory has a row for each: groups of threads find theirs in it. CUDA only, as the table
-// has addresses.
+// Horizontal fusion merges elementwise kernels that differ only in the number and the addresses of
+// their elements, such as the updates of all parameters, into one launch. A table in memory has a
+// row per kernel, in which thread groups look up theirs. CUDA only, as the table holds addresses.
 #pragma once
 
 #include <optional>
@@ -13,30 +12,32 @@
 namespace weft::loop {
 
 struct GpuForm {
-  std::string text;           // equal where kernels are of one form
+  std::string text;           // equal for kernels of one form
   std::vector<int> operands;  // of the kernel, in the order in which its code first loads them
 };
-// nullopt: threads share something (GpuSchedule::Form), so that it is a launch of its own.
+// Returns the form of `kernel`, or nullopt if its threads share data (GpuSchedule::Form), so that
+// it needs a launch of its own.
 std::optional<GpuForm> form_of(const Kernel& kernel, GpuLanguage language);
 
-// A row of the table: words of 64 bits.
+// JoinedPart is a row of the table, in words of 64 bits.
 struct JoinedPart {
-  int64_t first = 0;             // group of threads that takes its first positions
-  int64_t positions = 0;         // each of as many neighbours as a thread takes
+  int64_t first = 0;             // first thread group of the kernel
+  int64_t positions = 0;         // positions of threads, `vector` neighbours each
   std::vector<int64_t> offsets;  // bytes from the slot of each operand, then of each result
 };
 struct JoinedKernels {
-  Kernel kernel;  // of the most positions; its elements begin where a row says
+  Kernel kernel;  // has the largest extent; rows say where its elements begin
   GpuSchedule schedule;
   int64_t groups = 0;
   std::vector<JoinedPart> parts;
 };
-// The kernels have one form, and their operands stand in its order.
+// Joins kernels of one form, whose operands are in the order of GpuForm::operands.
 JoinedKernels joined(const std::vector<Kernel>& kernels, GpuLanguage language);
 
-// The words of a row: JoinedPart's two, then addresses of the elements of operands and results.
+// Returns the words of a row: JoinedPart's `first` and `positions`, then the addresses of the
+// elements of operands and results.
 size_t words_of_row(int operands_and_results);
-// One launch, which has no parameters but scratch: the table.
+// Prints one launch, whose only parameter is scratch: the table.
 GpuKernel emit_joined(const JoinedKernels& kernels, GpuLanguage language,
                       const std::string& prefix);
 

@@ -41,7 +41,7 @@ typedef float f32;
 #define expf exp
 )";
 
-// One group on a processor will do: for more, registers would be spilled.
+// KERNEL requires only one resident group per multiprocessor, as more could spill registers.
 constexpr const char* cuda_names =
     R"(#define KERNEL(threads) KERNEL_BY(threads, 1)
 #define KERNEL_BY(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
@@ -89,8 +89,8 @@ DEVICE T read_only(const T* at) {
 #define READ_ONLY(at) read_only(at)
 )";
 
-// One instruction each; subnormal halves included. A single bfloat16 is a pair with zero, as the
-// instruction that converts it by itself is a slow one.
+// Each conversion is one instruction and handles subnormal halves. A single bfloat16 is converted
+// as a pair with zero, as the instruction for one is slow.
 constexpr const char* cuda_half = R"(
 DEVICE f32 f16_to_f32(u16 x) {
   f32 y;
@@ -124,7 +124,7 @@ DEVICE u16 f32_to_bf16(f32 x) { return (u16)bf16_pair(x, 0.0f); }
 #endif
 )";
 
-// Half is no type of its own for every device, so its bits are made by integers.
+// Not every device has a half type, so integer arithmetic converts its bits.
 constexpr const char* opencl_half = R"(
 DEVICE f32 f16_to_f32(u16 x) {
   const u32 sign = (u32)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 1023;

@@ -1,7 +1,7 @@
-// What stands at the head of a program of generated GPU kernels: names for what OpenCL C and CUDA C
-// spell differently, and the helpers of gpu_scalar.h. Below it the text of a kernel is the same in
-// both, but for exchanges within a warp. KERNEL_BY asks for as few registers as let `groups` groups
-// run together on a processor of the device.
+// The prelude precedes the generated kernels in a GPU program. It names what OpenCL C and CUDA C
+// spell differently and defines the helpers of gpu_scalar.h. Below it the text of a kernel is the
+// same in both, except for warp shuffles. KERNEL_BY limits registers so that `groups` groups are
+// resident on a multiprocessor.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ enum class GpuLanguage : uint8_t { opencl, cuda };
 
 std::string gpu_prelude(GpuLanguage language);
 
-// CUDA's functions are within 2 ULP, by a table of NVIDIA's (CUDA Programming Guide, mathematical
-// functions), in a third of our instructions; OpenCL promises less.
+// CUDA's functions are within 2 ULP (CUDA Programming Guide, mathematical functions), in a third of
+// our instructions; OpenCL guarantees less.
 constexpr Maths maths_of(GpuLanguage language) {
   return language == GpuLanguage::cuda ? Maths::called : Maths::own;
 }

@@ -18,7 +18,7 @@ using std::string;
 
 bool is_wide(DType type) { return type == DType::i32 || type == DType::i64; }
 
-// The type of the same width without a sign, in which arithmetic wraps.
+// Returns the unsigned type of the same width, in which arithmetic wraps.
 string unsigned_type(DType type) {
   return type == DType::u8 ? "u8" : "u" + register_type(type).substr(1);
 }
@@ -58,7 +58,7 @@ const char* symbol(Op op) {
   }
 }
 
-// Not by symbols: devices without float64 compute it by functions.
+// f64 uses functions instead of operators, for devices without float64.
 template <class... Args>
 string of_f64(std::string_view function, const string& first, const Args&... rest) {
   return fmt::format("{}_f64({}{})", function, first, (string() + ... + (", " + rest)));
@@ -97,7 +97,7 @@ string converted(const string& x, DType from, DType to) {
   return fmt::format("({}){}", register_type(to), x);
 }
 
-// With its bits, for devices that have no such literals.
+// The text includes the bits, for devices without f64 literals.
 string f64_text(double value) {
   if (std::isnan(value)) return "F64_NAN";
   if (std::isinf(value)) return value > 0 ? "F64_INFINITY" : "neg_f64(F64_INFINITY)";
@@ -112,7 +112,7 @@ string f32_text(float value) {
   if (!std::isinf(value)) text += "f";
   return std::signbit(value) ? "(-" + text + ")" : text;
 }
-// The least number of a type has no literal of its own.
+// C has no literal for the least number of a type.
 string integer_text(int64_t value) {
   constexpr int64_t least = std::numeric_limits<int64_t>::min();
   if (value == least) return fmt::format("((i64){} - 1)", integer_text(least + 1));
@@ -254,7 +254,7 @@ string combine(Reduction reduction, DType type, const string& accumulator, const
   if (reduction == Reduction::max || reduction == Reduction::min)
     return fmt::format("if ({} || {}) {} = {};", compared(better, type, value, accumulator),
                        compared(Op::not_equal, type, value, value), accumulator, value);
-  // Of equals the earlier, and the first nan before all.
+  // Among equal values the earlier one wins, and the first nan wins over everything.
   const auto beats = [&](const string& a, const string& b) {
     return fmt::format("({} || ({} && {}))", compared(better, type, a, b),
                        compared(Op::not_equal, type, a, a), compared(Op::equal, type, b, b));

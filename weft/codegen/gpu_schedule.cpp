@@ -15,31 +15,30 @@
 namespace weft::loop {
 namespace {
 constexpr int vector_bytes = 16;        // of one access
-constexpr int most_copies = 400;        // instructions times neighbours: more spill
-constexpr int warp = 32;                // threads that run together on NVIDIA GPUs
-constexpr int64_t wanted_groups = 256;  // keep a large GPU busy
-constexpr int64_t worth_a_chunk = 8;    // turns of each thread
+constexpr int most_copies = 400;        // instructions times neighbours; more would spill
+constexpr int warp = 32;                // threads of an NVIDIA warp
+constexpr int64_t wanted_groups = 256;  // enough to fill a large GPU
+constexpr int64_t worth_a_chunk = 8;    // turns per thread
 constexpr int64_t most_chunks = 1024;   // of all groups
-constexpr int64_t least_rows = 4;       // of partial results across them
+constexpr int64_t least_rows = 4;       // per group that keeps partial results across rows
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
-// Threads. Each of 1,024 has 64 registers, in which functions of float64, two registers a number,
-// spill.
+// Threads per large group. Each of 1,024 has 64 registers, in which functions of float64, with two
+// registers a number, spill.
 constexpr int large_group = 1024, large_group_of_f64 = 512;
-constexpr int64_t worth_a_large_group = 4096;  // turns of a row
+constexpr int64_t worth_a_large_group = 4096;  // turns per row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
-// A streaming multiprocessor of an NVIDIA GPU has so many resident threads and so large an L1
-// cache.
+// These are the resident threads and the L1 cache of a streaming multiprocessor of an NVIDIA GPU.
 constexpr int threads_of_processor = 2048;
 constexpr double first_level_cache = 128 << 10;  // bytes
-constexpr int64_t most_across = 48 * 4;  // bytes that a thread adds up across rows in registers
-// Of contractions.
+constexpr int64_t most_across = 48 * 4;  // bytes per thread of sums across rows in registers
+// The following constants are of contractions.
 constexpr int most_threads = 256;
 constexpr int least_threads = 64;
 constexpr int least_side = 8, small_side = 32, fair_side = 64, most_side = 128;  // of a tile
 constexpr int64_t least_reduced = 4;
-constexpr int64_t worth_a_split = 8;  // slices of each chunk
-constexpr int most_held = 72 * 4;     // bytes of sums and of a slice that a thread has in registers
+constexpr int64_t worth_a_split = 8;  // slices per chunk
+constexpr int most_held = 72 * 4;  // bytes of sums and of a slice that a thread holds in registers
 
 class Scheduler {
  public:
@@ -67,7 +66,7 @@ class Scheduler {
     return count;
   }
 
-  // Whether what counts up to `count`, or an offset, needs more than 32 bits.
+  // Returns whether `count`, or an offset, needs 64 bits.
   bool is_wide(int64_t count) const {
     constexpr int64_t limit = int64_t{1} << 30;
     auto reaches = [&](const Affine& at) {
@@ -88,8 +87,8 @@ class Scheduler {
                                [&](const Store& store) { return reaches(store.at); });
   }
 
-  // As many neighbours as one access takes of the widest type; all contiguous accesses aligned.
-  // With a `tail`, some positions may be left.
+  // Returns the vector width along `axis`: as many neighbours as one access holds of the widest
+  // type, with all contiguous accesses aligned. With `tail`, it need not divide the extent.
   int neighbours(int axis, const std::vector<bool>& wanted, std::span<const Store> stores,
                  bool tail = false) const {
     size_t widest = 0;
@@ -184,7 +183,7 @@ class Scheduler {
   }
   uint32_t varies(int value) const { return kernel_.code[static_cast<size_t>(value)].axes; }
 
-  // False where tiles would be so small that threads had nothing to share.
+  // Returns false if tiles would be so small that threads share no data.
   bool choose_tiles(size_t bytes) {
     GpuSchedule::Side &left = s_.left, &right = s_.right;
     for (GpuSchedule::Side* side : {&left, &right}) {
@@ -257,7 +256,7 @@ class Scheduler {
     s_.vector = std::min(s_.right.pack,
                          neighbours(s_.vector_axis, needed(kernel_, stored), kernel_.stores));
     choose_chunks(worth_a_split, 1, wanted_groups);
-    // Of the launch that combines them.
+    // These are the lanes of the launch that combines the chunks.
     s_.columns = true;
     s_.kept_lanes = most_threads;
     lay_out();
@@ -265,7 +264,8 @@ class Scheduler {
 
   // ---- reduce
 
-  // Bytes of accesses that are contiguous along an axis, less those that are strided along it.
+  // Returns the bytes of accesses contiguous along an axis, less those of accesses strided along
+  // it.
   double contiguous(int axis, const std::vector<bool>& wanted,
                     std::span<const Store> stores) const {
     double score = 0;
@@ -305,7 +305,7 @@ class Scheduler {
     lay_out();
   }
 
-  // Of a row that takes more than a turn of each thread, however long it is.
+  // Vectorises a row of any length with a scalar tail if it takes more than one turn per thread.
   void choose_tail() {
     const int axis = s_.reduced.back();
     const std::vector<bool> all(kernel_.code.size(), true);
@@ -319,9 +319,9 @@ class Scheduler {
     while (lanes > 1 && lanes / 2 >= positions) lanes /= 2;
     return lanes;
   }
-  // Rows that are read several times stay in the second-level cache where few are read at once: two
-  // of 100 kB on each of 132 processors are 26 MB, eight are 106 MB of an H100's 50. OpenCL devices
-  // may have no more than 256 threads to a group.
+  // Large groups keep few rows in flight, so that rows read several times stay in the L2 cache: on
+  // an H100's 132 multiprocessors, two rows of 100 kB each are 26 MB of its 50, eight are 106 MB.
+  // OpenCL devices may allow no more than 256 threads per group.
   bool takes_large_groups() const {
     return language_ == GpuLanguage::cuda && kernel_.loops() > 1 && s_.turns >= worth_a_large_group;
   }
@@ -348,7 +348,7 @@ class Scheduler {
     s_.reduced_lanes = std::max(no_more_than(s_.threads, s_.turns), warp);
     s_.rows = std::max(least_rows, ceil_div(s_.kept_positions, 2 * wanted_groups));
     s_.groups = ceil_div(s_.kept_positions, s_.rows);
-    int64_t bytes = 0;  // of a turn
+    int64_t bytes = 0;  // per turn
     for (const Store& store : kernel_.stores)
       if (store.across)
         bytes += s_.vector *
@@ -359,7 +359,8 @@ class Scheduler {
       s_.across_turns = static_cast<int>(turns);
   }
 
-  // Of at least `least` turns, and a multiple of `unit`; about `wanted` in all groups.
+  // Splits reductions into chunks of at least `least` turns, a multiple of `unit`; about `wanted`
+  // chunks in all groups.
   void choose_chunks(int64_t least, int64_t unit, int64_t wanted) {
     s_.chunk = s_.turns;
     if (s_.groups == 0 || s_.groups * 2 > wanted) return;
@@ -417,12 +418,12 @@ std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots) {
 
 Reread reread(const Kernel& kernel, const GpuSchedule& schedule) {
   if (schedule.form != GpuSchedule::Form::reduce || schedule.one_turn()) return {};
-  std::vector<int> loops(kernel.code.size());  // that load it
+  std::vector<int> loops(kernel.code.size());  // number of loops that load each instruction
   for (int loop = 0; loop < kernel.loops(); ++loop) {
     const std::vector<bool> wanted = needed(kernel, roots_of(kernel, loop));
     for (size_t i = 0; i < wanted.size(); ++i) loops[i] += wanted[i] ? 1 : 0;
   }
-  double bytes = 0, read_again = 0, touched = 0;  // the last two: of a row
+  double bytes = 0, read_again = 0, touched = 0;  // the last two per row
   auto in_row = [&](uint32_t axes, DType storage) {
     const uint32_t reduced = axes & kernel.reduced_axes();
     return reduced == 0 ? 0

@@ -1,4 +1,4 @@
-// Instructions, positions, loads and stores.
+// Emits instructions, positions, loads and stores.
 #include <algorithm>
 
 #include "weft/codegen/gpu_emitter.h"
@@ -28,8 +28,8 @@ string GpuEmitter::address(const Affine& at, int copy) const {
   return text.empty() ? "0" : text;
 }
 
-// Positions of `axes`, of which the innermost varies fastest, from their number. `vector` positions
-// of the vector axis are one.
+// Computes the positions of `axes` from their linear index, in which the innermost axis varies
+// fastest and `vector` positions of the vector axis count as one.
 void GpuEmitter::emit_positions(const std::vector<int>& axes, const string& number, int vector) {
   string rest = number;
   for (size_t i = axes.size(); i-- > 0;) {
@@ -78,7 +78,7 @@ bool GpuEmitter::emit_pack(int i, const Instruction& in) {
   return true;
 }
 
-// Four neighbours that begin at a multiple of four are the words of one block.
+// Four neighbours that begin at a multiple of four are the words of one Philox block.
 bool GpuEmitter::emit_random_blocks(int i, const Instruction& in) {
   if (in.op != Op::philox || vector_ % 4 != 0) return false;
   if (in.at.offset % 4 != 0 || in.at.strides[vector_axis_] != 1) return false;
@@ -118,7 +118,8 @@ string GpuEmitter::expression(int i, const Instruction& in, int copy) {
   return arithmetic(in, args, code(in.args[0]).type);
 }
 
-// Where no operand lies in the memory of a result, a load need not wait for stores before it.
+// Where no result aliases an operand, loads are read-only (__ldg) and need not wait for earlier
+// stores.
 string GpuEmitter::in_memory(const string& at) const {
   const bool shares = std::ranges::any_of(k_.stores, &Store::in_place);
   return fmt::format("{}({})", shares ? "*" : "READ_ONLY", at);

@@ -1,5 +1,5 @@
-// Stores that reduce across rows: each item fills partial results of its own, row by row; a stage
-// behind combines those of all items, in order.
+// Emits stores that reduce across rows: each item fills partial results of its own, row by row; a
+// later stage combines those of all items, in order.
 #include <algorithm>
 
 #include "weft/base/error.h"
@@ -24,7 +24,7 @@ Value* Emitter::across_slot(Value* group) {
   return b_.CreateGEP(b_.getInt8Ty(), function_->getArg(3), offset);
 }
 
-// The first row of a group finds the identities.
+// The first row of a group initialises the partial results.
 void Emitter::begin_across() {
   if (s_.across.empty()) return;
   across_base_ = across_slot(b_.CreateUDiv(item_, word(s_.group)));

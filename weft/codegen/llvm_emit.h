@@ -21,7 +21,7 @@ struct EmittedKernel {
   std::vector<EmittedStage> stages;
 };
 
-// Names begin with `prefix`.
+// Emits `kernel`; the names of its functions begin with `prefix`.
 EmittedKernel emit_llvm(const Kernel& kernel, const CpuSchedule& schedule,
                         llvm::LLVMContext& context, const std::string& prefix);
 

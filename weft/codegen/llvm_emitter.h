@@ -1,8 +1,8 @@
-// The emitter behind emit_llvm: one class, in one file per concern (stages and loops, accumulators,
-// values, memory). Internal to weft/codegen.
+// Emitter implements emit_llvm: one class, with one source file per concern (stages and loops,
+// accumulators, values, memory). It is internal to weft/codegen.
 //
-// Values are made on demand: get(i) emits instruction i in the outermost loop in which everything
-// that it varies over is known, once, and so pulls in what it needs.
+// Values are emitted on demand: get(i) emits instruction i, once, in the outermost loop in which
+// everything that it varies over is known, and with it the operands that it needs.
 #pragma once
 
 #include <map>
@@ -19,12 +19,13 @@
 
 namespace weft::loop {
 
-inline constexpr int64_t across_block = 256;  // columns that are combined in one item
-inline constexpr int item_scope = 1;  // of one item of the parallel loop; scope 0 is the function
+inline constexpr int64_t across_block = 256;  // columns combined per item
+inline constexpr int item_scope =
+    1;  // scope of one item of the parallel loop; scope 0 is the function
 
 class Emitter {
  public:
-  // References are kept.
+  // The emitter keeps references to `kernel`, `schedule` and `context`.
   Emitter(const Kernel& kernel, const CpuSchedule& schedule, llvm::LLVMContext& context,
           std::string prefix)
       : k_(kernel),
@@ -41,13 +42,13 @@ class Emitter {
  private:
   // ---- stages
   void emit_whole();
-  // Partial results of each chunk, then their combination, loop by loop.
+  // Emits, loop by loop, a stage of partial results of each chunk and a stage that combines them.
   void emit_split();
   void emit_combination(int loop, bool last);
   void begin_stage(int64_t extent);
   llvm::Value* begin_items();
   void end_stage();
-  // The positions of one item: the block of columns varies fastest, then the last outer axis.
+  // Sets the positions of one item: the block of columns varies fastest, then the last outer axis.
   void place_item(llvm::Value* item);
 
   // ---- loops over reduced axes
@@ -59,19 +60,20 @@ class Emitter {
   bool runs(int loop) const;
   bool has_final_stores() const;
   void emit_loop(int loop);
-  // The part of the vector axis that a row runs over.
+  // Sets the range of the vector axis that a row covers: all of it, or one chunk.
   void set_row_range();
   std::pair<llvm::Value*, llvm::Value*> chunk_range(int64_t whole);
   void emit_tile(int loop);
   void emit_inner(size_t depth, int loop);
-  // Positions of `axis` from `from` to `to`, several in one body; then, if any are left, one by
-  // one.
+  // Emits positions [from, to) of `axis`, unrolled, then the rest one by one; `exact` says that
+  // there is none.
   void emit_unrolled(int axis, llvm::Value* from, llvm::Value* to, bool exact, int loop);
   llvm::Value* round_down(llvm::Value* x, int64_t step);
-  // Runs over the columns of a block, or along a row: whole vectors, `along` at a time, then what
-  // is left. `across` positions of the unrolled reduced axis are done in each body.
+  // Emits the loop over the columns of a block or along a row: `along` vectors at a time, then the
+  // rest. Each body computes `across` positions of the unrolled axis if that is not the vector
+  // axis.
   void emit_vectors(int loop, int along, int across);
-  // Calls body(number of vectors) for the main loop, and body(1) for the rest.
+  // Calls body(number of vectors) for the main loop and body(1) for the rest.
   template <class F>
   void for_vectors(int along, F&& body) {
     uint32_t axis = 1u << s_.vector_axis;
@@ -103,13 +105,14 @@ class Emitter {
   llvm::Type* part_type(const Instruction& reduce, int part);
   llvm::Type* vector_of(llvm::Type* scalar);
   llvm::Constant* initial(const Instruction& reduce, int part, llvm::Type* type);
-  // Where part `part` of the accumulator of the first column lies, of the chunk or of the whole
-  // item.
+  // Returns the address of part `part` of the first column's accumulator: in `slot`, or in thread
+  // scratch if that is null.
   llvm::Value* accumulator_base(const CpuSchedule::Array& reduction, int part, llvm::Value* slot);
   static size_t align(size_t bytes) { return round_up(bytes, buffer_alignment); }
-  // Shared scratch of (item, chunk), or, with chunk null, of the item's combined results.
+  // Returns the shared scratch of (item, chunk) or, if `chunk` is null, of the item's combined
+  // results.
   llvm::Value* shared_slot(llvm::Value* chunk);
-  // Null where accumulators are in thread scratch.
+  // Returns null if accumulators are in thread scratch.
   llvm::Value* slot_for(const CpuSchedule::Array& reduction);
   llvm::Value* column_pointer(llvm::Value* base, llvm::Type* element);
   // Scratch holds booleans as bytes.
@@ -122,10 +125,11 @@ class Emitter {
                           const std::vector<llvm::Value*>& parts);
   std::vector<llvm::Value*> combined(const Instruction& reduce, const std::vector<llvm::Value*>& a,
                                      const std::vector<llvm::Value*>& b);
-  // Columns: set accumulators in scratch. Rows: make registers, one set per copy.
+  // Initialises accumulators: in scratch for columns; in registers, one set per copy, for rows.
   void begin_accumulators(int loop);
   void accumulate(const CpuSchedule::Array& reduction, std::vector<llvm::Value*>& acc);
-  // Rows: copies, then lanes, pairwise, into one scalar; known to the item, or a partial result.
+  // Combines copies, then lanes, pairwise into one scalar (rows): a value of the item or, if split,
+  // a partial result.
   void finish_rows(int loop);
   std::vector<llvm::Value*> across_lanes(const Instruction& reduce,
                                          std::vector<llvm::Value*> parts);
@@ -134,7 +138,7 @@ class Emitter {
 
   // ---- reductions across rows
   std::pair<llvm::Value*, llvm::Value*> rows_of_items();
-  // The partial results of one item.
+  // Returns the partial results of one item.
   llvm::Value* across_slot(llvm::Value* group);
   void begin_across();
   const Store& across_store(size_t index) const;
@@ -143,8 +147,8 @@ class Emitter {
   llvm::Value* combine_across(const CpuSchedule::Array& array, const Store& store);
 
   // ---- values without reduced axes
-  // Columns: values that the loops read once per column are computed before loop `loop`; where each
-  // stage is a function of its own, all that came before are computed again.
+  // Computes the values that loops read once per column before loop `loop` (columns). Where each
+  // stage is a function of its own, it recomputes those of earlier loops.
   void emit_columns_before(int loop);
   llvm::Value* scratch_column(const CpuSchedule::Array& array);
   void emit_final_section();
@@ -157,48 +161,50 @@ class Emitter {
   uint32_t vector_bit() const { return 1u << s_.vector_axis; }
   bool in_vectors() const { return (nest_.axes(nest_.depth()) & vector_bit()) != 0; }
   static const CpuSchedule::Array* find(const std::vector<CpuSchedule::Array>& arrays, int i);
-  // The value of instruction `i` for unrolled copy `copy_`: a vector if it varies along the vector
-  // axis.
+  // Returns the value of instruction `i` for unrolled copy `copy_`: a vector if it varies along the
+  // vector axis.
   llvm::Value* get(int i);
   llvm::Value* make(int i, const Instruction& in);
-  // Kept values lie row-major over the reduced axes, each row a block of columns or a row's
-  // vectors.
+  // Kept values are row-major over the reduced axes; each row is a block of columns or the vectors
+  // of a row.
   llvm::Value* kept_pointer(const CpuSchedule::Array& array);
   llvm::Value* row_pointer(llvm::Value* base, DType type);
   llvm::Value* bytes_of(llvm::Value* elements, DType type);
   llvm::Value* compute(int i, const Instruction& in);
-  // The affine index at the first lane, as i64.
+  // Returns the affine index at the first lane, as i64.
   llvm::Value* affine(const Affine& at);
   llvm::Value* unrolled_position(int axis);
   llvm::Value* index(int, const Instruction& in, bool vector);
   llvm::Value* lane_offsets(int64_t stride);
   llvm::Value* in_range(int, const Instruction& in, bool vector);
   llvm::Value* random_word(int i, const Instruction& in, bool vector);
-  // Whether the body's four vectors are all words of as many blocks as there are lanes.
+  // Returns whether the four vectors of the body are exactly the words of `lanes` Philox blocks.
   bool fills_blocks(const Instruction& in) const;
   llvm::Value* random_blocks(int i, const Instruction& in, llvm::Value* step);
 
   // ---- memory
-  // The address at the first lane. Each scope adds what its axes contribute.
+  // Returns the address at the first lane. Each scope adds what its axes contribute.
   llvm::Value* address(char what, int id, llvm::Value* base_of, int slot, const Affine& at,
                        DType storage, int scope);
   llvm::Value* shifted(llvm::Value* pointer, const Affine& at, int64_t size);
   llvm::Value* both(llvm::Value* a, llvm::Value* b);
   llvm::Value* all_lanes() { return llvm::ConstantInt::getTrue(vector_of(b_.getInt1Ty())); }
-  // Loads `lanes` vectors along the tile axis, one for each lane, and transposes them: one for each
-  // copy.
+  // Prefetch the line at a fixed distance (ask_ahead) or at `distance` bytes (ask_for) from
+  // `pointer`.
   void ask_ahead(llvm::Value* pointer, bool to_write);
   void ask_for(llvm::Value* pointer, int64_t distance, bool to_write);
   bool asked_before(int i) const;
   void ask_for_later_items(int loop);
+  // Loads `lanes` vectors along the tile axis, one per lane, and transposes them to one per copy.
   llvm::Value* load_transposed(int i, const Instruction& in);
   llvm::Value* load(int i, const Instruction& in, bool vector);
-  // A result that does not span an axis is written at position 0 of it.
+  // Returns the condition of a store, or null if it has none: a result that does not span an axis
+  // is written at position 0 of it.
   llvm::Value* only_first(const Store& store);
   void emit_store(const Store& store, llvm::Value* value);
   void store_scalar(const Store& store, llvm::Value* pointer, llvm::Value* value);
   void store_vector(const Store& store, llvm::Value* pointer, llvm::Value* value);
-  // Past the caches.
+  // Emits a non-temporal store.
   void stream(llvm::Value* pointer, llvm::Value* value);
 
   const Kernel& k_;
@@ -217,15 +223,15 @@ class Emitter {
   llvm::Value* tile_start_ = nullptr;
   // Vectors run over column_ in [0, length_); the first lane is at position start_ + column_.
   llvm::Value *start_ = nullptr, *length_ = nullptr, *column_ = nullptr;
-  int64_t length_known_ = -1;    // length_, where it is a constant
-  llvm::Value* mask_ = nullptr;  // lanes that are inside; null: all
+  int64_t length_known_ = -1;    // length_ if constant, else -1
+  llvm::Value* mask_ = nullptr;  // lanes inside the range; null: all
   int copy_ = 0;
   int vectors_ = 1;  // copies of the body along the vector axis
   int loop_ = 0;
-  bool streamed_ = false;    // the stage has stores that go past the caches
-  bool transposes_ = false;  // the body does `lanes` positions of the tile axis
+  bool streamed_ = false;    // the stage has non-temporal stores
+  bool transposes_ = false;  // the body computes `lanes` positions of the tile axis
   bool in_loop_ = false;
-  // Rows: the accumulator of (instruction, copy, part).
+  // registers_ holds the accumulators of rows, by (instruction, copy, part).
   std::map<std::tuple<int, int, int>, llvm::Value*> registers_;
 };
 

@@ -42,9 +42,9 @@ void check(llvm::Error error, const char* what) {
   WEFT_ASSERT(false, "{}: {}", what, reason);
 }
 
-// Loop strength reduction takes a quarter of the compilation of a short kernel and three quarters
-// of a long one, and makes most steps no faster (docs/roadmap.md has those that it does). Only an
-// option of LLVM's command line leaves it out.
+// Disables loop strength reduction, which takes a quarter of the compile time of a short kernel and
+// three quarters of a long one and speeds up few kernels (docs/roadmap.md). Only an option of
+// LLVM's command line disables it.
 void skip_strength_reduction() {
   llvm::cl::Option* option = llvm::cl::getRegisteredOptions().lookup("disable-lsr");
   WEFT_ASSERT(option != nullptr, "LLVM has no option disable-lsr");
@@ -70,7 +70,8 @@ std::string host_features() {
   return text;
 }
 
-// The set that the process is held to as LLVM knows it: code is then the same on every host.
+// Returns the instruction set that the process is limited to as LLVM names it, so that code is the
+// same on every host.
 HostTarget capped(Isa isa) {
   switch (isa) {
     case Isa::baseline:
@@ -91,8 +92,8 @@ HostTarget find_host() {
                                     : HostTarget{.cpu = llvm::sys::getHostCPUName().str(),
                                                  .features = host_features()};
   host.vector_bytes = best_of(64, 32, 16);
-  // What the last cache may hold until it is read stays in it; others have their share of it. Below
-  // 16 MiB, by measurement, the second-level caches keep enough to be worth it.
+  // A result of up to a quarter of the shared last-level cache stays there until it is read. Below
+  // 16 MiB, by measurement, the L2 caches keep enough of it to make normal stores faster.
   constexpr size_t least = size_t{16} << 20;
   const long last_cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   host.stream_bytes = std::max(least, static_cast<size_t>(std::max(last_cache, 0L)) / 4);
@@ -137,7 +138,7 @@ llvm::orc::ExecutorSymbolDef callable(auto* function) {
           llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
 }
 
-// Kernels call these by name, functions of operations, and nothing else.
+// Returns the symbols that kernels call besides the functions of operations.
 llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   using Unary = double (*)(double);
   using Binary = double (*)(double, double);
@@ -147,7 +148,7 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   };
   add("pow", static_cast<Binary>(std::pow)), add("atan2", static_cast<Binary>(std::atan2));
   add("memcpy", &std::memcpy), add("memmove", &std::memmove), add("memset", &std::memset);
-  // What LLVM lowers to a call where the processor lacks the instruction.
+  // LLVM lowers these to calls where the processor lacks the instruction.
   add("fma", static_cast<double (*)(double, double, double)>(std::fma));
   add("fmaf", static_cast<float (*)(float, float, float)>(std::fma));
   add("floor", static_cast<Unary>(std::floor)),
@@ -161,7 +162,8 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   return symbols;
 }
 
-// Functions of operations, those that a program defined since the last call included.
+// Defines the functions of operations, including those that a program registered since the last
+// call.
 void define_functions(llvm::orc::LLJIT& jit) {
   static std::mutex mutex;
   static std::set<std::string_view> defined;
@@ -186,7 +188,8 @@ std::shared_ptr<llvm::orc::LLJIT> jit() {
   return instance;
 }
 
-// One linked kernel, unlinked when its last user is gone; it may outlive static objects.
+// Library is one linked kernel, unlinked when its last user is gone. It may outlive static objects,
+// so it shares ownership of the engine.
 struct Library {
   std::shared_ptr<llvm::orc::LLJIT> engine = jit();
   llvm::orc::JITDylib* dylib = nullptr;
@@ -234,7 +237,8 @@ LoadedCode load_object(const std::string& object, const std::vector<std::string>
   auto& dylib =
       take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
   library->dylib = &dylib;
-  // The process comes last: two threads that ask it for one name define it twice (LLVM 19).
+  // The search order has the process last: two threads that look up one name there define it twice
+  // (LLVM 19).
   llvm::orc::JITDylibSearchOrder order =
       llvm::orc::makeJITDylibSearchOrder({&engine.getMainJITDylib()});
   for (const auto& other : engine.defaultLinkOrder()) order.push_back(other);

@@ -1,4 +1,4 @@
-// Machine code for this process: object files from LLVM modules, linked by ORC.
+// Compiles LLVM modules to object files and links them into this process with ORC.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
-// The processor, the version of LLVM and a hash of the source that sets LLVM's passes and options:
-// what the machine code of a module depends on besides the module.
+// Returns what the machine code of a module depends on besides the module: the processor, the
+// version of LLVM and a hash of the source that sets LLVM's passes and options.
 std::string compiler_text();
 
 // Optimises the module and compiles it to an object file in memory.
 std::string compile_object(llvm::Module& module);
 
-// Links an object; the addresses of `functions` stay valid while the result lives.
+// LoadedCode is a linked object: the addresses of `functions` stay valid while `owner` lives.
 struct LoadedCode {
   std::vector<void*> functions;
   std::shared_ptr<void> owner;

@@ -1,5 +1,5 @@
-// Nested loops of an LLVM function under construction, with code that goes outside the loops it
-// does not depend on: what is emitted `at` a scope lands before the loop that was opened in it.
+// LoopNest builds the nested loops of an LLVM function and hoists loop-invariant code: code emitted
+// `at` a scope is placed before the loop that was opened in that scope.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ class LoopNest {
  public:
   explicit LoopNest(LlvmBuilder& builder) : b_(builder) {}
 
-  // Starts a function: scope 0 is its entry.
+  // Starts a function, whose entry is scope 0.
   void begin(llvm::Function* function);
-  // Opens `for (i = from; i + step <= to; i += step)` (whole steps), or `i < to`, and a scope for
-  // its body, in which positions of `axes` are known. Returns i.
+  // Opens the loop `for (i = from; i + step <= to; i += step)` (whole steps), or with the condition
+  // `i < to`, and a scope for its body, in which positions of `axes` are known. Returns i.
   llvm::Value* open(llvm::Value* from, llvm::Value* to, int64_t step, bool whole_steps,
                     uint32_t axes);
   void close();
-  // A scope without a loop, for values of `axes`.
+  // Opens a scope without a loop, in which positions of `axes` are known.
   void push(uint32_t axes);
   void pop();
 
-  // The outermost scope, not outside `least`, in which all of `axes` are known.
+  // Returns the outermost scope, not outside `least`, in which all of `axes` are known.
   int scope_of(uint32_t axes, int least) const;
   int depth() const { return static_cast<int>(scopes_.size()) - 1; }
   uint32_t axes(int scope) const { return scopes_[static_cast<size_t>(scope)].axes; }
@@ -44,7 +44,7 @@ class LoopNest {
     return result;
   }
 
-  // What was emitted in a scope, by what it is and which unrolled copy of it.
+  // Returns the value emitted in a scope under a key: its kind, its id and its unrolled copy.
   using Key = std::tuple<char, int, int>;
   llvm::Value*& known(int scope, Key key) { return scopes_[static_cast<size_t>(scope)].known[key]; }
 

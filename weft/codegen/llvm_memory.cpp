@@ -1,4 +1,4 @@
-// Addresses, loads and stores.
+// Emits addresses, loads and stores.
 #include <algorithm>
 #include <cstdlib>
 
@@ -66,8 +66,8 @@ Value* Emitter::load_transposed(int i, const Instruction& in) {
   return nest_.known(scope, {'v', i, copy_});
 }
 
-// A line that another core wrote last comes late, and few demands are under way at once: lines are
-// asked for ahead of their use, for writing as the only owner.
+// Lines that another core wrote last arrive late, and few demand misses are in flight at once, so
+// loads and stores prefetch their lines, for writing in exclusive state.
 void Emitter::ask_ahead(Value* pointer, bool to_write) {
   constexpr int64_t write_distance = 1024;  // bytes, by measurement
   ask_for(pointer, to_write ? write_distance : read_distance, to_write);

@@ -25,7 +25,7 @@ Value* intrinsic(LlvmBuilder& b, llvm::Intrinsic::ID id, Value* x) {
   return b.CreateUnaryIntrinsic(id, x);
 }
 
-// Of integers, without the traps: x / 0 = 0, x % 0 = 0, least / -1 wraps.
+// Divides integers without traps: x / 0 = 0, x % 0 = 0, least / -1 wraps.
 Value* divide(LlvmBuilder& b, Value* x, Value* y, bool is_unsigned, bool remainder) {
   Value* by_zero = b.CreateICmpEQ(y, integer(y, 0));
   Value* zero = integer(x, 0);
@@ -77,8 +77,8 @@ Value* convert(LlvmBuilder& b, Value* x, DType from, DType to) {
   return b.CreateIntCast(x, type, !is_unsigned(from));
 }
 
-// f64 to f32 such that a second rounding to fewer bits gives what one rounding would: truncated,
-// with the last bit set if anything was lost (rounding to odd).
+// Converts f64 to f32 by rounding to odd: truncates, and sets the last bit if anything was lost, so
+// that a second rounding to fewer bits gives what one rounding would.
 Value* to_odd_float(LlvmBuilder& b, Value* x) {
   llvm::Type* single = shaped_as(b.getFloatTy(), x->getType());
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
@@ -97,7 +97,7 @@ Value* round_f16(LlvmBuilder& b, Value* x) {
   return b.CreateFPExt(half, x->getType());
 }
 
-// By integers: the machine's conversion flushes subnormals.
+// Rounds with integer arithmetic, as the processor's conversion flushes subnormals.
 Value* round_bf16(LlvmBuilder& b, Value* x) {
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
   Value* bits = b.CreateBitCast(x, word);
@@ -108,11 +108,11 @@ Value* round_bf16(LlvmBuilder& b, Value* x) {
   return b.CreateBitCast(b.CreateAnd(result, integer(bits, -0x10000)), x->getType());
 }
 
-// By two factors, so that neither overflows and results below the least normal number round once.
+// Multiplies by two factors, so that neither overflows and subnormal results round once.
 Value* scale(LlvmBuilder& b, Value* x, Value* exponent) {
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
-  // Only a NaN's exponent is out of range: any power will do for it. A saturating conversion would
-  // be done lane by lane.
+  // Only a NaN's exponent is out of range, and any power will do for it. LLVM would scalarise a
+  // saturating conversion.
   Value* whole = b.CreateFreeze(b.CreateFPToSI(exponent, word));
   Value* half = b.CreateAShr(whole, 1);
   auto power = [&](Value* n) {
@@ -121,7 +121,7 @@ Value* scale(LlvmBuilder& b, Value* x, Value* exponent) {
   return b.CreateFMul(b.CreateFMul(x, power(half)), power(b.CreateSub(whole, half)));
 }
 
-// The same in one instruction, for 16 lanes on AVX-512.
+// Does the same in one instruction, for 16 lanes on AVX-512.
 Value* scale_avx512(LlvmBuilder& b, Value* x, Value* exponent) {
   Value *all = b.getInt16(0xffff), *current_rounding = b.getInt32(4);
   return b.CreateIntrinsic(
@@ -279,8 +279,8 @@ Value* to_memory(LlvmBuilder& b, Value* value, DType storage) {
   return b.CreateTrunc(b.CreateLShr(bits, 16), shaped_as(b.getInt16Ty(), type));
 }
 
-// Words are the low halves of 64-bit lanes, for which there is a 32 x 32 -> 64 bit product; what
-// their high halves hold does not matter.
+// Words are the low halves of 64-bit lanes, as processors have a vector product of 32 x 32 -> 64
+// bits; the high halves are ignored.
 std::vector<Value*> philox(LlvmBuilder& b, Value* blocks, Value* step, int64_t seed,
                            int64_t stream) {
   llvm::Type* wide = blocks->getType();
@@ -306,7 +306,7 @@ std::vector<Value*> philox(LlvmBuilder& b, Value* blocks, Value* step, int64_t s
   return words;
 }
 
-// Interleaving the first half of the rows with the second, log2(lanes) times.
+// Interleaves the first half of the rows with the second, log2(lanes) times.
 std::vector<Value*> transpose(LlvmBuilder& b, std::vector<Value*> rows) {
   int lanes = static_cast<int>(rows.size());
   std::vector<int> low, high;
@@ -342,7 +342,7 @@ llvm::Constant* identity(llvm::Type* type, Reduction reduction, DType dtype) {
 }
 
 namespace {
-// value beats acc; for floats a nan beats all but a nan.
+// Returns whether `value` beats `acc`; a nan beats everything but a nan.
 Value* beats(LlvmBuilder& b, bool greatest, DType dtype, Value* value, Value* acc) {
   Value* better = compare(b, greatest ? Op::greater : Op::less, value, acc, dtype);
   if (!is_float(dtype)) return better;

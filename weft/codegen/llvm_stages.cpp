@@ -1,4 +1,4 @@
-// Stages, items, and the loops around a body.
+// Emits stages, items, and the loops around a body.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -92,7 +92,7 @@ Value* Emitter::begin_items() {
 
 void Emitter::end_stage() {
   nest_.close();
-  // Stores that go past the caches are seen by others in no order without it.
+  // Non-temporal stores are weakly ordered, so they need a fence before other threads read them.
   if (streamed_) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   b_.CreateRetVoid();
 }

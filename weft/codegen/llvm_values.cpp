@@ -1,4 +1,4 @@
-// Instructions: where each is emitted, and as what.
+// Emits instructions on demand, each in the loop that it belongs to, as a scalar or a vector.
 #include <algorithm>
 
 #include "weft/codegen/llvm_emitter.h"
@@ -125,7 +125,7 @@ Value* Emitter::in_range(int, const Instruction& in, bool vector) {
     return b_.CreateAnd(b_.CreateICmpSLE(to_vector(b_, low, s_.lanes), all),
                         b_.CreateICmpSLT(all, to_vector(b_, high, s_.lanes)));
   }
-  // In lanes: 32 bits are enough for bounds cut to [0, lanes].
+  // Bounds are clamped to [0, lanes], for which lanes of 32 bits are enough.
   auto bound = [&](Value* limit) {
     Value* lanes = word(s_.lanes);
     Value* raw = b_.CreateSub(limit, first);

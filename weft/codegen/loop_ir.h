@@ -1,23 +1,23 @@
-// The loop IR: one fused kernel as scalar code over one iteration space. It says what is computed
-// for each position; how loops are ordered, cut and vectorised is a schedule (schedule.h), and
-// emitters print both. Nothing here knows LLVM, CUDA or OpenCL.
+// The loop IR is one fused kernel as scalar code over one iteration space. It says what is computed
+// for each position; a schedule (schedule.h) says how loops are ordered, split and vectorised, and
+// emitters print both. Nothing here depends on LLVM, CUDA or OpenCL.
 //
 // Semantics. Positions run over the product of `axes`. An instruction has one value per position,
 // and the same value at positions that differ only on axes outside its `axes` mask. A `reduce` has
 // one value per position of the kept axes: it combines its argument over all reduced axes. So the
 // code runs in phases: loop 0 over the reduced axes computes reductions whose arguments need no
 // other reduction (phase 0), then loop 1 those that need them (phase 1), and so on; a store happens
-// in the loop of its phase, or, where its result does not span reduced axes, once after the loops.
-// A store may also reduce *across*: its result spans reduced axes only, and is the reduction of
-// what all positions of the kept axes have there.
-// A sum may be one of *exponentials*: of exp(args[0] - s), where s is the `largest` args[0], or 0
-// where that is not finite. The loop that finds the largest takes the sum, too: relative to the
-// largest so far, and scaled when a larger one comes (Milakov and Gimelshein 2018). GPUs alone.
+// in the loop of its phase or, where its result does not span reduced axes, once after the loops. A
+// store may also reduce *across*: its result spans reduced axes only, and reduces the values of all
+// positions of the kept axes. A sum may be one of *exponentials*: of exp(args[0] - s), where s is
+// the `largest` args[0], or 0 where that is not finite. The loop that finds the largest also
+// computes the sum: relative to the largest so far, and rescaled when a larger one comes (online
+// softmax, Milakov and Gimelshein 2018). Only GPUs use it.
 //
-// Values are boolean, integers, f32 or f64: f16 and bf16 exist in memory only, their arithmetic is
+// Values are boolean, integers, f32 or f64. f16 and bf16 exist in memory only; their arithmetic is
 // f32 followed by `round_f16` or `round_bf16`. Other narrow floats are integers in memory, which
-// formulas take apart (float_formats.h). Integer arithmetic wraps. Nothing contracts into
-// fma, but a product into its sum where a schedule says so (gpu_schedule.h).
+// formulas decode (float_formats.h). Integer arithmetic wraps. A product and its sum are contracted
+// into fma only where a schedule says so (gpu_schedule.h).
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ struct Axis {
   bool reduced = false;
 };
 
-// offset + sum over axes of strides[axis] * position[axis].
+// Affine is offset + sum over axes of strides[axis] * position[axis].
 struct Affine {
   int64_t offset = 0;
   Dims strides;
@@ -46,8 +46,8 @@ enum class Op : uint8_t {
   constant,  // `number` or, for integers and booleans, `integer`
   index,     // `at`, as i64
   in_range,  // low <= `at` < high
-  load,  // operand[at + args[0] * scale]; args[0] may be absent. Where args[1] is false: not read,
-         // 0
+  load,  // operand[at + args[0] * scale]; args[0] may be absent. Where args[1] is false: 0, without
+         // a read
   reduce,  // `reduction` of args[0] over the reduced axes
   add,
   sub,
@@ -68,12 +68,12 @@ enum class Op : uint8_t {
   less,
   less_equal,
   greater,
-  greater_equal,  // false on nan, but not_equal
+  greater_equal,  // comparisons; false on nan, except not_equal
   logic_and,
   logic_or,
   logic_xor,  // booleans and integers, bit by bit
   shift_left,
-  shift_right,  // integers; shift_right brings in zeros; args[1] < width
+  shift_right,  // integers; shift_right is logical; args[1] < width
   select,       // args[0] ? args[1] : args[2]
   convert,      // by value; float to integer truncates and saturates; to boolean: != 0
   bitcast,      // f32 <-> i32, f64 <-> i64
@@ -100,10 +100,10 @@ struct Instruction {
   DType storage = DType::f32;           // load: type in memory
   int64_t scale = 0;                    // load: elements per unit of args[0]
   Reduction reduction = Reduction::sum;
-  int largest = -1;  // reduce: of a sum of exponentials, the `max` of args[0], an instruction
-  std::string_view function;  // call: what its C name is; of a literal or an OpDef
+  int largest = -1;  // reduce: for a sum of exponentials, the `max` of args[0], an instruction
+  std::string_view function;  // call: C name, of a literal or an OpDef
   uint32_t axes = 0;          // bit per axis that the value varies over
-  int phase = 0;              // reductions that it waits for, one after the other
+  int phase = 0;              // length of the chain of reductions that it depends on
 };
 
 struct Store {
@@ -113,13 +113,13 @@ struct Store {
   Affine at;
   uint32_t axes = 0;      // axes that the result spans
   int phase = 0;          // the loop that stores, for results that span a reduced axis
-  bool in_place = false;  // in the memory of an operand
+  bool in_place = false;  // aliases an operand
   bool across = false;    // `reduction` of the values over the kept axes
   Reduction reduction = Reduction::sum;
 };
 
-// Who computes exp, expm1, log, log1p, tanh and erf of float32: vector_math.h, or calls that the
-// emitter's compiler knows.
+// Maths says how exp, expm1, log, log1p, tanh and erf of float32 are computed: by the formulas of
+// vector_math.h, or by calls to functions that the emitter's compiler provides.
 enum class Maths : uint8_t { own, called };
 
 struct Kernel {

@@ -16,7 +16,8 @@
 namespace weft::loop {
 namespace {
 
-// Where an axis of a value is read: at position[axis] + shift, or, without an axis, at `shift`.
+// Coordinate is the index along one axis of a value: position[axis] + shift, or `shift` if axis is
+// -1.
 struct Coordinate {
   int axis = -1;
   int64_t shift = 0;
@@ -45,8 +46,8 @@ class Lowering {
   }
 
  private:
-  // The iteration space: on each axis the largest extent of any value; reduced where reductions say
-  // so.
+  // Finds the iteration space: each axis has the largest extent of any value and is reduced where
+  // reductions say so.
   void find_space() {
     Shape space;
     Dims reduced;
@@ -94,7 +95,7 @@ class Lowering {
       result.offset += view[i].shift * stride;
       if (view[i].axis < 0) continue;
       int64_t extent = kernel_.axes[static_cast<size_t>(view[i].axis)].extent;
-      if (extent == 0) stride = 1;  // so that nothing is read outside a loop that never runs
+      if (extent == 0) stride = 1;  // keeps the load inside the loop, which never runs
       if (extent != 1) result.strides[view[i].axis] += stride;
     }
     return result;
@@ -118,7 +119,8 @@ class Lowering {
 
   void reduce_across(const Node& node, Store& store) const {
     const Shape& from = node.inputs[0].shape();
-    bool value = node.inputs[0].dtype() == node.type.dtype;  // no position, as of the largest
+    bool value =
+        node.inputs[0].dtype() == node.type.dtype;  // a value, not the position of an argmax
     for (int i = 0; i < from.size(); ++i) {
       const Axis& axis = kernel_.axes[static_cast<size_t>(i)];
       bool combines = node.attrs.dims("axes").contains(i);
@@ -129,11 +131,11 @@ class Lowering {
     store.reduction = reduction_of(node);
   }
 
-  // A result in an operand's memory must not be written before the last loop that reads the
+  // A result that aliases an operand must not be written before the last loop that reads the
   // operand.
   void delay_stores_in_place() {
     for (auto [result, operand] : step_.in_place) {
-      // Whether evaluating each instruction in a loop of its own loads from `operand`.
+      // reads[i] says whether computing instruction i in a loop loads from `operand`.
       std::vector<bool> reads;
       int last = 0;
       for (const Instruction& in : kernel_.code) {
@@ -154,7 +156,8 @@ class Lowering {
 
   using Key = std::tuple<const Node*, View, int>;
 
-  // The scalar code of `value` at `view`. Loads are skipped where instruction `guard` is false.
+  // Returns the scalar code of `value` at `view`. Loads are skipped where instruction `guard` is
+  // false.
   Expr lower(const Value& value, const View& view, int guard) {
     Key key{value.node(), view, guard};
     auto it = known_.find(key);
@@ -231,7 +234,8 @@ class Lowering {
     return lower(x, inner, guard);
   }
 
-  // Whether the position along axis `axis` of the view lies in [0, extent), and in `guard`.
+  // Returns whether the position along axis `axis` of the view lies in [0, extent) and `guard` is
+  // true.
   Expr inside(const View& view, int axis, int64_t extent, int guard) {
     Instruction in{.op = Op::in_range, .type = DType::boolean};
     Dims strides = Dims::filled(static_cast<int>(view.size()), 0);
@@ -260,7 +264,7 @@ class Lowering {
   Expr concat(const Node& node, const View& view, int guard) {
     int axis = static_cast<int>(node.attrs.integer("axis"));
     int64_t start = 0;
-    std::vector<std::pair<Expr, Expr>> parts;  // where, what
+    std::vector<std::pair<Expr, Expr>> parts;  // condition, value
     for (const Value& part : node.inputs) {
       View inner = view;
       inner[static_cast<size_t>(axis)].shift -= start;
@@ -317,7 +321,8 @@ class Lowering {
     return finish_reduce(node, lower(x, inner, -1), axes);
   }
 
-  // The sum of `terms`, exp(x - shift), where the shift follows from the largest x of the row.
+  // Returns the sum of `terms`, exp(x - shift), as a sum of exponentials if the shift is computed
+  // from the largest x of the row.
   std::optional<Expr> sum_of_exponentials(const Value& terms, const View& view) {
     const auto computes = [&](const Value& value, ScalarOp op) {
       return value->op->kind == OpKind::elementwise && value->op->scalar == op &&
@@ -335,7 +340,7 @@ class Lowering {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     return sum * function("exp", select(abs(most) < infinity, most, 0.0) - shift);
   }
-  // The largest x that an instruction is computed from; -1: it is not.
+  // Returns the `max` of x that an instruction is computed from, or -1.
   int largest_behind(int id, int x) const {
     const std::vector<bool> behind = needed(kernel_, {id});
     for (int i = 0; i <= id; ++i) {
@@ -385,7 +390,7 @@ class Lowering {
 
 Kernel lower(const Step& step) { return Lowering(step, Maths::own, false).run(); }
 
-// A row whose turn a thread keeps in registers is read once, however many loops there are.
+// A row that threads hold in registers, one turn each, is read once, however many loops there are.
 Kernel lower(const Step& step, GpuLanguage language) {
   Kernel online = Lowering(step, maths_of(language), true).run();
   const auto sums = [](const Instruction& in) { return in.largest >= 0; };

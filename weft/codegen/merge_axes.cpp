@@ -55,7 +55,7 @@ class Merger {
     for (Store& store : kernel_.stores) store.axes = without_bit(store.axes, axis);
   }
 
-  // Whether (outer, inner) can be one axis with position outer * extent(inner) + inner.
+  // Returns whether (outer, inner) can be one axis with position outer * extent(inner) + inner.
   bool mergeable(int outer, int inner) const {
     const Axis &a = kernel_.axes[static_cast<size_t>(outer)],
                &b = kernel_.axes[static_cast<size_t>(inner)];
@@ -81,7 +81,8 @@ class Merger {
     return false;
   }
 
-  // Elements between neighbours along an axis, where memory is touched most: stores, then loads.
+  // Returns the elements between neighbours along an axis: of stores or, where none varies along
+  // it, of loads.
   int64_t distance(int axis) const {
     int64_t widest = 0;
     for (const Store& store : kernel_.stores)
@@ -119,7 +120,7 @@ class Merger {
     for (Affine* at : affines_) at->strides.push_back(0);
   }
 
-  // The axes that each instruction varies over, anew.
+  // Recomputes the axes that each instruction varies over.
   void finish() {
     uint32_t reduced = kernel_.reduced_axes();
     for (Instruction& in : kernel_.code) {

@@ -5,9 +5,8 @@
 
 namespace weft::loop {
 
-// Drops axes of extent 1, merges pairs of axes that every access runs through as if they were one,
-// and orders what is left by stride, so that the last axis is the closest in memory. Leaves at
-// least one.
+// Drops axes of extent 1, merges pairs of axes that every access traverses as if they were one, and
+// orders the rest by stride, so that the last axis is the most contiguous. Leaves at least one.
 void merge_axes(Kernel& kernel);
 
 }  // namespace weft::loop

@@ -42,7 +42,7 @@ std::filesystem::path path_of(const std::string& folder, std::string_view text) 
   return std::filesystem::path(folder) / (to_hex(hash_text(text)) + ".o");
 }
 
-// Made anew, never through a link; false where it cannot be.
+// Writes a new file, never through a link. Returns false if it cannot.
 bool write_new(const std::string& path, std::string_view content) {
   const int descriptor =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -55,7 +55,7 @@ constexpr size_t most_objects = 20000;  // about 100 MB
 
 void trim_objects(size_t most) {
   namespace fs = std::filesystem;
-  std::error_code gone;  // another process may trim as well
+  std::error_code gone;  // ignored, as another process may trim as well
   std::vector<fs::path> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder().value_or(""), gone))
     paths.push_back(entry.path());

@@ -13,7 +13,7 @@
 namespace weft::loop {
 namespace {
 
-// Where an axis of a value is read, as a sum over axes of the kernel.
+// Position is the index along one axis of a value, an affine function of the axes of the kernel.
 using Position = Affine;
 
 class Primitive {
@@ -47,7 +47,7 @@ class Primitive {
     return total;
   }
   static Position zero() { return {0, Dims::filled(max_rank, 0)}; }
-  // Strides of axes that there are, no more.
+  // Drops the strides beyond the axes of the kernel.
   Affine cut(const Position& at) const {
     return {at.offset, Dims(std::span(at.strides.begin(), kernel_.axes.size()))};
   }
@@ -63,7 +63,7 @@ class Primitive {
   const Placement& place(int i) const { return operands_[static_cast<size_t>(i)]; }
   const Shape& shape(int i) const { return input(i).shape(); }
 
-  // Element `index` of input i, at `further` elements from there; 0 where `guard` is false.
+  // Loads element `index` of input i, `further` elements from there; 0 where `guard` is false.
   Expr load(int i, std::span<const Position> index, Expr guard = {}, Expr further = {}) {
     Instruction in{
         .op = Op::load, .type = loaded_type(input(i).dtype()), .args = {further.id, guard.id, -1}};
@@ -87,7 +87,7 @@ class Primitive {
     in.high = extent;
     return code_.add(in);
   }
-  // Products and sums are in f32 or wider, of integers in i64.
+  // Returns the type of products and sums: f32 or wider; i64 for integers.
   static DType sum_type(DType type) {
     if (type == DType::f64) return type;
     return is_float(type) ? DType::f32 : DType::i64;
@@ -125,7 +125,7 @@ class Primitive {
   void scatter_add();
   void first_position();
 
-  // An axis of windows: where tap `tap` of window `window` reads.
+  // Windows describes one axis of windows: tap `tap` of window `window` reads input(window, tap).
   struct Windows {
     int64_t stride, padding, dilation;
     Position input(const Position& window, const Position& tap) const {
@@ -136,14 +136,15 @@ class Primitive {
     return {node_.attrs.dims("stride")[axis], node_.attrs.dims("padding")[axis],
             node_.attrs.has("dilation") ? node_.attrs.dims("dilation")[axis] : 1};
   }
-  // The windows whose taps (u, v) read (h, w): how many elements from `from` the one lies in input
-  // i, and whether there is one.
+  // Found is the window whose tap (u, v) reads (h, w): whether there is one, and its offset in
+  // input i, in elements.
   struct Found {
     Expr there, further;
   };
   Found windows_at(int i, const Position& h, const Position& w, const Position& u,
                    const Position& v);
-  // Elements of the window that begins at (h, w) which are not padding, or all.
+  // Returns the number of elements of the window that begins at (h, w): those that are not padding,
+  // or all with count_include_pad.
   Expr divisor(const Position& h, const Position& w, const Shape& x);
   Expr elements_from(const Position& start, int64_t taps, int64_t extent);
 
@@ -194,7 +195,7 @@ void Primitive::conv_weight_gradient() {  // x, dy
   store(total(widened(x) * widened(load(1, {n, out, p, q}))), {out, c, u, v});
 }
 
-// A window begins at the element less the tap, if that is a multiple of the stride.
+// The window begins at the element less the tap, if that is a multiple of the stride.
 Primitive::Found Primitive::windows_at(int i, const Position& h, const Position& w,
                                        const Position& u, const Position& v) {
   std::optional<Expr> there, further;
@@ -237,7 +238,7 @@ void Primitive::max_pool() {
   store(reduce(Reduction::max, select(there, x, none)), y);
 }
 
-// To the first of a window's largest elements; of several nan the last.
+// The gradient goes to the first of a window's largest elements; among several nan to the last.
 void Primitive::max_pool_gradient() {  // x, dy
   const Dims& kernel = node_.attrs.dims("kernel");
   const std::vector<Position> at = add_axes(node_.type.shape);
@@ -294,7 +295,7 @@ void Primitive::avg_pool_gradient() {  // dy
   store(total(select(found.there, dy / convert(elements, dy.type()), constant_like(dy, 0))), at);
 }
 
-// Every row looks for its updates, so that they are summed in an order of its own.
+// Each row scans all updates for its own, so that they are summed in a fixed order.
 void Primitive::scatter_add() {  // into, indices, updates
   const std::vector<Position> row = add_axes(node_.type.shape);
   const std::vector<Position> place = add_axes(shape(1), true);
@@ -334,7 +335,7 @@ Kernel Primitive::run() {
   auto found = primitives.find(node_.op->name);
   WEFT_ASSERT(found != primitives.end(), "{} has no loops", node_.op->name);
   (this->*found->second)();
-  // Affines that were made before all axes were there lack the strides of later ones.
+  // Affines created before the last axis was added lack the strides of later axes.
   auto complete = [&](Affine& at) {
     while (at.strides.size() < static_cast<int>(kernel_.axes.size())) at.strides.push_back(0);
   };

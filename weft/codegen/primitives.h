@@ -1,5 +1,5 @@
-// Primitives that are no part of fused kernels, as loops of their own: matrix products,
-// convolutions and their gradients, pooling, scatter_add, first_position. For backends whose
+// Lowers primitives that are not part of fused kernels to loops of their own: matrix products,
+// convolutions and their gradients, pooling, scatter_add, first_position. It serves backends whose
 // libraries lack one.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace weft::loop {
 
-// Whether `node` has loops: it is one of these, and they are no deeper than max_rank.
+// Returns whether `node` is one of these primitives and its loops are no deeper than max_rank.
 bool has_loops(const Node& node);
-// Of a node whose inputs and result lie as the placements say.
+// Lowers a node whose inputs and result have the given placements.
 Kernel lower_primitive(const Node& node, std::span<const Placement> operands,
                        const Placement& result);
-// Of the one node of a library step, as it lies there.
+// Lowers the only node of a library launch, with the placements of its operands and result.
 Kernel lower_primitive(const Step& step);
 
 }  // namespace weft::loop

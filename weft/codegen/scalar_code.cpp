@@ -6,7 +6,8 @@
 
 namespace weft::loop {
 namespace {
-// Everything that makes an instruction what it is, as bytes.
+// Returns the bytes that identify an instruction: all fields except its axes and phase, which
+// follow from them.
 std::string key_of(const Instruction& in) {
   std::string key;
   auto put = [&](const auto& value) {
@@ -133,7 +134,8 @@ Expr call(std::string_view function, Expr a, Expr b) {
 }
 
 namespace {
-// `better` as the machine's maximum: its second operand where either is nan.
+// Selects as x86's maximum and minimum instructions do, which return the second operand if either
+// is nan.
 Expr extremum(Op better, Expr a, Expr b) {
   const Instruction& first = a.code->at(a.id);
   if (first.op == Op::constant && !std::isnan(first.number)) std::swap(a, b);

@@ -1,5 +1,5 @@
-// Writes scalar code of the loop IR as formulas: Expr is an instruction, operators append one.
-// Equal instructions are written once.
+// Builds scalar code of the loop IR from expressions: an Expr is an instruction, and operators
+// append one. Equal instructions are emitted once.
 #pragma once
 
 #include <string>
@@ -23,9 +23,9 @@ class Code {
  public:
   explicit Code(Kernel& kernel) : kernel_(kernel) {}
 
-  Expr number(DType type, double value);  // rounded to integers where `type` is one
+  Expr number(DType type, double value);  // truncated if `type` is an integer type
   Expr integer(DType type, int64_t value);
-  // Appends, or finds, the instruction; derives its axes (for arithmetic) and its phase.
+  // Appends the instruction or finds an equal one; derives its axes (for arithmetic) and its phase.
   Expr add(Instruction instruction);
   Expr op(Op op, DType type, Expr a, Expr b = {}, Expr c = {});
 
@@ -72,7 +72,7 @@ Expr constant_like(Expr like, double value);
 Expr fma(Expr a, Expr b, Expr c);
 Expr fma(Expr a, Expr b, double c);
 Expr fma(Expr a, double b, Expr c);
-Expr scale(Expr x, Expr exponent);  // x * 2^exponent, a whole number
+Expr scale(Expr x, Expr exponent);  // x * 2^exponent, where exponent is a whole number
 Expr select(Expr condition, Expr a, Expr b);
 Expr select(Expr condition, Expr a, double b);
 Expr select(Expr condition, double a, Expr b);
@@ -86,7 +86,7 @@ Expr is_nan(Expr x);
 Expr convert(Expr x, DType type);
 Expr bitcast(Expr x, DType type);
 Expr call(std::string_view function, Expr a, Expr b = {});
-// The larger; nan if either is.
+// Return the larger or the smaller operand; nan if either is nan.
 Expr maximum(Expr a, Expr b);
 Expr minimum(Expr a, Expr b);
 

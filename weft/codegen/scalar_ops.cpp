@@ -8,14 +8,14 @@
 
 namespace weft::loop {
 namespace {
-// Division that rounds to minus infinity, and its remainder, which has the sign of the divisor.
+// Divides integers, rounding to minus infinity.
 Expr integer_floor_divide(Expr a, Expr b) {
   Expr quotient = a / b;
   Expr inexact = quotient * b != a;
   Expr opposite = (a < 0.0) != (b < 0.0);
   return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
 }
-// f32 by way of f64, where the quotient cannot round up to a whole number.
+// Divides f32 in f64, where the quotient cannot round up to a whole number.
 Expr floor_divide(Expr a, Expr b) {
   if (!is_float(a.type())) return integer_floor_divide(a, b);
   return convert(floor(convert(a, DType::f64) / convert(b, DType::f64)), a.type());
@@ -40,14 +40,14 @@ Expr is_finite(Expr x) {
   return abs(x) < std::numeric_limits<double>::infinity();
 }
 
-// Adds to the bits that bf16 lacks as many random ones, and drops them.
+// Adds 16 random bits below the precision of bf16 and truncates.
 Expr round_stochastic(Expr x, Expr noise) {
   Expr bits = bitcast(x, DType::i32) + convert(noise * 0x1p16, DType::i32);
   Expr rounded = bitcast(bits & ~int64_t{0xffff}, DType::f32);
   return select(is_finite(x), rounded, round_to(x, DType::bf16));
 }
 
-// A function of floats; of integers by way of f64.
+// Applies a function of floats, to integers by way of f64.
 template <class F>
 Expr through_float(F function, Expr x) {
   if (is_float(x.type())) return function(x);
@@ -104,7 +104,8 @@ Expr binary(ScalarOp op, Expr a, Expr b) {
       return a / b;
     case ScalarOp::pow: {
       if (is_float(a.type())) return pow(a, b);
-      // A whole number, however exact a device's function is, or a part of one.
+      // rint removes the error of a device's pow; a negative exponent gives a fraction, which
+      // truncates.
       const Expr power = pow(convert(a, DType::f64), convert(b, DType::f64));
       return convert(select(b < 0, power, rint(power)), a.type());
     }

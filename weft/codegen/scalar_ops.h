@@ -1,4 +1,4 @@
-// What each elementwise operation of the graph is in scalar code, for every dtype.
+// Translates the elementwise operations of the graph to scalar code, for every dtype.
 #pragma once
 
 #include <span>
@@ -8,18 +8,19 @@
 
 namespace weft::loop {
 
-// An element as it was loaded from memory, and as it is stored there: itself, but for types that
-// the loop IR has no instructions for, whose bits are integers there (storage_type).
+// Convert an element from and to the form in which memory holds it: the same, except for dtypes
+// that the loop IR has no instructions for, whose bits are integers in memory (storage_type).
 Expr from_memory(Expr element, DType dtype);
 Expr to_memory(Expr value, DType dtype);
 DType storage_type(DType dtype);
-// What an instruction that loads such an element yields.
+// Returns the type that a load of such an element yields.
 DType loaded_type(DType dtype);
-// `x` rounded to what `dtype` can represent, in its compute type. Converts.
+// Converts `x` to the compute type of `dtype`, rounded to a value that `dtype` represents.
 Expr round_to(Expr x, DType dtype);
-// One elementwise node: `from` is the dtype of its first value operand, `to` of the result.
+// Returns the value of one elementwise node: `from` is the dtype of its first operand, `to` of the
+// result.
 Expr scalar_op(const OpDef& def, std::span<const Expr> args, DType from, DType to);
-// A constant of the graph, rounded to `dtype`.
+// Returns a constant of the graph, rounded to `dtype`.
 Expr constant(Code& code, DType dtype, double value);
 
 }  // namespace weft::loop

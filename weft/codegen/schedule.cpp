@@ -11,14 +11,14 @@
 
 namespace weft::loop {
 namespace {
-constexpr int64_t flat_block = 8192;     // columns of an item without reductions
-constexpr int64_t reduced_block = 1024;  // with them: a few accumulators of a block stay in L1
+constexpr int64_t flat_block = 8192;                   // columns of an item without reductions
+constexpr int64_t reduced_block = 1024;                // with them: a few accumulators fit in L1
 constexpr int64_t tile_rows = 128, tile_columns = 32;  // of a transposition: few pages at a time
 constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should stay in L2
-constexpr double worth_keeping = 10;      // vector operations
-constexpr double split_grain = 32768;     // elements of an item that is worth a thread's while
+constexpr double worth_keeping = 10;      // vector operations that a kept value saves
+constexpr double split_grain = 32768;     // elements per item that amortise a thread
 constexpr int64_t most_items = 256;
-constexpr int64_t ahead_limit = 128 << 10;  // bytes of a row that wait in L2 for their turn
+constexpr int64_t ahead_limit = 128 << 10;               // bytes of a row that may wait in L2
 constexpr double line_cost = 20, stored_line_cost = 10;  // of memory, in vector operations
 constexpr int64_t most_groups = 64;  // each with partial results of a row's length
 
@@ -71,7 +71,7 @@ class Scheduler {
   const Instruction& code(int i) const { return kernel_.code[static_cast<size_t>(i)]; }
   int64_t extent(int axis) const { return kernel_.axes[static_cast<size_t>(axis)].extent; }
 
-  // The axis with the most bytes next to each other; on equal terms the last.
+  // Chooses the axis with the most contiguous bytes; the last one of equals.
   void choose_vector_axis() {
     double best = 0;
     bool found = false;
@@ -103,8 +103,8 @@ class Scheduler {
     s_.columns = !kernel_.axes[static_cast<size_t>(s_.vector_axis)].reduced;
   }
 
-  // As many lanes as the widest register has of the narrowest type that is computed with (at least
-  // 4 bytes), and no more than the axis can use.
+  // Chooses as many lanes as the widest register has of the narrowest type that is computed with
+  // (at least 4 bytes), and no more than the axis can use.
   void choose_lanes(int vector_bytes) {
     s_.vector_bytes = vector_bytes;
     bool wide = true;
@@ -183,8 +183,8 @@ class Scheduler {
     s_.items *= s_.blocks;
   }
 
-  // How many pieces are worth a thread's while: a power of two, which teams of 2, 4 or 8 share
-  // evenly.
+  // Returns the number of pieces that amortise a thread: a power of two, which teams of 2, 4 or 8
+  // share evenly.
   int64_t wanted_pieces(int64_t most) const {
     auto elements = static_cast<double>(kernel_.extent(~0u >> (32 - kernel_.axes.size())));
     auto pieces = static_cast<uint64_t>(elements / split_grain);
@@ -230,7 +230,7 @@ class Scheduler {
     return total;
   }
 
-  // Walks what loop `loop` computes and decides what comes from scratch instead.
+  // Visits what each loop computes and decides which values come from scratch instead.
   void choose_arrays() {
     first_.assign(kernel_.code.size(), -1);
     loop_cost_.assign(static_cast<size_t>(kernel_.loops()), 0);
@@ -288,7 +288,8 @@ class Scheduler {
     return aligned(static_cast<size_t>(rows * row) * size_of(code(i).type));
   }
 
-  // A short body waits for its accumulators: more of them are under way at once.
+  // A short body is bound by the latency of its accumulators, so it is unrolled further to have
+  // more of them.
   void choose_unrolls() {
     for (int loop = 0; loop < kernel_.loops(); ++loop) {
       int most = loop_cost_[static_cast<size_t>(loop)] <= 8 ? 4 : s_.unroll;
@@ -301,7 +302,7 @@ class Scheduler {
     if (kernel_.loops() < 2 || s_.split_axis >= 0 || s_.outer.empty() || !s_.inner.empty()) return;
     std::vector<double> busy(static_cast<size_t>(kernel_.loops()));
     for (size_t loop = 0; loop < busy.size(); ++loop) busy[loop] = -loop_cost_[loop];
-    for (const Store& store : kernel_.stores)  // which reading does not slow down
+    for (const Store& store : kernel_.stores)  // a loop that stores is not slowed down by reads
       if ((store.axes & reduced_) != 0 && !store.across)
         busy[static_cast<size_t>(store.phase)] -= stored_line_cost;
     for (size_t i = 0; i < kernel_.code.size(); ++i) {
@@ -354,7 +355,8 @@ class Scheduler {
     }
   }
 
-  // Whole lines, and vectors at multiples of their size; an operand's memory is in cache already.
+  // Returns whether a store is non-temporal: it writes whole lines with aligned vectors, and does
+  // not alias an operand, whose lines are in cache already.
   bool streams(const Store& store, size_t stream_bytes) const {
     auto size = static_cast<int64_t>(size_of(store.storage));
     int64_t run = s_.tile_axis < 0 ? extent(s_.vector_axis) : s_.lanes;
@@ -384,7 +386,7 @@ class Scheduler {
   bool across_ = false;
   CpuSchedule s_;
   std::vector<int> first_;
-  std::vector<double> loop_cost_;  // vector operations of a position
+  std::vector<double> loop_cost_;  // vector operations per position
   size_t kept_bytes_ = 0;
 };
 }  // namespace

@@ -1,14 +1,14 @@
-// How a kernel of the loop IR runs on a CPU: which axis is vectorised, what one item of the
-// parallel loop is, how far loops are unrolled, and what lies in scratch. A function of the kernel,
-// the vector width and the size of the caches, which changes no bits, so that neither the number of
-// threads nor anything measured does.
+// CpuSchedule says how a kernel of the loop IR runs on a CPU: which axis is vectorised, what one
+// item of the parallel loop is, how far loops are unrolled, and what is in scratch. It depends only
+// on the kernel, the vector width and the size of the caches, which changes no bits of results:
+// neither the number of threads nor measurements change them.
 //
 // Forms. *Columns*: the vector axis is kept; an item is a block of columns, reductions accumulate
 // one vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the
 // vector axis is reduced; an item is one position of the kept axes, and accumulators are registers.
 // Where items are few and reductions long, each loop is *split* along one reduced axis into chunks:
-// a stage writes partial results, the next combines them in order. Where stores of a kernel of rows
-// reduce across them, an item is a *group* of rows, which fills partial results of its own.
+// one stage writes partial results, the next combines them in order. Where stores of a rows kernel
+// reduce across rows, an item is a *group* of rows with partial results of its own.
 #pragma once
 
 #include <vector>
@@ -24,61 +24,64 @@ struct CpuSchedule {
   bool columns = true;
   std::vector<int> outer;  // kept axes but the vector axis, outermost first: items run over them
   std::vector<int> inner;  // reduced axes but the vector axis, outermost first
-  int unrolled = 0;        // axis whose positions one loop body does several of: vector axis,
+  int unrolled = 0;        // axis of which one loop body computes several positions: vector axis,
                            // inner.back() or tile_axis
   int unroll = 1;
-  std::vector<int> unrolls;  // rows: of each loop; else `unroll`
-  int64_t block = 1;         // columns of one item
+  std::vector<int> unrolls;  // rows: per loop; else `unroll`
+  int64_t block = 1;         // columns per item
   int64_t blocks = 1;        // along the vector axis
   int64_t items = 1;
-  // Where loads run across the vector axis, a kept axis along which they are contiguous is cut into
-  // tiles, in which `lanes` positions are done at once: `lanes` rows are loaded and transposed in
-  // registers.
+  // Where loads are strided along the vector axis, a kept axis along which they are contiguous is
+  // tiled, and `lanes` of its positions are computed at once: `lanes` rows are loaded and
+  // transposed in registers.
   int tile_axis = -1;
   int64_t tile = 1;
-  int64_t group = 1;    // rows of an item
+  int64_t group = 1;    // rows per item
   int split_axis = -1;  // -1: not split
   int64_t chunk = 0, chunks = 1;
 
-  // What lies in thread scratch. Offsets in bytes; a value of a block of columns is `stride`
-  // elements long.
+  // Array is a value in thread scratch at offset `at`, in bytes. A value of a block of columns is
+  // `stride` elements long.
   struct Array {
     int instruction = -1;
     size_t at = 0;
     int loop = 0;  // kept: the loop that fills it; per_column: the loop before which it is filled
   };
-  // Accumulators (columns; rows keep them in registers); values without reduced axes, computed once
-  // per column for the loops over reduced axes (columns); values that later loops read again.
+  // These are accumulators (columns; rows keep them in registers), values without reduced axes that
+  // are computed once per column for the loops over reduced axes (columns), and values that later
+  // loops read again.
   std::vector<Array> reductions, per_column, kept;
   std::vector<Array> across;  // in the shared scratch of an item; `instruction` is the value stored
   int64_t stride = 1;         // columns of a block, rounded up to whole vectors
   size_t thread_scratch = 0;
-  // Shared scratch (split): accumulators of [item][chunk], then of [item]; reductions[i].at within
-  // each. With groups: across[i].at within each item's.
+  // Shared scratch of a split kernel holds the accumulators of [item][chunk], then of [item], with
+  // reductions[i].at within each. With groups it holds partial results per item, with across[i].at
+  // within each.
   size_t partial_bytes = 0, shared_scratch = 0;
 
-  // Per instruction, what it varies over here: columns hold a reduction per column.
+  // axes[i] are the axes that instruction i varies over in this schedule: in columns, a reduction
+  // varies over the vector axis, too.
   std::vector<uint32_t> axes;
-  // Rows: loads whose lines of a later item are asked for in a loop with time to spare, so that
-  // memory is never idle while another loop computes.
+  // Ahead is a load whose lines of a later item are prefetched in a loop with time to spare (rows),
+  // so that memory is never idle while another loop computes.
   struct Ahead {
     int instruction = -1;
     int loop = 0;
     int64_t bytes = 0;  // from the line of this item
   };
   std::vector<Ahead> ahead;
-  // Per store, whether it goes past the caches: its lines are not read first, and push nothing out.
+  // streams[i] says whether store i is non-temporal: its lines are not read first and evict
+  // nothing.
   std::vector<bool> streams;
   double work = 0;  // nanoseconds on one core, roughly
 };
 
-// `stream_bytes`: from which size on results are stored past the caches.
+// Schedules `kernel`. Results of at least `stream_bytes` use non-temporal stores.
 CpuSchedule schedule_cpu(const Kernel& kernel, int vector_bytes, size_t stream_bytes);
 
-inline constexpr int64_t read_distance =
-    2048;  // bytes that loads are asked for ahead, by measurement
+inline constexpr int64_t read_distance = 2048;  // bytes of prefetch of loads, by measurement
 
-// Parts of an accumulator: value, and index for argmax and argmin.
+// Returns the number of parts of an accumulator: the value, and the index for argmax and argmin.
 int accumulator_parts(Reduction reduction);
 
 std::string to_text(const CpuSchedule& schedule);

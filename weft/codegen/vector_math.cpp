@@ -1,4 +1,4 @@
-// Polynomials are minimax fits with coefficients rounded to the type, made for this file.
+// The polynomials are minimax fits computed for this file, with coefficients rounded to the type.
 #include "weft/codegen/vector_math.h"
 
 #include <algorithm>
@@ -10,21 +10,23 @@ namespace weft::loop {
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-constexpr double round_magic = 0x1.8p23;  // x + this rounds x to a whole number, in the low bits
+constexpr double round_magic =
+    0x1.8p23;  // x + round_magic holds x, rounded to a whole number, in its low bits
 constexpr double round_magic_f64 = 0x1.8p52;
 constexpr double log2_e = 1.4426950408889634;
 constexpr double log10_2 = 0.3010299956639812;
 constexpr double ln2_high = 0.693145751953125, ln2_low = 1.4286068203094172e-06;
 constexpr int64_t sign_bit = -0x80000000ll;
 
-Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // lowest first
+Expr polynomial(Expr x, std::initializer_list<double> coefficients) {  // in ascending powers
   auto it = coefficients.end();
   Expr sum = constant_like(x, *--it);
   while (it != coefficients.begin()) sum = fma(sum, x, *--it);
   return sum;
 }
 
-// An odd function's result of x, f32: positive, or with the sign of x but perhaps where it is zero.
+// Gives the f32 result of an odd function the sign of x. `result` is positive or has that sign
+// already, except perhaps where it is zero.
 Expr with_sign_of(Expr x, Expr result) {
   Expr sign = bitcast(x, DType::i32) & sign_bit;
   return bitcast(bitcast(result, DType::i32) | sign, DType::f32);
@@ -45,7 +47,7 @@ Expr exp_of_rest(Expr r) {  // e^r - 1, |r| <= ln 2 / 2
   return fma(r * r, p, r);
 }
 
-// The bits of e^x where that is a normal number, to be sure: |x| < 87.
+// Returns the bits of e^x where that is a normal number, which is certain for |x| < 87.
 Expr exp_bits(Expr x) {
   Reduced reduced = reduce_by_ln2(x);
   Expr p = exp_of_rest(reduced.rest) + 1;
@@ -57,9 +59,9 @@ Expr clamp(Expr x, double low, double high) {
   return minimum(maximum(x, constant_like(x, low)), constant_like(x, high));
 }
 
-// A processor takes 200 cycles for a vector in which arithmetic makes a result below the least
-// normal number, such as e^x of a masked score: the bits of those are a whole number of least steps
-// of 2^-149, which is counted in place of that.
+// Arithmetic that gives a subnormal, such as e^x of a masked score, takes a processor 200 cycles
+// per vector. So the bits of a subnormal result are computed as an integer: the number of units of
+// 2^-149.
 Expr exp_f32(Expr x) {
   constexpr double least_normal = -87.33654, most = 88.72283;  // e^x is a normal number between
   Expr bits = exp_bits(maximum(x, constant_like(x, -104)));
@@ -79,9 +81,10 @@ Expr expm1_f32(Expr x) {
   return with_sign_of(x, select(reduced.whole > 24.0, scale(less_one + 1, reduced.whole), near));
 }
 
-// log of a positive normal number that is not infinite.
+// Returns the log of a positive normal number that is not infinite.
 Expr log_in_range(Expr x, Expr exponent_offset) {
-  // mantissa in [sqrt(1/2), sqrt(2)): the exponent of x / sqrt(1/2), biased by 128.
+  // mantissa is in [sqrt(1/2), sqrt(2)), and biased is the exponent of x / sqrt(1/2), biased by
+  // 128.
   Expr bits = bitcast(x, DType::i32);
   Expr biased = (bits + constant_like(bits, 0x40000000 - 0x3f3504f3)) >> 23;
   Expr mantissa = bitcast(bits - (biased << 23) + constant_like(bits, 0x40000000), DType::f32);
@@ -126,8 +129,8 @@ Expr erf_f32(Expr x) {
   Expr p = polynomial(
       z, {0.128379126, -0.376123438, 0.112803167, -0.0267150542, 0.00492176203, -0.000564805987});
   Expr near = fma(p, x, x);
-  // The fourth root of 1 - erf is nearly a straight line; the odd and the even powers of its
-  // polynomial are two short chains.
+  // The fourth root of 1 - erf is nearly linear; the odd and the even powers of its polynomial are
+  // two short dependency chains.
   Expr odd = polynomial(z, {-0.291934073, -0.0136600202, -0.011586234, 0.000224230884});
   Expr even =
       polynomial(z, {1.00183177, -0.0966924652, 0.0411461405, 0.00046537898, -2.52202426e-05});
@@ -137,8 +140,8 @@ Expr erf_f32(Expr x) {
   return select(magnitude >= 1.0, with_sign_of(x, far), near);
 }
 
-// x in quarter turns, less the nearest whole number of them (Payne and Hanek 1983): products with
-// 29 bits of 2/pi at a time are exact, and whole turns drop out of each.
+// Turns is x modulo quarter turns (Payne and Hanek 1983): products with 29 bits of 2/pi at a time
+// are exact, and each drops its whole turns.
 struct Turns {
   Expr quadrant;  // i32, mod 4
   Expr rest;      // radians, f32, |rest| <= pi / 4
@@ -163,7 +166,7 @@ Turns quarter_turns(Expr x) {
   return {convert(bitcast(shifted, DType::i64), DType::i32), radians};
 }
 
-// sin(rest + quadrant * pi / 2).
+// Returns sin(rest + quadrant * pi / 2).
 Expr sin_of(Turns turns) {
   Expr r = turns.rest, z = r * r;
   Expr sine = fma(polynomial(z, {-0.16666655, 0.00833219, -0.00019518408}), z * r, r);
@@ -174,7 +177,7 @@ Expr sin_of(Turns turns) {
   return bitcast(bitcast(value, DType::i32) ^ sign, DType::f32);
 }
 
-// log2 of a positive normal f64.
+// Returns log2 of a positive normal f64.
 Expr log2_f64(Expr x) {
   Expr bits = bitcast(x, DType::i64);
   Expr offset = bits.code->integer(DType::i64, 0x4000000000000000 - 0x3fe6a09e667f3bcd);
@@ -187,7 +190,7 @@ Expr log2_f64(Expr x) {
               0.3206100303390322, 0.26162585833924373, 0.24094665617144212});
   return fma(s, p, convert(convert(biased, DType::i32), DType::f64) - 1024);
 }
-// 2^x where that is a normal f64.
+// Returns 2^x where that is a normal f64.
 Expr exp2_f64(Expr x) {
   Expr shifted = x + round_magic_f64;
   Expr f = x - (shifted - round_magic_f64);
@@ -196,13 +199,13 @@ Expr exp2_f64(Expr x) {
           0.0013333429762637803, 0.00015467365398030443, 1.531519636072551e-05});
   return bitcast(bitcast(p, DType::i64) + (bitcast(shifted, DType::i64) << 52), DType::f64);
 }
-// log2 of |x|, f64, of any x of f32 but nan.
+// Returns log2 of |x| as f64, for any f32 x but nan.
 Expr log2_of_magnitude(Expr x) {
   Expr magnitude = convert(abs(x), DType::f64);
   return select(magnitude == 0.0, -infinity,
                 select(magnitude < infinity, log2_f64(magnitude), infinity));
 }
-// By way of f64, so that logarithms of powers of 2 and 10 are whole numbers.
+// Computes in f64, so that logarithms of powers of 2 and 10 are whole numbers.
 Expr logarithm_f32(Expr x, double scale) {
   Expr result = convert(log2_of_magnitude(x) * scale, DType::f32);
   return select((x < 0.0) | is_nan(x), not_a_number, result);
@@ -233,8 +236,8 @@ Expr cos_f32(Expr x) {
   return sin_of(turns);
 }
 
-// What is quicker than a call for each lane. A compiler that knows functions (Maths::called) has
-// quicker ones of its own, but of those that are `always` formulas.
+// Formula is a function that is faster as a formula than as a call per lane. With Maths::called the
+// compiler's own function is faster still, except where `always` is set.
 struct Formula {
   std::string_view name;
   Expr (*of)(Expr x);

@@ -1,7 +1,6 @@
-// Mathematical functions as branch-free scalar code of the loop IR, so that every emitter has them
-// and loops vectorise: formulas for f32 within 2 ULP on all inputs
-// (tests/codegen/vector_math_test.cpp) where speed matters; the rest goes to libm in f64, lane by
-// lane.
+// Provides mathematical functions as branch-free scalar code of the loop IR, so that every emitter
+// has them and loops vectorise. Where speed matters, they are formulas for f32 within 2 ULP on all
+// inputs (tests/codegen/vector_math_test.cpp); the others call libm in f64, lane by lane.
 #pragma once
 
 #include <string_view>
