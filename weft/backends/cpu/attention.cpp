@@ -1,7 +1,8 @@
-// Attention and its gradient without the matrix of scores; operands of 16 bits are widened as they
-// are read, and all is float32 in between. A thread holds a few rows of scores at a time, and the
-// gradient computes them again (Dao et al. 2022); the rows are whole, so softmax needs no running
-// maximum. Causal scores that nobody sees are not computed.
+// Computes attention and its gradient without storing the matrix of scores. 16-bit operands are
+// widened as they are read, and everything in between is float32. A thread holds a few rows of
+// scores at a time, and the gradient recomputes them (flash attention, Dao et al. 2022); rows are
+// whole, so softmax needs no running maximum. Causal scores that are masked for a whole block of
+// rows are not computed.
 #include <algorithm>
 #include <limits>
 
@@ -12,7 +13,7 @@
 #include "weft/base/rounding.h"
 #include "weft/device/attention_heads.h"
 
-// One multiply-add is one operation of a product, so it may be one instruction.
+// A multiply-add is one operation of a product, so it may be contracted to one instruction.
 #if defined(__clang__)
 #pragma clang fp contract(fast)
 #else
@@ -30,17 +31,17 @@ constexpr int64_t most_rows = 32, most_scores = 32 << 10;
 struct Heads : AttentionHeads {
   using AttentionHeads::AttentionHeads;
 
-  // Rows of scores that are held at a time.
+  // Returns the rows of scores that are held at a time.
   int64_t rows() const {
     const int64_t fitting = most_scores / round_up(keys, column_unit) / row_unit * row_unit;
     return std::clamp(fitting, row_unit, std::min(most_rows, round_up(queries, row_unit)));
   }
   int64_t blocks() const { return (queries + rows() - 1) / rows(); }
-  // How many keys the query sees.
+  // Returns how many keys the query sees.
   int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
 };
 
-// A matrix whose rows are dense: of scratch, or of one head of a tensor.
+// Rows is a matrix whose rows are dense: scratch, or one head of a tensor.
 template <class Element>
 struct Rows {
   Element* data;
@@ -50,13 +51,13 @@ struct Rows {
 };
 using Matrix = Rows<float>;
 
-// The matrices of one thread's scratch. Rows and columns are padded to whole tiles, with zeros.
+// Scratch holds the matrices of one thread. Rows and columns are padded with zeros to whole tiles.
 struct Scratch {
   Matrix keys_across, values, values_across, keys;
   Matrix queries, dy, scores, dscores, y, dqueries, dkeys, dvalues;
   size_t bytes = 0;
 
-  // Without memory to lie in: its size alone.
+  // Without memory (`at` is null), only its size is computed.
   Scratch(const Heads& heads, bool gradient, std::byte* at = nullptr) {
     const int64_t keys_padded = round_up(heads.keys, column_unit);
     const int64_t depth = round_up(heads.depth, column_unit), rows = heads.rows();
@@ -77,7 +78,7 @@ struct Scratch {
   }
 };
 
-// A tensor [batch, heads, rows, columns] whose rows are dense.
+// Placed is a tensor [batch, heads, rows, columns] whose rows are dense.
 struct Placed {
   void* data = nullptr;
   int64_t offset = 0, batch = 0, head = 0, row = 0;
@@ -122,7 +123,7 @@ struct Machine {
       for (; j + lanes <= columns; j += lanes) at(to + j) = at(from + j);
     for (; j < columns; ++j) to[j] = from_lane<To>(to_lane<float>(from[j]));
   }
-  // With zeros from column `columns` on, and from row `rows` on.
+  // Copies to scratch, with zeros from column `columns` on and from row `rows` on.
   [[gnu::always_inline]] static void copy_in(const Tensor& from, int64_t rows, int64_t columns,
                                              const Matrix& to, int64_t padded_rows) {
     for (int64_t i = 0; i < rows; ++i) {
@@ -138,7 +139,7 @@ struct Machine {
   [[gnu::always_inline]] static void zero(const Matrix& matrix, int64_t from, int64_t to) {
     for (float* p = matrix.row(from); p < matrix.row(to); p += lanes) at(p) = Vector{};
   }
-  // to[j, i] = from[i, j], zeros from row `rows` on.
+  // Transposes: to[j, i] = from[i, j], zeros from row `rows` on.
   [[gnu::always_inline]] static void copy_across(const Matrix& from, int64_t rows, int64_t columns,
                                                  const Matrix& to) {
     const int64_t whole_rows = rows / lanes * lanes, whole_columns = columns / 4 * 4;
@@ -153,7 +154,7 @@ struct Machine {
     }
   }
 
-  // c[i, j] (+)= sum of a[i * a_row + k * a_step] b[k, j] over `depth` k; whole tiles.
+  // Computes c[i, j] (+)= sum of a[i * a_row + k * a_step] b[k, j] over `depth` k, in whole tiles.
   [[gnu::always_inline]] static void product(const float* a, int64_t a_row, int64_t a_step,
                                              const Matrix& b, const Matrix& c, int64_t rows,
                                              int64_t columns, int64_t depth, bool accumulate) {
@@ -182,8 +183,8 @@ struct Machine {
       }
   }
 
-  // e^x of x <= 0, 0 where that is below the least normal number; the polynomial is that of
-  // codegen/vector_math.cpp.
+  // Returns e^x of x <= 0, or 0 where that is below the least normal number; the polynomial is that
+  // of codegen/vector_math.cpp.
   [[gnu::always_inline]] static Vector exp(Vector x) {
     const Vector magic = of(0x1.8p23f);
     x = x < -104.0f ? of(-104) : x;
@@ -198,7 +199,7 @@ struct Machine {
                                                    (reinterpret_cast<Bits>(shifted) << 23));
     return x < -87.0f ? Vector{} : scaled;
   }
-  // `combine` of all lanes, by halves.
+  // Reduces all lanes with `combine`, by halves.
   template <class Part, class Combine, int... lane>
   [[gnu::always_inline]] static float halved(Part x, Combine combine,
                                              std::integer_sequence<int, lane...>) {
@@ -220,7 +221,8 @@ struct Machine {
         x, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; }, half_lanes);
   }
 
-  // Of one row of products the exponentials, 0 from `seen` up to `columns`; returns 1 / their sum.
+  // Replaces a row of products by their exponentials, 0 from `seen` up to `columns`; returns 1 /
+  // their sum.
   [[gnu::always_inline]] static float exponentials(float* row, int64_t seen, int64_t columns,
                                                    float scale) {
     const Vector hidden = of(-std::numeric_limits<float>::infinity());
@@ -239,7 +241,8 @@ struct Machine {
     return 1 / sum(total);
   }
 
-  // Exponentials of the scores of the rows from `first` on, and 1 / the sum of each row.
+  // score() computes the exponentials of the scores of a block of rows, and 1 / the sum of each
+  // row.
   struct Block {
     int64_t first, count, seen, columns;  // `seen` is of the last row; `columns` padded
   };
@@ -313,7 +316,7 @@ struct Machine {
     copy_out(own.dqueries, rows.count, heads.depth, head.dq.from(rows.first));
   }
 
-  // to[j, i] = from[i, j] of a tensor, by way of `rows` where its elements are to be widened.
+  // Transposes a tensor to scratch, by way of `rows` where its elements must be widened.
   [[gnu::always_inline]] static void take_across(const Tensor& from, int64_t count, int64_t columns,
                                                  const Matrix& rows, const Matrix& to) {
     if constexpr (std::is_same_v<Element, float>) {
@@ -337,7 +340,7 @@ struct Machine {
     zero(own.dvalues, 0, round_up(heads.keys, column_unit));
   }
 
-  // Items are blocks of query rows, head after head.
+  // Items are blocks of query rows, head by head.
   [[gnu::always_inline]] static void run(const Heads* heads, const Tensors* all, bool gradient,
                                          std::byte* scratch, int64_t begin, int64_t end) {
     const Scratch own(*heads, gradient, scratch);
@@ -406,7 +409,8 @@ class Attention : public Kernel {
     } else {
       all.y = {result_.out(results), result_.strides};
     }
-    // A head's keys and values gather the gradients of all its queries: it has one thread.
+    // One thread computes the gradient of a whole head, as its keys and values sum over all
+    // queries.
     const int64_t each = gradient_ ? heads_.blocks() : 1;
     const int64_t items = heads_.batch * heads_.heads * heads_.blocks() / each;
     const int64_t parts = std::min<int64_t>(threads_, items);
@@ -439,7 +443,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
     return std::nullopt;
   KernelChoice choice;
   choice.kernel = gradient ? "weft:attention_gradient" : "weft:attention";
-  // Heads side by side within a token, as the projections around attention want them.
+  // The heads of a token are adjacent, as the projections around attention expect them.
   choice.result_order = gradient ? Dims{1, 3, 0, 2, 4} : Dims{0, 2, 1, 3};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i)

@@ -8,7 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
 
-// One multiply-add is one operation of this op, so it may be one instruction.
+// A multiply-add is one operation of this product, so it may be contracted to one instruction.
 #if defined(__clang__)
 #pragma clang fp contract(fast)
 #else
@@ -25,9 +25,8 @@ namespace {
 // ---- blocks
 // ---------------------------------------------------------------------------------------
 
-// How a task is cut: items of at most `rows` x `columns` of one matrix, and `depth` of K at a time.
-// The packed rows of an item stay in the second-level cache, one packed panel of columns in the
-// first.
+// Blocks says how a task is tiled: items of at most `rows` x `columns` of one matrix, `depth` of K
+// at a time. The packed rows of an item stay in L2, one packed panel of columns in L1.
 struct Blocks {
   int64_t rows, columns, depth;
   int64_t row_items, column_items, items;
@@ -36,7 +35,7 @@ constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruct
 
 size_t lane_bytes(DType dtype) { return dtype == DType::f64 || dtype == DType::i64 ? 8 : 4; }
 DType result_dtype(const Contraction& task) { return task.wide ? DType::f32 : task.dtype; }
-// Whether sums are kept in the result's own memory, or in scratch until they are rounded.
+// Returns whether sums are kept in the result's own memory, not in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
   return size_of(result_dtype(task)) == lane_bytes(task.dtype) && task.result.column == 1;
 }
@@ -69,14 +68,14 @@ Blocks cut(const Contraction& task, int threads) {
 }
 
 size_t rounded(int64_t bytes) { return round_up(static_cast<size_t>(bytes), buffer_alignment); }
-// Scratch of one thread: packed rows, one packed panel, one tile for the edges, sums.
+// Scratch is the memory of one thread: packed rows, one packed panel, one tile for the edges, sums.
 struct Scratch {
   size_t rows, panel, tile, sums;
   size_t total() const { return rows + panel + tile + sums; }
 };
 Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
   const int64_t lane = static_cast<int64_t>(lane_bytes(task.dtype));
-  // Any tile height divides less than one tile of rows more than the block.
+  // Rounding the rows up to a multiple of any tile height adds less than most_tile_rows.
   const int64_t rows = blocks.rows + most_tile_rows;
   return {rounded(rows * blocks.depth * lane), rounded(most_tile_bytes * blocks.depth),
           rounded(most_tile_rows * most_tile_bytes),
@@ -86,7 +85,8 @@ Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
 // ---- the kernel, for one instruction set
 // ----------------------------------------------------------
 
-// The lines of what is packed next, asked for one at a time while what was packed is in use.
+// Lines are the cache lines of what is packed next. They are prefetched one at a time while what
+// was packed is in use.
 struct Lines {
   const std::byte *at = nullptr, *row = nullptr;
   int64_t along = 0;  // bytes from one row of lines to the next
@@ -100,7 +100,7 @@ struct Lines {
     if (!deep && stride != 1) return;
     at = row = reinterpret_cast<const std::byte*>(source);
     along = (deep ? stride : depth_stride) * size;
-    // A row that begins within a line ends in one more.
+    // An unaligned row covers one line more.
     const bool aligned =
         (reinterpret_cast<uintptr_t>(at) | static_cast<uintptr_t>(along)) % line_bytes == 0;
     per_row = ceil_div((deep ? depth : width) * size, line_bytes) + (aligned ? 0 : 1);
@@ -110,7 +110,7 @@ struct Lines {
   [[gnu::always_inline]] void ask() {
     if (left == 0) return;
     --left;
-    __builtin_prefetch(at, to_write, to_write ? 3 : 2);  // level 1 of the caches, else level 2
+    __builtin_prefetch(at, to_write, to_write ? 3 : 2);  // to L1, else to L2
     at += line_bytes;
     if (++in_row < per_row) return;
     in_row = 0;
@@ -121,7 +121,7 @@ struct Lines {
 };
 struct Ahead {
   Lines rows, panel, tile;
-  int64_t every = 0;  // so many steps of the innermost loop
+  int64_t every = 0;  // iterations of the innermost loop between prefetches
   [[gnu::always_inline]] void ask() {
     rows.ask();
     panel.ask();
@@ -129,7 +129,8 @@ struct Ahead {
   }
 };
 
-// c[tile_rows, 2 vectors] (+)= a panel[k, tile_rows] x b panel[k, 2 vectors]
+// The microkernel computes c[tile_rows, 2 vectors] (+)= a panel[k, tile_rows] x b panel[k, 2
+// vectors].
 template <class Lane, int vector_bytes, int tile_rows>
 [[gnu::always_inline]] inline void tile_product(const Lane* a, const Lane* b, Lane* c,
                                                 int64_t c_row, int64_t depth, bool first,
@@ -170,8 +171,8 @@ template <class Lane, int vector_bytes, int tile_rows>
 // ---- packing
 // ---------------------------------------------------------------------------------------
 
-// One panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from `present`
-// on.
+// Packs one panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from
+// `present` on.
 template <class Lane, int vector_bytes, int width, class Element>
 [[gnu::always_inline]] inline void pack_panel(const Element* source, int64_t stride,
                                               int64_t depth_stride, int64_t present, int64_t depth,
@@ -207,11 +208,11 @@ template <class Lane, int vector_bytes, int width, class Element>
       packed[k * width + i] = to_lane<Lane>(source[i * stride + k * depth_stride]);
 }
 
-// `count` rows of `source` in panels of `width`: [count / width][depth][width].
+// Packs `count` rows of `source` in panels of `width`: [count / width][depth][width].
 template <class Lane, int vector_bytes, int width, class Element>
 [[gnu::always_inline]] inline void pack(const Element* source, int64_t stride, int64_t depth_stride,
                                         int64_t count, int64_t depth, Lane* packed) {
-  // Rows side by side are read a few steps of K at a time, so that a line is read once.
+  // Adjacent rows are packed a few k at a time, so that a line is read once.
   const int64_t stretch = stride == 1 ? 8 : depth;
   for (int64_t k = 0; k < depth; k += stretch)
     for (int64_t start = 0; start < count; start += width)
@@ -225,7 +226,7 @@ template <class Element, class Lane, int vector_bytes, int tile_rows>
 struct Machine {
   static constexpr int tile_columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
 
-  // What is computed from one packing of rows: part of an item, or all of it, for one range of K.
+  // Block is what one packing of rows computes: an item for one range of K.
   struct Block {
     const Element *a, *b;
     void* result;
@@ -286,7 +287,8 @@ struct Machine {
             std::min<int64_t>(tile_columns, block.columns - column), block.depth};
   }
 
-  // `next` is the block that follows, or this one again.
+  // Accumulates one block and prefetches for `next`, the block that follows, or this one if it is
+  // the last.
   [[gnu::always_inline]] static inline void accumulate(const Job& job, const Block& block,
                                                        const Block& next) {
     const Contraction& task = job.task;
@@ -404,7 +406,8 @@ Runner runner(DType dtype) {
   }
 }
 
-// A result whose rows are dense is computed as the transposed product, whose columns are.
+// A result that is contiguous along m is computed as the transposed product, which is contiguous
+// along n.
 Contraction dense_columns(Contraction task, bool& swapped) {
   swapped = task.result.column != 1 && task.result.row == 1;
   if (!swapped) return task;

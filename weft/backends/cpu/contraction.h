@@ -1,8 +1,8 @@
-// The register-tiled matrix product for every numeric type and any strides: what oneDNN lacks
-// (float64, float16, integers), and what it would need copies for.
+// The register-blocked matrix product for every numeric type and any strides serves types that
+// oneDNN lacks (float64, float16, integers) and operands that it would have to copy.
 //
 // The products of one element are summed `contraction_depth` at a time, from the first on, and
-// those sums in order: whatever the threads, the strides and the other elements.
+// those sums in order, whatever the threads, the strides and the other elements.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,16 @@ namespace weft::cpu {
 
 constexpr int64_t contraction_depth = 256;
 
-// Bytes of scratch that contract() needs on `threads` threads.
+// Returns the bytes of scratch that contract() needs on `threads` threads.
 size_t contraction_workspace(const Contraction& task, int threads);
-// `workspace` is aligned to buffer_alignment and may be what `threads` of workspace needs.
+// Computes the product. `workspace` is aligned to buffer_alignment and has
+// contraction_workspace(task, threads) bytes.
 void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,
               int threads);
 
-// Whether contract() knows the type (every number; not bool).
+// Returns whether contract() supports the type (every number; not bool).
 bool contracts(DType dtype);
-// Whether the result can hold the sums, so that more can be added to them.
+// Returns whether the result can hold the sums, so that a product can accumulate into it.
 bool accumulates(const Contraction& task);
 
 }  // namespace weft::cpu

@@ -1,7 +1,7 @@
-// Convolutions: oneDNN where it knows the type, else windows as a matrix (im2col.h). Activations
-// lie channels-last, which measured 1.1 to 2 times as fast as oneDNN's blocked layouts with
-// conversions around them, in all three directions; weights stay row-major and are converted
-// inside. Of 3 x 3 elements in float32: Winograd's algorithm (winograd.h).
+// Convolutions use oneDNN where it supports the type, else im2col (im2col.h), and Winograd's
+// algorithm for 3 x 3 in float32 (winograd.h). Activations are channels-last, which is faster than
+// oneDNN's blocked layouts with conversions around them; weights stay row-major and are converted
+// inside.
 #include <algorithm>
 
 #include "weft/backends/cpu/contraction.h"
@@ -79,8 +79,8 @@ std::optional<onednn::Primitive> library_primitive(const Convolution& conv) {
   return onednn::Primitive::make(problem_of(conv));
 }
 
-// A convolution of single elements is a product of matrices: its activations, channels-last, have a
-// row for each element of the image.
+// Returns a 1 x 1 convolution as a matrix product: channels-last activations have a row for each
+// pixel.
 std::optional<Contraction> as_product(const Convolution& conv) {
   auto all = [](const Dims& dims, int64_t value) { return std::ranges::count(dims, value) == 2; };
   if (!all(conv.kernel, 1) || !all(conv.stride, 1) || !all(conv.padding, 0) || conv.groups != 1)
@@ -106,8 +106,8 @@ std::optional<Contraction> as_product(const Convolution& conv) {
   return task;
 }
 
-// By measurement, over ResNet-50: weights' gradients in float32 take 0.89 of the time, in bfloat16
-// 0.42; gradients of activations 1.08 and 0.87; forward both sides are alike.
+// The product is faster for weight gradients and, in bfloat16, for input gradients
+// (docs/decisions/0007-kernels-are-measured-when-asked.md).
 bool better_as_product(const Convolution& conv) {
   return conv.kind == Convolution::Kind::weight_gradient ||
          (conv.kind == Convolution::Kind::input_gradient && conv.dtype == DType::bf16);
@@ -131,7 +131,7 @@ class LibraryConv : public Kernel {
   Bound result_;
 };
 
-// One of our own algorithms, im2col_convolve or winograd_convolve.
+// OwnConv runs one of our own algorithms, im2col_convolve or winograd_convolve.
 class OwnConv : public Kernel {
  public:
   using Algorithm = void (*)(const Convolution& conv, const void* a, const void* b, void* result,

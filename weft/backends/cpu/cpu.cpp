@@ -26,7 +26,7 @@ class FusedKernel : public Kernel {
   CompiledKernel kernel_;
 };
 
-// All that a choice depends on, as text.
+// Returns everything that a choice depends on, as text.
 std::string signature(const Node& node, std::span<const Placement> operands) {
   std::string text(node.op->name);
   auto append = [&](const Attr& attr) {
@@ -80,14 +80,14 @@ class CpuChooser : public KernelChooser {
   }
 
  private:
-  // The kernel that the node asks for, so that a part of a value has the bits of the whole.
+  // Returns the kernel that the node names, so that a part of a value has the bits of the whole.
   static std::optional<KernelChoice> by_name(const Family& family, const Node& node,
                                              std::span<const Placement> operands) {
     for (KernelChoice& choice : family.alternatives(node, operands))
       if (choice.kernel == *node.annotations.by_kernel) return std::move(choice);
     return std::nullopt;
   }
-  // What was measured in place of the rule of thumb.
+  // Returns the measured kernel in place of the heuristic's.
   KernelChoice select(const Family& family, const std::string& key, const Node& node,
                       std::span<const Placement> operands, const KernelChoice& rule) const {
     std::optional<std::string> known = selection_.find(key);
@@ -102,7 +102,8 @@ class CpuChooser : public KernelChooser {
     return found == all.end() ? rule : *found;
   }
 
-  // Passes ask again and again about the same few shapes, and an answer costs up to a millisecond.
+  // Passes ask many times about the same few shapes, and a choice takes up to a millisecond, so
+  // choices are cached.
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::optional<KernelChoice>> choices_;
   mutable Selection selection_{machine_identity()};

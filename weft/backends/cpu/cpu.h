@@ -1,5 +1,5 @@
-// The host CPU: fused steps through weft/codegen, contractions, pooling and scatter_add through the
-// library kernels of this folder.
+// The CPU backend runs fused launches with kernels of weft/codegen; matrix products, convolutions,
+// attention, pooling, scatter_add and sorting with the library kernels of this folder.
 #pragma once
 
 #include <memory>

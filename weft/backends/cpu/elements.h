@@ -1,4 +1,5 @@
-// Elements in memory and the lanes they are computed in, inlined into the kernels of this folder.
+// Converts between elements in memory and the lanes that compute them, inlined into the kernels of
+// this folder.
 #pragma once
 
 #include <bit>
@@ -22,7 +23,7 @@ inline constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, B
   return static_cast<float>(std::bit_cast<_Float16>(value));
 }
 
-// The element as a lane: float for 16-bit floats.
+// Converts an element to a lane: float for 16-bit floats.
 template <class Lane, class Element>
 [[gnu::always_inline]] inline Lane to_lane(Element value) {
   if constexpr (is_narrow<Element>)
@@ -54,7 +55,7 @@ void with_float(DType dtype, F&& f) {
       WEFT_ASSERT(false, "no floating point type: {}", name(dtype));
   }
 }
-// The same for every number; integers wrap in unsigned lanes.
+// Calls f(Element{}, Lane{}) for any number; integers wrap in unsigned lanes.
 template <class F>
 void with_number(DType dtype, F&& f) {
   switch (dtype) {

@@ -11,17 +11,18 @@
 namespace weft::cpu {
 namespace {
 
-// What windows hold: partial sums of an input gradient, which float16 and bfloat16 would round.
+// Returns the type of windows: for the partial sums of an input gradient it is wider than float16
+// and bfloat16, which would round them.
 DType window_dtype(const Convolution& conv) {
   const bool sums = conv.kind == Convolution::Kind::input_gradient && is_float(conv.dtype);
   return sums ? accumulator(conv.dtype) : conv.dtype;
 }
 
-// Sizes that every part below needs. Windows are rows [groups][image, oh, ow][kh, kw, channel],
-// weights [groups][kh, kw, channel][output].
+// Sizes serve every part below. Windows are rows [groups][image, oh, ow][kh, kw, channel], weights
+// [groups][kh, kw, channel][output].
 struct Sizes {
   int64_t group_channels, group_outputs, depth, pixels;  // depth: of one window in one group
-  int64_t images;                                        // whose windows exist at a time
+  int64_t images;                                        // images whose windows exist at a time
 
   explicit Sizes(const Convolution& conv)
       : group_channels(conv.channels / conv.groups),
@@ -37,7 +38,7 @@ struct Sizes {
   int64_t rows() const { return images * pixels; }
 };
 
-// What is stored: elements are only moved, or summed in float64 and rounded once.
+// Calls f with an unsigned integer of the element's size, as elements are only moved.
 template <class F>
 void with_element(DType dtype, F&& f) {
   switch (size_of(dtype)) {
@@ -79,7 +80,8 @@ void write_windows(const Convolution& conv, const Sizes& sizes, const T* x, int6
   });
 }
 
-// weight[group, output, channel, kh, kw] -> packed[group, kh, kw, channel, output], or back.
+// Repacks weight[group, output, channel, kh, kw] to packed[group, kh, kw, channel, output], or
+// back.
 template <class T>
 void repack_weight(const Convolution& conv, const Sizes& sizes, T* weight, T* packed, bool back) {
   const int64_t taps = conv.kernel[0] * conv.kernel[1];
@@ -95,7 +97,7 @@ void repack_weight(const Convolution& conv, const Sizes& sizes, T* weight, T* pa
       }
 }
 
-// Calls f(window's pixel, tap) for the windows that see pixel (h, w), in a fixed order.
+// Calls f(window's pixel, tap) for the windows that cover pixel (h, w), in a fixed order.
 template <class F>
 void for_each_window_over(const Convolution& conv, int64_t h, int64_t w, F&& f) {
   for (int64_t kh = 0; kh < conv.kernel[0]; ++kh) {
@@ -109,7 +111,7 @@ void for_each_window_over(const Convolution& conv, int64_t h, int64_t w, F&& f) 
   }
 }
 
-// Adds up what the windows of `images` images hold of each element of x, a block of channels at a
+// Sums over the windows of `images` images for each element of x (col2im), a block of channels at a
 // time.
 template <class Sum, class Load, class Store>
 void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, Load&& load,
@@ -157,8 +159,8 @@ void sum_windows(const Convolution& conv, const Sizes& sizes, int64_t images, co
   }
 }
 
-// The product over `images` images: forward: windows x weight -> y; input_gradient: dy x weight' ->
-// windows; weight_gradient: windows' x dy -> weight.
+// Returns the product over `images` images: forward: windows x weight -> y; input_gradient: dy x
+// weight' -> windows; weight_gradient: windows' x dy -> weight.
 Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images) {
   const MatrixStrides windows{{sizes.rows() * sizes.depth}, sizes.depth, 1};
   const MatrixStrides weight{{sizes.depth * sizes.group_outputs}, sizes.group_outputs, 1};
@@ -206,7 +208,7 @@ size_t weight_bytes(const Convolution& conv) {
       size_of(conv.kind == Convolution::Kind::weight_gradient ? conv.result_dtype() : conv.dtype));
 }
 
-// Of the operands in the windows' type, where that is not their own.
+// WidenedBytes are the sizes of operands widened to the type of windows; 0 where that is their own.
 struct WidenedBytes {
   size_t weight = 0, dy = 0;
   WidenedBytes(const Convolution& conv, const Sizes& sizes) {
@@ -216,7 +218,7 @@ struct WidenedBytes {
     dy = aligned(static_cast<size_t>(sizes.rows() * conv.outputs) * size_of(dtype));
   }
 };
-// `count` elements in the windows' type: as they are, or widened into `to`.
+// Returns `count` elements in the type of windows: as they are, or widened into `to`.
 const void* widened(const Convolution& conv, const void* from, std::byte* to, int64_t count) {
   const DType dtype = window_dtype(conv);
   if (dtype == conv.dtype) return from;

@@ -1,5 +1,6 @@
-// Convolutions of the types that oneDNN lacks: windows are laid out as rows of a matrix, which the
-// contraction of contraction.h multiplies. Activations lie channels-last, weights row-major.
+// Computes convolutions of the types that oneDNN lacks: windows become rows of a matrix (im2col),
+// which the contraction of contraction.h multiplies. Activations are channels-last, weights
+// row-major.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +26,10 @@ struct Convolution {
   Shape y_shape() const { return {batch, outputs, out[0], out[1]}; }
 };
 
-// Bytes of scratch on `threads` threads.
+// Returns the bytes of scratch on `threads` threads.
 size_t im2col_workspace(const Convolution& conv, int threads);
-// forward: a = x, b = weight -> y; input_gradient: dy, weight -> dx; weight_gradient: x, dy ->
-// dweight.
+// Convolves a and b to the result: x, weight -> y (forward); dy, weight -> dx (input_gradient); x,
+// dy -> dweight (weight_gradient).
 void im2col_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                      void* workspace, int threads);
 

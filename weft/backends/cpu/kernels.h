@@ -1,4 +1,4 @@
-// The library kernels of the CPU, one pair of functions per family of operations.
+// Declares the library kernels of the CPU, one group of functions per family of operations.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,12 @@ namespace weft::cpu {
 
 struct Family {
   std::string_view op;
-  // As in KernelChooser, by a rule of thumb: nullopt where the family has no kernel for this type.
+  // Chooses as KernelChooser does, by a heuristic; nullopt where the family has no kernel for this
+  // type.
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
-  // All kernels that could be chosen, by different names; null where there is only one.
+  // Returns all kernels that could be chosen, by different names; null where there is only one.
   std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);
-  // The kernel that the step names.
+  // Compiles the kernel that `step` names.
   std::unique_ptr<Kernel> (*compile)(const Step& step);
 };
 const Family* find_family(std::string_view op);
@@ -51,12 +52,12 @@ std::unique_ptr<Kernel> compile_first_position(const Step& step);
 std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_argsort(const Step& step);
 
-// One matrix product, whichever operation it is for.
+// These choose a matrix product, whichever operation it is for.
 KernelChoice choose_product(const Contraction& task);
 std::vector<KernelChoice> product_alternatives(const Contraction& task);
 bool is_product(std::string_view kernel);  // one of their names
 
-// The kernel that the step names, with a and b of the product in that order.
+// Compiles the kernel that `step` names; `inputs` are a and b of the product, in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Step& step);
 

@@ -15,7 +15,7 @@
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 
-// A multiply-add is one operation of the peak.
+// A multiply-add counts as one operation of the peak, so it may be contracted to one instruction.
 #if defined(__clang__)
 #pragma clang fp contract(fast)
 #else
@@ -32,7 +32,7 @@ namespace {
 // ---- what it is
 // -----------------------------------------------------------------------------------
 
-// The text after the colon of the first line of /proc/cpuinfo that begins with `key`.
+// Returns the text after the colon of the first line of /proc/cpuinfo that begins with `key`.
 std::string cpuinfo(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -75,7 +75,10 @@ template <class Lane, int vector_bytes>
   Vector total{};
 #pragma GCC unroll 16
   for (int i = 0; i < chains; ++i) total += sums[i];
-  asm volatile("" : : "m"(total));  // Clang lets no register hold what this function's target lacks
+  asm volatile(
+      ""
+      :
+      : "m"(total));  // in memory, as Clang rejects a register that this function's target lacks
   return 2.0 * chains * rounds * vector_bytes / static_cast<double>(sizeof(Lane));
 }
 
@@ -107,7 +110,7 @@ double multiply_adds_baseline() {
   return 2.0 * chains * rounds * 32;
 }
 
-// Matrix tiles: 16 rows of 64 bytes; one product is 16 x 16 x 32 multiply-adds.
+// Tiles have 16 rows of 64 bytes; one tile product is 16 x 16 x 32 multiply-adds.
 [[gnu::target("amx-tile,amx-bf16")]] double tile_products_bf16() {
   struct alignas(64) Config {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -132,7 +135,7 @@ double multiply_adds_baseline() {
   _tile_release();
   return 2.0 * 4 * products * 16 * 16 * 32;
 }
-// The operating system hands out the tile registers on request.
+// Linux grants the AMX tile registers on request.
 bool may_use_tiles() {
   constexpr long request_permission = 0x1023, tile_data = 18;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -151,7 +154,7 @@ Loop best_bf16_loop() {
   return best_loop<float>();
 }
 
-// The best rate of `work` (operations or bytes, all threads together) in several runs, per
+// Returns the best rate of `work` (operations or bytes, all threads together) in several runs, per
 // nanosecond.
 template <class F>
 double best_rate(double seconds, F&& work) {
@@ -177,7 +180,8 @@ double peak(Loop loop, double seconds) {
   });
 }
 
-// a[i] = b[i] + 3 c[i], past the caches: a store there need not read the line that it replaces.
+// Computes a[i] = b[i] + 3 c[i] with non-temporal stores, which need not read the line that they
+// replace.
 void triad(float* a, const float* b, const float* c, int64_t begin, int64_t end) {
   int64_t i = begin;
   for (; i < end && reinterpret_cast<uintptr_t>(a + i) % sizeof(__m128) != 0; ++i)
@@ -188,7 +192,8 @@ void triad(float* a, const float* b, const float* c, int64_t begin, int64_t end)
   _mm_sfence();
 }
 
-// Each array is as large as the last cache, so that none of it is there when its turn comes again.
+// Each array is as large as the last-level cache, so that none of it is cached when it is next
+// used.
 double bandwidth(double seconds, const Machine& machine) {
   const size_t wanted = std::max(size_t{64} << 20, machine.l3), most = machine.available / 6;
   if (most < machine.l3)
@@ -199,7 +204,7 @@ double bandwidth(double seconds, const Machine& machine) {
   const auto memory = Buffer::allocate(3 * static_cast<size_t>(count) * sizeof(float));
   auto* a = reinterpret_cast<float*>(memory->data);
   const float *b = a + count, *c = b + count;
-  // Pages that nobody wrote to are all one page of zeros, which is read from the first cache.
+  // Pages that were never written map to one page of zeros, which would be read from L1.
   parallel_for(3 * count, [&](int64_t begin, int64_t end) { std::fill(a + begin, a + end, 1.0f); });
   const double apart = best_rate(seconds, [&] {
     parallel_for(count, [&](int64_t begin, int64_t end) { triad(a, b, c, begin, end); });

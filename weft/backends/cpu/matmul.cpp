@@ -1,5 +1,5 @@
-// Matrix products: oneDNN where it takes the operands as they lie and is fast there, else the
-// contraction of contraction.h, which takes any strides.
+// Matrix products use oneDNN where it accepts the strides of the operands and is fast there, else
+// the contraction of contraction.h, which accepts any strides.
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +12,8 @@
 namespace weft::cpu {
 namespace {
 
-// An operand or result as oneDNN wants to see it: broadcast batch axes have extent 1, and the
-// strides of axes of extent 1 are those of a dense tensor.
+// Returns an operand or result in the form that oneDNN expects: broadcast batch axes have extent 1,
+// and axes of extent 1 have the strides of a dense tensor.
 onednn::Tensor tensor_of(const Contraction& task, DType dtype, const MatrixStrides& strides,
                          int64_t rows, int64_t columns) {
   onednn::Tensor tensor{dtype, {}, {}, false};
@@ -42,14 +42,12 @@ onednn::Problem problem_of(const Contraction& task) {
   return problem;
 }
 
-// Who computes, by measurement in float32. Where a matrix is larger than the second-level cache the
-// contraction is faster, as it asks for what comes next in time, and where a transposed a is long
-// (a weight's gradient: 330 to 290 GFLOP/s). Of the rest, oneDNN packs a transposed b well as it
-// goes. Rows of b it reads where they lie, which costs 3 to 8 % against
-// packing all of b first where there are many rows of a to use that, and half the speed where the
-// rows, 4 KiB apart, fall on the same lines of the cache; with few rows of a the contraction is
-// faster then. In bfloat16 b is packed once where a is tall: the gradient of a pointwise
-// convolution's activations takes 0.83 of the time then.
+// Chooses the kernel, by measurement. In float32 the contraction is faster where a matrix exceeds
+// the L2 cache, as it prefetches, and where a transposed a is long (weight gradients). Otherwise
+// oneDNN packs a transposed b well by itself. It reads rows of b in place, so packing b first pays
+// where many rows of a use it; with few rows of a, the contraction is faster where rows of b are
+// multiples of 4 KiB apart and alias in the cache. In bfloat16 packing b pays where a is tall
+// (input gradients of pointwise convolutions).
 enum class Route { as_it_lies, pack_b, contraction };
 Route route_of(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
@@ -77,7 +75,7 @@ std::string_view name_of(Route route) {
                                      : "dnnl:matmul";
 }
 
-// oneDNN's primitive for a route that is not the contraction, if it has one.
+// Returns oneDNN's primitive for a route that is not the contraction, if it has one.
 std::optional<onednn::Primitive> library_primitive(const Contraction& task, Route route) {
   if (is_empty(task) || !onednn::supports(task.dtype)) return std::nullopt;
   onednn::Problem problem = problem_of(task);
@@ -89,7 +87,7 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
   return onednn::Primitive::make(problem);
 }
 
-// The kernel of this route; nullopt where it is oneDNN's and oneDNN has none.
+// Returns the kernel of this route; nullopt where it cannot compute the task.
 std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
   KernelChoice choice{.kernel = std::string(name_of(route))};
   if (route == Route::contraction) {
@@ -145,16 +143,17 @@ class ContractionMatmul : public Kernel {
   int threads_;
 };
 
-// Whether a copy that oneDNN can take pays for itself: for bfloat16 always (only oneDNN has the
-// matrix instructions), for float32 where each element copied is used this often.
+// Returns whether a copy that oneDNN can take pays: for bfloat16 always (only oneDNN has the matrix
+// instructions), for float32 where each element copied is used this often.
 bool copies_pay(DType dtype, int64_t uses) {
   return dtype == DType::bf16 || (dtype == DType::f32 && uses >= 256);
 }
 
-// The product with b, a, or both made dense first: in the order in which they lie, or row by row.
+// Copied is the product with b, a, or both copied to be dense: in their order in memory, or
+// row-major.
 struct Copied {
   Contraction task;
-  std::vector<Dims> operand_order;  // none where an operand stays as it lies
+  std::vector<Dims> operand_order;  // empty where an operand keeps its layout
 };
 std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
   const DType dtype = node.inputs[0].dtype();
@@ -211,7 +210,7 @@ std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bou
 }
 
 namespace {
-// The product with the copies that pay for themselves.
+// Returns the product with the copies that pay.
 std::optional<Copied> best_lie(const Node& node, std::span<const Placement> operands) {
   if (!contracts(node.inputs[0].dtype())) return std::nullopt;
   const Dims strides[2] = {operands[0].strides, operands[1].strides};
@@ -250,7 +249,8 @@ std::vector<KernelChoice> matmul_alternatives(const Node& node,
 }
 
 namespace {
-// so_far + a b: the product whose sums begin with what `so_far` left where the result lies.
+// Returns choices for so_far + a b: the product accumulates onto `so_far` in the memory of the
+// result.
 std::vector<KernelChoice> onto(const Node& node, std::span<const Placement> operands,
                                std::vector<KernelChoice> (*choices)(const Contraction&)) {
   const Value product =

@@ -13,7 +13,7 @@
 #include "weft/base/parallel.h"
 #include "weft/base/rounding.h"
 
-// Of OpenMP's runtime (OpenMP 4.5, section 3.2), whichever oneDNN was built with.
+// These belong to the OpenMP runtime (OpenMP 4.5, section 3.2) that oneDNN was built with.
 extern "C" {
 void omp_set_num_threads(int count);
 int omp_get_max_threads();
@@ -28,8 +28,8 @@ std::shared_ptr<dnnl_memory> make_memory(const dnnl_memory_desc_t& layout) {
   return {made, dnnl_memory_destroy};
 }
 
-// oneDNN takes its number of threads from OpenMP, for the thread that calls it. With one it opens
-// no parallel region, so that no second team stands beside ours.
+// oneDNN takes its number of threads from OpenMP, for the thread that calls it. With one thread it
+// opens no parallel region, so that no second team competes with ours.
 class SingleThreaded {
  public:
   SingleThreaded() { omp_set_num_threads(1); }
@@ -41,7 +41,7 @@ class SingleThreaded {
   int before_ = omp_get_max_threads();  // a caller may have OpenMP regions of its own
 };
 
-// Bytes from one of these on. The first three are the caller's.
+// Base is what an offset is relative to. The first three are the caller's.
 enum Base : uint8_t { base_a, base_b, base_result, base_workspace, bases };
 struct Place {
   Base base = base_workspace;
@@ -49,15 +49,15 @@ struct Place {
 };
 using Addresses = std::array<std::byte*, bases>;
 
-// Memory as oneDNN sees it.
+// Operand is memory as oneDNN sees it.
 struct Operand {
   dnnl_memory_desc_t layout;
   Place at;
 };
 
-// A primitive and the memories that it reads and writes. Calls of one thread may share the
-// memories, of which oneDNN's objects take a kilobyte each: they are set to their places before
-// each run.
+// Call is a primitive and the memories that it reads and writes. Calls of one thread may share the
+// memories, as each of oneDNN's objects takes a kilobyte: run() sets their addresses before each
+// execution.
 struct Call {
   std::shared_ptr<dnnl_primitive> primitive;
   std::vector<dnnl_exec_arg_t> arguments;
@@ -66,7 +66,7 @@ struct Call {
 
   dnnl_status_t run(const Addresses& addresses) const {
     for (size_t i = 0; i < memories.size(); ++i) {
-      // Setting writes zeros to what a layout pads with, which the first run may well do.
+      // Setting an address zeroes the padding of the layout, so it is set only if it changes.
       void* before = nullptr;
       std::byte* at = addresses[places[i].base] + places[i].offset;
       dnnl_status_t status = dnnl_memory_get_data_handle(memories[i].get(), &before);
@@ -78,7 +78,7 @@ struct Call {
                                   static_cast<int>(arguments.size()), arguments.data());
   }
 };
-// The calls of each thread, in order.
+// Stage holds the calls of each thread, in order.
 using Stage = std::vector<std::vector<Call>>;
 
 void run_stage(const Stage& stage, const Addresses& addresses) {
@@ -92,7 +92,8 @@ void run_stage(const Stage& stage, const Addresses& addresses) {
   check(failure, "dnnl_primitive_execute");
 }
 
-// What each piece's gradient of a weight adds to the result: float32 sums in the workspace.
+// Partials are the float32 sums in the workspace that each piece of a weight gradient adds to the
+// result.
 struct Partials {
   DType result = DType::f32;
   int64_t elements = 0;  // of the result
@@ -100,7 +101,7 @@ struct Partials {
 
   template <class Element>
   void add(const std::byte* workspace, Element* result_at) const {
-    constexpr int64_t block = 1 << 12;  // elements, which stay in the first-level cache
+    constexpr int64_t block = 1 << 12;  // elements, which stay in L1
     parallel_for(ceil_div(elements, block), [&](int64_t begin, int64_t end) {
       std::array<float, block> sums;
       for (int64_t from = begin * block; from < std::min(end * block, elements); from += block) {
@@ -126,13 +127,13 @@ struct Primitive::Parts {
 };
 
 namespace {
-// The calls that solve a problem, piece by piece.
+// Builder creates the calls that solve a problem, piece by piece.
 class Builder {
  public:
   explicit Builder(std::vector<Piece> pieces)
       : pieces_(std::move(pieces)), names_(argument_names(pieces_.front().problem.operation)) {}
 
-  // False where oneDNN has no implementation.
+  // Returns false where oneDNN has no implementation.
   bool build() {
     const Problem& first = pieces_.front().problem;
     const bool adds = first.operation == Operation::conv_weight_gradient && pieces_.size() > 1;
@@ -239,7 +240,7 @@ class Builder {
                  {DNNL_ARG_SCRATCHPAD, in_workspace(layout_of(made, DNNL_ARG_SCRATCHPAD))}});
   }
 
-  // Whether every piece has the whole of this operand.
+  // Returns whether every piece has the whole of this operand.
   bool is_shared(Base operand) const {
     auto part = [&](const Piece& piece) -> const Tensor& {
       return operand == base_a ? piece.problem.a : piece.problem.b;
@@ -251,8 +252,8 @@ class Builder {
     });
   }
 
-  // What all pieces read is converted once, by the whole team, before they begin; pieces of other
-  // sizes may want it in another layout.
+  // Converts an operand that all pieces read, once and by the whole team, before they begin; pieces
+  // of other sizes may need another layout.
   Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen) {
     for (const Operand& known : converted_)
       if (dnnl_memory_desc_equal(&known.layout, &chosen)) return known;
@@ -274,7 +275,7 @@ class Builder {
     }
     return to;
   }
-  // Of the outermost axis. The layout may have blocks that no slice can begin amid.
+  // Returns a slice of the outermost axis, or nullopt where it would split a block of the layout.
   static std::optional<Operand> slice(const Operand& whole, int64_t begin, int64_t end) {
     dnnl_dims_t dims, offsets{begin};
     std::copy_n(whole.layout.dims, whole.layout.ndims, dims);

@@ -1,5 +1,5 @@
-// oneDNN behind one small door: every call is checked, every byte it needs is counted beforehand,
-// and what differs between its major versions (2 is supported) stays in onednn.cpp.
+// Wraps oneDNN in a small interface: every call is checked, every byte it needs is counted
+// beforehand, and differences between its major versions (2 is supported) stay behind it.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace weft::onednn {
 
-// A tensor by strides, in elements. `free`: the primitive may choose another layout for its own
-// use; then elements are converted through the workspace.
+// Tensor has strides in elements. If it is `free`, the primitive may choose another layout;
+// elements are then converted through the workspace.
 struct Tensor {
   DType dtype = DType::f32;
   Dims shape, strides;
@@ -30,16 +30,16 @@ struct Problem {
   Operation operation = Operation::matmul;
   Tensor a, b, result;
   Dims stride, padding, padding_after, dilation;  // of convolutions, per spatial axis
-  bool accumulate = false;                        // of matmul: adds to what the result holds
+  bool accumulate = false;                        // of matmul: adds to the result
 };
 
-// One primitive for each thread of the team (onednn_cut.h), with the conversions around it. Running
-// allocates nothing of note: oneDNN itself takes less than 1 KiB for each list of arguments and
-// gives it back.
+// Primitive holds one oneDNN primitive per thread of the team (onednn_cut.h), with the conversions
+// around it. Running allocates almost nothing: oneDNN takes less than 1 KiB for each list of
+// arguments and frees it.
 class Primitive {
  public:
-  // nullopt where oneDNN has no implementation, or only ones that hide memory (its `ref` and
-  // `gemm`).
+  // Returns nullopt where oneDNN has no implementation, or only `ref` and `gemm` ones, which are
+  // slow or allocate hidden memory.
   static std::optional<Primitive> make(const Problem& problem);
   Primitive(Primitive&&) noexcept;
   Primitive& operator=(Primitive&&) noexcept;
@@ -55,7 +55,7 @@ class Primitive {
   std::unique_ptr<Parts> parts_;
 };
 
-// Whether oneDNN computes with elements of this type on this machine.
+// Returns whether oneDNN computes with elements of this type on this machine.
 bool supports(DType dtype);
 std::string version();  // "2.6.3"
 

@@ -9,7 +9,7 @@ namespace weft::onednn {
 namespace {
 // Products with fewer multiply-adds take less time than waking a thread.
 constexpr int64_t worth_cutting = 1 << 16;
-// Cuts keep whole vectors, cache lines and the blocks in which oneDNN works together.
+// Boundaries keep vectors, cache lines and the blocks of oneDNN whole.
 constexpr int64_t row_unit = 16, column_unit = 64;
 
 struct Range {
@@ -26,8 +26,8 @@ std::vector<Range> ranges(int64_t extent, int64_t unit, int threads) {
   return all;
 }
 
-// Keeps a range of an axis; returns where it begins. An operand that is broadcast along the axis
-// stays whole.
+// Restricts a tensor to a range of an axis and returns the offset of that range. An operand that is
+// broadcast along the axis stays whole.
 int64_t keep(Tensor& tensor, int axis, const Range& range, int64_t whole) {
   if (tensor.shape[axis] != whole) return 0;
   tensor.shape[axis] = range.size();
@@ -38,8 +38,8 @@ int64_t& begin_of(Piece& piece, Tensor Problem::* tensor) {
   return piece.begin[tensor == &Problem::a ? 0 : tensor == &Problem::b ? 1 : 2];
 }
 
-// The axis that pieces of a product share: the first of the batch, else rows, or columns where
-// there are few rows. Sums that begin with what the result holds cannot be cut by columns.
+// Returns the axis along which a product is divided: the first of the batch, else rows, or columns
+// where there are few rows. A product that accumulates cannot be divided by columns.
 int shared_axis(const Problem& problem, int threads) {
   const Shape& shape = problem.result.shape;
   const int row = shape.size() - 2, column = shape.size() - 1;
@@ -49,8 +49,8 @@ int shared_axis(const Problem& problem, int threads) {
   return few_rows && !problem.accumulate ? column : row;
 }
 
-// oneDNN takes matrices that are dense, by rows or by columns: of a part that is not, it gets a
-// copy.
+// oneDNN takes matrices that are dense, by rows or by columns, so a part that is not dense is
+// copied.
 void copy_unless_dense(Tensor& part) {
   const int row = part.shape.size() - 2, column = part.shape.size() - 1;
   const int64_t outer = std::max(part.strides[row], part.strides[column]);
@@ -78,14 +78,15 @@ std::vector<Piece> cut_matmul(const Problem& problem, int threads) {
       begin_of(piece, operand) = keep(part, axis, range, shape[axis]);
       if (axis >= row) copy_unless_dense(part);
     }
-    if (problem.accumulate && piece.problem.result.free) return {{problem}};  // a copy has no sums
+    if (problem.accumulate && piece.problem.result.free)
+      return {{problem}};  // a copy lacks the sums so far
     pieces.push_back(piece);
   }
   return pieces;
 }
 
-// The activations that a convolution reads from and those that it writes to, whichever it computes:
-// x is [images, channels, rows, columns] before it, y after it.
+// Activations are those before and after a convolution, whichever direction it computes: x is
+// [images, channels, rows, columns] before it, y after it.
 struct Activations {
   Tensor Problem::* x;
   Tensor Problem::* y;
@@ -118,8 +119,8 @@ constexpr int row_axis = 2;
 struct Rows {
   Range x, y;
 };
-// The rows of x that make these rows of y; of an input's gradient, the rows of y that reach these
-// rows of x, where the stride is 1.
+// Returns the rows of x that these rows of y are computed from; for an input gradient, where the
+// stride is 1, the rows of y that contribute to these rows of x.
 Rows rows_of(const Problem& problem, const Range& made, int64_t reach) {
   const auto [x, y] = activations(problem.operation);
   const int64_t stride = problem.stride[0], padding = problem.padding[0];
@@ -138,7 +139,7 @@ const Tensor& weight_of(const Problem& problem) {
   return problem.operation == Operation::conv_weight_gradient ? problem.result : problem.b;
 }
 
-// Nothing where a range of rows reads nothing but padding.
+// Returns nothing where a range of rows reads only padding.
 std::vector<Piece> cut_rows(const Problem& problem, int threads) {
   const auto [x, y] = activations(problem.operation);
   const Shape& weight = weight_of(problem).shape;

@@ -14,7 +14,7 @@ void check(dnnl_status_t status, const char* call) {
 }
 
 namespace {
-// Before oneDNN makes its first kernel: the cap is one for the process.
+// Must run before oneDNN creates its first kernel, as the cap is one for the process.
 void cap_instructions() {
   constexpr dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
                                      dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_bf16,
@@ -75,7 +75,7 @@ dnnl_memory_desc_t strided(const Tensor& tensor) {
 }
 
 namespace {
-// What the primitive is asked to take: the tensor as it lies, or any layout.
+// Returns the layout that the primitive is asked for: that of the tensor, or any.
 dnnl_memory_desc_t wanted(const Tensor& tensor) {
   if (!tensor.free) return strided(tensor);
   dnnl_memory_desc_t layout;
@@ -85,14 +85,14 @@ dnnl_memory_desc_t wanted(const Tensor& tensor) {
   return layout;
 }
 
-// `ref` is slow and `gemm` allocates behind our back.
+// `ref` is slow and `gemm` allocates hidden memory.
 bool acceptable(std::string_view implementation) {
   return implementation.find("ref") == std::string_view::npos &&
          !implementation.starts_with("gemm") &&
          implementation.find(":gemm") == std::string_view::npos;
 }
 
-// The first acceptable implementation, or null.
+// Returns the first acceptable implementation, or null.
 Description first_acceptable(const_dnnl_op_desc_t operation, const_dnnl_primitive_desc_t hint,
                              const Attributes& attributes = host().attributes) {
   dnnl_primitive_desc_iterator_t made = nullptr;
@@ -129,8 +129,8 @@ Description describe_conv_forward(const Problem& problem, const Tensor& x, const
   return first_acceptable(&operation, nullptr);
 }
 
-// Gradients want the description of the forward convolution as a hint, of whatever implementation;
-// it has one type for all, where a gradient may be wider than what it comes from.
+// Gradients need the description of the forward convolution as a hint, of any implementation. It
+// has one type for all tensors, even where a gradient is wider than what it is computed from.
 Description describe_conv_hint(const Problem& problem, Tensor x, Tensor weight, Tensor y) {
   x.free = weight.free = y.free = true;
   x.dtype = weight.dtype = y.dtype = problem.a.dtype;

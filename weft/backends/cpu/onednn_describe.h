@@ -1,5 +1,5 @@
-// oneDNN's C API, checked and owned, and what it is asked for: descriptions of primitives. Only
-// onednn.cpp includes this.
+// Checks and owns objects of oneDNN's C API, and describes primitives. It is internal to the
+// wrapper of onednn.h.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace weft::onednn {
 
 void check(dnnl_status_t status, const char* call);  // throws Error(device) for a failure
 
-// An owning handle of a C object.
+// Destroy is the deleter of a Handle, which owns a C object.
 template <class T, dnnl_status_t (*destroy)(T*)>
 struct Destroy {
   using pointer = T*;
@@ -34,17 +34,17 @@ using Iterator = Handle<dnnl_primitive_desc_iterator, dnnl_primitive_desc_iterat
 struct Host {
   Engine engine;
   Stream stream;
-  Attributes attributes;  // scratchpads are ours to give
-  Attributes adding;      // the same, and the result is added to what is there
+  Attributes attributes;  // the caller provides scratchpads
+  Attributes adding;      // the same, and primitives add to the result
 };
-const Host& host();  // one for the process; the first call caps its instruction set
+const Host& host();  // one per process; the first call caps oneDNN's instruction set
 
 dnnl_memory_desc_t strided(const Tensor& tensor);
-// The first implementation that hides no memory, or null.
+// Returns the first implementation that allocates no hidden memory, or null.
 Description describe(const Problem& problem);
 std::string implementation_of(const_dnnl_primitive_desc_t description);
 dnnl_memory_desc_t layout_of(const_dnnl_primitive_desc_t description, int argument);
-// The names of a, b and the result among the primitive's arguments.
+// Returns the names of a, b and the result among the primitive's arguments.
 std::array<int, 3> argument_names(Operation operation);
 
 }  // namespace weft::onednn

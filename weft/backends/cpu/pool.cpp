@@ -1,5 +1,5 @@
-// Pooling over windows of channels-last activations, one vector of channels at a time. Results do
-// not depend on the number of threads.
+// Pools over windows of channels-last activations, one vector of channels at a time. Results do not
+// depend on the number of threads.
 #include <algorithm>
 #include <cstring>
 
@@ -35,7 +35,7 @@ struct Windows {
                       node.attrs.integer("count_include_pad") != 0) {}
 
   bool overlap() const { return stride[0] < kernel[0] || stride[1] < kernel[1]; }
-  // Whether every element lies in exactly one window.
+  // Returns whether every element is in exactly one window.
   bool tile() const {
     bool exact = true;
     for (int s = 0; s < 2; ++s)
@@ -43,7 +43,7 @@ struct Windows {
     return exact;
   }
 
-  // The part [first, last) of the window `at` along axis `s` that is not padding.
+  // inside() returns the part [first, last) of the window `at` along axis `s` that is not padding.
   struct Range {
     int64_t first, last;
   };
@@ -51,7 +51,7 @@ struct Windows {
     const int64_t start = at * stride[s] - padding[s];
     return {std::max<int64_t>(0, start), std::min(in[s], start + kernel[s])};
   }
-  // The windows [first, last) along axis `s` that see element `at`.
+  // Returns the windows [first, last) along axis `s` that cover element `at`.
   Range seeing(int64_t at, int s) const {
     const int64_t reach = at + padding[s];
     const int64_t first = reach < kernel[s] ? 0 : (reach - kernel[s]) / stride[s] + 1;
@@ -63,15 +63,16 @@ struct Windows {
   }
 };
 
-// Channels of one pixel that fit a vector. Loops over them become operations of the instruction set
-// that a body is compiled for: a whole vector has a constant count, the last channels do not.
+// vector_lanes channels of one pixel are computed at once. Loops over them are vectorised for the
+// instruction set that a body is compiled for: a whole vector has a constant count, the last
+// channels do not.
 template <class Lane>
 constexpr int vector_lanes = 64 / static_cast<int>(sizeof(Lane));
 
 template <class Lane, class F>
 [[gnu::always_inline]] inline void for_lanes(int64_t width, F f) {
   if (width == vector_lanes<Lane>) {
-#pragma GCC unroll 1  // unrolled before it is vectorised, a choice between lanes stays scalar
+#pragma GCC unroll 1  // unrolled before vectorisation, a select between lanes would stay scalar
     for (int k = 0; k < vector_lanes<Lane>; ++k) f(k);
   } else {
     for (int k = 0; k < width; ++k) f(k);
@@ -91,8 +92,8 @@ template <class Lane, class F>
     f(c, std::min<int64_t>(vector_lanes<Lane>, channels - c));
 }
 
-// Every body below does one task: a row of one image, or for max_pool's gradient one image of a
-// block of channels, whose pointers are at its first channel.
+// Each body below computes one task: a row of one image or, for max_pool's gradient, one image of a
+// block of channels, with pointers to its first channel.
 template <class Element, class Lane>
 struct MaxPoolRow {
   [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
@@ -257,7 +258,7 @@ constexpr int64_t gradient_block = 64;  // channels
 int64_t gradient_tasks(const Windows& windows) {
   return windows.images * ceil_div(windows.channels, gradient_block);
 }
-// Bytes of one task's sums in float32.
+// Returns the bytes of one task's sums in float32.
 size_t gradient_scratch_each(const Windows& windows) {
   return static_cast<size_t>(windows.in[0] * windows.in[1] * gradient_block) * sizeof(float);
 }

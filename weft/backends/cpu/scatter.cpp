@@ -1,10 +1,10 @@
-// scatter_add: result = into, with row i of `updates` added to row indices[i], in the order of i.
+// scatter_add computes `into` with row i of `updates` added to row indices[i], in the order of i.
 //
-// The updates of each row are chained first, then every row is written once, by one thread, from a
-// sum that 16-bit types keep in float32. Where `into` and the result are the same memory, rows that
-// no index names are not touched at all.
+// The updates of each row are first linked in a chain. Then one thread writes each row once, from a
+// sum that 16-bit types keep in float32. Where the result aliases `into`, rows that no index names
+// are not touched.
 //
-// first_position: the first of each such chain.
+// first_position returns the first of each such chain.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -38,7 +38,7 @@ Chains chain(const void* indices, DType dtype, int64_t rows, int64_t count, void
   std::fill_n(chains.first, rows, -1);
   for (int64_t i = count; i-- > 0;) {
     const int64_t row = load_int(indices, dtype, i);
-    if (row < 0 || row >= rows) continue;  // an index outside adds nowhere
+    if (row < 0 || row >= rows) continue;  // an index out of range adds nothing
     chains.next[i] = chains.first[row];
     chains.first[row] = static_cast<int32_t>(i);
   }
@@ -47,10 +47,11 @@ Chains chain(const void* indices, DType dtype, int64_t rows, int64_t count, void
 
 struct Rows {
   int64_t count, width;
-  bool same_memory, broadcast;  // what `into` is
+  bool same_memory, broadcast;  // `into` is the result's memory, or one broadcast element
 };
 
-// Elements [from, from + width) of one row: its old value plus all updates from `update` on.
+// Computes elements [from, from + width) of one row: its old value plus all updates from `update`
+// on.
 template <class Element, class Lane>
 void add_chain(const Element* old, bool broadcast, const Element* updates, int64_t row_width,
                const Chains& chains, int32_t update, int64_t from, int64_t width, Element* to) {

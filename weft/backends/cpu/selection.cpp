@@ -13,7 +13,7 @@
 namespace weft::cpu {
 namespace {
 
-// Memory that an operand or result at these strides takes, and where its first element lies.
+// Room is the memory of an operand or result with these strides, and where its first element is.
 struct Room {
   std::shared_ptr<Buffer> buffer;
   Placement at;
@@ -26,7 +26,8 @@ Room room_for(const Type& type, const Dims& strides) {
   }
   Room room{Buffer::allocate(static_cast<size_t>(before + after) * size_of(type.dtype)),
             {.slot = -1, .offset = before, .strides = strides}};
-  // A small normal number of any floating point type: zeros and denormals have times of their own.
+  // The fill is a small normal number of any floating point type, as zeros and denormals run at
+  // other speeds.
   std::memset(room.buffer->data, 0x3c, room.buffer->bytes);
   return room;
 }

@@ -1,5 +1,5 @@
-// argsort: rows of i64 positions, sorted in place by the elements that they name. Equal elements
-// stay in order, as positions decide between them. NaN is above all numbers.
+// argsort sorts rows of i64 positions in place by the elements that they name. It is stable, as
+// positions decide between equal elements. NaN is above all numbers.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

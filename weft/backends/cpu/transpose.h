@@ -1,5 +1,5 @@
-// Transposition of small blocks in vectors of any width. Include it below a file's own #pragma
-// about optimisation, which must cover these functions too.
+// Transposes small blocks in vectors of any width. Include it below a file's own #pragma about
+// optimisation, which must cover these functions, too.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace weft::cpu {
 
-// A vector wherever lanes may lie. Clang forgets the alignment of an alias that is a template.
+// VectorAnywhere is a vector that is aligned only as its lanes are. It is a struct because Clang
+// drops the alignment of an alias template.
 template <class Lane, int bytes>
 struct VectorAnywhere {
   using Type [[gnu::vector_size(bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] = Lane;
@@ -20,7 +21,7 @@ template <class Low, int... lane>
 [[gnu::always_inline]] inline auto joined(Low low, Low high, std::integer_sequence<int, lane...>) {
   return __builtin_shufflevector(low, high, lane...);
 }
-// One vector of the 16 bytes at `from`, those a stride later, and so on.
+// Loads one vector from the 16 bytes at `from`, those a stride later, and so on.
 template <class Lane, int bytes>
 [[gnu::always_inline]] inline VectorOf<Lane, bytes> gather_rows(const Lane* from, int64_t stride) {
   if constexpr (bytes == 16) {
@@ -33,7 +34,7 @@ template <class Lane, int bytes>
   }
 }
 
-// Of each 16 bytes of a and b the low or high halves, `group` lanes of a and of b in turn.
+// Interleaves the low or high halves of each 16 bytes of a and b, `group` lanes at a time.
 template <int group, bool high, class Vector, int... lane>
 [[gnu::always_inline]] inline Vector interleaved(Vector a, Vector b,
                                                  std::integer_sequence<int, lane...>) {
@@ -44,8 +45,8 @@ template <int group, bool high, class Vector, int... lane>
        lane % side / group % 2 * lanes)...);
 }
 
-// 16 bytes of each of as many rows as a vector has lanes, transposed:
-// to[k * to_stride + i] = from[i * from_stride + k].
+// Transposes 16 bytes of each of as many rows as a vector has lanes: to[k * to_stride + i] = from[i
+// * from_stride + k].
 template <class Lane, int bytes>
 [[gnu::always_inline]] inline void transpose_block(const Lane* from, int64_t from_stride, Lane* to,
                                                    int64_t to_stride) {

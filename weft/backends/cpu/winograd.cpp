@@ -5,7 +5,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
 
-// One multiply-add is one operation of this op, so it may be one instruction.
+// A multiply-add is one operation of this algorithm, so it may be contracted to one instruction.
 #if defined(__clang__)
 #pragma clang fp contract(fast)
 #else
@@ -21,15 +21,16 @@
 
 namespace weft::cpu {
 namespace {
-constexpr int side = 6, points = side * side;  // of a tile of x, and of what is multiplied
+constexpr int side = 6, points = side * side;  // of a tile of x, and products per tile
 constexpr int out_side = 4;                    // of a tile of y
 constexpr int taps = 3;
 constexpr int64_t channel_block = 16;                  // channels come in multiples of it
 constexpr int64_t wide_panel = 32, narrow_panel = 16;  // columns of a product in registers
-constexpr int64_t tile_rows = 16;                      // and rows, or twice half of them
-// That pay for the transformed weights; the gradient of a weight has only sums to transform.
+constexpr int64_t tile_rows = 16;                      // and rows, in one or several register tiles
+// Fewer tiles do not amortise the transformed weights; a weight gradient only transforms its sums.
 constexpr int64_t least_tiles = 128, least_tiles_to_sum = 64;
-// Transformed tiles should stay in a core's cache; where weights do not, more share their reading.
+// A block of transformed tiles should fit in a core's cache; where weights do not, a longer block
+// reuses them more.
 constexpr int64_t short_block = 32, long_block = 64, cached_weights = 128 * 128;
 constexpr size_t most_sums = size_t{16} << 20;  // bytes of partial sums of a weight's gradient
 constexpr int64_t wanted_items = 8, item_outputs = 64;
@@ -60,7 +61,7 @@ template <class T>
   y[2] = a2 * s1 + b2 * s2;
   y[3] = a1 * a2 * d1 + b1 * b2 * d2 + m[5];
 }
-// The transpose of transform_output: what a gradient of y goes through.
+// Transforms a gradient of y: the transpose of transform_output.
 template <class T>
 [[gnu::always_inline]] inline void transform_gradient(const T (&y)[out_side], T (&t)[side]) {
   const T e1 = y[0] + a2 * y[2], o1 = a1 * y[1] + a1 * a2 * y[3];
@@ -70,7 +71,7 @@ template <class T>
   t[3] = e2 + o2, t[4] = e2 - o2;
   t[5] = y[3];
 }
-// 1 / product of the differences between a point and the others.
+// The factors are 1 / product of the differences between a point and the others.
 constexpr float n0 = 1 / (a2 * b2), na = 1 / (2 * a2 * (a2 - b2)), nb = 1 / (2 * b2 * (b2 - a2));
 template <class T>
 [[gnu::always_inline]] inline void transform_weight(const T (&g)[taps], T (&u)[side]) {
@@ -81,7 +82,7 @@ template <class T>
   u[3] = e2 + o2, u[4] = e2 - o2;
   u[5] = g[2];
 }
-// The transpose of transform_weight: back to a gradient of the weight.
+// Transforms sums back to a gradient of the weight: the transpose of transform_weight.
 template <class T>
 [[gnu::always_inline]] inline void transform_sums(const T (&u)[side], T (&g)[taps]) {
   const T s1 = na * (u[1] + u[2]), d1 = na * (u[1] - u[2]);
@@ -91,18 +92,18 @@ template <class T>
   g[2] = a2 * s1 + b2 * s2 + u[5];
 }
 
-// ---- what is done, and where it lies in scratch
+// ---- the task and its scratch
 
-// y[image, h, w, made] = sum over 3 x 3 and `read` of x and weight; both channels-last. Tiles are
-// numbered through all images.
+// Task is y[image, h, w, made] = sum over 3 x 3 and `read` of x and weight; x and y are
+// channels-last. Tiles are numbered across all images.
 struct Task {
-  int64_t read, made;  // channels
+  int64_t read, made;  // channels: summed over, and of the result
   Dims in, out, padding;
   Dims tiles;  // of one image
   int64_t all_tiles, block;
-  int64_t panel;                     // of what the products' columns are
+  int64_t panel;                     // width of a panel of the products' columns
   int64_t weight_made, weight_read;  // strides of the weight
-  bool flipped;                      // the weight's elements from the last to the first
+  bool flipped;                      // the weight's taps are reversed
   int64_t read_stride, made_stride;  // of rows of channels in scratch: not a power of two
   int64_t parts = 1, groups = 1;     // weight gradient: ranges of tiles, and of outputs
 
@@ -138,8 +139,8 @@ Task task_of(const Convolution& conv) {
   return task;
 }
 
-// Shared by all threads: transformed weights, or the sums of each part. Of each thread: transformed
-// tiles, the products or the transformed gradient, a row of zeros.
+// Threads share the transformed weights, or the sums of each part. Each thread has its transformed
+// tiles, the products or the transformed gradient, and a row of zeros.
 struct Scratch {
   size_t shared, tiles, products, zeros;
   size_t of_thread() const { return tiles + products + zeros; }
@@ -173,7 +174,7 @@ struct Machine {
     *reinterpret_cast<Vector*>(to) = value;
   }
 
-  // c[tile_rows, panel] (+)= sum over depth of a, as many rows, and b, a panel.
+  // Computes c[tile_rows, panel] (+)= sum over depth of a[tile_rows, depth] b[depth, panel].
   template <int64_t panel>
   [[gnu::always_inline]] static inline void tile(const float* a, int64_t a_row, int64_t a_depth,
                                                  const float* b, int64_t b_depth, float* c,
@@ -209,7 +210,7 @@ struct Machine {
       }
   }
 
-  // Where the tile's elements of an image lie, or zeros.
+  // Place is the image of a tile, and its first row and column in y.
   struct Place {
     int64_t image, top, left;
   };
@@ -218,6 +219,7 @@ struct Machine {
     return {index / of_image, index % of_image / task.tiles[1] * out_side,
             index % task.tiles[1] * out_side};
   }
+  // Finds the elements of a tile in an image; those outside it are `zeros`.
   template <int extent>
   [[gnu::always_inline]] static inline void find_elements(const float* image, const Dims& size,
                                                           int64_t top, int64_t left,
@@ -231,7 +233,7 @@ struct Machine {
       }
   }
 
-  // The tiles from `first` on of x, transformed: [point][tile][channel].
+  // Transforms the tiles of x from `first` on to [point][tile][channel].
   [[gnu::always_inline]] static inline void transform_tiles(const Job& job, int64_t first,
                                                             int64_t count) {
     const Task& task = job.task;
@@ -264,14 +266,14 @@ struct Machine {
 
   // ---- forward, and the gradient of x
 
-  // Elements that lie `stride` apart.
+  // Loads elements that are `stride` apart.
   [[gnu::always_inline]] static inline Vector gathered(const float* from, int64_t stride) {
     float elements[lanes];
     for (int lane = 0; lane < lanes; ++lane) elements[lane] = from[lane * stride];
     return load(elements);
   }
 
-  // Transformed weights of channels made [begin, end), multiples of channel_block:
+  // Transforms the weights of channels made [begin, end), multiples of channel_block, to
   // [point][panel][read][channel].
   [[gnu::always_inline]] static inline void transform_weights(const Job& job, int64_t begin,
                                                               int64_t end) {
@@ -345,7 +347,7 @@ struct Machine {
     }
   }
 
-  // Blocks of tiles [begin, end).
+  // Computes blocks of tiles [begin, end).
   [[gnu::always_inline]] static inline void convolve(const Job& job, int64_t begin, int64_t end) {
     const Task& task = job.task;
     std::fill_n(job.zeros, task.read, 0.0F);
@@ -363,7 +365,8 @@ struct Machine {
 
   // ---- the gradient of the weight
 
-  // Outputs [from, until) of dy's tiles: [point][tile][output], the last tiles of a block zeros.
+  // Transforms outputs [from, until) of dy's tiles to [point][tile][output]; elements outside dy
+  // are zero.
   [[gnu::always_inline]] static inline void transform_gradients(const Job& job, int64_t first,
                                                                 int64_t count, int64_t from,
                                                                 int64_t until) {
@@ -408,7 +411,8 @@ struct Machine {
                       task.read_stride, count, first);
   }
 
-  // One range of tiles, one of outputs: sums[point][output][channel] of the part.
+  // Computes sums[point][output][channel] over one range of tiles (a part) for one range of
+  // outputs.
   [[gnu::always_inline]] static inline void sum_item(const Job& job, int64_t item) {
     const Task& task = job.task;
     const int64_t part = item / task.groups, group = item % task.groups;
@@ -433,7 +437,7 @@ struct Machine {
     for (int64_t item = begin; item < end; ++item) sum_item(job, item);
   }
 
-  // The gradient of outputs [begin, end) from the sums of all parts.
+  // Computes the gradient of outputs [begin, end) from the sums of all parts.
   [[gnu::always_inline]] static inline void write_weights(const Job& job, int64_t begin,
                                                           int64_t end) {
     const Task& task = job.task;
@@ -513,7 +517,8 @@ void winograd_convolve(const Convolution& conv, const void* a, const void* b, vo
   const Task task = task_of(conv);
   const Scratch scratch = scratch_of(conv, task);
   auto* bytes = static_cast<std::byte*>(workspace);
-  // Positions [0, count), cut at multiples of `unit`; each thread has scratch of its own.
+  // Runs a phase on positions [0, count), divided at multiples of `unit`; each thread has scratch
+  // of its own.
   auto in_parallel = [&](Phase phase, int64_t count, int64_t unit) {
     const int64_t pieces = ceil_div(count, unit), parts = std::min<int64_t>(threads, pieces);
     parallel_for(parts, [&](int64_t begin, int64_t end) {

@@ -1,7 +1,7 @@
-// Convolutions of 3 x 3 elements with a quarter of the multiplications: F(4 x 4, 3 x 3) of Lavin
-// and Gray (2016), "Fast Algorithms for Convolutional Neural Networks", at the points 0, +-5/8,
-// +-3/2 and infinity. Results in float32 are off by 0.5 to 2.5 millionths of their root mean
-// square, about twice what a direct convolution's sums in order are.
+// Computes 3 x 3 convolutions with a quarter of the multiplications, by Winograd's F(4 x 4, 3 x 3)
+// (Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural Networks") at the points 0,
+// +-5/8, +-3/2 and infinity. Float32 results have errors of 0.5 to 2.5 millionths of their root
+// mean square, about twice those of a direct convolution's sums in order.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace weft::cpu {
 
-// Whether it can do the convolution: float32, 3 x 3 elements next to each other, stride 1, channels
-// in multiples of 16.
+// Returns whether it supports the convolution: float32, one group, 3 x 3 without dilation, stride
+// 1, channels in multiples of 16.
 bool winograd_can(const Convolution& conv);
-// And is faster than oneDNN's direct one, by measurement: enough channels, and enough tiles of
-// 4 x 4 results that share a transformed weight.
+// Returns whether it is also faster than oneDNN's direct convolution, by measurement: enough tiles
+// of 4 x 4 results share a transformed weight.
 bool winograd_pays(const Convolution& conv);
-// Bytes of scratch on `threads` threads.
+// Returns the bytes of scratch on `threads` threads.
 size_t winograd_workspace(const Convolution& conv, int threads);
-// Operands as im2col_convolve has them. Results do not depend on `threads`.
+// Convolves; operands are those of im2col_convolve. Results do not depend on `threads`.
 void winograd_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                        void* workspace, int threads);
 
