@@ -1,4 +1,4 @@
-// Matrix products and convolutions, by their definitions.
+// Computes matrix products and convolutions by their definitions.
 #include "weft/backends/reference/kernels.h"
 
 namespace weft::reference {
@@ -36,7 +36,8 @@ struct Convolution {
         in_each(x[1] / node.attrs.integer("groups")),
         out_each(y[1] / node.attrs.integer("groups")) {}
 
-  // Sets `from` to the index into x that output y reads at tap (c, u, v); may lie in the padding.
+  // Sets `from` to the index into x that output y reads at tap (c, u, v), which may be in the
+  // padding.
   void read_index(const Dims& y, const Dims& tap, Dims& from) const {
     from[0] = y[0];
     from[1] = y[1] / out_each * in_each + tap[0];
@@ -57,7 +58,7 @@ void matmul(const Node&, const Operands& in, const View& out) {
     matmul_as<int64_t>(in, out);
 }
 
-// Indices are made once and then written, element by element: making one costs as much as a
+// Indices are created once and then updated element by element, as creating one costs as much as a
 // product.
 void conv(const Node& node, const Operands& in, const View& out) {
   View x = in[0], weight = in[1];

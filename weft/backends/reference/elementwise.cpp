@@ -1,5 +1,5 @@
-// Elementwise operations: floats through the oracle or function of the OpDef, rounded to the dtype;
-// integers in int64 wherever a double would lose bits.
+// Computes elementwise operations: floats through the oracle or function of the OpDef, rounded to
+// the dtype; integers in int64 wherever a double would lose bits.
 #include <cmath>
 #include <limits>
 
@@ -7,7 +7,7 @@
 
 namespace weft::reference {
 namespace {
-// Rounds towards minus infinity; by zero it is 0.
+// Divides, rounding towards minus infinity; division by zero gives 0.
 int64_t floor_quotient(int64_t a, int64_t b) {
   if (b == 0) return 0;
   if (b == -1) return times(a, int64_t{-1});  // the least integer has no negative: wraps, no trap
@@ -18,7 +18,7 @@ int64_t floor_remainder(int64_t a, int64_t b) {
   return plus(a, times(int64_t{-1}, times(floor_quotient(a, b), b)));
 }
 
-// False where the oracle is exact for integers too.
+// Computes `result` in integers; returns false where the oracle is exact for integers, too.
 bool exact(ScalarOp op, int64_t a, int64_t b, int64_t c, int64_t& result) {
   switch (op) {
     case ScalarOp::identity:
@@ -78,7 +78,7 @@ bool exact(ScalarOp op, int64_t a, int64_t b, int64_t c, int64_t& result) {
   }
 }
 
-// Float to integer: truncates, saturates; NaN becomes 0.
+// Converts a float to an integer: truncates and saturates; NaN becomes 0.
 int64_t to_integer(double value, DType dtype) {
   if (std::isnan(value)) return 0;
   int bits = static_cast<int>(size_of(dtype)) * 8;

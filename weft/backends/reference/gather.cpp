@@ -1,14 +1,15 @@
-// Gather and scatter; an index outside of the axis reads zero and adds nowhere.
+// Computes gather and scatter; an index outside of the axis reads zero and adds nothing.
 #include "weft/backends/reference/kernels.h"
 
 namespace weft::reference {
 namespace {
-// Axes [first, first + count) of an index.
+// Returns axes [first, first + count) of an index.
 Dims part(const Dims& index, int first, int count) {
   return Dims(std::span(index.begin() + first, static_cast<size_t>(count)));
 }
 
-// into[row, rest] plus every update whose index is `row`, in row-major order of the indices.
+// Computes into[row, rest] plus every update whose index is `row`, in row-major order of the
+// indices.
 template <class T>
 void scatter_add_as(const Operands& in, const View& out) {
   View into = in[0], indices = in[1], updates = in[2];

@@ -1,4 +1,5 @@
-// One function per family of primitives; `node` says which and with what attributes.
+// Declares one function per family of primitives; `node` says which primitive, with what
+// attributes.
 #pragma once
 
 #include "weft/backends/reference/view.h"
@@ -25,7 +26,8 @@ void avg_pool(const Node& node, const Operands& in, const View& out);
 void avg_pool_gradient(const Node& node, const Operands& in, const View& out);
 void random_uniform(const Node& node, const Operands& in, const View& out);
 
-// Null where the reference has no kernel: composites, and leaves that lie in memory already.
+// Returns null where the reference has no kernel: composites, and leaves that are in memory
+// already.
 Function find_function(const OpDef& def);
 
 }  // namespace weft::reference

@@ -1,4 +1,4 @@
-// Movement, and the leaves that are computed: element by element, where does it come from?
+// Computes movement and the leaves that have no memory, by finding the source of each element.
 #include "weft/backends/reference/kernels.h"
 
 namespace weft::reference {
@@ -19,7 +19,8 @@ Dims unravel(int64_t at, const Shape& shape) {
 
 int axis_of(const Node& node) { return static_cast<int>(node.attrs.integer("axis")); }
 
-// The index into the only input that result index `i` shows; `pad` may give one outside of it.
+// Returns the index into the only input that result index `i` shows; for `pad` it may be out of
+// range.
 Dims source(const Node& node, const Shape& from, const Dims& i) {
   std::string_view op = node.op->name;
   Dims index = i;
@@ -65,7 +66,7 @@ void concat(const Node& node, const Operands& in, const View& out) {
   }
 }
 
-// An attribute that stands for an element.
+// Sets an element to the value of an attribute.
 void set_constant(const View& out, const Dims& index, double value) {
   if (is_float(out.dtype()))
     out.set(index, value);

@@ -1,4 +1,4 @@
-// Reductions over attr "axes", which the result keeps with extent 1.
+// Computes reductions over attr "axes", which the result keeps with extent 1.
 #include <cmath>
 
 #include "weft/backends/reference/kernels.h"
@@ -43,7 +43,7 @@ T folded(std::string_view op, const View& x, const Dims& axes, const Dims& kept)
   return total;
 }
 
-// The place of the first extreme within the reduced elements; NaN exceeds everything.
+// Returns the position of the first extreme among the reduced elements; NaN exceeds everything.
 template <class T>
 int64_t extreme_place(bool greatest, const View& x, const Dims& axes, const Dims& kept) {
   int64_t place = 0, best_place = 0;

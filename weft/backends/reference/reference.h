@@ -1,5 +1,5 @@
-// The reference backend: one naive kernel per primitive, accumulating in float64 (integers in
-// int64). Slow and obviously correct: the oracle for every other backend.
+// The reference backend has one naive kernel per primitive, which accumulates in float64 (integers
+// in int64). It is slow and obviously correct: the oracle for every other backend.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace weft {
 
-// Generates nothing and overrides no composite: every step is one primitive, kernel "ref:<op>".
+// Returns a library that generates no kernels and overrides no composite: every launch is one
+// primitive, kernel "ref:<op>".
 std::unique_ptr<KernelLibrary> reference_library();
 
 }  // namespace weft

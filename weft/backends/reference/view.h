@@ -1,4 +1,5 @@
-// Strided operands and results of the reference kernels, read and written one element at a time.
+// Views are strided operands and results of the reference kernels, read and written one element at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ inline int64_t times(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
-// How one operand or result of a step lies in its slot.
+// Layout is how one operand or result of a kernel launch is laid out in its slot.
 struct Layout {
   Type type;
   int64_t offset = 0;  // in elements
@@ -44,7 +45,7 @@ struct View {
     for (int i = 0; i < index.size(); ++i) at += index[i] * layout->strides[i];
     return at;
   }
-  // One element as T, which is double or int64_t.
+  // Returns one element as T, which is double or int64_t.
   template <class T>
   T at(int64_t position) const {
     if constexpr (std::is_same_v<T, double>)
@@ -63,7 +64,7 @@ struct View {
     else
       store_int(data, dtype(), position(index), value);
   }
-  // The bits of one element of `from`, which has the same dtype.
+  // Copies the bits of one element of `from`, which has the same dtype.
   void copy(const Dims& index, const View& from, const Dims& source) const {
     size_t bytes = size_of(dtype());
     std::memcpy(static_cast<std::byte*>(data) + position(index) * static_cast<int64_t>(bytes),
@@ -73,7 +74,7 @@ struct View {
   }
 };
 
-// The inputs of a node in its own order.
+// Operands are the inputs of a node in its own order.
 class Operands {
  public:
   Operands(std::span<const Layout> layouts, std::span<const int> slots, void* const* pointers)
@@ -85,7 +86,7 @@ class Operands {
   }
 
  private:
-  std::span<const Layout> layouts_;  // of the distinct operands of the step
+  std::span<const Layout> layouts_;  // of the distinct operands of the launch
   std::span<const int> slots_;       // per input: which of them it is
   void* const* pointers_;
 };

@@ -1,4 +1,4 @@
-// Pooling over windows of x[N, C, H, W].
+// Computes pooling over windows of x[N, C, H, W].
 #include <cmath>
 
 #include "weft/backends/reference/kernels.h"
@@ -16,7 +16,7 @@ void for_each_in_window(const Node& node, const Shape& x, const Dims& y, F&& f) 
   });
 }
 
-// Calls f(window) for the windows among `windows` that see element `x`.
+// Calls f(window) for the windows among `windows` that cover element `x`.
 template <class F>
 void for_each_window_over(const Node& node, const Shape& windows, const Dims& x, F&& f) {
   const Dims &stride = node.attrs.dims("stride"), &padding = node.attrs.dims("padding");
@@ -31,7 +31,8 @@ void for_each_window_over(const Node& node, const Shape& windows, const Dims& x,
   });
 }
 
-// The first maximum of window `y`; NaN exceeds everything.
+// Returns the index of the first maximum of window `y`; NaN exceeds everything, and the last NaN
+// wins.
 Dims maximum_of(const Node& node, const View& x, const Dims& y) {
   Dims best;
   for_each_in_window(node, x.shape(), y, [&](const Dims& index) {
