@@ -7,7 +7,8 @@ class NullKernel : public Kernel {
   void run(void* const*, void* const*, void*) const override {}
 };
 
-// Says of fused kernels what the other one does, and compiles none.
+// NullCompiler answers for fused kernels as another compiler does, and compiles kernels that do
+// nothing.
 class NullCompiler : public KernelCompiler {
  public:
   explicit NullCompiler(const KernelCompiler& of) : of_(of) {}

@@ -1,4 +1,5 @@
-// Plans like another library, and runs nothing: for plans of hardware or sizes that are not here.
+// The null library plans like another one and runs nothing, for plans of hardware or sizes that are
+// not available here.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 namespace weft {
 
-// `of` must outlive the result. Its kernels run without touching memory.
+// Returns the null library of `of`, which must outlive it. Its kernels touch no memory.
 std::unique_ptr<KernelLibrary> null_library(const KernelLibrary& of);
 
 }  // namespace weft
