@@ -54,8 +54,7 @@ std::vector<Value> Graph::roots() const {
 }
 
 namespace {
-// Ids is a set of ids with a bit for each, in pages: the ids of one graph lie in few pages, nearly
-// full.
+// Ids is a set of ids with a bit for each, in pages: a graph's ids lie in few, nearly full pages.
 class Ids {
  public:
   bool insert(uint64_t id) {

@@ -32,8 +32,7 @@ enum class Category : uint8_t {
 };
 std::string_view name(Category category);
 
-// Variables are the state that outlives a step: parameters, optimizer state, running statistics,
-// counters.
+// Variables are state that outlives a step: parameters, optimizer state, statistics, counters.
 struct VariableState {
   // Makes zeros where no storage is given.
   VariableState(std::string name, Type type, Category category = Category::parameter,
@@ -94,8 +93,7 @@ class Uses {
 // Rebuilds a graph bottom-up. `rule` receives a node whose inputs are already rewritten and returns
 // its replacement (of the same type), or an empty Value to keep the node.
 Graph rewrite(const Graph& graph, const std::function<Value(const Value& node)>& rule);
-// Like rewrite(), but rewrites replacements and their inputs in turn, until the rule keeps every
-// node.
+// Like rewrite(), but rewrites replacements and their inputs, too, until the rule keeps all nodes.
 Graph rewrite_fully(const Graph& graph, const std::function<Value(const Value& node)>& rule);
 
 // Throws InternalError naming the node if a rule of value.h or graph.h is broken.
@@ -104,8 +102,7 @@ void verify(const Graph& graph);
 std::string to_text(
     const Graph& graph);  // one line per node: "%12 = add(%3, %11) : f32[4, 8]  # blocks.0"
 std::string to_dot(const Graph& graph);
-// Returns a hash that is equal for graphs of equal structure, attributes and types, whatever the
-// ids.
+// Returns a hash of structure, attributes and types that does not depend on ids.
 uint64_t structural_hash(const Graph& graph);
 
 }  // namespace weft

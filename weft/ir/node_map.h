@@ -66,8 +66,7 @@ class NodeMap {
   };
 
   static uint64_t key_of(const Node* node) { return node->id + 1; }
-  // Returns the index of the key, or of the free entry where it would go; at least half of the
-  // entries are free.
+  // Returns the index of the key, or of the free entry where it would go; half of them are free.
   size_t place_of(uint64_t key) const {
     constexpr uint64_t golden_ratio = 0x9E3779B97F4A7C15;  // Fibonacci hashing (Knuth, 6.4)
     const size_t mask = entries_.size() - 1;

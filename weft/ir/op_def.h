@@ -29,8 +29,7 @@ enum class OpKind : uint8_t {
 
 enum class LeafKind : uint8_t { none, input, variable, data, scalar, iota };
 
-// OpFamily names operations that libraries have kernels for; Role says which part of the operation
-// a node computes.
+// OpFamily names operations that libraries have kernels for; Role, which part a node computes.
 enum class OpFamily : uint8_t { none, product, convolution, pooling, attention };
 enum class Role : uint8_t {
   forward,
@@ -130,14 +129,12 @@ struct OpDef {
   // several operands.
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
   bool keeps_order = false;  // a view of the same elements in the same order, with another shape
-  // The oracle, in double, of an elementwise op without `function`; it must not be derived from
-  // `scalar`.
+  // The oracle, in double, of an elementwise op without `function`; never derived from `scalar`.
   double (*oracle)(double a, double b, double c) = nullptr;
 
   // Null means the sum over the decomposition, or else one per output element (movement: 0).
   double (*flops)(const Node& node) = nullptr;
-  // Returns how the axes relate to those of the operands; axis_map() in axis_map.h says what null
-  // means.
+  // Returns how the axes relate to those of the operands; axis_map() says what null means.
   AxisMap (*axes)(const Node& node) = nullptr;
   // Under mixed precision, operands and result have the narrow type while sums stay float32. A
   // contraction with attr "wide" returns the float32 sums.

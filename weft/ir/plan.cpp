@@ -121,8 +121,7 @@ struct Box {
   }
 };
 
-// Returns whether axes [axis, ..) of two boxes have an element in common; b begins `apart` elements
-// behind a.
+// Returns whether axes [axis, ..) of two boxes share an element; b is `apart` elements behind a.
 bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
   if (apart > a.reach(axis) || -apart > b.reach(axis)) return false;
   if (axis == a.axes.size()) return true;
@@ -136,8 +135,7 @@ bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
   return false;
 }
 
-// Checks that results share elements with operands only where in_place says so, and then element by
-// element.
+// Checks that results share elements with operands only as in_place says, element by element.
 void check_sharing(const Step& step, int at) {
   for (size_t r = 0; r < step.results.size(); ++r)
     for (size_t o = 0; o < step.operands.size(); ++o) {
@@ -195,8 +193,7 @@ void check_lifetimes(const Plan& plan) {
   for (const Assign& assign : plan.assigns) check(assign.value, at);
 }
 
-// Sweeps over the launches with the live slots sorted by offset: a new slot must fit between its
-// neighbours.
+// Sweeps over the launches: a new slot must fit between live slots, which are sorted by offset.
 void check_overlaps(const Plan& plan) {
   int steps = static_cast<int>(plan.steps.size());
   std::vector<std::vector<const Slot*>> starts(plan.steps.size() + 2), ends(plan.steps.size() + 2);
@@ -256,8 +253,7 @@ void check_transfers(const Plan& plan) {
   WEFT_ASSERT(under_way.empty(), "{} transfers are not awaited", under_way.size());
 }
 
-// Returns extents and strides with contiguous axes merged, so that placements of different shapes
-// can be compared.
+// Returns extents and strides with contiguous axes merged, to compare placements across shapes.
 std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
   std::vector<std::pair<int64_t, int64_t>> axes;  // extent, stride
   const Shape& shape = access.value.shape();

@@ -1,5 +1,4 @@
-// A Plan is the step as it runs: kernel launches in order, and an arena offset for each stored
-// value.
+// A Plan is the step as it runs: kernel launches in order, and a slot for each stored value.
 //
 // A value of the graph is either *stored* (it has bytes in a Slot), *viewed* (a movement of a
 // stored value: same bytes, other offset and strides) or *fused* (it exists only inside one
@@ -52,8 +51,7 @@ struct Access {
 // Returns whether element i of `a`, in row-major order, has the same offset as element i of `b`,
 // for every i; slots are not compared.
 bool same_elements(const Access& a, const Access& b);
-// Returns whether two accesses of one slot have an element in common. Negative strides count as
-// sharing.
+// Returns whether accesses of one slot have an element in common; negative strides count as such.
 bool share_elements(const Access& a, const Access& b);
 
 // A Reread counts what the loops of a kernel read more than once.

@@ -121,8 +121,7 @@ template std::vector<uint8_t> Value::to_vector(std::source_location) const;
 template std::vector<bool> Value::to_vector(std::source_location) const;
 
 Node::~Node() {
-  // The outermost destructor drains a list, because recursion over a chain of a million nodes would
-  // overflow the stack.
+  // The outermost destructor drains a list: deep recursion would overflow the stack.
   thread_local std::vector<Value>* draining = nullptr;
   if (draining != nullptr) {
     for (Value& input : inputs) draining->push_back(std::move(input));

@@ -143,12 +143,10 @@ struct Origin {
   bool backward = false;                // made by a gradient rule
 };
 
-// A GradientRule computes the gradients of a value's inputs from the value's own; an empty one
-// where there is none.
+// A GradientRule computes the gradients of a value's inputs, or empty ones, from the value's own.
 using GradientRule = std::function<std::vector<Value>(const Value& gradient)>;
 
-// Annotations are notes that passes leave on a node for later passes; they do not change its
-// meaning.
+// Annotations are notes of passes for later passes; they do not change a node's meaning.
 struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
   bool compressed = false;  // a cast of activation compression
@@ -167,8 +165,7 @@ struct Annotations {
 std::string to_string(const Annotations& annotations);  // ", tf32=1, composite=gelu_tanh"
 
 struct Node {
-  // The fields that a graph walk reads come first: together with the reference count they fill one
-  // cache line.
+  // The fields that a graph walk reads come first: with the reference count they fill a cache line.
   const OpDef* op = nullptr;
   uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
   std::vector<Value> inputs;
@@ -194,8 +191,7 @@ struct Node {
   const std::string& module() const;  // "" outside modules
 };
 
-// An Arg is what a user passes to an operation: a value or a weakly typed scalar, and the line of
-// the call.
+// An Arg is an argument of an operation: a value or weakly typed scalar, and the line of the call.
 struct Arg {
   // Accepts values and what converts to one (variables).
   template <std::convertible_to<Value> T>

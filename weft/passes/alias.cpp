@@ -72,8 +72,7 @@ class Aliasing {
     return !reaches_any(writer, readers);
   }
 
-  // Returns whether the launch reads the old value through one operand only, whose elements it
-  // replaces in place.
+  // Returns whether the launch reads the old value through one operand and replaces it in place.
   static bool in_place(const Assign& assign, const Step& step) {
     auto reads =
         std::count_if(step.operands.begin(), step.operands.end(),
@@ -123,8 +122,7 @@ class Aliasing {
   bool ignore_readers_;
 };
 
-// Makes outputs and assignments that refer to the old value of an assigned variable refer to a
-// copy.
+// Makes outputs and assignments that need the old value of an assigned variable use a copy.
 class KeepOldValues {
  public:
   explicit KeepOldValues(Plan plan) : plan_(std::move(plan)) {}

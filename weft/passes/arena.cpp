@@ -23,8 +23,7 @@ void add(List& list, const Placed& placed) {
   list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
 }
 
-// A LongList keeps the same order in pieces, so that an insertion among tens of thousands of blocks
-// moves a few hundred.
+// A LongList keeps the same order in pieces, so that an insertion moves only a few hundred blocks.
 class LongList {
  public:
   void clear() { pieces_.clear(); }
@@ -252,8 +251,7 @@ size_t pack(std::vector<Block>& blocks) {
     if (all.height() <= peak + peak / 200) break;  // within 0.5 % of the lower bound
   }
   if (all.height() > goal) {
-    // The few large blocks decide the height: searching their order alone is fast, and small blocks
-    // fill the gaps.
+    // The few large blocks decide the height, and are fast to search; small ones fill gaps.
     auto is_large = [&](int block) {
       return blocks[static_cast<size_t>(block)].bytes >= peak / 256;
     };

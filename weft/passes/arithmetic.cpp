@@ -20,8 +20,7 @@ bool is_constant(const Value& value, double number) {
   return known && *known == number && std::signbit(*known) == std::signbit(number);
 }
 
-// Returns whether adding the value changes no bit: -0 for floats (x + 0 turns -0 into 0), 0 for
-// integers.
+// Returns whether adding the value changes no bit: -0 for floats (-0 + 0 is 0), 0 for integers.
 bool is_no_addend(const Value& value) {
   return is_constant(value, is_float(value.dtype()) ? -0.0 : 0.0);
 }

@@ -24,8 +24,7 @@ namespace {
 constexpr int64_t fewest_rows = 256;
 constexpr size_t most_attempts = 16;
 
-// A Region is what is computed by tiles: nodes whose rows depend on the same rows of their
-// operands.
+// A Region is what is tiled: nodes whose rows depend on the same rows of their operands.
 struct Region {
   int64_t rows = 0;
   std::unordered_map<const Node*, int64_t> before;  // elements in front of the rows of each node
@@ -100,8 +99,7 @@ class Grower {
     return true;
   }
 
-  // Adds nodes on paths between two values of the region; otherwise a tile would wait for all
-  // others.
+  // Adds nodes on paths between values of the region; otherwise a tile would wait for all others.
   bool follow_ways_back() {
     std::unordered_set<const Node*> leading;
     for (auto value = uses_.nodes().rbegin(); value != uses_.nodes().rend(); ++value) {

@@ -1,5 +1,4 @@
-// Common subexpression elimination: of nodes with the same operation, inputs, attributes and type,
-// the first stays.
+// Common subexpression elimination: merges nodes of equal operation, inputs, attributes and type.
 #pragma once
 
 #include <cstdint>

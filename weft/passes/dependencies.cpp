@@ -26,8 +26,7 @@ Dependencies::Dependencies(const Plan& plan) : before(plan.steps.size()), after(
     for (const Access& result : step.results) {
       Touches& slot = touches[index(result.at.slot)];
       for (int reader : slot.readers) add(reader, at);
-      // Parts of one value may be written in any order; new contents come after the old ones were
-      // read.
+      // Parts of one value may be written in any order; new contents come after the old.
       if (!slot.readers.empty()) slot = {};
       slot.writers.push_back(at);
     }

@@ -26,8 +26,7 @@ std::pair<double, double> integer_range(DType dtype) {
   return {info(dtype).kind == NumberKind::with_sign ? -end : 0, end - 1};
 }
 
-// Returns whether kernels of any kind compute `scalar` on this dtype to the bits of rounded double
-// arithmetic.
+// Returns whether every kernel computes `scalar` on this dtype to the bits of rounded doubles.
 bool exactly_rounded(ScalarOp scalar, DType dtype) {
   switch (scalar) {
     case ScalarOp::identity:
@@ -69,8 +68,7 @@ bool exactly_rounded(ScalarOp scalar, DType dtype) {
   }
 }
 
-// Returns the result in `dtype`, or nullopt where overflow, NaN or denormals make it depend on the
-// kernel.
+// Returns the result in `dtype`, or nullopt where overflow, NaN or denormals depend on the kernel.
 std::optional<double> representable(DType dtype, double number) {
   if (dtype == DType::boolean) return number != 0;
   if (is_float(dtype)) {

@@ -47,8 +47,7 @@ struct Fusion {
   NodeMap<int> home;
 };
 
-// Groups the graph's nodes. Fault "fuse-ignores-cycles": a path out of a kernel and back into it is
-// not detected.
+// Groups the nodes. Fault "fuse-ignores-cycles": paths out of a kernel and back are not detected.
 Fusion fuse(const Uses& uses, const PassOptions& options);
 
 }  // namespace weft

@@ -121,8 +121,7 @@ class Joiner {
     for (const Value& value : dropped) units_.unstore(value.node());
     return true;
   }
-  // Returns whether anyone reads the value except `unit`, which merges the value's home and a part
-  // of `other`.
+  // Returns whether anyone reads the value except `unit`, a merger of its home and part of `other`.
   bool is_read_outside(const Node* node, const Unit& unit, int other) const {
     if (uses_.is_root(node)) return true;
     return std::ranges::any_of(uses_.of(node), [&](const Node* user) {

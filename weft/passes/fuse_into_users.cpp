@@ -66,8 +66,7 @@ class Placer {
     }
     bases_[node] = several ? node : base;
   }
-  // Returns whether the node gathers from fewer elements and is too large for the cache, like the
-  // gradient of a large table.
+  // Returns whether the node is larger than the cache and than what it gathers from.
   static bool gathers_few(const Node& node) {
     return node.op->kind == OpKind::gather && node.type.elements() > cached_elements &&
            node.inputs[0].elements() < node.type.elements();
@@ -103,8 +102,7 @@ class Placer {
     return units;
   }
 
-  // Returns whether `value` fits the group's iteration space; `upgrade` is set to the reduced axes
-  // that joining would add.
+  // Returns whether `value` fits the group's space, and in `upgrade` the reduced axes that it adds.
   static bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) {
     const Node& node = *value.node();
     if (node.type.shape.size() != unit.space.size()) return false;
@@ -174,8 +172,7 @@ class Placer {
     }
     return joined > 0 && joined == need.takers.size() && !need.memory;
   }
-  // Returns whether a value of reduced shape derives from a reduction over `axes` of values of
-  // `space`.
+  // Returns whether a value derives from a reduction over `axes` of values of shape `space`.
   bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space,
                               int depth = 0) const {
     const Node& node = *value.node();

@@ -127,8 +127,7 @@ class Join {
     return {std::max(a.first, b.first), std::min(a.last, b.last)};
   }
 
-  // Joins into one launch or, where there is no room, into one of the smaller half and one of the
-  // rest.
+  // Joins into one launch or, where there is no room, into two: the smaller half and the rest.
   void join_or_split(std::span<const int> ids) {
     if (ids.size() < 2) return;
     std::vector<int> places;
@@ -161,8 +160,7 @@ class Join {
     }
     return ids;
   }
-  // Places the joined launch early or late, whichever has the lower peak; returns false if neither
-  // fits.
+  // Places the joined launch early or late, where the peak is lower; returns false if neither fits.
   bool take(const std::vector<int>& steps) {
     Range range;
     for (int at : steps) range = common(range, range_of(at));

@@ -12,8 +12,7 @@
 
 namespace weft {
 namespace {
-// Returns whether the reduction's axes are innermost, so that each result depends on one contiguous
-// row.
+// Returns whether the reduced axes are innermost: each result depends on one contiguous row.
 bool reduces_rows(const Node& node) {
   const Dims& axes = node.attrs.dims("axes");
   for (int i = 0; i < axes.size(); ++i)
@@ -44,8 +43,7 @@ class Keeper {
   }
 
  private:
-  // Rebuilds the node even where nothing changes, so that new ids follow the order in which values
-  // are computed.
+  // Rebuilds nodes even if nothing changes, so that new ids follow the order of computation.
   template <class Form>
   Value with_inputs(const Value& value, Form form) const {
     if (value->op->kind == OpKind::leaf) return value;

@@ -12,8 +12,7 @@ namespace weft {
 
 // Returns the bytes of a slot in the arena, rounded up to buffer_alignment.
 size_t arena_size(size_t bytes);
-// Returns the bytes of a launch's scratch in the arena; the table of a joined launch is stored
-// elsewhere.
+// Returns the bytes of a launch's scratch in the arena, without the table of a joined launch.
 size_t scratch_bytes(const Step& step);
 
 // A StepUse says which slots of the arena a launch touches. Indices are those of Plan::slots.

@@ -1,5 +1,4 @@
-// List scheduling: appends one launch after another, each chosen among those whose predecessors
-// have run.
+// List scheduling: appends launch after launch, chosen among those whose predecessors have run.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,7 @@ class Offloading {
   }
 
  private:
-  // Returns whether the variable lives in a file; if another step moved it to one, it does for all
-  // steps.
+  // Returns whether the variable lives in a file, as requested or because another step moved it.
   bool belongs_in_file(const Slot& slot) const {
     return slot.space == Space::state && (slot.value->variable->storage->file() ||
                                           options_.offload.covers(slot.category, slot.bytes));

@@ -87,7 +87,7 @@ class Overlap {
   }
 
   // A Race compares the time of the launches that a transfer passes with the time of all transfers
-  // among them that share its direction.
+  // among them that share its bandwidth.
   class Race {
    public:
     Race(const Overlap& steps, int transfer) : steps_(steps), fetch_(steps.is_fetch_at(transfer)) {

@@ -64,8 +64,7 @@ Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongW
   return count < 2 ? step : Runner(options, planning).unless_skipped("chunk", chunk, step);
 }
 
-// Returns whether a library kernel stores values that could be rematerialized from its other
-// results.
+// Returns whether a library kernel stores values that derive from its other stored results.
 bool stores_beside(const Plan& plan) {
   return std::ranges::any_of(plan.steps, [&](const Step& step) {
     return step.kind == Step::Kind::library && step.results.size() > 1 && reads_own(step.body);

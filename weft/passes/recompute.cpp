@@ -157,8 +157,7 @@ bool Recomputation::unchanged(int slot, int since, int until) const {
                               [&](int writer) { return since <= writer && writer < until; });
 }
 
-// Launches are never changed, because earlier stages refer to them: readers of a dropped value are
-// copied.
+// Launches never change, since earlier stages refer to them: readers of dropped values are copied.
 void Recomputation::apply(const Choice& choice) {
   std::vector<std::pair<int, int>> fresh;  // slots, as they were and now
   auto redirect = [&](Step& step) {

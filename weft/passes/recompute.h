@@ -20,8 +20,7 @@ namespace weft {
 // selects a stage.
 class Recomputation {
  public:
-  // Drops values down to the least memory or until options.until. It drops none where options allow
-  // none.
+  // Drops values down to the least memory or until options.until; none if options forbid it.
   Recomputation(Plan plan, const PassOptions& options);
 
   struct Stage {
@@ -30,14 +29,12 @@ class Recomputation {
     std::vector<int> order;  // the launches that run, as indices into all that were made
     size_t slots;            // number of slots made so far
   };
-  // The first stage drops nothing; each later one has a peak at least a fiftieth lower than the one
-  // before.
+  // The first stage drops nothing; each later one lowers the peak by at least a fiftieth.
   const std::vector<Stage>& stages() const { return stages_; }
   Plan plan(const Stage& stage) const;
 
  private:
-  // A slot that is computed again before the launch at Choice::before, and the launch that makes
-  // it.
+  // A slot that is computed again before launch Choice::before, and the launch that makes it.
   struct Rerun {
     int maker, slot;
   };

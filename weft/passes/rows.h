@@ -1,5 +1,4 @@
-// Row tiling of single operations: which rows of its operands an operation needs for some rows of
-// its result.
+// Row tiling of single operations: which rows of its operands some rows of a result depend on.
 //
 // Rows are adjacent axes, so that a value is [before, rows, after]. Which axes these are, and how
 // many, may change from value to value (a reshape merges batch and time).
@@ -26,8 +25,7 @@ Shape with_rows(Shape shape, const RowAxes& axes, int64_t count);
 // if the node is not computed row by row.
 constexpr int64_t all_of_it = -1;
 std::optional<std::vector<int64_t>> reads_by_row(const Node& node, int64_t before, int64_t rows);
-// Returns the elements in front of the rows of `user` if it is computed row by row from its input
-// `x`.
+// Returns the elements in front of the rows of `user` if input `x` determines it row by row.
 std::optional<int64_t> rows_of_user(const Node& user, const Value& x, int64_t before, int64_t rows);
 // Like reads_by_row(), for a product that sums over the rows of both operands.
 std::optional<std::vector<int64_t>> sums_over_rows(const Node& node, int64_t rows);

@@ -49,8 +49,8 @@ class Scheduler {
     }
   }
 
-  // The Layout of a value in its own slot: axes from outermost to innermost, dense except for
-  // padded rows.
+  // The Layout of a value in its own slot: axes from outermost to innermost, dense or with padded
+  // rows.
   struct Layout {
     Dims order;  // empty: row-major
     bool padded = false;
@@ -469,8 +469,7 @@ class Scheduler {
         take_room_of(operand, result);
       }
   }
-  // Makes the result's slot as large as the operand's, because only slots of equal size can share
-  // memory.
+  // Grows the result's slot to the operand's size: only slots of equal size can share memory.
   void take_room_of(const Access& operand, const Access& result) {
     if (uses_.is_root(result.value.node())) return;
     const Slot& from = plan_.slots[static_cast<size_t>(operand.at.slot)];

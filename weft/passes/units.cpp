@@ -59,8 +59,7 @@ Unit::Kind Units::kind_of(const Node& node) const {
               node.op->name);
   return Unit::Kind::fused;
 }
-// Returns whether each part can be computed in its place, or there are too many parts to select
-// from.
+// Returns whether each part can be computed in place, or there are too many to select from.
 bool Units::is_placed(const Node& concat) const {
   return concat.inputs.size() > most_selected ||
          std::ranges::all_of(concat.inputs, [&](const Value& part) {

@@ -1,5 +1,4 @@
-// Refreshes copies of weights in a narrower type (passes/copies.cpp) after their weights were
-// written.
+// Refreshes narrower copies of weights (passes/copies.cpp) after their weights were written.
 #pragma once
 
 #include <memory>

@@ -58,8 +58,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   try_kernels(plan_, kernels_, library.kernels(), *memory_, *residency_);
 }
 
-// Waits for kernels, which must not outlive their memory or, at the end of the process, their
-// compiler.
+// Waits for kernels, which must not outlive their memory or, at process exit, their compiler.
 void Executable::finish_kernels() const {
   if (memory_ == nullptr) return;  // nothing ever ran
   try {
@@ -174,8 +173,7 @@ void Executable::copy_assigned() {
   }
 }
 
-// The first run executes the steps directly, because libraries load code in it; the second is
-// recorded.
+// The first run executes the steps directly, as libraries load code in it; the second is recorded.
 void Executable::run_recorded() {
   if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_steps(); });
   if (recorded_ != nullptr)

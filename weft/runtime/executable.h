@@ -22,8 +22,7 @@ class Poison;
 
 // Called for each step of the plan after its work has completed and before the next step begins.
 using StepObserver = std::function<void(size_t step)>;
-// Called for every step after a run, with its begin on the steady clock and its duration in
-// seconds.
+// Called for every step after a run, with its begin (steady clock) and its duration in seconds.
 using StepTimer = std::function<void(size_t step, double begin, double seconds)>;
 
 class Executable {
@@ -83,8 +82,7 @@ class Executable {
   std::unique_ptr<Residency> residency_;
   Copies copies_;
   StepKernels kernels_;
-  // For a device that stages inputs: buffers on the host and on the device, and the copy between
-  // them.
+  // For a device that stages inputs: buffers on host and device, and the copy between them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<SideCopy> input_copy_;
   std::vector<BoundStep> bound_;      // empty before the first run

@@ -1,5 +1,4 @@
-// Estimates the host memory that a process needs to compile and run plans, apart from the plans'
-// own bytes.
+// Estimates the host memory that it takes to compile and run plans, apart from the plans' bytes.
 #pragma once
 
 #include <cstddef>

@@ -29,8 +29,7 @@ struct ValueRange {
   void include(const ValueRange& other);
 };
 
-// The origin is an operation with finite operands and a result that is not, or a leaf that is not
-// finite.
+// An operation with finite operands and a non-finite result, or a non-finite leaf.
 struct NonFiniteOrigin {
   struct Operand {
     Type type;

@@ -16,8 +16,7 @@
 
 namespace weft {
 namespace {
-// The last page of a fresh arena is filled with this byte, so that zeros written there are
-// detected, too.
+// Fills the last page of a fresh arena, so that zeros written there are detected, too.
 constexpr std::byte untouched{0xa5};
 constexpr size_t marked_bytes = 4096;
 size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_bytes; }
@@ -166,8 +165,8 @@ class HostResidency : public Residency {
     }
   }
 
-  // Kernels read constants from the graph's own buffers. Pages of assigned state are populated
-  // before the first run.
+  // Kernels read constants from the graph's buffers. Populates pages of assigned state before a
+  // run.
   void place_constants() override {
     for (const Assign& assign : plan_.assigns)
       if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
@@ -322,8 +321,7 @@ class DeviceResidency : public Residency {
   }
 
  private:
-  // Returns the bytes of the plan that the device holds already: the arena, and variables with a
-  // place there.
+  // Returns the plan's bytes that the device holds already: the arena, and variables placed there.
   size_t held_bytes() const {
     size_t bytes = workspace_.buffer == nullptr ? 0 : workspace_.buffer->bytes;
     for (const Slot& slot : plan_.slots)

@@ -32,8 +32,7 @@ void settle(const Value& value, const Value& result) {
   value->inputs.clear();
 }
 
-// Gives a variable's handle the present elements of the variable. Gradients still reach the
-// variable.
+// Gives a variable's handle the variable's present elements, through which gradients still flow.
 void read_variable(const Value& leaf) {
   const std::shared_ptr<VariableState> state = leaf->variable;
   detail::detach_readers(*state);

@@ -26,8 +26,7 @@ using Tensor = Value;
 class Variable {
  public:
   Variable() = default;
-  // Makes a zeroed variable. Its owner completes `name` to a path; see nn::Module and
-  // optim::Optimizer.
+  // Makes zeros. The owner completes `name` to a path; see nn::Module and optim::Optimizer.
   Variable(std::string name, Type type, Category category = Category::parameter);
 
   Tensor value() const;
