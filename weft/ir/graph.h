@@ -66,7 +66,7 @@ struct Graph {
   std::vector<Assignment> assignments;
 
   std::vector<Value> roots() const;
-  // Every node that a root reaches, inputs before users, ascending ids.
+  // Returns every node that a root reaches, inputs before users, by ascending id.
   std::vector<Value> nodes() const;
 };
 

@@ -31,7 +31,7 @@ struct Slot {
   size_t offset = 0;  // in the arena, or in the plan's file; set by the memory pass
   int first = 0,
       last =
-          0;  // steps between which it is live; -1: before the first, steps.size(): after the last
+          0;  // live in launches [first, last]; -1: before the first, steps.size(): after the last
   Value value;  // the first value stored in it (name, module, variable, data)
 };
 
@@ -64,7 +64,7 @@ struct Reread {
 // The reason why a kernel reads from memory what another kernel computes, instead of being fused
 // with it. Of several reasons the first is reported.
 enum class FusionRefusal : uint8_t {
-  none,        // nothing was refused: fusion was skipped
+  none,        // not refused: fusion was skipped
   copied,      // a kernel reads it in another order than it is stored in
   gathered,    // the reader gathers: it reads at indices of its own choice
   compressed,  // activation compression: the backward pass reads it in a narrower type
@@ -120,8 +120,8 @@ struct Assign {
   int state_slot = -1;
   Access value;  // dense and row-major; the slot where a launch stores it or where it already is
   bool copy =
-      true;  // moved to the state slot after the last step, in order of the list; false where
-             // the alias pass lets a step write it there: `value` then lies in the state slot
+      true;  // copied to the state slot after the last launch, in list order; false where the
+             // alias pass lets a launch write it there: `value` is then in the state slot
 };
 
 struct Plan {

@@ -47,7 +47,7 @@ struct PassOptions {
   Offload offload = {};
   bool apart = false;        // no cheap epilogues beside a library result that is stored, too
   MachineSpec machine = {};  // runs the plan; unknown: the host
-  // Optional passes, by name (optional_passes).
+  // Names of passes to skip, out of optional_passes().
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
   std::string fault;    // for tests of the tests: injects a named bug; each pass lists its faults
@@ -64,7 +64,7 @@ Graph keep_copies(const Graph& graph, const PassOptions& options);
 // of sums of 16-bit products); otherwise returns the same graph.
 Graph chunk(const Graph& graph, const PassOptions& options);
 Graph keep(const Graph& graph, const PassOptions& options);
-Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
+Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: a kernel per node
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);

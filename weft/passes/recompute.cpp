@@ -159,7 +159,7 @@ bool Recomputation::unchanged(int slot, int since, int until) const {
 
 // Launches never change, since earlier stages refer to them: readers of dropped values are copied.
 void Recomputation::apply(const Choice& choice) {
-  std::vector<std::pair<int, int>> fresh;  // slots, as they were and now
+  std::vector<std::pair<int, int>> fresh;  // former and new slots
   auto redirect = [&](Step& step) {
     for (Access& operand : step.operands)
       for (auto [was, now] : fresh)

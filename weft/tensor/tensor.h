@@ -42,7 +42,7 @@ class Variable {
   const Type& type() const { return state_->type; }
   const Shape& shape() const { return state_->type.shape; }
   Category category() const { return state_->category; }
-  // Whether a parameter trains: modules leave frozen ones out of parameters().
+  // Returns whether a parameter does not train: modules leave frozen ones out of parameters().
   bool frozen() const { return state_->frozen; }
   void freeze(bool frozen = true) const { state_->frozen = frozen; }
   // Returns the row-major bytes. Writes to them take effect at once, but only until a step runs:
