@@ -11,10 +11,10 @@
 
 namespace weft {
 namespace {
-using Axes = std::vector<std::vector<int>>;  // by axis, its items
+using Axes = std::vector<std::vector<int>>;  // [axis]: its items
 
-// The factors of a composite's nodes while they meet: what is one axis here may be two there, and
-// is split.
+// A Composition unifies the factors of a composite's nodes: an axis that is one factor in one node
+// may be two in another, and is then split.
 class Composition {
  public:
   explicit Composition(const Node& composite) : composite_(composite) {
@@ -33,7 +33,7 @@ class Composition {
       for (size_t axis = 0; axis < to.size(); ++axis)
         for (int item : settled(axes_.at(node)[axis])) {
           Item& whole = items_[static_cast<size_t>(item)];
-          // What is summed and comes back is a statistic of all of it.
+          // A reduced factor that is broadcast back is a statistic over the whole axis.
           if (is_result && whole.factor.relation == Relation::reduced)
             whole.factor.relation = Relation::whole;
           if (factors.try_emplace(item, std::ssize(factors)).second) order_.push_back(item);
@@ -48,8 +48,8 @@ class Composition {
     for (size_t i = 0; i < order_.size(); ++i) {
       Factor factor = items_[static_cast<size_t>(order_[i])].factor;
       factor.count = {};
-      // What the result has lost otherwise than by one last reduction of all operands went through
-      // more than sums of parts do.
+      // A factor that the result lacks stays reduced only if one final reduction removes it and all
+      // operands have it; otherwise parts cannot simply be combined.
       if (i >= of_result && (factor.relation == Relation::plain || !is_of_all(map, i)))
         factor.relation = Relation::whole;
       map.factors.push_back(factor);
@@ -60,8 +60,8 @@ class Composition {
  private:
   struct Item {
     Factor factor;
-    int same_as = -1;        // joined with another
-    std::vector<int> parts;  // split; the major one first
+    int same_as = -1;        // index of the item that it was joined with
+    std::vector<int> parts;  // the items that it was split into; the major one first
   };
 
   static bool is_of_all(const AxisMap& map, size_t factor) {
@@ -83,7 +83,7 @@ class Composition {
     return axes;
   }
 
-  // As they are now: joined and split.
+  // Returns the axis's items after all joins and splits.
   std::vector<int> settled(const std::vector<int>& axis) const {
     std::vector<int> found;
     for (int at : axis) {
@@ -120,7 +120,7 @@ class Composition {
     items_[static_cast<size_t>(at)].parts = {first, item(part)};
   }
 
-  // Two lists of factors of one axis become one.
+  // Unifies two factorizations of one axis, splitting where one is finer.
   void meet(const std::vector<int>& one, const std::vector<int>& other) {
     for (;;) {
       const std::vector<int> a = settled(one), b = settled(other);
@@ -178,7 +178,8 @@ class Composition {
       made.push_back(of(axis));
       for (int at : settled(made.back())) all.push_back(at);
     }
-    // x + transpose(x): one range of both axes does not make that range of the result.
+    // In x + transpose(x), a range of one factor spans two axes of the result, so it does not
+    // select a range of the result.
     std::ranges::sort(all);
     for (size_t i = 1; i < all.size(); ++i)
       if (all[i] == all[i - 1]) make_whole({all[i]});

@@ -24,7 +24,7 @@ VariableState::VariableState(std::string its_name, Type its_type, Category its_c
       type(its_type),
       category(its_category),
       storage(std::move(its_storage)) {
-  const size_t bytes = type.bytes();  // refuses extents that cannot be
+  const size_t bytes = type.bytes();  // throws for extents whose bytes overflow
   if (storage == nullptr) storage = std::make_shared<Storage>(bytes);
 }
 
@@ -54,7 +54,7 @@ std::vector<Value> Graph::roots() const {
 }
 
 namespace {
-// A bit for each id, in pages: those of one graph are few and nearly full.
+// Ids is a set of ids with a bit for each, in pages: a graph's ids lie in few, nearly full pages.
 class Ids {
  public:
   bool insert(uint64_t id) {
@@ -67,12 +67,12 @@ class Ids {
   static constexpr size_t bits = 4096;
   std::unordered_map<uint64_t, std::bitset<bits>> pages_;
   uint64_t last_ = UINT64_MAX;
-  std::bitset<bits>* page_ = nullptr;  // pages_[last_]; pages stay where they are
+  std::bitset<bits>* page_ = nullptr;  // pages_[last_]; the map never moves its elements
 };
 }  // namespace
 
 std::vector<Value> Graph::nodes() const {
-  std::vector<std::pair<uint64_t, const Value*>> reached;  // first seen there, by id
+  std::vector<std::pair<uint64_t, const Value*>> reached;  // by id: where the value was first seen
   Ids seen;
   auto reach = [&](const Value& value) {
     if (seen.insert(value->id)) reached.emplace_back(value->id, &value);
@@ -143,7 +143,7 @@ class Rewriter {
   }
 
  private:
-  // Recurs only into what a rule has just made: everything below was replaced before.
+  // Recurs only into what a rule has just made: nodes below were replaced before.
   Value now(const Value& value) {
     if (const Value* known = replaced_.find(value.node())) return *known;
     Value current = with_inputs_of_now(value);

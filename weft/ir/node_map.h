@@ -1,10 +1,9 @@
-// NodeMap: what a pass knows of each node of a graph.
+// A NodeMap holds what a pass knows of each node of a graph.
 //
-// A hash table in one piece of memory, by the ids of the nodes. Entries of eight consecutive ids
-// are neighbours, so a pass that walks a graph in the order of creation finds most of them in a
-// cache line that it has just read; the groups of eight are scattered, as whole graphs of
-// consecutive ids would else probe through each other. An id is never used twice, so an entry
-// outlives its node.
+// It is a hash table with open addressing, keyed by node id. Entries of eight consecutive ids are
+// adjacent, so a pass that walks a graph in order of creation finds most of them in the cache line
+// it has just read. The groups of eight are scattered, because long runs of consecutive ids would
+// otherwise probe through each other. Ids are never reused, so an entry may outlive its node.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,8 @@ class NodeMap {
   NodeMap() = default;
   explicit NodeMap(size_t expected) { reserve(expected); }
 
-  // Up to so many entries, references stay valid; beyond, until the next insertion.
+  // Makes room for `expected` entries. References stay valid up to that many entries; beyond, until
+  // the next insertion.
   void reserve(size_t expected) {
     size_t room = least_room;
     while (room < 2 * expected) room *= 2;
@@ -31,7 +31,7 @@ class NodeMap {
 
   size_t size() const { return count_; }
   bool contains(const Node* node) const { return find(node) != nullptr; }
-  // Null: there is none.
+  // Returns null where there is no entry.
   const T* find(const Node* node) const {
     if (entries_.empty()) return nullptr;
     const Entry& entry = entries_[place_of(key_of(node))];
@@ -45,7 +45,7 @@ class NodeMap {
   }
   T& at(const Node* node) { return const_cast<T&>(std::as_const(*this).at(node)); }
   T& operator[](const Node* node) { return *insert(node, T()).first; }
-  // The entry of the node, and whether it is new; one that was there keeps its value.
+  // Returns the node's entry and whether it is new; an existing entry keeps its value.
   std::pair<T*, bool> insert(const Node* node, T value) {
     if (2 * (count_ + 1) > entries_.size()) reserve(count_ + 1);
     Entry& entry = entries_[place_of(key_of(node))];
@@ -59,14 +59,14 @@ class NodeMap {
 
  private:
   static constexpr size_t group = 8;
-  static constexpr size_t least_room = 16;  // a power of two, as is every size
+  static constexpr size_t least_room = 16;  // a power of two, as all sizes are
   struct Entry {
     uint64_t key = 0;  // 0: free
     T value{};
   };
 
   static uint64_t key_of(const Node* node) { return node->id + 1; }
-  // Where the key is, or where it would go: one entry in two is free.
+  // Returns the index of the key, or of the free entry where it would go; half of them are free.
   size_t place_of(uint64_t key) const {
     constexpr uint64_t golden_ratio = 0x9E3779B97F4A7C15;  // Fibonacci hashing (Knuth, 6.4)
     const size_t mask = entries_.size() - 1;

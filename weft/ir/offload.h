@@ -1,4 +1,4 @@
-// What a user lets a plan keep in files instead of memory while no kernel needs it.
+// Offload is what a user lets a plan keep in files instead of memory while no kernel needs it.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,9 @@
 namespace weft {
 
 struct Offload {
-  // Of parameter, optimizer_state, gradient and activation. Variables then live in files; other
-  // values go there where that lowers the peak below the limit, or without one as far as it goes.
+  // Any of parameter, optimizer_state, gradient and activation. Variables of these categories live
+  // in files; other values are offloaded until the peak fits the memory limit, or, without a limit,
+  // as long as the peak falls.
   std::vector<Category> categories = {};
   std::string folder = ".";
   size_t least = size_t{64} << 10;  // bytes; moving smaller ones costs more than it frees

@@ -29,7 +29,7 @@ Type elementwise_type(const OpDef& def, std::span<const Value> inputs) {
 std::atomic<uint64_t> next_id{1};
 
 Value finish(std::shared_ptr<Node> node, const Origin& origin) {
-  (void)node->type.bytes();  // throws where they cannot be counted
+  (void)node->type.bytes();  // throws if they overflow
   node->id = next_id++;
   node->origin = origin;
   return Value(std::move(node));

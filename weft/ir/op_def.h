@@ -1,9 +1,8 @@
-// OpDef: everything weft knows of one operation, in one place.
+// An OpDef holds everything that weft knows of one operation.
 //
 // Primitives (elementwise, cast, reduce, movement, gather/scatter, matmul, conv, window, random)
 // have no decomposition; backends and the code generator know them. Everything else is a composite:
-// one expression of other ops. A backend's kernel for a composite is an override of that
-// expression.
+// one expression of other ops, which a backend's kernel may override.
 #pragma once
 
 #include <functional>
@@ -24,25 +23,25 @@ enum class OpKind : uint8_t {
   gather,       // loads at indices from another value; scatter_add
   contraction,  // matmul, convolutions
   window,       // pooling
-  random,       // a function of seed, stream, step and element index
+  random,       // counter-based: a function of seed, stream, step and element index
   composite,    // has `decompose`
 };
 
 enum class LeafKind : uint8_t { none, input, variable, data, scalar, iota };
 
-// Operations that libraries have kernels for, and what of them one computes.
+// OpFamily names operations that libraries have kernels for; Role, which part a node computes.
 enum class OpFamily : uint8_t { none, product, convolution, pooling, attention };
 enum class Role : uint8_t {
   forward,
-  statistics,       // what the gradient reads of the forward pass
-  gradient,         // of all operands, from those alone
-  backward,         // of all operands, from the result and the statistics, too
-  input_gradient,   // of the first
-  weight_gradient,  // of the second
+  statistics,       // values of the forward pass that the gradient reads
+  gradient,         // gradients of all operands, computed from the operands alone
+  backward,         // gradients of all operands, computed also from the result and the statistics
+  input_gradient,   // gradient of the first operand
+  weight_gradient,  // gradient of the second operand
 };
 
-// The scalar operations that code generators have instructions or formulas for, and passes know.
-// Other functions of one number are named by OpDef::function alone.
+// ScalarOp names the scalar operations that passes know and code generators have instructions or
+// formulas for. Other functions of one number are known by OpDef::function alone.
 enum class ScalarOp : uint8_t {
   none,
   identity,
@@ -90,7 +89,8 @@ struct Placement;
 
 using Gradients = std::vector<Value>;  // one per input; empty where there is none
 
-// One row of the op tester. Inputs are drawn from [low, high] per input (the last pair repeats).
+// A TestRow configures the op tester for one op. Inputs are drawn from [low, high]; inputs after
+// the first use the second pair.
 struct TestRow {
   double low = -2, high = 2;
   double second_low = 0, second_high = 0;  // used where they differ
@@ -98,7 +98,7 @@ struct TestRow {
   bool integers = false;
   bool booleans = false;
   bool differentiable = true;
-  std::string_view no_gradient = {};  // the stated reason where there is none
+  std::string_view no_gradient = {};  // why there is no gradient
 };
 
 struct OpDef {
@@ -107,10 +107,10 @@ struct OpDef {
   int arity = 1;              // -1: any number
   std::string_view doc = {};  // one line, for the reference page
 
-  // Type rule. Null for elementwise ops: the first input's type, or `result_dtype` where set.
+  // Type rule. Null means, for elementwise ops, the type of the operands (bool where `predicate`).
   Type (*infer)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
-  // Gradient of each input, given this value and the gradient of it. Null: decompose and
-  // differentiate that, or none at all (`test.no_gradient` says why).
+  // Computes the gradient of each input from this value and its gradient. Null means that the
+  // decomposition is differentiated, or that there is no gradient (`test.no_gradient` says why).
   Gradients (*gradient)(const Value& y, const Value& dy) = nullptr;
   Value (*decompose)(const Node& node) = nullptr;
 
@@ -118,31 +118,31 @@ struct OpDef {
   OpFamily family = OpFamily::none;
   Role role = Role::forward;
   ScalarOp scalar = ScalarOp::none;
-  // An elementwise function of one float that the C library has by the op's name, or that a program
-  // defines like those. It is the oracle, too. The CPU calls it and GPUs call their C's function of
-  // that name, but where codegen/vector_math.cpp has a quicker formula.
+  // The elementwise function of one float, from the C library or defined by a program; it is also
+  // the oracle. Kernels call it (GPUs by the op's name in their C library) unless
+  // codegen/vector_math.cpp has a faster formula.
   double (*function)(double x) = nullptr;
   bool predicate = false;             // yields bool
-  ScalarOp combine = ScalarOp::none;  // of two elements, or sums of them, into one: reductions
-  // Where a movement's elements are among those of its input, or nullopt where strides cannot say.
-  // Null: it copies, from one operand and attr "value" (pad) or from several.
+  ScalarOp combine = ScalarOp::none;  // reductions: combines two elements or two partial results
+  // Returns where a movement's elements are within its input's memory, or nullopt where strides
+  // cannot express it. Null means that the movement copies: one operand and attr "value" (pad), or
+  // several operands.
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
-  bool keeps_order = false;  // a view of the same elements in the same order, in another shape
-  // The oracle of an elementwise op without `function`, in double; never derived from `scalar`.
+  bool keeps_order = false;  // a view of the same elements in the same order, with another shape
+  // The oracle, in double, of an elementwise op without `function`; never derived from `scalar`.
   double (*oracle)(double a, double b, double c) = nullptr;
 
-  // Null: of what it decomposes to, else one per element of the output (movement: 0).
+  // Null means the sum over the decomposition, or else one per output element (movement: 0).
   double (*flops)(const Node& node) = nullptr;
-  // How its axes relate to those of its operands. Null: axis by axis of an elementwise operation,
-  // and of a composite what its decomposition says (axis_map() in axis_map.h).
+  // Returns how the axes relate to those of the operands; axis_map() says what null means.
   AxisMap (*axes)(const Node& node) = nullptr;
-  // Under mixed precision operands and result are of the narrow type; sums stay float32. A
-  // contraction with attr "wide" yields those sums.
+  // Under mixed precision, operands and result have the narrow type while sums stay float32. A
+  // contraction with attr "wide" returns the float32 sums.
   bool narrows = false;
   TestRow test = {};
 };
 
-// An elementwise op, or a composite with an oracle, of these numbers.
+// Evaluates an elementwise op, or a composite with an oracle, on these numbers.
 double evaluate(const OpDef& def, double a, double b = 0, double c = 0);
 
 // Adds a definition to the registry; the reference stays valid for the life of the process.
@@ -151,45 +151,45 @@ const OpDef& op(std::string_view name);  // asserts that it exists
 const OpDef* find_op(std::string_view name);
 std::vector<const OpDef*> registered_ops();  // sorted by name
 
-// Costs nothing: every kernel that wants one has its own.
+// Scalars and iotas cost nothing: every kernel that reads one computes it.
 inline bool is_constant(const Node& node) {
   return node.op->leaf == LeafKind::scalar || node.op->leaf == LeafKind::iota;
 }
-// Operands of these are read from memory, at places of the operation's own choosing.
+// Returns whether the operation reads its operands from memory at indices of its own choice.
 inline bool reads_memory(const Node& node) {
   const bool copies = node.op->kind == OpKind::movement && node.op->view == nullptr;
   return copies || node.op->kind == OpKind::gather;
 }
-// Sums products of its operands, as matrix units do.
+// Returns whether the operation sums products of its operands, as matrix units do.
 inline bool contracts(const OpDef& def) {
   return def.family == OpFamily::product || def.family == OpFamily::convolution;
 }
-// Of two operands, without sums that go on.
+// Returns whether the node is a product of two operands, without a third that sums are added to.
 inline bool is_matrix_product(const Node& node) {
   return node.op->family == OpFamily::product && node.op->arity == 2;
 }
-// A view that reads elements of its input more than once.
+// Returns whether the node is a view that reads some elements of its input more than once.
 inline bool is_broadcast(const Node& node) {
   return node.op->view != nullptr && node.inputs[0].elements() < node.type.elements();
 }
-// What a value is before it took another shape.
+// Returns the node under any views that only change the shape.
 const Node* before_reshapes(const Value& value);
 
-// The nodes that decompose() makes of a composite, without its inputs.
+// Returns the nodes that decompose() makes of a composite, without its inputs.
 std::vector<Value> decomposition(const Node& composite);
 double flops(const Node& node);  // of a composite: the sum over its decomposition
 
-// The one way to make a node: checks arity, infers the type, records the origin. `apply` with Args
-// takes the user's line from the first of them.
+// Makes a node: checks the arity, infers the type and records the origin. Every node but a leaf is
+// made here or by rebuild().
 Value make_node(const OpDef& def, std::vector<Value> inputs, Attrs attrs = {},
                 const Annotations& annotations = {});
-// A leaf or a rebuilt node whose type is given.
+// Makes a leaf whose type is given.
 Value make_leaf(const OpDef& def, Type type, Attrs attrs = {});
-// The same operation on other inputs (passes); keeps attributes, annotations (but `composite`,
-// whose operands are of the graph of before) and origin, infers the type anew.
+// Makes the same operation on other inputs. Keeps attributes, origin and annotations except
+// `composite`, whose operands belong to the old graph, and infers the type again.
 Value rebuild(const Node& node, std::vector<Value> inputs);
-// Notes of `now`, which stands for `before` in another graph, that it is the same composite, whose
-// operands `current` gives there; where it gives an empty value, nothing.
+// Sets `now`, which stands for `before` in another graph, to be the same composite there. `current`
+// returns the composite's operands in that graph; where it returns an empty value, no note is made.
 void carry_composite(const Node& before, const Value& now,
                      const std::function<Value(const Value& operand)>& current);
 

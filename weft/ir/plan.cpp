@@ -37,7 +37,7 @@ std::string describe(const Slot& slot) {
   return slot.value.defined() ? std::string(slot.value->op->name) : "scratch";
 }
 
-// What the memory holds while the plan runs: which values each slot has at this point.
+// Contents tracks which values each slot holds while the plan runs.
 class Contents {
  public:
   explicit Contents(const Plan& plan) : plan_(plan), held_(plan.slots.size()) {
@@ -70,8 +70,8 @@ class Contents {
                 "{} has no slot", access.value->op->name);
     return static_cast<size_t>(access.at.slot);
   }
-  // A view lies where its base lies, a concatenation where all of its parts do, a constant where
-  // one element of it does.
+  // A slot holds a view if it holds its base, a concatenation if it holds all of its parts, and a
+  // constant if it holds a constant of the same number.
   static bool holds(const std::set<const Node*>& held, const Node& node) {
     if (held.contains(&node) || node.type.elements() == 0) return true;
     if (node.op->leaf == LeafKind::scalar)
@@ -88,8 +88,8 @@ class Contents {
   std::vector<std::set<const Node*>> held_;
 };
 
-// Elements of a box in memory: extents and strides of its axes, from the widest stride to the
-// narrowest.
+// A Box describes the elements of an access in memory by the strides and extents of its axes, from
+// the widest stride to the narrowest.
 struct Box {
   std::vector<std::pair<int64_t, int64_t>> axes;  // stride, extent
 
@@ -98,13 +98,13 @@ struct Box {
       if (access.value.shape()[i] != 1 && access.at.strides[i] != 0)
         axes.emplace_back(access.at.strides[i], access.value.shape()[i]);
     std::ranges::sort(axes, std::greater<>());
-    for (size_t i = axes.size(); i-- > 1;) {  // two of one stride are one
+    for (size_t i = axes.size(); i-- > 1;) {  // axes of equal stride merge
       if (axes[i].first != axes[i - 1].first) continue;
       axes[i - 1].second += axes[i].second - 1;
       axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  // An axis of one element more for each stride that only the other has.
+  // Adds an axis of extent 1 for each stride that only `other` has.
   Box with_axes_of(const Box& other) const {
     Box all = *this;
     for (auto [stride, extent] : other.axes)
@@ -113,7 +113,7 @@ struct Box {
     std::ranges::sort(all.axes, std::greater<>());
     return all;
   }
-  // From the first element to the last of axes [from, ..).
+  // Returns the distance from the first element to the last over axes [from, ..).
   int64_t reach(size_t from) const {
     int64_t sum = 0;
     for (size_t i = from; i < axes.size(); ++i) sum += axes[i].first * (axes[i].second - 1);
@@ -121,12 +121,12 @@ struct Box {
   }
 };
 
-// Whether axes [axis, ..) of two boxes, of which b begins `apart` elements behind a, meet.
+// Returns whether axes [axis, ..) of two boxes share an element; b is `apart` elements behind a.
 bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
   if (apart > a.reach(axis) || -apart > b.reach(axis)) return false;
   if (axis == a.axes.size()) return true;
   const auto [stride, extent] = a.axes[axis];
-  // Steps of b against a after which what lies within a step of each could meet.
+  // Shifts of b against a, in strides, for which the inner axes could still overlap.
   const int64_t inner = std::max(a.reach(axis + 1), b.reach(axis + 1));
   const int64_t first = std::max(1 - extent, (-inner - apart) / stride - 1);
   const int64_t last = std::min(b.axes[axis].second - 1, (inner - apart) / stride + 1);
@@ -135,7 +135,7 @@ bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
   return false;
 }
 
-// A result may share elements with an operand only where in_place says so, one upon the other.
+// Checks that results share elements with operands only as in_place says, element by element.
 void check_sharing(const Step& step, int at) {
   for (size_t r = 0; r < step.results.size(); ++r)
     for (size_t o = 0; o < step.operands.size(); ++o) {
@@ -168,7 +168,7 @@ void check_values(const Plan& plan) {
     WEFT_ASSERT(assign.copy || assign.value.at.slot == assign.state_slot,
                 "the new value of slot {} lies in slot {} and is not copied", assign.state_slot,
                 assign.value.at.slot);
-    if (assign.copy && plan.arena_bytes > 0)  // one after another, in the order that alias chose
+    if (assign.copy && plan.arena_bytes > 0)  // in the order that the alias pass chose
       memory.write({assign.value.value, {assign.state_slot, 0, {}}});
   }
   for (const Access& output : plan.outputs) check_read(output, at, "that is an output");
@@ -193,8 +193,7 @@ void check_lifetimes(const Plan& plan) {
   for (const Assign& assign : plan.assigns) check(assign.value, at);
 }
 
-// Sweeps over the steps with the live slots sorted by offset: a new one must fit between its
-// neighbours.
+// Sweeps over the launches: a new slot must fit between live slots, which are sorted by offset.
 void check_overlaps(const Plan& plan) {
   int steps = static_cast<int>(plan.steps.size());
   std::vector<std::vector<const Slot*>> starts(plan.steps.size() + 2), ends(plan.steps.size() + 2);
@@ -225,9 +224,9 @@ void check_overlaps(const Plan& plan) {
   }
 }
 
-// What is under way between a transfer and the step that awaits it is left alone.
+// Checks that slots under transfer are left alone until the step that awaits the transfer.
 void check_transfers(const Plan& plan) {
-  std::multimap<int, bool> under_way;  // by slot in memory: whether it is being written
+  std::multimap<int, bool> under_way;  // slot in memory -> whether the transfer writes it
   auto in_file = [&](const Access& access) {
     return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::file;
   };
@@ -254,8 +253,7 @@ void check_transfers(const Plan& plan) {
   WEFT_ASSERT(under_way.empty(), "{} transfers are not awaited", under_way.size());
 }
 
-// Axes that step through memory evenly merged into one: what of a placement does not depend on its
-// shape.
+// Returns extents and strides with contiguous axes merged, to compare placements across shapes.
 std::vector<std::pair<int64_t, int64_t>> merged_axes(const Access& access) {
   std::vector<std::pair<int64_t, int64_t>> axes;  // extent, stride
   const Shape& shape = access.value.shape();

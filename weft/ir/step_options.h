@@ -1,21 +1,22 @@
-// What a user chooses of how a step is computed.
+// These options are a user's choices of how a step is computed.
 #pragma once
 
 #include <cstdint>
 
 namespace weft {
 
-// What a step of float32 computes its products in: as written, or on a narrower type with sums and
-// all else in float32 (Micikevicius et al. 2018). Float16 needs a loss scale (optim/loss_scale.h).
-// tf32: operands of products lose 13 of their 23 bits where a device has instructions for that.
+// The precision in which a float32 step computes its products: as written, or on a narrower type
+// with sums and everything else in float32 (Micikevicius et al. 2018). fp16_mixed needs a loss
+// scale (optim/loss_scale.h). tf32 rounds operands of products from 23 to 10 bits of mantissa on
+// devices that have instructions for it.
 enum class Precision : uint8_t { as_written, tf32, bf16_mixed, fp16_mixed };
 
-// Which kernels may run again instead of keeping their results (Chen et al. 2016).
+// Which kernels may be rematerialized instead of storing their results (Chen et al. 2016).
 enum class Recompute : uint8_t {
-  automatic,  // all, where there is a limit of memory; else none
+  automatic,  // all where there is a memory limit, else none
   none,
-  selective,  // those that only move and add: no products
-  full,       // all, for at most a third more work where no limit of memory asks for more
+  selective,  // only kernels without products
+  full,       // all; without a memory limit, for at most a third more work
 };
 
 }  // namespace weft

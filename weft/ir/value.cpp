@@ -76,7 +76,7 @@ detail::Evaluate how_to_evaluate = nullptr;
 void detail::set_evaluate(Evaluate how) { how_to_evaluate = how; }
 
 const Value& Value::eval() const {
-  (void)type();  // throws for an empty one
+  (void)type();  // throws for an empty handle
   if (node_->data == nullptr) how_to_evaluate(std::span(this, 1));
   return *this;
 }
@@ -121,8 +121,7 @@ template std::vector<uint8_t> Value::to_vector(std::source_location) const;
 template std::vector<bool> Value::to_vector(std::source_location) const;
 
 Node::~Node() {
-  // A chain of a million nodes must not recurse a million deep: the outermost destructor drains a
-  // list.
+  // The outermost destructor drains a list: deep recursion would overflow the stack.
   thread_local std::vector<Value>* draining = nullptr;
   if (draining != nullptr) {
     for (Value& input : inputs) draining->push_back(std::move(input));
@@ -166,7 +165,7 @@ Origin current_origin() { return origin; }
 namespace {
 thread_local bool in_call = false;
 
-// "weft::Value weft::relu(weft::Arg)" -> "relu"
+// Extracts "relu" from "weft::Value weft::relu(weft::Arg)".
 std::string_view function_name(std::string_view signature) {
   std::string_view name = signature.substr(0, signature.find('('));
   return name.substr(name.find_last_of(": ") + 1);

@@ -1,8 +1,9 @@
 // Values of the graph, and the nodes that compute them.
 //
 // A Value is a handle to one immutable result: "this op, on these inputs, with these attributes".
-// Building one computes nothing. Every node yields exactly one value; static shapes; no control
-// flow. A handle is one pointer, free to copy; nodes live as long as a handle reaches them.
+// Building one computes nothing. Every node yields exactly one value; shapes are static; there is
+// no control flow. A handle is one pointer, cheap to copy; nodes live as long as a handle reaches
+// them.
 //
 // Operands of one elementwise node have equal shapes and dtypes: broadcasts and casts are nodes of
 // their own. Reductions keep their axes with extent 1. These two rules give every fused kernel one
@@ -45,7 +46,7 @@ struct Type {
 };
 std::string to_string(const Type& type);  // "f32[2, 3]"
 
-// Named constants of a node ("axes", "stride"): few, ordered as written.
+// Attrs are the named constants of a node ("axes", "stride"), few, in the order written.
 using Attr = std::variant<int64_t, double, std::string, Dims>;
 class Attrs {
  public:
@@ -58,7 +59,7 @@ class Attrs {
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
   int64_t integer(std::string_view key) const;
-  double number(std::string_view key) const;  // integers too
+  double number(std::string_view key) const;  // accepts integers, too
   const std::string& text(std::string_view key) const;
   const Dims& dims(std::string_view key) const;
   const std::vector<Entry>& entries() const { return entries_; }
@@ -71,7 +72,7 @@ class Attrs {
 };
 std::string to_string(const Attrs& attrs);  // ", stride=[1, 1], tf32=1", in the order of entries
 
-// The axes of a method: x.sum(1), x.sum({0, -1}); none: all.
+// Axes are the axes that a method works on: x.sum(1), x.sum({0, -1}). None means all.
 struct Axes : Dims {
   using Dims::Dims;
   Axes(int64_t axis) : Dims{axis} {}
@@ -82,8 +83,8 @@ class Value {
   Value() = default;
   explicit Value(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
-  // Whether anything was assigned to it. There is no conversion to bool, which would say the same
-  // of `if (x < 1.0)`: write x.item() < 1.0, or any() or all() of many elements.
+  // Returns whether the handle refers to a node. There is no conversion to bool, since
+  // `if (x < 1.0)` would test just that: write x.item() < 1.0, or any() or all() for many elements.
   bool defined() const { return node_ != nullptr; }
   Node* node() const { return node_.get(); }
   Node* operator->() const { return node_.get(); }
@@ -96,22 +97,22 @@ class Value {
   int64_t dim(int axis) const;  // extent; negative axes count from the end
   int64_t elements() const;
 
-  // What follows runs pending work.
+  // The next four functions run pending work.
   const Value& eval() const;
-  // Of a value with one element.
+  // Returns the element of a value that has only one.
   double item(std::source_location where = std::source_location::current()) const;
-  // Row-major.
+  // Returns the elements in row-major order.
   std::vector<double> to_doubles(
       std::source_location where = std::source_location::current()) const;
   template <class T>  // the value's dtype
   std::vector<T> to_vector(std::source_location where = std::source_location::current()) const;
 
-  // x[0], x[{0, range(2, 5)}]: see weft/ops/index.h.
+  // Indexes as x[0] or x[{0, range(2, 5)}]: see weft/ops/index.h.
   Value operator[](const Index& index) const;
   Value operator[](std::initializer_list<Index> indices) const;
 
-  // The functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods (defined in
-  // weft/ops/methods.cpp).
+  // These methods are the functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods
+  // (defined in weft/ops/methods.cpp).
   using Where = std::source_location;
   Value reshape(const Shape& shape, Where where = Where::current()) const;
   Value permute(const Dims& order, Where where = Where::current()) const;
@@ -135,28 +136,28 @@ class Value {
   std::shared_ptr<Node> node_;
 };
 
-// Where a node was written: the user's line, and the module it belongs to ("blocks.3.attn.qkv").
+// An Origin says where a node was written: the user's line and the module ("blocks.3.attn.qkv").
 struct Origin {
   UserLocation where;
   const std::string* module = nullptr;  // interned; null outside modules
-  bool backward = false;                // made by a rule of differentiation
+  bool backward = false;                // made by a gradient rule
 };
 
-// From the gradient of a value those of its inputs; an empty one where there is none.
+// A GradientRule computes the gradients of a value's inputs, or empty ones, from the value's own.
 using GradientRule = std::function<std::vector<Value>(const Value& gradient)>;
 
-// What passes note of a node for those that follow; it changes nothing that the node means.
+// Annotations are notes of passes for later passes; they do not change a node's meaning.
 struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
-  bool compressed = false;  // a cast to the narrower type in which the backward pass keeps a value
-  const std::string* by_kernel = nullptr;  // interned; the kernel of the whole that it is part of
-  // The composite that this value is, of operands in the same graph, where it is computed by the
-  // expression of one that a library's kernel may compute (KernelChooser::is_epilogue). Passes that
-  // rewrite a graph carry it over (carry_composite), as what simplify makes of an expression no
-  // longer shows it.
+  bool compressed = false;  // a cast of activation compression
+  const std::string* by_kernel = nullptr;  // interned; a tile of rows: the kernel of the whole
+  // The composite that this value equals, on operands in the same graph, where its expression is
+  // one that a library kernel may compute (KernelChooser::is_epilogue). Passes that rewrite a graph
+  // carry it over (carry_composite), because after simplify the expression can no longer be
+  // recognized.
   Value composite = {};
 
-  // Without `composite`, which says what the inputs say.
+  // Comparison leaves out `composite`, which follows from the inputs.
   friend bool operator==(const Annotations& a, const Annotations& b) {
     return a.tf32 == b.tf32 && a.compressed == b.compressed && a.by_kernel == b.by_kernel;
   }
@@ -164,7 +165,7 @@ struct Annotations {
 std::string to_string(const Annotations& annotations);  // ", tf32=1, composite=gelu_tanh"
 
 struct Node {
-  // What a walk over a graph reads comes first: with the count of handles it is one cache line.
+  // The fields that a graph walk reads come first: with the reference count they fill a cache line.
   const OpDef* op = nullptr;
   uint64_t id = 0;  // grows with creation, so inputs always have smaller ids
   std::vector<Value> inputs;
@@ -173,13 +174,13 @@ struct Node {
   Type type;
   Origin origin;
   std::shared_ptr<Buffer> data;  // leaf "data": its elements, row-major
-  // Leaf "data" that was computed and read: the node that gave it, which gradients go through, or
-  // that it was dropped, so that they end with an Error.
+  // For a "data" leaf that was computed by eval: `expression` is the node that computed it, which
+  // gradients go through; `cut` says that it was dropped, so that gradients end with an Error.
   Value expression;
   bool cut = false;
-  std::shared_ptr<Storage> storage;         // leaf "data": who has them while `data` is null
-  std::shared_ptr<VariableState> variable;  // leaf "variable"
-  std::shared_ptr<const GradientRule> gradient_rule;  // custom_gradient: what its user gave
+  std::shared_ptr<Storage> storage;  // leaf "data": holder of the elements while `data` is null
+  std::shared_ptr<VariableState> variable;            // leaf "variable"
+  std::shared_ptr<const GradientRule> gradient_rule;  // custom_gradient: the user's rule
 
   Node() = default;
   Node(const Node&) = delete;
@@ -190,10 +191,9 @@ struct Node {
   const std::string& module() const;  // "" outside modules
 };
 
-// What a user passes to an operation: a value or a (weakly typed) scalar, and the line it stands
-// on.
+// An Arg is an argument of an operation: a value or weakly typed scalar, and the line of the call.
 struct Arg {
-  // Values, and what reads as one (variables).
+  // Accepts values and what converts to one (variables).
   template <std::convertible_to<Value> T>
   Arg(const T& value, std::source_location where = std::source_location::current())
       : value(value), where(where) {}
@@ -215,11 +215,11 @@ struct Arg {
   UserLocation where;
 };
 
-// Interned copies live as long as the process, and equal texts share one.
+// Returns a copy that lives as long as the process; equal texts share one.
 const std::string& interned(const std::string& text);
 
-// Nodes made while a scope lives carry its module path and, inside weft's own modules, the line of
-// the user's call instead of ours. Scopes nest.
+// While an OriginScope lives, new nodes carry its module path and, inside weft's own modules, the
+// line of the user's call instead of weft's. Scopes nest.
 class OriginScope {
  public:
   explicit OriginScope(const std::string& module);  // absolute path
@@ -234,16 +234,16 @@ class OriginScope {
 Origin current_origin();
 namespace detail {
 void set_origin(const Origin& origin);
-// Gives values that are computed when somebody reads them their `data`: whoever can compile says
-// how, when the program is loaded.
+// Sets the function that computes `data` for values when they are read; the layer that compiles
+// sets it when the program is loaded.
 using Evaluate = void (*)(std::span<const Value> values);
 void set_evaluate(Evaluate evaluate);
 }  // namespace detail
-// While it lives, errors and nodes name the user's line `where`; inside an outer one it does
-// nothing, so that a composite's nodes carry the line of the composite.
+// While a CallSite lives, errors and nodes name the user's line `where`. Inside another CallSite it
+// does nothing, so that a composite's nodes carry the line of the composite.
 class CallSite {
  public:
-  // `callee` is the operation, of which only the name is kept.
+  // `callee` is the operation; only its name is kept.
   explicit CallSite(const UserLocation& where,
                     std::source_location callee = std::source_location::current());
   CallSite(const UserLocation& where, std::string_view op);
@@ -255,7 +255,8 @@ class CallSite {
   bool outermost_;
   Origin saved_;
 };
-// While it lives, nodes take their origin from `origin` (gradient rules, passes).
+// While an OriginOverride lives, new nodes take their origin from `origin` (used by gradient rules
+// and passes).
 class OriginOverride {
  public:
   explicit OriginOverride(const Origin& origin);

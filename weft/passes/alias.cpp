@@ -1,8 +1,8 @@
-// A step writes the new value of a variable straight into the variable's bytes, where that is safe:
-// every reader of the old value runs before it, or is the same step and reads each element before
-// it writes it. Where it is not, the value goes to the arena and is copied at the end. Stands
-// before order, because the choice adds edges from readers to writers: they show in the order of
-// the steps that it returns.
+// Lets a launch write the new value of a variable straight into the variable's bytes where that is
+// safe: every reader of the old value runs before it, or is the same launch and reads each element
+// before it writes it. Otherwise the value goes to the arena and is copied at the end. The pass
+// runs before order, because its choice adds edges from readers to writers, which appear in the
+// order of the launches that it returns.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -49,15 +49,15 @@ class Aliasing {
   }
 
  private:
-  // The step that writes all of the value, and nothing else, into a slot of its own; -1 if there is
-  // none.
+  // Returns the launch that writes all of the value, and nothing else, into a slot of its own; -1
+  // if there is none.
   int only_writer(const Assign& assign) const {
     const Slot& from = plan_.slots[index(assign.value.at.slot)];
     const Slot& state = plan_.slots[index(assign.state_slot)];
     auto is_slot = [&](const Access& access) { return access.at.slot == assign.value.at.slot; };
     bool output = std::any_of(plan_.outputs.begin(), plan_.outputs.end(), is_slot);
     bool input = std::any_of(plan_.inputs.begin(), plan_.inputs.end(), is_slot);
-    // What has more room than its value has elements may be written there.
+    // A slot larger than the variable's elements means that its kernel may write the padding.
     if (from.space != Space::arena || from.bytes != state.type.bytes() || output || input)
       return -1;
     const std::vector<int>& writers = writers_[index(assign.value.at.slot)];
@@ -72,7 +72,7 @@ class Aliasing {
     return !reaches_any(writer, readers);
   }
 
-  // The step reads the old value through one operand, whose elements it replaces one by one.
+  // Returns whether the launch reads the old value through one operand and replaces it in place.
   static bool in_place(const Assign& assign, const Step& step) {
     auto reads =
         std::count_if(step.operands.begin(), step.operands.end(),
@@ -85,7 +85,7 @@ class Aliasing {
            });
   }
 
-  // Whether one of `targets` must run after `from`: then it cannot run before it.
+  // Returns whether one of `targets` depends on `from` and so cannot run before it.
   bool reaches_any(int from, const std::vector<int>& targets) {
     std::vector<int> reached{from};
     ++search_;
@@ -115,14 +115,14 @@ class Aliasing {
 
   Plan plan_;
   Dependencies edges_;
-  std::vector<std::vector<int>> readers_, writers_;  // steps, ascending, per slot
+  std::vector<std::vector<int>> readers_, writers_;  // launches, ascending, per slot
   std::map<int, int> moved_;                         // slot of a value -> slot of the variable
   std::vector<int> seen_;
   int search_ = -1;
   bool ignore_readers_;
 };
 
-// Outputs and assignments that name the old value of a variable that changes keep a copy of it.
+// Makes outputs and assignments that need the old value of an assigned variable use a copy.
 class KeepOldValues {
  public:
   explicit KeepOldValues(Plan plan) : plan_(std::move(plan)) {}
@@ -156,7 +156,7 @@ class KeepOldValues {
 };
 }  // namespace
 
-// Fault "alias-ignores-readers": writes to variables wherever sizes fit, readers or not.
+// Fault "alias-ignores-readers": variables are overwritten wherever sizes match, readers or not.
 Plan alias_state(Plan plan, const PassOptions& options) {
   plan = KeepOldValues(std::move(plan)).run();
   if (options.skips("alias")) return plan;

@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 using Order = std::vector<int>;
 
-constexpr int64_t patience = 2'000'000;  // blocks looked at in a search: some 5 ms
+constexpr int64_t patience = 2'000'000;  // blocks visited in one search: about 5 ms
 
 struct Placed {
   size_t offset, end;
@@ -23,7 +23,7 @@ void add(List& list, const Placed& placed) {
   list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
 }
 
-// The same order in pieces, so that adding a block to tens of thousands moves a few hundred.
+// A LongList keeps the same order in pieces, so that an insertion moves only a few hundred blocks.
 class LongList {
  public:
   void clear() { pieces_.clear(); }
@@ -39,7 +39,7 @@ class LongList {
     piece.resize(most / 2);
     pieces_.insert(after, std::move(upper));
   }
-  // In ascending order, until `visit` returns false.
+  // Visits the blocks in ascending order until `visit` returns false.
   template <class Visit>
   bool all_of(Visit visit) const {
     return std::ranges::all_of(
@@ -48,7 +48,7 @@ class LongList {
 
  private:
   static constexpr size_t most = 512;
-  std::vector<List> pieces_;  // none is empty but a lone first one
+  std::vector<List> pieces_;  // none is empty, except a lone first one
 };
 
 class Packer {
@@ -65,8 +65,8 @@ class Packer {
     try_order(order);
   }
 
-  // Places the blocks one after another, each as low as those that live at the same time let it;
-  // keeps the placement if none so far is lower.
+  // Places the blocks one after another, each as low as blocks with overlapping live ranges allow,
+  // and keeps the placement unless a lower one is known.
   void try_order(const Order& order) {
     placed_.clear(), long_.clear();
     for (List& cell : cells_) cell.clear();
@@ -78,9 +78,9 @@ class Packer {
     order_ = order;
   }
 
-  // Squeaky wheel optimisation (Joslin and Clements 1999): blocks that end above the goal go nearer
-  // to the front of the order, and everything is placed again; where that leads nowhere, from a
-  // shaken earlier order. `patience` bounds the blocks looked at.
+  // Squeaky wheel optimization (Joslin and Clements 1999): blocks that end above the goal move
+  // toward the front of the order, and all blocks are placed again. After too many attempts without
+  // gain, the search restarts from a shuffled earlier order. `patience` bounds the blocks visited.
   void improve(size_t goal, int64_t patience) {
     Order order = order_;
     int fruitless = 0;
@@ -120,20 +120,21 @@ class Packer {
     return placed.end;
   }
 
-  // A block that lives for few steps meets the long-lived ones, and the short-lived of its cells of
-  // time: a deep net, whose layers come one after another, costs no more a layer than a flat one.
+  // Short-lived blocks are indexed by cells of launches. A block is compared with long-lived blocks
+  // and the short-lived ones of its own cells, so the cost per layer does not grow with a net's
+  // depth.
   static constexpr int cell_steps = 32;
   static bool is_short(const Block& block) { return block.last - block.first < cell_steps; }
   static size_t cell_of(int step) { return static_cast<size_t>(step + 1) / cell_steps; }
 
   size_t lowest_fit(const Block& block) {
     size_t offset = 0;
-    looked_at_ += 8;  // what placing costs besides
+    looked_at_ += 8;  // the fixed cost of a placement
     auto overlaps = [&](const Placed& other) {
       ++looked_at_;
       return other.first <= block.last && block.first <= other.last;
     };
-    auto rises = [&](const Placed& other) {  // false: the block fits below
+    auto rises = [&](const Placed& other) {  // false: the block fits below `other`
       if (!overlaps(other)) return true;
       if (other.offset >= offset + block.bytes) return false;
       offset = std::max(offset, other.end);
@@ -161,14 +162,14 @@ class Packer {
     return offset_[static_cast<size_t>(block)] + blocks_[static_cast<size_t>(block)].bytes;
   }
 
-  // Moves what is at `from` to a random place before it, now and then a near one.
+  // Moves the element at `from` to a random earlier place, one time in three a near one.
   void advance(Order& order, size_t from) {
     auto at = [&](size_t i) { return order.begin() + static_cast<std::ptrdiff_t>(i); };
     size_t to = random(3) == 0 ? from - random(from / 2 + 1) : random(from + 1);
     std::rotate(at(to), at(from), at(from + 1));
   }
 
-  size_t random(size_t below) {  // xorshift: the same everywhere
+  size_t random(size_t below) {  // xorshift, for reproducibility
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return static_cast<size_t>(state_ % below);
   }
@@ -176,8 +177,8 @@ class Packer {
   const std::vector<Block>& blocks_;
   int64_t looked_at_ = 0;
   uint64_t state_ = 0x9E3779B97F4A7C15;
-  LongList placed_, long_;   // all; those that are not short
-  std::vector<List> cells_;  // the short ones that live in each cell of time
+  LongList placed_, long_;   // all blocks; those that are not short
+  std::vector<List> cells_;  // the short blocks that are live in each cell
   List near_;                // scratch
   std::vector<size_t> offset_, best_;
   std::vector<Order> starts_;
@@ -185,7 +186,7 @@ class Packer {
   size_t best_height_ = std::numeric_limits<size_t>::max();
 };
 
-// The step with most live bytes, and those bytes.
+// Returns the launch with the most live bytes, and those bytes.
 std::pair<int, size_t> find_peak(const std::vector<Block>& blocks) {
   std::map<int, std::ptrdiff_t> changes;
   for (const Block& block : blocks) {
@@ -247,11 +248,10 @@ size_t pack(std::vector<Block>& blocks) {
   Packer all(blocks), large(blocks);
   for (const Order& order : orders(blocks)) {
     all.start_with(order);
-    if (all.height() <= peak + peak / 200) break;  // near enough
+    if (all.height() <= peak + peak / 200) break;  // within 0.5 % of the lower bound
   }
   if (all.height() > goal) {
-    // The few large blocks decide; searching their order alone is quick, and the small fill the
-    // gaps.
+    // The few large blocks decide the height, and are fast to search; small ones fill gaps.
     auto is_large = [&](int block) {
       return blocks[static_cast<size_t>(block)].bytes >= peak / 256;
     };

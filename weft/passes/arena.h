@@ -1,6 +1,6 @@
-// Packing of blocks with known lifetimes into one address range: the offline dynamic storage
-// allocation problem, NP-hard; here by first fit in several orders, and a search among more of
-// them.
+// Packs blocks with known live ranges into one address range: the offline dynamic storage
+// allocation problem, which is NP-hard. The packing is first fit in several orders, followed by a
+// local search over orders.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ namespace weft {
 
 struct Block {
   size_t bytes = 0;         // a multiple of the alignment
-  int first = 0, last = 0;  // live in all steps from first to last
+  int first = 0, last = 0;  // live in launches [first, last]
   size_t offset = 0;        // set by pack
 };
 
-// Most bytes live at once: no packing is lower.
+// Returns the most bytes live at once, a lower bound for every packing.
 size_t live_peak(const std::vector<Block>& blocks);
-// Sets the offsets, so that no two blocks that are live in one step overlap; the height of the
-// packing. A function of the blocks alone.
+// Sets the offsets so that no two blocks that are live in one launch overlap, and returns the
+// height of the packing. The result depends on the blocks alone.
 size_t pack(std::vector<Block>& blocks);
 
 }  // namespace weft

@@ -14,13 +14,13 @@ Value apply(std::string_view name, const Value& a, const Value& b) {
   return make_node(op(name), {a, b});
 }
 
-// Equal to `number`, the sign of zero included.
+// Returns whether all elements equal `number`, including the sign of zero.
 bool is_constant(const Value& value, double number) {
   auto known = uniform_value(value);
   return known && *known == number && std::signbit(*known) == std::signbit(number);
 }
 
-// What can be added without changing any bit: -0 (x + 0 turns -0 into 0), or the 0 of integers.
+// Returns whether adding the value changes no bit: -0 for floats (-0 + 0 is 0), 0 for integers.
 bool is_no_addend(const Value& value) {
   return is_constant(value, is_float(value.dtype()) ? -0.0 : 0.0);
 }
@@ -48,7 +48,7 @@ Value simplify_mul(const Value& a, const Value& b) {
   return {};
 }
 
-// x / 2^k is x * 2^-k where both powers are normal numbers.
+// Replaces x / 2^k by x * 2^-k where both powers are normal numbers.
 Value simplify_div(const Value& a, const Value& b) {
   auto divisor = uniform_value(b);
   if (!divisor || !is_float(b.dtype())) return {};
@@ -66,7 +66,7 @@ Value simplify_pow(const Value& a, const Value& b) {
   return {};
 }
 
-// Whether every number of `from` is one of `to`.
+// Returns whether every number of `from` is representable in `to`.
 bool widens(DType from, DType to) {
   if (from == to) return true;
   if (is_float(from)) {
@@ -87,7 +87,7 @@ Value simplify_cast(const Value& value) {
   const Value& source = x->inputs[0];
   if (!widens(source.dtype(), x.dtype())) return {};
   if (source.dtype() == value.dtype()) return source;
-  // Integers that leave a floating point type saturate, and those that leave an integer wrap.
+  // Float-to-integer casts saturate, but integer casts wrap.
   if (is_float(x.dtype()) && !is_float(source.dtype()) && is_integer(value.dtype())) return {};
   return rebuild(*value.node(), {source});
 }
@@ -126,8 +126,8 @@ Value simplify_unary(const Value& value) {
   }
 }
 
-// f(broadcast(x)) is broadcast(f(x)): one evaluation per element of x. Operands that are constant,
-// or broadcast from the same shape, come along.
+// Replaces f(broadcast(x)) by broadcast(f(x)), to evaluate f once per element of x. Operands must
+// be constant or broadcast from the same shape.
 Value lift_broadcast(const Value& value, bool wrong) {
   const Value* source = nullptr;
   for (const Value& input : value->inputs) {

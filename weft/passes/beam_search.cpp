@@ -8,14 +8,14 @@
 
 namespace weft {
 namespace {
-// An order that has begun.
+// A Beginning is a partial order.
 struct Beginning {
   std::vector<int> order, ready;
-  std::vector<uint16_t> waiting;     // predecessors that have not run, per step
+  std::vector<uint16_t> waiting;     // predecessors that have not run, per launch
   std::vector<uint16_t> users_left;  // per slot
   std::vector<bool> alive;           // per slot
   size_t live = 0;
-  uint64_t key = 0;  // of the set of steps that ran
+  uint64_t key = 0;  // hash of the set of launches that ran
 };
 
 class BeamSearch {
@@ -39,7 +39,7 @@ class BeamSearch {
 
  private:
   struct Next {
-    size_t live;  // after the step
+    size_t live;  // after the launch
     size_t from;
     int step;
     uint64_t key;
@@ -62,7 +62,7 @@ class BeamSearch {
     return first;
   }
 
-  // Live bytes while and after `step` runs next.
+  // Returns the live bytes while and after `step` runs next.
   std::pair<size_t, size_t> live(const Beginning& now, int step) const {
     const StepUse& use = use_.steps[index(step)];
     size_t during = now.live, dead = 0, taken_over = 0;

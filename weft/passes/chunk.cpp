@@ -1,10 +1,10 @@
-// The widest rows of a step (logits over a vocabulary, and all that is as wide) are computed some
-// rows at a time, so that they never exist whole. The rows of the largest product are followed
-// through all that carries them; what leaves the region must be narrow: values of which the parts
-// are joined, and products that sum over the rows, which go on part by part.
+// Row tiling: the widest rows of a step (logits over a vocabulary, and values as wide) are computed
+// tile by tile, so that they never exist whole. The pass follows the rows of the largest product
+// through every operation that maps them row by row. What leaves this region must be narrow: values
+// whose tiles are concatenated, and products that sum over the rows, which accumulate tile by tile.
 //
-// Stands after simplify, which merges what forward and backward share, and before schedule, to
-// which the parts are nodes like any others: order lets one part die before the next is made.
+// The pass runs after simplify, which merges what forward and backward share, and before schedule,
+// for which tiles are nodes like any others: order lets one tile die before the next is computed.
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
@@ -19,15 +19,15 @@
 
 namespace weft {
 namespace {
-// Of a part: fewer would read the weights too often, and kernels of few rows share out each row
-// among the threads, which sums it in another order.
+// Rows of a tile. Smaller tiles would reread the weights too often, and kernels of few rows split
+// each row among threads, which changes the order of its sums.
 constexpr int64_t fewest_rows = 256;
 constexpr size_t most_attempts = 16;
 
-// What is computed in parts: nodes whose rows are made of the same rows of what they read.
+// A Region is what is tiled: nodes whose rows depend on the same rows of their operands.
 struct Region {
   int64_t rows = 0;
-  std::unordered_map<const Node*, int64_t> before;  // elements before the rows of each
+  std::unordered_map<const Node*, int64_t> before;  // elements in front of the rows of each node
   std::vector<Value> values;                        // ascending ids
   std::unordered_set<const Node*> sums;             // products that sum over the rows
 
@@ -40,7 +40,7 @@ class Grower {
     for (const Value& value : uses.nodes()) values_[value.node()] = value;
   }
 
-  // The region of a product's rows; nullopt where something as wide is needed whole.
+  // Returns the region of a product's rows, or nullopt where a value as wide is needed whole.
   std::optional<Region> grow(const Value& product) {
     region_ = {.rows = product.elements() / product.dim(-1)};
     width_ = product.dim(-1);
@@ -68,7 +68,7 @@ class Grower {
     return value->op->kind == OpKind::leaf && !is_constant(*value.node());
   }
 
-  // Wide operands are made in parts, too.
+  // Adds wide operands to the region.
   bool follow_inputs(const Value& value) {
     const auto reads = reads_by_row(*value.node(), region_.before.at(value.node()), region_.rows);
     if (!reads) return false;
@@ -79,7 +79,7 @@ class Grower {
     }
     return true;
   }
-  // Nobody else may read what is wide.
+  // Adds the users of a wide value, all of which must be in the region.
   bool follow_users(const Value& value) {
     if (!is_wide(value)) return true;
     if (uses_.is_root(value.node())) return false;
@@ -93,13 +93,13 @@ class Grower {
       add(values_.at(user), *there);
       return true;
     }
-    // Its sums go on part by part as those of matmul_add.
+    // Its sum accumulates tile by tile with matmul_add.
     if (!is_matrix_product(*user) || !sums_over_rows(*user, region_.rows)) return false;
     region_.sums.insert(user);
     return true;
   }
 
-  // What lies between two values of the region belongs to it: else a part would wait for all.
+  // Adds nodes on paths between values of the region; otherwise a tile would wait for all others.
   bool follow_ways_back() {
     std::unordered_set<const Node*> leading;
     for (auto value = uses_.nodes().rbegin(); value != uses_.nodes().rend(); ++value) {
@@ -117,7 +117,7 @@ class Grower {
     return true;
   }
 
-  // Every operand from the region is read by the rows that it has there.
+  // Returns whether each operand from the region is read at the rows that it has there.
   bool consistent() const {
     auto agree = [&](const Node& node, const std::vector<int64_t>& reads) {
       for (size_t i = 0; i < reads.size(); ++i) {
@@ -144,7 +144,7 @@ class Grower {
   std::vector<Value> pending_;
 };
 
-// How a value lies if it is stored row by row.
+// Returns the placement of a value that is stored row-major.
 Placement lies(const Value& value) {
   std::vector<const Node*> views;
   const Node* node = value.node();
@@ -164,13 +164,14 @@ std::optional<KernelChoice> chosen(const Node& node, const PassOptions& options)
   return options.library->kernels().choose(node, operands);
 }
 
-// A region and how it is cut.
+// A Cut is a region and its tiles.
 class Cut {
  public:
   Cut(Region region, const PassOptions& options) : region_(std::move(region)), options_(options) {}
 
-  // Whether parts have the bits of the whole, and there are several. Products of 16-bit types are
-  // the library's, which says nothing of its sums: they may differ in the last digit.
+  // Chooses the tiles. Returns whether there are several and they compute the bits of the whole.
+  // Products of 16-bit types are exempt: the library does not specify their sums, whose last digit
+  // may differ.
   bool settle() {
     int64_t least = options_.chunk_anywhere ? 1 : fewest_rows;
     auto sound = [&](const Node& node, bool sums) {
@@ -201,7 +202,7 @@ class Cut {
   }
 
  private:
-  // What a node reads to make these rows.
+  // Returns the operands from which a node computes these rows.
   std::vector<Value> operands(const Node& node, const std::vector<int64_t>& reads, int64_t from,
                               int64_t count) const {
     std::vector<Value> inputs;
@@ -254,7 +255,7 @@ class Cut {
     sum = chosen(*more.node(), options_) ? more : more->op->decompose(*more.node());
   }
 
-  // The graph with parts joined where the rest of it reads them.
+  // Returns the graph in which the rest reads concatenated tiles.
   Graph joined(const Graph& graph, const std::vector<Value>& nodes) {
     std::unordered_map<const Node*, Value> now;
     auto current = [&](const Value& value) -> Value {
@@ -294,12 +295,12 @@ class Cut {
   const PassOptions& options_;
   bool wrong_ = options_.fault == "chunk-repeats-rows";
   std::unordered_map<const Node*, std::string> kernels_;
-  std::vector<int64_t> starts_;  // of the parts, and their end
+  std::vector<int64_t> starts_;  // first rows of the tiles, and the end
   std::unordered_map<const Node*, std::vector<Value>> parts_;
   std::unordered_map<const Node*, Value> sums_;
 };
 
-// Products of the same weights for every row, the largest first.
+// Returns products that apply the same weights to every row, the largest first.
 std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
   std::vector<Value> products;
   for (const Value& value : nodes) {
@@ -314,7 +315,7 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 }
 }  // namespace
 
-// Fault "chunk-repeats-rows": every part reads the first rows.
+// Fault "chunk-repeats-rows": every tile reads the first rows.
 Graph chunk(const Graph& graph, const PassOptions& options) {
   if (options.chunks < 2) return graph;
   const Uses uses(graph);

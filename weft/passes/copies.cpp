@@ -1,11 +1,11 @@
-// Weights that products read in a narrower type are kept in that type beside the float32 that is
-// updated (master weights, Micikevicius et al. 2018): whoever updates a weight writes its copy in
-// the same kernel, and no pass casts it. A copy is state, of as many bytes as the cast would take
-// in the arena while it lives; where memory is what is short, weights are cast where they are read.
-// Who else writes the weight (a program, a checkpoint) makes the copy stale, and the runtime makes
-// it anew before it is read (runtime/copies.h). On the host, a step that reads and updates a weight
-// casts it: all cores have just read its copy, and each store would wait until the other cores have
-// invalidated that cache line. Stands after simplify, which leaves one cast of each weight.
+// Weights that products read in a narrower type are also stored in that type, beside their float32
+// master weights (Micikevicius et al. 2018): the kernel that updates a weight also writes its copy,
+// which saves the casts. A copy is state and takes as many bytes as the cast would take in the
+// arena while it is live, so with a memory limit weights are cast where they are read. Other
+// writers of the weight (a program, a checkpoint) make the copy stale, and the runtime refreshes it
+// before it is read (runtime/copies.h). On the host, a step that reads and updates a weight casts
+// it instead: all cores have just read the copy, so each store would wait for their cache lines to
+// be invalidated. The pass runs after simplify, which leaves one cast of each weight.
 #include <unordered_map>
 #include <unordered_set>
 
@@ -19,14 +19,14 @@ bool is_weight(const Value& value) {
   return value->variable != nullptr && value->variable->category == Category::parameter &&
          value.dtype() == DType::f32;
 }
-// Room behind the elements for the outermost extent rounded up, which products may ask for.
+// Returns the bytes with the outermost extent rounded up, the padding that products may ask for.
 size_t bytes_with_room(Type type) {
   if (type.shape.size() > 1) type.shape[0] = padded_row(type.shape[0], type.dtype);
   return type.bytes();
 }
 }  // namespace
 
-// Fault "copies-lag": the update writes what the weight was.
+// Fault "copies-lag": the update writes the old value of the weight to the copy.
 Graph keep_copies(const Graph& graph, const PassOptions& options) {
   if (size_of(options.narrow) != 2 || options.memory > 0 || options.may_drop()) return graph;
   std::unordered_map<const VariableState*, Value> leaves;  // of copies

@@ -54,7 +54,7 @@ uint64_t UniqueNodes::hash(const Node& node) const {
   hash = hash_combine(hash, static_cast<uint64_t>(node.type.dtype));
   hash = hash_combine(hash, hash_combine(hash_of(bytes_of(node)), hash_of(node.variable.get())));
   uint64_t inputs = 0;
-  for (const Value& input : node.inputs)  // commuted operands hash alike
+  for (const Value& input : node.inputs)  // the hash ignores the order of commutative operands
     inputs = commutes(node.op->scalar) ? inputs + hash_combine(1, hash_of(input.node()))
                                        : hash_combine(inputs, hash_of(input.node()));
   hash = hash_combine(hash, inputs);

@@ -1,5 +1,4 @@
-// Common subexpressions: of nodes with the same operation, inputs, attributes and type, the first
-// stays.
+// Common subexpression elimination: merges nodes of equal operation, inputs, attributes and type.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,9 @@ namespace weft {
 class UniqueNodes {
  public:
   explicit UniqueNodes(bool compare_attributes = true) : compare_attributes_(compare_attributes) {}
-  // The first node that was asked for and equals `value`; its inputs must be unique already. Inputs
-  // of the graph stay themselves; random operations are functions of their key, and so merge.
+  // Returns the first node that was passed in and equals `value`, whose inputs must be unique
+  // already. Inputs of the graph are never merged. Random operations are, as they are
+  // functions of their key.
   Value operator()(const Value& value);
 
  private:

@@ -1,13 +1,14 @@
-// Composites become their expression, unless the library has a kernel for them. Stands first: every
-// later pass then sees primitives only, and a fused kernel can hold any part of any composite. What
-// a library may compute as an epilogue is noted of the expression, until it has chosen.
+// Replaces composites by their expression, unless the library has a kernel for them. Later passes
+// then see only primitives and composites of the library, and a fused kernel can hold any part of a
+// composite. An expression that the library may compute as an epilogue is annotated with its
+// composite.
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 
 namespace weft {
-// Fault "decompose-negates": expressions of floating point composites come out negated.
+// Fault "decompose-negates": expressions of floating-point composites come out negated.
 Graph decompose(const Graph& graph, const PassOptions& options) {
   const KernelChooser& kernels = options.library->kernels();
   return rewrite_fully(graph, [&](const Value& value) -> Value {

@@ -8,9 +8,9 @@
 
 namespace weft {
 namespace {
-// The steps that last touched one slot.
+// Touches lists the launches that last touched one slot.
 struct Touches {
-  std::vector<int> writers, readers;  // of the content it has now
+  std::vector<int> writers, readers;  // of the slot's present contents
 };
 }  // namespace
 
@@ -26,7 +26,7 @@ Dependencies::Dependencies(const Plan& plan) : before(plan.steps.size()), after(
     for (const Access& result : step.results) {
       Touches& slot = touches[index(result.at.slot)];
       for (int reader : slot.readers) add(reader, at);
-      // Parts of one value may be written in any order; a new content comes after the old one.
+      // Parts of one value may be written in any order; new contents come after the old.
       if (!slot.readers.empty()) slot = {};
       slot.writers.push_back(at);
     }

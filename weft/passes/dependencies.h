@@ -1,5 +1,5 @@
-// Which steps of a plan must stay in their order: those that touch the same bytes, if one of them
-// writes.
+// Dependencies between the launches of a plan: two launches keep their order if they touch the same
+// bytes and one of them writes.
 #pragma once
 
 #include <span>
@@ -9,17 +9,17 @@
 
 namespace weft {
 
-// Predecessors and successors of the steps of a plan, by index. The order of its steps must be a
-// valid one.
+// Dependencies are the predecessors and successors of each launch, by index. The plan's order must
+// be a valid one.
 struct Dependencies {
-  std::vector<std::vector<int>> before, after;  // of each step, each once
+  std::vector<std::vector<int>> before, after;  // of each launch, without duplicates
   explicit Dependencies(const Plan& plan);
   void add(int earlier, int later);
 };
 
-// The order, closest to the present one, that all edges allow.
+// Returns the valid order that is closest to the present one.
 std::vector<int> stable_order(const Dependencies& edges);
-// The same plan with its steps in `order`.
+// Returns the same plan with its launches in `order`.
 Plan reordered(Plan plan, std::span<const int> order);
 
 }  // namespace weft

@@ -1,6 +1,6 @@
-// The plan of the least time that keeps to the limit. What there is to choose from does not depend
-// on the limit, so that a larger one never takes more time, and what a refusal names is enough: the
-// given plans, and all stages of their ways down to the least memory (recompute.h).
+// Chooses the fastest plan that fits the memory limit. The candidates do not depend on the limit,
+// so a larger limit never gives a slower plan, and the bytes named in a refusal are enough.
+// Candidates are the given plans and all stages of their rematerialization (recompute.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,7 +20,7 @@ namespace weft {
 namespace {
 constexpr double share_without_hope = 0.2;  // of WEFT_PATIENCE
 
-// State and constants, and what others hold.
+// Returns the bytes of state, constants and what others hold of the limit.
 size_t bytes_outside_arena(const Plan& plan, const PassOptions& options) {
   size_t bytes = options.held;
   for (const Slot& slot : plan.slots)
@@ -31,19 +31,19 @@ size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
   return bytes_outside_arena(plan, options) + plan.arena_bytes;
 }
 
-// What the limit leaves for the arena; without a limit as much as there is.
+// Returns what the limit leaves for the arena; without a limit, the largest size.
 size_t limit_of_arena(const Plan& plan, const PassOptions& options) {
   if (options.memory == 0) return std::numeric_limits<size_t>::max();
   return options.memory - std::min(options.memory, bytes_outside_arena(plan, options));
 }
 
-// With no transfer beside a kernel: as small as the plan gets.
+// Packs the plan without transfers beside kernels, which is the smallest it gets.
 Plan packed(const Plan& plan, const PassOptions& options) {
   return assign_memory(overlap(plan, 0, options), options);
 }
 
-// Transfers may take what the limit leaves, or else what the peak leaves of itself elsewhere; less
-// where what then lives at once lies badly.
+// Overlaps transfers with kernels in the room that the limit leaves, or without one within 5 %
+// above the peak. The room shrinks until the packed plan fits.
 Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
   if (std::ranges::none_of(plan.steps,
                            [](const Step& step) { return step.kind == Step::Kind::transfer; }))
@@ -63,11 +63,11 @@ Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
 struct Candidate {
   const Recomputation* way;
   const Recomputation::Stage* stage;
-  size_t bytes;  // in all, if what is live packs without a gap
+  size_t bytes;  // total, if the live bytes pack without a gap
 };
 
-// Without a limit of memory, what runs again costs at most as much as the forward pass, a third of
-// the step: the last few bytes below that would cost as much again.
+// Returns the largest allowed cost. Without a memory limit, full rematerialization may cost a third
+// of the step, about a forward pass; going further would cost as much again for little memory.
 double most_cost(const Recomputation& way, const PassOptions& options) {
   const bool limited = options.memory > 0 || options.recompute != Recompute::full;
   return limited ? std::numeric_limits<double>::infinity() : way.stages().front().cost * 4 / 3;
@@ -84,7 +84,8 @@ std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
   return std::nullopt;
 }
 
-// With a time to end by, about the smallest: then nobody asks for its bytes.
+// Returns the smallest plan. With a deadline, takes the candidate with the fewest live bytes, since
+// nobody asks for its exact size.
 Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
   std::ranges::stable_sort(all, {}, &Candidate::bytes);
   Plan plan, least;
@@ -106,7 +107,7 @@ bool PassOptions::may_run_again() const {
 }
 bool PassOptions::may_drop() const { return may_run_again() || !offload.categories.empty(); }
 
-// Launches that are joined may take a hundredth more, or what the limit leaves of that.
+// Joined launches may take 1 % more, as far as the limit allows.
 Plan place(const Plan& plan, const PassOptions& options) {
   Plan sequential = packed(plan, options);
   const size_t peak = sequential.live_peak_bytes, limit = limit_of_arena(plan, options);
@@ -124,7 +125,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   const bool hopeless = options.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
                           return bytes_outside_arena(plan, options) > options.memory;
                         });
-  if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
+  if (hopeless) {  // state alone exceeds the limit: only the required size is wanted, and soon
     const double soon = processor_seconds() + share_without_hope * env_patience();
     options.until = std::min(options.until.value_or(soon), soon);
   }
@@ -138,7 +139,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
     for (const Recomputation::Stage& stage : way.stages())
       if (stage.cost <= most) all.push_back({&way, &stage, outside + stage.peak});
   };
-  PassOptions files_only = options;  // what runs again holds operands that files could take
+  PassOptions files_only = options;  // rematerialization keeps operands live
   files_only.recompute = Recompute::none;
   for (const Plan& plan : plans) {
     go(plan, options);
@@ -149,7 +150,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   auto same = [](const Candidate& a, const Candidate& b) {
     return a.bytes == b.bytes && a.stage->cost == b.stage->cost;
   };
-  all.erase(std::ranges::unique(all, same).begin(), all.end());  // ways that come to the same
+  all.erase(std::ranges::unique(all, same).begin(), all.end());  // drops equal candidates
   if (std::optional<Plan> quickest = quickest_within(all, options)) return *std::move(quickest);
   return smallest(std::move(all), options);
 }
@@ -160,7 +161,7 @@ bool fits_memory(const Plan& plan, const PassOptions& options) {
 
 void check_memory(const Plan& plan, const PassOptions& options) {
   if (fits_memory(plan, options)) return;
-  auto text = [](size_t bytes) {  // rounded up, so that what is named as enough is
+  auto text = [](size_t bytes) {  // rounds up, so that the size named is enough
     const auto [number, unit] = scaled(static_cast<double>(bytes));
     return fmt::format("{:.{}f} {}", std::ceil(10 * number) / 10, unit == "B" ? 0 : 1, unit);
   };

@@ -26,8 +26,7 @@ std::pair<double, double> integer_range(DType dtype) {
   return {info(dtype).kind == NumberKind::with_sign ? -end : 0, end - 1};
 }
 
-// Whether kernels of any kind compute `scalar` on this dtype to the bits that double arithmetic
-// rounds to.
+// Returns whether every kernel computes `scalar` on this dtype to the bits of rounded doubles.
 bool exactly_rounded(ScalarOp scalar, DType dtype) {
   switch (scalar) {
     case ScalarOp::identity:
@@ -69,7 +68,7 @@ bool exactly_rounded(ScalarOp scalar, DType dtype) {
   }
 }
 
-// The result in `dtype`, unless overflow, NaN or denormals make it depend on how a kernel computes.
+// Returns the result in `dtype`, or nullopt where overflow, NaN or denormals depend on the kernel.
 std::optional<double> representable(DType dtype, double number) {
   if (dtype == DType::boolean) return number != 0;
   if (is_float(dtype)) {
@@ -82,7 +81,7 @@ std::optional<double> representable(DType dtype, double number) {
   return whole >= low && whole <= high ? std::optional(whole) : std::nullopt;
 }
 
-// Element `i`, row-major, of a uniform value or of a "data" leaf.
+// Returns element `i`, row-major, of a uniform value or of a "data" leaf.
 std::optional<double> element(const Value& value, int64_t i) {
   if (auto number = uniform_value(value)) return number;
   if (value->data == nullptr) return std::nullopt;
@@ -122,7 +121,7 @@ Value fold_elementwise(const Value& value) {
   return numbers.empty() ? Value() : constant(numbers, node.type.shape, node.type.dtype);
 }
 
-// Movements of equal elements, if the padding is equal too.
+// Folds movements of equal elements, if the padding is equal, too.
 Value fold_movement(const Value& value) {
   const Node& node = *value.node();
   if (node.inputs.empty()) return {};
@@ -132,14 +131,14 @@ Value fold_movement(const Value& value) {
     auto other = uniform_value(input);
     if (!other || *other != *number || std::signbit(*other) != std::signbit(*number)) return {};
   }
-  if (node.op->view == nullptr && node.op->arity == 1) {  // what it is padded with
+  if (node.op->view == nullptr && node.op->arity == 1) {  // the padding
     double padding = round_to(node.type.dtype, node.attrs.number("value"));
     if (padding != *number || std::signbit(padding) != std::signbit(*number)) return {};
   }
   return filled(node.type, *number);
 }
 
-// Extremes of equal elements; sums whose every partial sum is exact.
+// Folds extremes of equal elements, and sums whose every partial sum is exact.
 Value fold_reduction(const Value& value) {
   const Node& node = *value.node();
   auto number = uniform_value(node.inputs[0]);

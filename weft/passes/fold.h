@@ -1,8 +1,8 @@
-// Constants: reading them, making them, and evaluating operations on them.
+// Constants: reading, making and folding them.
 //
-// Only what every kernel computes to the same bits is evaluated here: operations that IEEE 754
-// rounds exactly, comparisons, choices and movements. The exponential of a constant is left to the
-// kernel.
+// Only operations that every kernel computes to the same bits are folded: those that IEEE 754
+// rounds exactly, comparisons, selections and movements. The exponential of a constant is left to
+// the kernel.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace weft {
 
-// The number that every element of `value` equals, rounded to its dtype; nullopt if there is none.
+// Returns the number that every element of `value` equals, rounded to its dtype, or nullopt.
 std::optional<double> uniform_value(const Value& value);
-// A value all of whose elements are `number`.
+// Returns a value all of whose elements are `number`.
 Value filled(const Type& type, double number);
-// The constant that `value` equals, or an empty Value.
+// Returns the constant that `value` equals, or an empty Value.
 Value fold(const Value& value);
 
 }  // namespace weft

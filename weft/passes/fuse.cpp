@@ -7,7 +7,7 @@
 
 namespace weft {
 namespace {
-// Kahn's algorithm; among those that are ready, the one whose last node was written first.
+// Kahn's algorithm; of the ready groups, the one whose last node was created first runs next.
 std::vector<int> order_of(const Fusion& fusion) {
   const size_t count = fusion.units.size();
   std::vector<std::vector<int>> readers(count);

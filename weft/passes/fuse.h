@@ -1,13 +1,14 @@
-// fuse: which nodes become one kernel. First half of schedule; names no op beyond its kind.
+// Operator fusion: decides which nodes become one kernel. It is the first half of schedule, and
+// uses no property of an op beyond its kind.
 //
-// Walks from users to producers and lets a producer join the kernel of its users, so that its value
-// never reaches memory, or reaches it once (fuse_into_users.cpp). Then kernels that read a large
-// value in common become one (fuse_reductions.cpp), and a library's kernel takes in what stands
-// beside it, where the library says so (fuse_into_libraries.cpp). Three rules keep it sound: one
-// iteration space and one set of reduced axes per kernel (see value.h), beside which a kernel of
-// rows may reduce across its rows what nothing in it reads; no way out of a kernel and back into it
-// (units.h); and nothing that reads a reduced value back over its row unless the row is innermost
-// and there are rows enough for every thread.
+// It walks from users to producers and lets a producer join its users' kernel, so that its value
+// never reaches memory, or only once (fuse_into_users.cpp). Then kernels that read a large value in
+// common are merged (fuse_reductions.cpp), and library kernels absorb nodes around them as
+// epilogues where the library has such a kernel (fuse_into_libraries.cpp). Three rules keep fusion
+// sound. A kernel has one iteration space and one set of reduced axes (see value.h); a kernel of
+// rows may also reduce across its rows, if nothing in it reads the result. No path leads out of a
+// kernel and back into it (units.h). Only where rows are innermost and there are enough for every
+// thread may a kernel read a reduced value back over its row.
 #pragma once
 
 #include <unordered_map>
@@ -17,36 +18,36 @@
 
 namespace weft {
 
-// Nodes: beyond this registers spill and compile time grows.
+// In nodes. Larger kernels spill registers and compile slowly.
 inline constexpr size_t largest_kernel = 64;
 
-// One kernel to be, or one node that stays by itself (leaf, view, library kernel, concatenation
-// whose parts are stored where the whole lies).
+// A Unit is a fusion group: the nodes of one kernel, or one node by itself (leaf, view, library
+// kernel, or a concatenation whose parts are stored straight into it).
 struct Unit {
   enum class Kind : uint8_t { leaf, view, library, fused, placed };
   Kind kind = Kind::fused;
   Shape space;               // fused: the iteration space
-  Dims reduced;              // fused: the axes that its reductions run over; empty without any
-  std::vector<Value> nodes;  // ascending ids once fuse() returns; of other kinds: one, of a library
-                             // kernel its own first, then what it computes beside
+  Dims reduced;              // fused: the axes of its reductions; empty without any
+  std::vector<Value> nodes;  // ascending ids once fuse() returns. Library: its own node first, then
+                             // what it computes beside it; other kinds: one node
 
-  // Once fuse() returns, a fused kernel names here which of its inputs other fused kernels compute.
+  // The inputs of a fused kernel that other fused kernels compute; set once fuse() returns.
   std::vector<UnfusedOperand> unfused = {};
 
   bool contains(const Node* node) const;
-  // What it reads: inputs of its first node in order, of a library; then distinct ones of the
-  // others.
+  // Returns the operands: for a library kernel the inputs of its first node in order, then the
+  // distinct inputs of the other nodes.
   std::vector<Value> inputs() const;
 };
 
 struct Fusion {
   std::vector<Unit> units;
-  std::vector<int> order;  // each unit after those it reads
-  // The unit that stores (or views) each value; nodes that live only inside kernels have none.
+  std::vector<int> order;  // topological order of the groups
+  // The group that stores (or views) each value; nodes that exist only inside kernels have none.
   NodeMap<int> home;
 };
 
-// Fault "fuse-ignores-cycles": a way out of a kernel and back into it is not seen.
+// Groups the nodes. Fault "fuse-ignores-cycles": paths out of a kernel and back are not detected.
 Fusion fuse(const Uses& uses, const PassOptions& options);
 
 }  // namespace weft

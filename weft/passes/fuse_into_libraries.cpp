@@ -7,7 +7,7 @@
 
 namespace weft {
 namespace {
-// `value`, and what it is computed from by nodes inside, the last of which may be a library's.
+// Returns `value` and the fusable nodes `inside` that it is computed from, up to a library's node.
 template <class Inside>
 std::vector<Value> behind(const Units& units, const Value& value, Inside inside) {
   std::vector<Value> found{value};
@@ -27,9 +27,9 @@ class Joiner {
   Joiner(Units& units, const Uses& uses, const PassOptions& options)
       : units_(units), uses_(uses), options_(options) {}
 
-  // A kernel that computes one value, element by element, of what a library's kernel makes becomes
-  // part of that one, where the library has a kernel for both; its sums may stay behind. So does
-  // one that sums what a library's kernel reads.
+  // Fuses a kernel that computes one value elementwise from a library kernel's result into that
+  // library kernel as an epilogue, where the library has a kernel for both; sums of the kernel may
+  // stay behind. A kernel that sums what a library kernel reads is fused in the same way.
   void join(int other) {
     if (is_library(other)) return join_alike(other);
     if (units_[other].kind != Unit::Kind::fused) return;
@@ -50,7 +50,7 @@ class Joiner {
  private:
   bool is_library(int unit) const { return units_[unit].kind == Unit::Kind::library; }
 
-  // A library's kernel that another one of the same operands computes beside its own value.
+  // Fuses a library kernel into another one that has the same operands and computes both values.
   void join_alike(int other) {
     const std::vector<Value> own = units_[other].nodes;
     if (own.size() != 1 || own.front()->op->kind != OpKind::composite) return;
@@ -58,8 +58,9 @@ class Joiner {
       if (reader != other && try_join(reader, other, own)) return;
   }
 
-  // The one value that a unit stores without reducing, and what it is computed from there; nothing
-  // where there are more, or it and the rest would read of each other what is not stored by then.
+  // Returns the one value that a group stores without reducing, and the nodes that it is computed
+  // from there. Returns nothing if there are more such values, or if this part and the rest share a
+  // value that is not stored.
   std::vector<Value> elementwise_part(int unit) const {
     std::vector<Value> part;
     for (const Value& member : units_[unit].nodes) {
@@ -80,8 +81,8 @@ class Joiner {
           return {};
     return part;
   }
-  // Itself, or a view of it. Readers of a constant do not count: every layer reads the same one,
-  // and a kernel for two of them would save no traffic.
+  // Returns library kernels that read the node or a view of it. Readers of a constant do not count:
+  // every layer reads the same one, and fusing two of them would save no traffic.
   std::vector<int> libraries_that_read(const Node* node) const {
     std::vector<int> readers;
     if (is_constant(*node)) return readers;
@@ -95,8 +96,8 @@ class Joiner {
     return readers;
   }
 
-  // Moves `part` of another unit into a library's, where the library has a kernel for that. What
-  // the library's own node reads is in memory before.
+  // Moves `part` of another group into a library's group, where the library has a kernel for both.
+  // The operands of the library's own node must come from memory.
   bool try_join(int library, int other, const std::vector<Value>& part) {
     Unit both = units_[library];
     for (const Value& value : part)
@@ -120,7 +121,7 @@ class Joiner {
     for (const Value& value : dropped) units_.unstore(value.node());
     return true;
   }
-  // Whether anyone but `unit`, which is made of its value's home and a part of `other`, reads it.
+  // Returns whether anyone reads the value except `unit`, a merger of its home and part of `other`.
   bool is_read_outside(const Node* node, const Unit& unit, int other) const {
     if (uses_.is_root(node)) return true;
     return std::ranges::any_of(uses_.of(node), [&](const Node* user) {

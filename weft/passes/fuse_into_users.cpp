@@ -6,7 +6,7 @@
 
 namespace weft {
 namespace {
-// Placed one after another, users first.
+// A Placer places values one after another, users first.
 class Placer {
  public:
   Placer(Units& units, const Uses& uses, const PassOptions& options)
@@ -42,15 +42,15 @@ class Placer {
       if (upgrade) units_.reduce_over(taker, value->inputs[0].shape(), *upgrade);
       units_.join(value, taker);
       ++joined;
-      if (!again) break;  // stored by the first, read by the others
+      if (!again) break;  // the first stores it, the others read it
     }
     if (joined > 0 && joined == need.takers.size() && !need.memory) return;
     units_.store(value, again || joined == 0 ? units_.add(value) : units_.holders(node).front());
   }
 
  private:
-  // The one full-size stored value that an elementwise expression derives from; null: none; itself:
-  // a value that is not such an expression, or one of several.
+  // Records the one full-size stored value that an elementwise expression derives from: null if
+  // none, the node itself if it is no such expression or derives from several.
   void note_base(const Value& value) {
     const Node* node = value.node();
     const Node* base = nullptr;
@@ -66,19 +66,19 @@ class Placer {
     }
     bases_[node] = several ? node : base;
   }
-  // A gather from fewer elements of what no cache would hold: the gradient of a large table.
+  // Returns whether the node is larger than the cache and than what it gathers from.
   static bool gathers_few(const Node& node) {
     return node.op->kind == OpKind::gather && node.type.elements() > cached_elements &&
            node.inputs[0].elements() < node.type.elements();
   }
-  // Cheaper to compute again than to store: an elementwise expression of at most one full-size
-  // value.
+  // Returns whether the value is cheaper to recompute than to store: an elementwise expression of
+  // at most one full-size value.
   bool recomputes(const Node* node) const {
     if (node->op->kind == OpKind::random) return true;
     return (node->op->kind == OpKind::elementwise || gathers_few(*node)) && bases_.at(node) != node;
   }
 
-  // The fused units that could take `value` in, and whether anyone needs it in memory.
+  // The fused groups that could compute `value` inline, and whether anyone needs it in memory.
   struct Demand {
     std::vector<int> takers;
     bool memory = false;
@@ -102,8 +102,7 @@ class Placer {
     return units;
   }
 
-  // Whether `value` has a place in the unit's iteration space; `upgrade` are the axes that joining
-  // adds.
+  // Returns whether `value` fits the group's space, and in `upgrade` the reduced axes that it adds.
   static bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) {
     const Node& node = *value.node();
     if (node.type.shape.size() != unit.space.size()) return false;
@@ -111,7 +110,7 @@ class Placer {
       const Dims& axes = node.attrs.dims("axes");
       const Shape& from = node.inputs[0].shape();
       if (from == unit.space && unit.reduced == axes) return true;
-      // A kernel over the reduced shape only becomes the epilogue of this reduction.
+      // A kernel over the reduced shape becomes the epilogue of this reduction.
       bool epilogue = unit.reduced.empty() && unit.space == node.type.shape;
       for (const Value& member : unit.nodes)
         epilogue &= member->op->kind == OpKind::elementwise || is_constant(*member.node());
@@ -121,7 +120,7 @@ class Placer {
     if (value.shape() == unit.space) return true;
     return !unit.reduced.empty() && value.shape() == reduced_shape(unit);
   }
-  // Why `value` may not join the unit; none: it may.
+  // Returns why `value` may not join the group, or none if it may.
   FusionRefusal refuses(const Value& value, int taker, bool again,
                         std::optional<Dims>& upgrade) const {
     const Unit& unit = units_[taker];
@@ -137,7 +136,8 @@ class Placer {
       });
     });
   }
-  // Whether a user of `node` outside of unit `target` leads back into it: then it must not join.
+  // Returns whether a path leads from a user of `node` outside `target` back into `target`, so that
+  // `node` must not join it.
   bool leads_back(const Node* node, int target) const {
     const auto users = uses_.of(node);
     std::vector<int> others;
@@ -147,8 +147,8 @@ class Placer {
     return units_.leads_to(others, target);
   }
 
-  // A broadcast of a reduced value lives inside the kernels that reduce and read it again; true if
-  // in all.
+  // Puts a broadcast of a reduced value inside the kernels that reduce and reread the row. Returns
+  // true if all users are such kernels.
   bool place_broadcast(const Value& value) {
     const Node& node = *value.node();
     const Value& small = whole_ && is_broadcast(node) ? node.inputs[0] : value;
@@ -164,7 +164,7 @@ class Placer {
       const Unit& unit = units_[taker];
       const bool fits =
           unit.space == node.type.shape && (unit.reduced.empty() || unit.reduced == axes);
-      // The reduction itself must be able to join: its other users must not lead back here.
+      // The reduction must be able to join as well: its other users must not lead back here.
       if (!fits || leads_back(small.node(), taker) || leads_back(value.node(), taker)) continue;
       units_.reduce_over(taker, node.type.shape, axes);
       units_.join(value, taker);
@@ -172,7 +172,7 @@ class Placer {
     }
     return joined > 0 && joined == need.takers.size() && !need.memory;
   }
-  // Whether a value of reduced shape comes out of a reduction over `axes` of values of `space`.
+  // Returns whether a value derives from a reduction over `axes` of values of shape `space`.
   bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space,
                               int depth = 0) const {
     const Node& node = *value.node();
@@ -185,8 +185,8 @@ class Placer {
     return false;
   }
 
-  // Whether a library's kernel makes it beside its own node's, which nobody else reads: then not
-  // each of several readers does.
+  // Returns whether several readers need the value and a library kernel could compute it from its
+  // own node, which nobody else reads, so that the readers need not recompute it.
   bool belongs_to_library(const Value& value, const Demand& need) const {
     const Node* own = bases_.at(value.node());
     if (own == nullptr || own == value.node() || units_.kind(own) != Unit::Kind::library ||
@@ -194,7 +194,7 @@ class Placer {
       return false;
     return library_makes(units_, own, value, uses_, options_);
   }
-  // What is kept for later in a narrower type is made where its operand is, not where it is read.
+  // A compressed activation is computed beside its operand, not in its reader.
   static bool is_kept(const Node& node) { return node.annotations.compressed; }
   void place_constant(const Value& value, const Demand& need) {
     for (int taker : need.takers) units_.join(value, taker);

@@ -8,8 +8,8 @@ class Merger {
   Merger(Units& units, const Uses& uses, const PassOptions& options)
       : units_(units), uses_(uses), options_(options) {}
 
-  // Reductions of the same space over the same axes that read a value in common read it once: the
-  // two sums of a batch norm's backward, a bias gradient beside them.
+  // Merges reductions of the same space and axes that read a value in common, so that it is read
+  // once: for example the two sums of a batch norm's backward pass and a bias gradient.
   bool merge_alike() {
     bool any = false;
     for (const std::vector<int>& readers : readers_of_whole_values())
@@ -17,8 +17,8 @@ class Merger {
         for (size_t j = i + 1; j < readers.size(); ++j) any |= try_merge(readers[i], readers[j]);
     return any;
   }
-  // A kernel of rows takes over reductions across its rows that read the same values: the gradients
-  // of a norm's gain and bias beside that of its input.
+  // Merges reductions across rows into a kernel of rows that reads the same values: for example the
+  // gradients of a norm's gain and bias into that of its input.
   bool merge_across() {
     bool any = false;
     for (const std::vector<int>& readers : readers_of_whole_values())
@@ -31,7 +31,7 @@ class Merger {
           }
     return any;
   }
-  // What only the reader that was taken over had read: views, and the values behind them.
+  // Drops views and values that only the merged readers had read.
   void forget_unread() {
     for (size_t i = uses_.nodes().size(); i-- > 0;) {
       const Node* node = uses_.nodes()[i].node();
@@ -43,7 +43,7 @@ class Merger {
   }
 
  private:
-  // For each value, the reducing units that read all of it from memory.
+  // Returns, for each value, the reducing groups that read all of it from memory.
   std::vector<std::vector<int>> readers_of_whole_values() const {
     NodeMap<std::vector<int>> readers;
     for (int u = 0; u < units_.count(); ++u) {
@@ -64,7 +64,7 @@ class Merger {
     const Unit &a = units_[into], &b = units_[from];
     const bool alike = into != from && a.space == b.space && a.reduced == b.reduced && fit(a, b);
     if (!alike) return false;
-    const bool rows = is_row(a.space, a.reduced, options_.threads);  // may read each other's
+    const bool rows = is_row(a.space, a.reduced, options_.threads);  // may reread its sums
     if (rows ? units_.merging_makes_cycle(into, from)
              : units_.leads_to(units_.readers_of(into), from) ||
                    units_.leads_to(units_.readers_of(from), into))
@@ -80,7 +80,7 @@ class Merger {
     if (small == rows.space || columns.reduced.size() != kept) return false;
     for (int64_t axis : columns.reduced)
       if (axis >= kept) return false;
-    // Only sums and the like, which nothing here reads.
+    // The columns may only reduce, and nothing here may read the results.
     for (const Value& member : columns.nodes) {
       const bool reduces = member->op->kind == OpKind::reduce;
       if (reduces && member.dtype() != member->inputs[0].dtype()) return false;
@@ -90,13 +90,13 @@ class Merger {
     }
     return true;
   }
-  // Neither was merged into another, and a kernel has room for both.
+  // Returns whether neither was merged into another and both fit in one kernel.
   static bool fit(const Unit& a, const Unit& b) {
     return !a.nodes.empty() && !b.nodes.empty() &&
            a.nodes.size() + b.nodes.size() <= largest_kernel;
   }
 
-  // Whether anyone reads it from memory.
+  // Returns whether anyone reads the value from memory.
   bool is_read(const Node* node) const {
     if (uses_.is_root(node)) return true;
     for (const Node* user : uses_.of(node)) {

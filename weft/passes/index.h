@@ -1,4 +1,4 @@
-// Plans number their steps and slots by int, -1 for none; vectors are read by size_t.
+// Converts the int numbers of steps and slots (-1 for none) to indices of vectors.
 #pragma once
 
 #include <cstddef>

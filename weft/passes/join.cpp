@@ -1,8 +1,8 @@
-// Kernels of one form become one launch (horizontal fusion): the updates of all parameters, the
-// casts of all weights. Which forms there are says the library; that the kernels may run at one
-// time is seen from what they touch. Gradients wait for the last of them then, so a launch for
-// which there is no room is made of fewer. Stands after order and recompute, which see each kernel
-// by itself, and before overlap and memory.
+// Horizontal fusion: kernels of one form become one launch, such as the updates of all parameters
+// or the casts of all weights. The library defines the forms; dependencies decide which kernels may
+// run at the same time. All gradients then stay live until the last of them is computed, so where
+// memory is short a launch joins fewer kernels. The pass runs after order and recompute, which look
+// at single kernels, and before overlap and memory.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -28,7 +28,7 @@ std::pair<size_t, double> live_bytes(const Plan& plan) {
   return {live.peak, live.total};
 }
 
-// The names that both paths begin with: "h.3.attn" of "h.3.attn.c_proj" and "h.3.attn.c_attn".
+// Returns the common prefix of two paths: "h.3.attn" for "h.3.attn.c_proj" and "h.3.attn.c_attn".
 std::string common_path(const std::string& a, const std::string& b) {
   const size_t same = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
   auto ends = [same](const std::string& path) { return path.size() == same || path[same] == '.'; };
@@ -47,7 +47,7 @@ void append(Step& step, const Step& part) {
   for (auto [result, operand] : part.in_place)
     step.in_place.emplace_back(results + result, operands + operand);
   step.flops += part.flops;
-  step.bytes += part.bytes;  // each part reads what it shares with others by itself
+  step.bytes += part.bytes;  // operands shared between parts are read once per part
   step.module = common_path(step.module, part.module);
   ++step.parts;
 }
@@ -102,8 +102,9 @@ class Join {
  private:
   static constexpr int none = -1;
 
-  // Together, such kernels would wait for all that they fetch, and be waited for by all that they
-  // write back: nothing would run while it is on its way.
+  // Returns whether a transfer is next to the launch. Joining such kernels would serialize
+  // transfers and kernels, as the joined launch waits for every fetch and every store waits for the
+  // launch.
   bool is_beside_transfer(size_t at) const {
     const auto moves = [&](int other) {
       return step(other).kind == Step::Kind::transfer || step(other).kind == Step::Kind::await;
@@ -112,7 +113,7 @@ class Join {
            std::ranges::any_of(edges_.after[at], moves);
   }
 
-  // Places in the plan that a step may have: before any step from `first` to `last`.
+  // The places in the plan that a launch may have: before any launch from `first` to `last`.
   struct Range {
     int first = 0, last = std::numeric_limits<int>::max();
   };
@@ -126,7 +127,7 @@ class Join {
     return {std::max(a.first, b.first), std::min(a.last, b.last)};
   }
 
-  // One launch or, where there is no room for it, one of the smaller half and one of the rest.
+  // Joins into one launch or, where there is no room, into two: the smaller half and the rest.
   void join_or_split(std::span<const int> ids) {
     if (ids.size() < 2) return;
     std::vector<int> places;
@@ -137,8 +138,8 @@ class Join {
     join_or_split(ids.subspan(ids.size() / 2));
   }
 
-  // The first step of the form, and those that may run at the same time: none needs another, nor
-  // what needs another. They have no form any more.
+  // Returns the ids of the first launch of the form and of those that may run at the same time,
+  // with no path between any two, and clears their form.
   std::vector<int> together(int form) {
     std::vector<int> steps, ids;
     Range range;
@@ -159,7 +160,7 @@ class Join {
     }
     return ids;
   }
-  // Early or late, whichever has less live; false where there is room for neither.
+  // Places the joined launch early or late, where the peak is lower; returns false if neither fits.
   bool take(const std::vector<int>& steps) {
     Range range;
     for (int at : steps) range = common(range, range_of(at));
@@ -183,7 +184,7 @@ class Join {
     return true;
   }
 
-  // The list with `one` before place `at` in place of all that are at `places`.
+  // Returns the list with the elements at `places` removed and `one` inserted before place `at`.
   template <class T>
   static std::vector<T> moved(const std::vector<T>& all, const std::vector<int>& places, int at,
                               const T& one) {
@@ -215,12 +216,12 @@ class Join {
   const PassOptions& options_;
   size_t room_;
   Dependencies edges_;
-  std::vector<int> forms_, ids_;  // of each step; ids are places in the plan as it was
-  std::vector<int> places_;       // of each id, by which a step that is alone is found again
+  std::vector<int> forms_, ids_;  // per launch; an id is a place in the original plan
+  std::vector<int> places_;       // per id, to find a launch that has not been joined
 };
 }  // namespace
 
-// Fault "join-ignores-dependencies": a kernel runs together with what it waits for.
+// Fault "join-ignores-dependencies": a kernel is joined with one that it depends on.
 Plan join(Plan plan, size_t room, const PassOptions& options) {
   if (options.skips("join") || plan.steps.empty()) return plan;
   return Join(std::move(plan), room, options).run();

@@ -1,9 +1,9 @@
-// What the backward pass reads of the forward pass, kept in a narrower type where that is asked
-// for: rounded where it is made, float32 again where it is read, so that half of its bytes live
-// between. The forward pass reads what it did, so a loss is the same, and its gradients are those
-// of rounded activations (Chakrabarti and Moseley 2019). An expression of one kept value is
-// computed again from it, and so is what sums its rows, so that a softmax sums to one. Sums across
-// rows (a batch norm's) stay as they are.
+// Activation compression: what the backward pass reads of the forward pass is stored in a narrower
+// type, rounded where it is computed and widened where it is read, so that half of its bytes stay
+// live in between. The forward pass is unchanged, so the loss is the same; gradients are those of
+// rounded activations (Chakrabarti and Moseley 2019). An expression of one compressed value is
+// recomputed from it, and so are reductions of its rows, so that a softmax sums to one. Reductions
+// across rows (a batch norm's) are not compressed.
 #include <unordered_map>
 
 #include "weft/ir/op_def.h"
@@ -12,7 +12,7 @@
 
 namespace weft {
 namespace {
-// Whether each of its elements comes of one contiguous row.
+// Returns whether the reduced axes are innermost: each result depends on one contiguous row.
 bool reduces_rows(const Node& node) {
   const Dims& axes = node.attrs.dims("axes");
   for (int i = 0; i < axes.size(); ++i)
@@ -43,7 +43,7 @@ class Keeper {
   }
 
  private:
-  // Anew also where nothing changes, so that what is kept is written down where it is made.
+  // Rebuilds nodes even if nothing changes, so that new ids follow the order of computation.
   template <class Form>
   Value with_inputs(const Value& value, Form form) const {
     if (value->op->kind == OpKind::leaf) return value;
@@ -56,8 +56,8 @@ class Keeper {
     return same;
   }
 
-  // The one value to keep from which this one is cheap to make: itself, or that of its operands.
-  // Null where nothing is kept for it.
+  // Returns the one stored value from which this one is cheap to compute: the node itself, or that
+  // of its operands. Returns null where nothing is compressed for it.
   const Node* kept_value_of(const Node& node) const {
     const OpKind kind = node.op->kind;
     if (node.origin.backward || kind == OpKind::leaf || kind == OpKind::random) return nullptr;
@@ -75,7 +75,7 @@ class Keeper {
     return only;
   }
 
-  // As the backward pass reads it.
+  // Returns the value as the backward pass reads it.
   Value late(const Value& value) {
     const Node* kept = kept_.at(value.node());
     if (kept == nullptr) return now_.at(value.node());
@@ -98,7 +98,7 @@ class Keeper {
 };
 }  // namespace
 
-// Fault "keep-negates": what is kept has the wrong sign.
+// Fault "keep-negates": compressed activations have the wrong sign.
 Graph keep(const Graph& graph, const PassOptions& options) {
   return options.keep == DType::f32 ? graph : Keeper(options).run(graph);
 }

@@ -15,7 +15,7 @@ void add_once(std::vector<int>& list, int slot) {
   if (std::find(list.begin(), list.end(), slot) == list.end()) list.push_back(slot);
 }
 
-// The step reads the operand's slot, and writes the result's, through this pair alone.
+// Returns whether the launch uses the slots of operand and result only through this pair.
 bool is_only_use(const Step& step, const Access& result, const Access& operand) {
   auto uses = [](const std::vector<Access>& all, int slot) {
     return std::count_if(all.begin(), all.end(),

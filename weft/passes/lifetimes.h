@@ -1,4 +1,4 @@
-// When each slot of a plan is live, and who takes over whose memory: shared by order and memory.
+// Liveness of slots and in-place reuse of their memory: shared by the order and memory passes.
 #pragma once
 
 #include <cstddef>
@@ -10,42 +10,41 @@
 
 namespace weft {
 
-// Bytes of a slot in the arena: rounded up to buffer_alignment.
+// Returns the bytes of a slot in the arena, rounded up to buffer_alignment.
 size_t arena_size(size_t bytes);
-// Of its scratch there; the table of a joined launch lies elsewhere.
+// Returns the bytes of a launch's scratch in the arena, without the table of a joined launch.
 size_t scratch_bytes(const Step& step);
 
-// What a step does to the arena. Indices are those of Plan::slots.
+// A StepUse says which slots of the arena a launch touches. Indices are those of Plan::slots.
 struct StepUse {
-  std::vector<int> slots;  // in the arena, read or written; each once
+  std::vector<int> slots;  // slots in the arena that are read or written, without duplicates
   struct TakeOver {
     int result_slot, operand_slot;
   };
-  std::vector<TakeOver>
-      take_overs;  // allowed by kernel, sizes and placements, if the operand dies here
+  std::vector<TakeOver> take_overs;  // possible if the operand dies here
 };
 
-// The arena's view of a plan, which does not depend on the order of the steps.
+// An ArenaUse is what a plan does to the arena whatever the order of its launches.
 struct ArenaUse {
   std::vector<size_t> bytes;     // of each slot, rounded; 0 outside the arena
   std::vector<bool> from_start;  // inputs
   std::vector<bool> to_end;      // outputs, and values that are copied to variables at the end
   std::vector<StepUse> steps;
   explicit ArenaUse(const Plan& plan);
-  void extend(const Plan& plan);  // by slots and steps that the plan got since
+  void extend(const Plan& plan);  // adds slots and launches that the plan got since
 };
 
-// Live bytes when the steps run in `order` (a permutation of their indices).
+// A Liveness is computed for launches that run in `order`, a permutation of their indices.
 struct Liveness {
   struct Granted {
     int step, result_slot, operand_slot;
   };
   size_t peak = 0;   // most bytes live at once, scratch included
-  int peak_at = -1;  // its first position
-  int peaks = 1;     // positions with as much
-  double total = 0;  // live bytes summed over the steps: among equal peaks, less is better
-  // Per slot, as positions in `order`: -1 before it, order.size() after it; `never` outside the
-  // arena.
+  int peak_at = -1;  // position of the first launch at the peak
+  int peaks = 1;     // number of launches at the peak
+  double total = 0;  // live bytes summed over the launches: the tie-break among equal peaks
+  // The live range of each slot, as positions in `order`: -1 before the first launch, order.size()
+  // after the last; `never` outside the arena.
   std::vector<int> first, last;
   static constexpr int never = -2;
   std::vector<Granted> granted;
@@ -53,7 +52,7 @@ struct Liveness {
 
  private:
   void set_lifetimes(const ArenaUse& use, std::span<const int> order);
-  size_t grant(const ArenaUse& use, int step, int at);  // bytes that results of this step take over
+  size_t grant(const ArenaUse& use, int step, int at);  // bytes that the launch reuses
 };
 
 }  // namespace weft

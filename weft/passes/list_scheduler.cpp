@@ -49,7 +49,7 @@ void ListScheduler::offer(int step) {
 }
 
 void ListScheduler::finish(int step) {
-  std::vector<int> changed;  // ready steps whose growth is another now
+  std::vector<int> changed;  // ready launches whose growth has changed
   for (int slot : use_.steps[index(step)].slots) {
     bool born = !alive_[index(slot)];
     alive_[index(slot)] = true;

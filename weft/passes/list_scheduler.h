@@ -1,4 +1,4 @@
-// List scheduling: runs one step after another, choosing among those whose predecessors have run.
+// List scheduling: appends launch after launch, chosen among those whose predecessors have run.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace weft {
 class ListScheduler {
  public:
   enum class Rule {
-    eager,   // steps that do not add live bytes at once; else the next of the base order
-    greedy,  // the step that adds least; among equals the next of the base order
+    eager,   // first launches that add no live bytes; among equals the base order
+    greedy,  // first the launch that adds the fewest bytes; among equals the base order
   };
-  // Backward, the order is built from its end: values are born at their last use and die where they
-  // are made. `edges` and `use` must outlive the scheduler.
+  // Backward, the order is built from its end: live ranges begin at the last use and end at the
+  // definition. `edges` and `use` must outlive the scheduler.
   ListScheduler(const Dependencies& edges, const ArenaUse& use, bool backward);
 
-  // A valid order of the steps, in near-linear time. `base` is another one.
+  // Returns a valid order of the launches, in near-linear time. `base` is another valid order.
   std::vector<int> run(const std::vector<int>& base, Rule rule);
 
  private:
@@ -32,20 +32,20 @@ class ListScheduler {
     }
   };
   void reset(const std::vector<int>& base);
-  void offer(int step);   // a ready step, at its present cost
-  void finish(int step);  // it has run: values die, steps become ready
+  void offer(int step);   // queues a ready launch at its present cost
+  void finish(int step);  // updates liveness and ready launches after `step` ran
   int64_t growth(int step) const;
 
   const std::vector<std::vector<int>>&before_, &after_;
   const ArenaUse& use_;
   const std::vector<bool>&alive_before_, &alive_after_;
   bool backward_;
-  std::vector<std::vector<int>> users_;  // steps that touch each slot
+  std::vector<std::vector<int>> users_;  // launches that touch each slot
 
   Rule rule_ = Rule::eager;
   std::vector<size_t> waiting_;  // predecessors that have not run, per step
   std::vector<int> place_;       // in the base order, per step
-  std::vector<int> version_;     // of the newest candidate, per step; older ones are void
+  std::vector<int> version_;  // of the newest candidate of each launch; older candidates are stale
   std::vector<size_t> users_left_;
   std::vector<bool> alive_, done_;
   std::priority_queue<Candidate> ready_;

@@ -1,5 +1,5 @@
-// Where each stored value of the step lies in the arena. Stands last: lifetimes follow from the
-// order.
+// Assigns each stored value of the step its offset in the arena. The pass runs last, because live
+// ranges follow from the order.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -29,8 +29,8 @@ class MemoryPlanner {
   }
 
  private:
-  // Scratch is a slot that lives in its step only. The table of a joined launch stays from run to
-  // run, in memory that no other step uses.
+  // Adds scratch slots, which are live in their launch only. The table of a joined launch persists
+  // between runs, in memory that no other launch uses.
   void add_workspaces() {
     for (Step& step : plan_.steps) {
       if (step.workspace == 0) continue;
@@ -52,8 +52,9 @@ class MemoryPlanner {
     return order;
   }
 
-  // Merges the slots of results with those of the dying operands whose memory they take over. They
-  // are then of the kind that they are at the peak, of which the memory table tells.
+  // Merges the slots of results with those of the dying operands whose memory they reuse. The
+  // merged slot gets the category of the value that it holds at the peak, which the memory table
+  // reports.
   void take_over() {
     Liveness liveness(plan_, ArenaUse(plan_), present_order());
     std::vector<int> into(plan_.slots.size());
@@ -142,7 +143,7 @@ class MemoryPlanner {
   struct Gap {
     size_t offset = 0, bytes = 0;
   };
-  // The largest part of the arena that nothing but `scratch` uses in a step.
+  // Returns the largest range of the arena that only `scratch` uses during a launch.
   Gap largest_gap(int at, const Slot& scratch) const {
     std::vector<const Slot*> live;
     for (const Slot& slot : plan_.slots)
@@ -150,7 +151,7 @@ class MemoryPlanner {
         live.push_back(&slot);
     std::ranges::sort(live, {}, &Slot::offset);
     Gap largest;
-    size_t end = 0;  // of those so far
+    size_t end = 0;  // of the slots so far
     auto note = [&](size_t next) {
       if (next > end && next - end > largest.bytes) largest = {end, next - end};
     };
@@ -161,9 +162,9 @@ class MemoryPlanner {
     note(plan_.arena_bytes);
     return largest;
   }
-  // More scratch, where a kernel can use it, out of what is free in its step: the arena stays as
-  // large as it is. The most that there is use for, or a half or a quarter of it, so that equal
-  // kernels have few sizes.
+  // Grows scratch that a kernel can use into memory that is free during its launch; the arena stays
+  // as large as it is. A size is the most that the kernel can use, or a half or a quarter of it, so
+  // that equal kernels have few sizes.
   void grow_workspaces() {
     for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
       Step& step = plan_.steps[index(at)];
@@ -186,7 +187,7 @@ class MemoryPlanner {
 };
 }  // namespace
 
-// Fault "memory-overlap": every slot is given up one step too early.
+// Fault "memory-overlap": every slot is freed one launch too early.
 Plan assign_memory(Plan plan, const PassOptions& options) {
   return MemoryPlanner(std::move(plan), options).run();
 }

@@ -7,8 +7,8 @@
 
 namespace weft {
 namespace {
-// The functions of ops.h return their argument where there is nothing to move: `same` turns that,
-// and every merge of two movements, into a replacement.
+// The functions of ops.h return their argument where there is nothing to move, so a merge of two
+// movements may yield a value that is no movement at all.
 Value simplify_reshape(const Value& y, const Value& x) {
   if (x->is("reshape")) return reshape(x->inputs[0], y.shape());
   return y.shape() == x.shape() ? x : Value();
@@ -38,10 +38,10 @@ struct Range {
         stop(slice->attrs.integer("stop")),
         step(slice->attrs.integer("step")),
         count(slice.dim(axis)) {}
-  int64_t last() const { return start + (count - 1) * step; }  // the last index that it takes
+  int64_t last() const { return start + (count - 1) * step; }  // last selected index
 };
 
-// A slice that takes from one part of a concatenation only.
+// Replaces a slice that lies within one part of a concatenation by a slice of the part.
 Value slice_of_concat(const Range& range, const Value& x) {
   int64_t begin = 0;
   for (const Value& part : x->inputs) {
@@ -55,7 +55,7 @@ Value slice_of_concat(const Range& range, const Value& x) {
 
 Value simplify_slice(const Value& y, const Value& x) {
   Range range(y);
-  if (y.shape() == x.shape()) return x;  // nothing is left out, so every step is 1
+  if (y.shape() == x.shape()) return x;  // nothing is cut off, so the step is 1
   if (range.count == 0) return {};
   if (x->is("slice")) {
     Range inner(x);
@@ -64,7 +64,7 @@ Value simplify_slice(const Value& y, const Value& x) {
     return slice(x->inputs[0], range.axis, start, start + (range.count - 1) * step + 1, step);
   }
   if (x->is("concat") && x->attrs.integer("axis") == range.axis) return slice_of_concat(range, x);
-  if (x->is("pad")) {  // cuts off just what was put on
+  if (x->is("pad")) {  // cuts off only padding
     Dims low = x->attrs.dims("low"), high = x->attrs.dims("high");
     int64_t extent = x->inputs[0].dim(range.axis);
     bool inside = range.start >= low[range.axis] && range.last() < low[range.axis] + extent;
@@ -88,7 +88,7 @@ Value simplify_pad(const Value& y, const Value& x) {
   return pad(x->inputs[0], low, high, y->attrs.number("value"));
 }
 
-// A value between zeros along one axis.
+// A Padded is a value with zeros around it along one axis.
 struct Padded {
   Value value;
   int axis = -1;
@@ -105,8 +105,8 @@ struct Padded {
   }
 };
 
-// The gradients of neighbouring slices, each between zeros, lie side by side. Nothing is added, so
-// that they may be cast afterwards.
+// Replaces the sum of gradients of adjacent slices, each padded with zeros, by a concatenation.
+// Nothing is added, so that the gradients may be cast afterwards.
 Value simplify_sum_of_pads(const Value& a, const Value& b) {
   if (a->is("cast") && b->is("cast") && a->inputs[0].dtype() == b->inputs[0].dtype()) {
     const Value side_by_side = simplify_sum_of_pads(a->inputs[0], b->inputs[0]);
@@ -122,7 +122,7 @@ Value simplify_sum_of_pads(const Value& a, const Value& b) {
   return pad(concat(parts, left.axis), low, high);
 }
 
-// Parts that are concatenations themselves, or neighbouring slices of one value, are one part.
+// Merges nested concatenations, and adjacent slices of one value, into one part.
 Value simplify_concat(const Value& y) {
   const int64_t axis = y->attrs.integer("axis");
   std::vector<Value> parts;
@@ -152,7 +152,7 @@ Value simplify_concat(const Value& y) {
 
 Value simplify_flip(const Value& y, const Value& x) {
   const Dims& axes = y->attrs.dims("axes");
-  Dims left;  // axes that hold more than one element
+  Dims left;  // axes with more than one element
   for (int64_t axis : axes)
     if (y.dim(static_cast<int>(axis)) > 1) left.push_back(axis);
   if (left.size() < axes.size()) return flip(x, left);

@@ -1,7 +1,7 @@
-// Variables that are to be offloaded live in files. Their old value comes into the arena before it
-// is read, and the new one goes from there to the file, so that the arena holds those that are in
-// use and memory no others. Stands after alias, which says where a new value takes the place of the
-// old one, and before order, which then finds the order in which few of them are in use at once.
+// Offloads variables to files. Their old values are fetched into the arena before they are read,
+// and the new values are stored back, so that the arena holds the variables in use and memory holds
+// no others. The pass runs after alias, which decides where a new value replaces the old one in
+// place, and before order, which then finds an order with few variables in use at once.
 #include <algorithm>
 #include <optional>
 
@@ -33,15 +33,16 @@ class Offloading {
   }
 
  private:
-  // Where another step has moved it, it is a file's for all.
+  // Returns whether the variable lives in a file, as requested or because another step moved it.
   bool belongs_in_file(const Slot& slot) const {
     return slot.space == Space::state && (slot.value->variable->storage->file() ||
                                           options_.offload.covers(slot.category, slot.bytes));
   }
   int end() const { return static_cast<int>(plan_.steps.size()); }
 
-  // What reads the variable before a step writes it reads `old`; the step and what follows have
-  // `fresh`, which takes over the memory of `old` where the step may work in place.
+  // Moves a variable to its file. Readers before the launch that writes it read `old`; that launch
+  // and later readers use `fresh`, which takes over the memory of `old` where the launch may work
+  // in place.
   void move(int slot) {
     plan_.slots[index(slot)].space = Space::file;
     const Value leaf = plan_.slots[index(slot)].value;
@@ -73,7 +74,7 @@ class Offloading {
       made_.emplace_back(writer + 1, make_transfer(plan_, dense(written.value, *fresh), written));
   }
 
-  // A new value that lies elsewhere goes to the file from there.
+  // Stores a new value that is in another slot to the file at the end of the step.
   void store_at_end(Assign& assign) {
     const Access to = dense(assign.value.value, assign.state_slot);
     made_.emplace_back(end(), make_transfer(plan_, assign.value, to));
@@ -90,7 +91,7 @@ class Offloading {
 
   Plan plan_;
   const PassOptions& options_;
-  std::vector<std::pair<int, Step>> made_;  // before which step
+  std::vector<std::pair<int, Step>> made_;  // the index of the step that each goes before
 };
 }  // namespace
 

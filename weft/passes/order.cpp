@@ -1,6 +1,6 @@
-// The order of steps with the least peak of live bytes. Finding it is NP-hard: here some orders,
-// each found in near-linear time, are measured exactly, and the best is kept. Stands after alias,
-// whose edges it respects, and before memory, which packs what is live.
+// Chooses the order of launches with the lowest peak of live bytes. Finding the best is NP-hard:
+// the pass computes the exact peak of several orders, each found in near-linear time, and keeps the
+// best. It runs after alias, whose edges it respects, and before memory, which packs what is live.
 #include <algorithm>
 #include <numeric>
 
@@ -38,7 +38,7 @@ class OrderSearch {
         consider(backward_.run(base, rule));
       }
     }
-    for (int round = 0; round < 4; ++round) {  // the best so far as the base of others
+    for (int round = 0; round < 4; ++round) {  // the best so far is the base of others
       Order base = best_;
       consider(backward_.run(forward_.run(base, Rule::eager), Rule::eager));
       consider(forward_.run(backward_.run(base, Rule::eager), Rule::eager));
@@ -67,13 +67,13 @@ class OrderSearch {
     }
   }
 
-  // Each last step (an update, an output) in turn, right after what it still lacks: values are made
-  // when they are needed.
+  // Returns an order that schedules each sink (an update, an output) in turn, right after what it
+  // still lacks, so that values are computed when they are needed.
   Order depth_first(const Order& base) const {
     Order order;
     std::vector<bool> started(base.size(), false);
     std::vector<std::pair<int, size_t>>
-        stack;  // step, and how many of its predecessors were looked at
+        stack;  // a launch, and the number of its predecessors visited
     for (int last : base) {
       if (!edges_.after[index(last)].empty()) continue;
       stack.emplace_back(last, 0);
@@ -93,7 +93,7 @@ class OrderSearch {
     return order;
   }
 
-  // Sorted by the longest chain of steps that must run before: what is near the inputs first.
+  // Sorts by the longest chain of predecessors: launches near the inputs come first.
   Order by_depth(Order base) const {
     std::vector<int> depth(base.size(), 0);
     for (int step : base)
@@ -104,7 +104,8 @@ class OrderSearch {
     return base;
   }
 
-  // Updates of what comes from files: first the small ones, whose gradients make room for the rest.
+  // Returns whether the plan has transfers. Small updates then go first, because their gradients
+  // make room for the rest.
   bool moves() const {
     return std::ranges::any_of(plan_.steps,
                                [](const Step& step) { return step.kind == Step::Kind::transfer; });
@@ -127,7 +128,7 @@ class OrderSearch {
   std::pair<size_t, double> best_cost_;
 };
 
-// The first step that needs the one before it goes before it.
+// Swaps the first pair of adjacent launches in which the second depends on the first.
 void swap_dependent(Order& order, const Dependencies& edges) {
   for (size_t i = 1; i < order.size(); ++i) {
     const std::vector<int>& before = edges.before[index(order[i])];
@@ -138,7 +139,7 @@ void swap_dependent(Order& order, const Dependencies& edges) {
 }
 }  // namespace
 
-// Fault "order-ignores-dependency": two steps of which one needs the other change places.
+// Fault "order-ignores-dependency": two launches, of which one depends on the other, are swapped.
 Plan order(Plan plan, const PassOptions& options) {
   if (plan.steps.empty()) return plan;
   Order best = OrderSearch(plan).best();

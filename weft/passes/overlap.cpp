@@ -1,8 +1,8 @@
-// Transfers between memory and files while other steps run. What is fetched is asked for as many
-// steps before its first reader as take as long as the transfer, and what is stored is awaited as
-// many steps later, but a value takes memory meanwhile: neither goes so far that more bytes are
-// live than there is room for. Stands after recompute, which adds transfers, and
-// before memory, which keeps the bytes of a value until its transfer is done.
+// Overlaps transfers between memory and files with other launches. A fetch begins early, so that
+// the launches before its first reader take as long as the transfer, and a store is awaited late by
+// the same rule. The value occupies memory meanwhile, so neither goes so far that more bytes are
+// live than there is room for. The pass runs after recompute, which adds transfers, and before
+// memory, which keeps a value's bytes until its transfer has ended.
 #include <algorithm>
 #include <numeric>
 
@@ -37,7 +37,7 @@ class Overlap {
     for (int at = 0; at < end(); ++at)
       if (is_fetch_at(at)) fetches.push_back(at);
     std::ranges::stable_sort(fetches, {}, [&](int at) { return reader_of(at); });
-    // In the order of need, so that fetches and stores share the room as they come.
+    // Fetches and stores are placed in the order of need, so that they share the room.
     auto next = fetches.begin();
     for (int at = 0; at <= end(); ++at) {
       for (; next != fetches.end() && reader_of(*next) <= at; ++next) begin_early(*next);
@@ -48,7 +48,7 @@ class Overlap {
   }
 
  private:
-  // What comes before a step, in this order.
+  // The steps that go before a launch, in this order.
   struct Before {
     std::vector<Step> stored, begun, fetched;
   };
@@ -68,7 +68,7 @@ class Overlap {
   }
   int reader_of(int fetch) const { return first_reader_[index(memory_slot(plan_, step(fetch)))]; }
 
-  // Live bytes while each step runs.
+  // Computes the live bytes at each launch.
   void count_live_bytes() {
     std::vector<std::ptrdiff_t> change(plan_.steps.size() + 2);
     for (size_t slot = 0; slot < use_.bytes.size(); ++slot) {
@@ -86,8 +86,8 @@ class Overlap {
       live_bytes_[index(granted.step)] -= use_.bytes[index(granted.result_slot)];
   }
 
-  // The time of steps that a transfer has passed, against that of all transfers among them that
-  // go its way.
+  // A Race compares the time of the launches that a transfer passes with the time of all transfers
+  // among them that share its bandwidth.
   class Race {
    public:
     Race(const Overlap& steps, int transfer) : steps_(steps), fetch_(steps.is_fetch_at(transfer)) {
@@ -107,7 +107,7 @@ class Overlap {
     double needed_, passed_ = 0;
   };
 
-  // Whether the slot may live while that step runs, too.
+  // Returns whether the slot may be live during that launch, and if so counts its bytes.
   bool takes(int slot, int at) {
     if (live_.first[index(slot)] <= at && at <= live_.last[index(slot)]) return true;
     if (live_bytes_[index(at)] + use_.bytes[index(slot)] > room_) return false;
@@ -117,7 +117,7 @@ class Overlap {
 
   void begin_early(int fetch) {
     const int slot = memory_slot(plan_, step(fetch)), reader = reader_of(fetch);
-    // Not before what it fetches is stored, nor out of turn.
+    // A fetch begins after the store of what it fetches, and in order.
     const int stored = last_store_[index(file_slot(plan_, step(fetch)))];
     const int earliest = std::max(stored + 1, last_begin_);
     int begin = fetch;
@@ -134,7 +134,7 @@ class Overlap {
     const int slot = memory_slot(plan_, step(store));
     last_store_[index(file_slot(plan_, step(store)))] = store;
     Race race(*this, store);
-    // The last reader may hand the memory on.
+    // The last reader may reuse the slot's memory for its result.
     const int last = live_.last[index(slot)] > store ? live_.last[index(slot)] : end();
     int await = store + 1;
     while (await < last && !race.won() && takes(slot, await)) race.pass(await++);
@@ -163,11 +163,11 @@ class Overlap {
   size_t room_;
   std::vector<int> first_reader_, last_store_;  // steps, per slot
   int last_begin_ = 0;
-  std::vector<Before> before_;  // of each step, and of the end
+  std::vector<Before> before_;  // per launch, and for the end
 };
 }  // namespace
 
-// Fault "overlap-awaits-late": what is fetched is read before it is there.
+// Fault "overlap-awaits-late": what is fetched is read before it has arrived.
 Plan overlap(Plan plan, size_t room, const PassOptions& options) {
   return Overlap(std::move(plan), room, options).run();
 }

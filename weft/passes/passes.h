@@ -1,19 +1,19 @@
-// The passes, in the order of the pipeline (pipeline.cpp is the table of contents).
+// The passes, in the order of the pipeline (pipeline.cpp).
 //
-//   precision   products on a narrower type, where that is asked for
-//   decompose   composites that no backend kernel overrides become their expression
+//   precision   mixed precision: products on a narrower type, where requested
+//   decompose   replaces composites that no backend kernel overrides by their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
-//   copies      weights that products read in a narrower type are kept in it, too
-//   chunk       the widest rows of a step in parts, which never exist at once
-//   keep        what the backward pass reads of the forward pass in a narrower type, on request
-//   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
-//   alias       assignments write straight into their variable where no old value is read later
-//   offload     variables that live in files come from there before they are read, and go back
-//   order       the order of steps with the least peak of live bytes
-//   recompute   kernels run again, or values lie in files, where that lowers the peak below a limit
-//   join        kernels of one form become one launch, where there is room
-//   overlap     what comes from files or goes there does so while other steps run
-//   memory      arena offsets, with reuse and in-place
+//   copies      stores weights also in the narrower type in which products read them
+//   chunk       row tiling: computes the widest rows of a step tile by tile
+//   keep        activation compression: stores activations in a narrower type, on request
+//   schedule    fusion and bufferization: one Step per kernel, slots, layouts   -> Plan
+//   alias       writes assignments straight into their variable where no old value is read later
+//   offload     fetches variables that live in files before they are read, and stores them back
+//   order       chooses the order of launches with the lowest peak of live bytes
+//   recompute   rematerializes values, or stores them in files, to get below the memory limit
+//   join        horizontal fusion: joins kernels of one form into one launch, where there is room
+//   overlap     overlaps transfers to and from files with other launches
+//   memory      assigns arena offsets, with reuse and in place
 #pragma once
 
 #include <optional>
@@ -30,61 +30,62 @@
 
 namespace weft {
 
-// What PassOptions::skip may name.
+// Returns the names that PassOptions::skip may contain.
 std::span<const std::string_view> optional_passes();
 
 struct PassOptions {
   const KernelLibrary* library = &no_library();
   int threads = 1;
   DType narrow = DType::f32;                // of products under mixed precision; f32: as written
-  bool tf32 = false;                        // those that are written in float32 may be
+  bool tf32 = false;                        // products written in float32 may run in TF32
   DType keep = DType::f32;                  // as in CompileOptions
   size_t memory = 0, held = 0, beside = 0;  // as in CompileOptions
   Recompute recompute = Recompute::automatic;
-  int chunks = 0;               // as in CompileOptions
-  bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
+  int chunks = 0;                    // as in CompileOptions
+  bool chunk_anywhere = false;       // for tests: tiles begin at any row, where bits may differ
   std::optional<double> until = {};  // as in CompileOptions
   Offload offload = {};
-  bool apart = false;        // cheap functions of a library's result that is stored, too
-  MachineSpec machine = {};  // what runs the plan; unknown: the host
-  // Optional passes, by name (optional_passes).
+  bool apart = false;        // no cheap epilogues beside a library result that is stored, too
+  MachineSpec machine = {};  // runs the plan; unknown: the host
+  // Names of passes to skip, out of optional_passes().
   std::vector<std::string> skip;
   bool verify = false;  // after every pass; always in debug builds
-  std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which
+  std::string fault;    // for tests of the tests: injects a named bug; each pass lists its faults
   bool skips(std::string_view pass) const;
-  bool may_run_again() const;  // kernels, for the memory between
-  bool may_drop() const;       // values that are made again, or come from files
+  bool may_run_again() const;  // whether kernels may be rematerialized
+  bool may_drop() const;       // whether values may be rematerialized or fetched from files
 };
 
 Graph precision(const Graph& graph, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
-// Into options.chunks parts, where that changes no bits (but in the last digit of sums of 16-bit
-// products); the same graph where it would.
+// Tiles the widest rows into options.chunks parts where that changes no bits (except the last digit
+// of sums of 16-bit products); otherwise returns the same graph.
 Graph chunk(const Graph& graph, const PassOptions& options);
 Graph keep(const Graph& graph, const PassOptions& options);
-Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
+Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: a kernel per node
 Plan alias_state(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
-// Where that leaves at most `room` bytes live.
+// Joins kernels of one form, as long as at most `room` bytes are live.
 Plan join(Plan plan, size_t room, const PassOptions& options);
-// Begins transfers early and awaits them late, where that leaves at most `room` bytes live.
+// Begins transfers early and awaits them late, as long as at most `room` bytes are live.
 Plan overlap(Plan plan, size_t room, const PassOptions& options);
 Plan assign_memory(Plan plan, const PassOptions& options);
-// All three: launches that are joined, transfers in as much room as the limit leaves, then offsets.
+// Runs join, overlap (in as much room as the limit leaves) and assign_memory.
 Plan place(const Plan& plan, const PassOptions& options);
-// Runs kernels again, or fetches what was stored in a file, right before their results are read
-// next: of these plans of a step, and all that becomes of them in this way, the one of the least
-// time that fits, placed; where none does, or without a limit, the one of the least memory.
+// Chooses a plan that fits the memory limit among `plans` of one step and all that follow from them
+// by rematerialization and by fetching values from files. Returns the fastest one that fits,
+// placed; if none fits, or without a limit, the smallest.
 Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& options);
 bool fits_memory(const Plan& plan, const PassOptions& options);
-// Throws Error(does_not_fit) naming what the plan takes, the least that would do; of a step whose
-// state alone exceeds the limit, the least that a fifth of WEFT_PATIENCE finds.
+// Throws Error(does_not_fit) naming the bytes that the plan takes, which is the least that is
+// possible. For a step whose state alone exceeds the limit, it is the least that was found in a
+// fifth of WEFT_PATIENCE.
 void check_memory(const Plan& plan, const PassOptions& options);
 
-// All of them, each named, timed (WEFT_DEBUG=1), verified in debug builds and tests.
+// Runs all passes, each named, timed (WEFT_DEBUG=1), and verified in debug builds and tests.
 Plan make_plan(const Graph& graph, PassOptions options);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The table of contents of the compiler, and the one wrapper that runs a pass.
+// The order of the passes, and the wrapper that runs one pass.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ constexpr std::string_view optional[] = {"precision", "simplify", "copies", "chu
                                          "keep",      "fuse",     "alias",  "offload",
                                          "recompute", "order",    "join",   "reuse"};
 
-// Of the widest rows, where a limit asks for it: with more, they are not what memory is for.
+// Most tiles of rows under a memory limit: with more, the widest rows no longer determine the peak.
 constexpr int most_parts = 32;
 
 #ifdef WEFT_DEBUG_BUILD
@@ -24,7 +24,7 @@ constexpr bool debug_build = true;
 constexpr bool debug_build = false;
 #endif
 
-// Runs, times (WEFT_DEBUG=1), prints (WEFT_DEBUG=3) and verifies one pass.
+// A Runner runs, times (WEFT_DEBUG=1), prints (WEFT_DEBUG=3) and verifies one pass.
 class Runner {
  public:
   Runner(const PassOptions& options, logging::LongWork& planning)
@@ -51,7 +51,7 @@ class Runner {
   logging::LongWork& planning_;
 };
 
-// The kernels of a step, in the order of the graph.
+// Returns the plan of a step's kernels, in the order of the graph.
 Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork& planning) {
   Runner run(options, planning);
   const Graph kept = run.always("keep", keep, step);
@@ -64,16 +64,16 @@ Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongW
   return count < 2 ? step : Runner(options, planning).unless_skipped("chunk", chunk, step);
 }
 
-// Whether a library's kernel stores what could be made again from what else it stores.
+// Returns whether a library kernel stores values that derive from its other stored results.
 bool stores_beside(const Plan& plan) {
   return std::ranges::any_of(plan.steps, [&](const Step& step) {
     return step.kind == Step::Kind::library && step.results.size() > 1 && reads_own(step.body);
   });
 }
 
-// The whole step, or where a limit asks for it its widest rows in parts and less kept. In parts,
-// the order of the graph is a second way to go: one part comes after another there, and none waits
-// for a sum.
+// Plans the whole step or, under a memory limit, with its widest rows tiled and with
+// rematerialization. For a tiled step the order of the graph is a second candidate: its tiles run
+// one after another, and none waits for a sum.
 Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning) {
   const Runner run(options, planning);
   auto is_cut = [&](const Graph& graph) { return graph.nodes().size() > step.nodes().size(); };

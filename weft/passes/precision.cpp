@@ -1,9 +1,9 @@
-// Mixed precision: what OpDef::narrows names runs on the narrow type, all else stays float32. A
-// value that goes into such an operation is rounded for all its readers, so that it is stored once
-// and in the narrow type (the sum of a product and a bias, too, where a library's kernel stores it
-// for what follows); parameters keep their float32 elements for everything else. A product that no
-// other one uses (a weight's gradient, the logits of an evaluation) yields its float32 sums. Stands
-// first: autodiff has seen float32 throughout, and what the casts bring simplify can merge.
+// Mixed precision: operations with OpDef::narrows run on the narrow type, all else stays float32. A
+// value that such an operation reads is rounded for all of its readers, so that it is stored once
+// and in the narrow type; so is the sum of a product and a bias that a library kernel stores for
+// its epilogue. Parameters keep their float32 elements for everything else. A product that leads to
+// no other one (a weight's gradient, the logits of an evaluation) returns its float32 sums. The
+// pass runs first: autodiff has seen float32 throughout, and simplify can merge the casts.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -48,13 +48,13 @@ class Narrower {
 
  private:
   struct Forms {
-    Value wide;    // of the type that it had
-    Value narrow;  // the same elements where `rounded`, else those of `wide` rounded, or none yet
+    Value wide;    // in the original type
+    Value narrow;  // the same elements if `rounded`, else rounded from `wide`; may be undefined yet
     bool rounded = false;
   };
 
-  // Operands of what narrows, and all that they are moved from. Of products with a bias, sums that
-  // a kernel stores for what follows.
+  // Finds the values to round: operands of narrow operations, the values they are moved from, and
+  // biased products whose sum a kernel stores for its epilogue.
   void find_wanted() {
     for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value) {
       if ((*value)->inputs.size() == 1 && kernels_.is_epilogue(*value->node()) &&
@@ -74,7 +74,7 @@ class Narrower {
     return value.rank() > 0 && ((is_product(a) && is_bias(b, value.dim(-1))) ||
                                 (is_product(b) && is_bias(a, value.dim(-1))));
   }
-  // What leads, through anything, to an operation that narrows.
+  // Finds the values that lead to a narrow operation, through any other operations.
   void find_leading() {
     for (auto value = nodes_.rbegin(); value != nodes_.rend(); ++value)
       for (const Node* user : users_[value->node()])
@@ -145,7 +145,7 @@ class Narrower {
   std::unordered_map<const Node*, Forms> forms_;
 };
 
-// Products within composites (recurrent layers) come to light; composites without stay whole.
+// Decomposes composites that contain products (recurrent layers); others stay whole.
 Graph expose_products(const Graph& graph) {
   std::unordered_map<const OpDef*, bool> holds;
   return rewrite_fully(graph, [&](const Value& value) -> Value {
@@ -174,7 +174,7 @@ Graph with_tf32(const Graph& graph) {
 }
 }  // namespace
 
-// Fault "precision-negates": what was rounded is read with the wrong sign.
+// Fault "precision-negates": rounded values are read with the wrong sign.
 Graph precision(const Graph& graph, const PassOptions& options) {
   if (options.tf32) return with_tf32(graph);
   if (options.narrow == DType::f32) return graph;

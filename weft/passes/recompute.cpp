@@ -12,9 +12,9 @@
 
 namespace weft {
 namespace {
-constexpr int longest_chain = 8;    // of kernels that run again for the last one's sake
-constexpr int most_fruitless = 16;  // drops in a row, after which the peak is taken for the least
-constexpr size_t finest = 50;       // stages differ by at least such a part of their peak
+constexpr int longest_chain = 8;    // kernels that are rematerialized to compute the last one
+constexpr int most_fruitless = 16;  // drops in a row without a lower peak, then the search ends
+constexpr size_t finest = 50;  // 1 / the least relative difference between the peaks of two stages
 
 const Access& result_in(const Step& step, int slot) {
   return *std::ranges::find(step.results, slot, [](const Access& r) { return r.at.slot; });
@@ -30,8 +30,8 @@ Recomputation::Recomputation(Plan plan, const PassOptions& options)
 }
 
 void Recomputation::go_down() {
-  std::pair<size_t, int> least{};  // the peak, and how often the plan rises to it
-  // A drop that lowers neither may be the way to one that does; so many in a row are not.
+  std::pair<size_t, int> least{};  // the peak, and the number of launches at it
+  // A drop that lowers neither may still enable one that does, so the search goes on for a while.
   for (int fruitless = 0; fruitless < most_fruitless; ++fruitless) {
     look();
     const std::pair now{live_->peak, live_->peaks};
@@ -64,7 +64,7 @@ Plan Recomputation::plan(const Stage& stage) const {
 
 const Step& Recomputation::step(int at) const { return plan_.steps[index(order_[index(at)])]; }
 
-// Who touches each slot, and when each is live, with the steps as they are.
+// Computes the users and the liveness of each slot in the present order.
 void Recomputation::look() {
   use_.extend(plan_);
   live_.emplace(plan_, use_, order_);
@@ -78,7 +78,7 @@ void Recomputation::look() {
   }
 }
 
-// What to drop at the peak.
+// Returns the cheapest value to drop at the peak.
 std::optional<Recomputation::Choice> Recomputation::cheapest() const {
   std::optional<Choice> best;
   for (int slot = 0; slot < static_cast<int>(plan_.slots.size()); ++slot) {
@@ -90,7 +90,7 @@ std::optional<Recomputation::Choice> Recomputation::cheapest() const {
   return best;
 }
 
-// What it takes to drop the slot at the peak.
+// Returns the launches to add and their cost if the slot is dropped at the peak.
 std::optional<Recomputation::Choice> Recomputation::again(int slot) const {
   const std::vector<int>& readers = readers_[index(slot)];
   auto next = std::ranges::lower_bound(readers, live_->peak_at);
@@ -102,18 +102,18 @@ std::optional<Recomputation::Choice> Recomputation::again(int slot) const {
   return stored && stored->price() < choice.price() ? stored : choice;
 }
 
-// The same by way of a file.
+// Returns the choice to store the slot in a file and fetch it.
 std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice choice) const {
   const std::vector<int>& writers = writers_[index(slot)];
   const Slot& at = plan_.slots[index(slot)];
-  // What is offloaded as gradients are the sums between passes, which are variables: values of the
-  // backward pass go where those of the forward pass do.
+  // Offloaded gradients are those accumulated between passes, which are variables. Values of the
+  // backward pass are offloaded with the activations.
   const bool own_gradient = at.category == Category::gradient && at.value->variable == nullptr;
   const Category kind = own_gradient ? Category::activation : at.category;
   if (!options_.offload.covers(kind, at.bytes)) return std::nullopt;
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;
   const Step& maker = step(writers.front());
-  if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it lies in a file
+  if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it is in a file already
   if (result_in(maker, slot).value.type().bytes() != at.bytes) return std::nullopt;
   choice.reruns.push_back({writers.front(), slot});
   choice.stored = true;
@@ -121,7 +121,7 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
   return choice;
 }
 
-// Adds the step that writes the slot, after the steps that write what is dead by the peak.
+// Adds the launch that writes the slot, after launches that write operands dead by the peak.
 bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   const std::vector<int>& writers = writers_[index(slot)];
   if (depth == 0 || writers.size() != 1 || writers.front() >= live_->peak_at) return false;
@@ -137,7 +137,8 @@ bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   return true;
 }
 
-// Makes the operand of a step, as it was then, be there: it still is, is made again, or lives on.
+// Makes an operand available as it was at `since`: it is still live, is rematerialized, or has its
+// live range extended.
 bool Recomputation::available(int slot, int since, int depth, Choice& choice) const {
   if (std::ranges::find(choice.reruns, slot, &Rerun::slot) != choice.reruns.end()) return true;
   if (!unchanged(slot, since, choice.before)) return false;
@@ -156,9 +157,9 @@ bool Recomputation::unchanged(int slot, int since, int until) const {
                               [&](int writer) { return since <= writer && writer < until; });
 }
 
-// Steps are never changed, as earlier stages have them: who reads a dropped value is made anew.
+// Launches never change, since earlier stages refer to them: readers of dropped values are copied.
 void Recomputation::apply(const Choice& choice) {
-  std::vector<std::pair<int, int>> fresh;  // slots, as they were and now
+  std::vector<std::pair<int, int>> fresh;  // former and new slots
   auto redirect = [&](Step& step) {
     for (Access& operand : step.operands)
       for (auto [was, now] : fresh)
@@ -202,7 +203,7 @@ void Recomputation::apply(const Choice& choice) {
     drop_unread();
 }
 
-// What is made again before anybody read it was made in vain.
+// Removes launches whose results are recomputed before anybody reads them.
 void Recomputation::drop_unread() {
   std::vector<bool> read(plan_.slots.size());
   auto note = [&](const Access& access) { read[index(access.at.slot)] = true; };
@@ -232,9 +233,9 @@ int Recomputation::add(Step step) {
   return static_cast<int>(plan_.steps.size()) - 1;
 }
 
-// The kernel that computes just what lies in the slot; all of it where that takes a reduction, as
-// the order of a sum depends on what else its kernel does, and the bits on the order, and where the
-// kernel is a library's.
+// Returns the kernel that computes only what the slot holds. Kernels with reductions run whole,
+// because the order of a sum, and so its bits, depends on what else the kernel computes; so do
+// library kernels.
 Step Recomputation::only(Step step, int slot) const {
   step.again = true;
   if (step.kind == Step::Kind::library ||

@@ -1,9 +1,9 @@
-// Trades time for memory: values that nobody reads for a while are dropped, and their kernels run
-// again right before they are read next (Chen et al. 2016), at each peak the one that costs least
-// for each byte (Kirisame et al. 2021). A kernel that runs again has the operands that it had, and
-// so the same bits. Where values may go to files, the kernel that runs again can be a fetch of what
-// was stored there when it was made. Stands after order, which says when values are read, and
-// before memory, which packs what is then live.
+// Rematerialization trades time for memory: values with no reader for a while are dropped, and
+// their kernels run again right before the next reader (Chen et al. 2016). At each peak the value
+// with the least cost per freed byte is dropped (Kirisame et al. 2021). A rematerialized kernel
+// reads the same operands and so computes the same bits. Where values may go to files, a value can
+// instead be stored after it was computed and fetched. The pass runs after order, which fixes when
+// values are read, and before memory, which packs what is live.
 #pragma once
 
 #include <optional>
@@ -15,34 +15,34 @@
 
 namespace weft {
 
-// The way of one plan from all kept down to the least memory, one dropped value after another. It
-// does not depend on any limit: a limit only says how far to go.
+// A Recomputation is the sequence of plans from the one without rematerialization down to the least
+// memory, with one more value dropped at a time. It does not depend on a memory limit, which only
+// selects a stage.
 class Recomputation {
  public:
-  // Goes all the way, or until options.until. Nothing is dropped where options let nothing be.
+  // Drops values down to the least memory or until options.until; none if options forbid it.
   Recomputation(Plan plan, const PassOptions& options);
 
   struct Stage {
     size_t peak;             // most live bytes of the arena
-    double cost;             // of all steps
-    std::vector<int> order;  // of all that are made on the way, those that run
-    size_t slots;            // made by then
+    double cost;             // of all launches, in bytes that the machine could move in the time
+    std::vector<int> order;  // the launches that run, as indices into all that were made
+    size_t slots;            // number of slots made so far
   };
-  // All kept, and then each that takes a fiftieth less than the one before it.
+  // The first stage drops nothing; each later one lowers the peak by at least a fiftieth.
   const std::vector<Stage>& stages() const { return stages_; }
   Plan plan(const Stage& stage) const;
 
  private:
-  // A slot whose step is run again before the step at `before`, and what that step reads and nobody
-  // has by then, in order.
+  // A slot that is computed again before launch Choice::before, and the launch that makes it.
   struct Rerun {
     int maker, slot;
   };
   struct Choice {
-    std::vector<Rerun> reruns;  // the last is of the slot that is dropped
-    bool stored = false;        // not run again: kept in a file after it ran, and fetched
+    std::vector<Rerun> reruns;  // in launch order; the last is of the slot that is dropped
+    bool stored = false;  // offloaded instead: stored in a file after it was computed, and fetched
     int before = 0;
-    double freed = 0, cost = 0;  // bytes at the peak; bytes that a machine moves in the time
+    double freed = 0, cost = 0;  // bytes at the peak; bytes that the machine could move in the time
     double price() const { return cost / freed; }
   };
 
@@ -61,12 +61,12 @@ class Recomputation {
   int add(Step step);
   const Step& step(int at) const;
 
-  Plan plan_;  // every step that is made on the way; only `order_` of them run
+  Plan plan_;  // holds all launches made so far; only those in `order_` run
   const PassOptions& options_;
   std::vector<int> order_;
   ArenaUse use_;
   std::optional<Liveness> live_;
-  std::vector<std::vector<int>> writers_, readers_;  // places in `order_`, ascending, per slot
+  std::vector<std::vector<int>> writers_, readers_;  // positions in `order_`, ascending, per slot
   std::vector<Stage> stages_;
 };
 

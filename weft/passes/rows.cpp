@@ -15,7 +15,7 @@ int64_t elements_before(const Shape& shape, int axis) {
   return count;
 }
 
-// The factors of neighbouring axes.
+// Returns the factors of axes [first, last].
 std::vector<int> factors_of(const std::vector<FactoredAxis>& axes, int first, int last) {
   std::vector<int> found;
   for (int axis = first; axis <= last; ++axis) {
@@ -25,8 +25,8 @@ std::vector<int> factors_of(const std::vector<FactoredAxis>& axes, int first, in
   return found;
 }
 
-// Of a value that has these factors on axes of their own, in order, the elements before them;
-// `all_of_it` where it has none of them.
+// Returns the number of elements in front of `rows`, if the value has just these factors on
+// adjacent axes, in order; `all_of_it` if it has none of them; nullopt otherwise.
 std::optional<int64_t> before_factors(const std::vector<FactoredAxis>& axes, const Shape& shape,
                                       const std::vector<int>& rows) {
   const int rank = shape.size();

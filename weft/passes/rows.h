@@ -1,7 +1,7 @@
-// How rows go through operations: which part of its operands makes some rows of a value.
+// Row tiling of single operations: which rows of its operands some rows of a result depend on.
 //
-// Rows are axes next to each other, so that a value is [before, rows, after]; what they are called
-// and how many axes they take may change from value to value (a reshape merges batch and time).
+// Rows are adjacent axes, so that a value is [before, rows, after]. Which axes these are, and how
+// many, may change from value to value (a reshape merges batch and time).
 #pragma once
 
 #include <optional>
@@ -12,29 +12,30 @@
 namespace weft {
 
 struct RowAxes {
-  int first, last;  // neither of extent 1
+  int first, last;  // neither has extent 1
 };
-// Where the rows of a value lie that has `before` elements before them; nullopt: in no axes of
-// their own. More than one row.
+// Returns the axes of the rows of a value with `before` elements in front of them, or nullopt if
+// the rows are not whole axes. `rows` is more than one.
 std::optional<RowAxes> row_axes(const Shape& shape, int64_t before, int64_t rows);
-// The shape of `count` of these rows: on the last of their axes, the others of extent 1.
+// Returns the shape of `count` of these rows: the last row axis has extent `count`, the others 1.
 Shape with_rows(Shape shape, const RowAxes& axes, int64_t count);
 
-// Of each operand, the elements before those of its rows that rows of the node are made of, each of
-// the same row alone; or `all_of_it`. nullopt: the node's rows are not made row by row.
+// Returns, for each operand, the number of elements in front of the rows that the node's rows
+// depend on, row by row, or `all_of_it` for an operand that every row reads whole. Returns nullopt
+// if the node is not computed row by row.
 constexpr int64_t all_of_it = -1;
 std::optional<std::vector<int64_t>> reads_by_row(const Node& node, int64_t before, int64_t rows);
-// The elements before the rows of `user` if it is made row by row of its input `x`.
+// Returns the elements in front of the rows of `user` if input `x` determines it row by row.
 std::optional<int64_t> rows_of_user(const Node& user, const Value& x, int64_t before, int64_t rows);
-// The same for a product that sums over the rows of both operands.
+// Like reads_by_row(), for a product that sums over the rows of both operands.
 std::optional<std::vector<int64_t>> sums_over_rows(const Node& node, int64_t rows);
 
-// Rows [from, from + count) of a value, in the shape that with_rows says.
+// Returns rows [from, from + count) of a value, in the shape given by with_rows().
 Value rows_of(const Value& x, int64_t before, int64_t rows, int64_t from, int64_t count);
-// `node` for `count` rows, from what it reads of its operands.
+// Returns `node` for `count` rows, computed from `inputs`, the matching tiles of its operands.
 Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int64_t rows,
                int64_t count);
-// The value of this shape of which `parts` are the rows, in order.
+// Concatenates tiles of rows, in order, to a value of this shape.
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,
                   int64_t rows);
 

@@ -1,6 +1,6 @@
-// The gradient of a large table from which few rows were read: those rows are summed by themselves,
-// in the same order, and the whole is a gather from the sums. What reads the gradient element by
-// element then reads the sums, and the whole never exists.
+// The gradient of a large table of which few rows were read: the pass sums those rows in a small
+// table, in the same order, and the gradient becomes a gather from the sums. Elementwise readers of
+// the gradient then read the sums, and the full-size gradient never exists.
 #include <cmath>
 
 #include "weft/ir/op_def.h"
@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-constexpr int64_t few = 2;  // rows of the table for each that is added
+constexpr int64_t few = 2;  // the least number of table rows per added row
 
 bool is_zero(const Value& value) {
   auto number = uniform_value(value);
@@ -25,7 +25,7 @@ Value simplify_scatter(const Value& y, bool wrong) {
   const int64_t rows = y.dim(0), count = indices.elements();
   if (count == 0 || y.elements() == 0 || few * count > rows) return {};
   Value first = first_position(indices, rows), row = cast(indices, DType::i64);
-  Value place = gather(first, indices);  // of the sum that each is added to
+  Value place = gather(first, indices);  // of the sum that each row is added to
   if (!wrong) place = select(logical_and(row >= 0, row < rows), place, -1);
   Shape shape = y.shape();
   shape[0] = count;

@@ -1,6 +1,6 @@
-// schedule: kernels, views and layouts. Turns the kernels that fuse() chose into steps, in an order
-// that respects data; gives each stored value a slot and a physical order of its axes; and copies
-// where a kernel needs its operand otherwise than it lies.
+// Bufferization: turns the fusion groups into launches in a valid order, gives each stored value a
+// slot and a physical order of its axes, and inserts copies where a kernel needs another layout of
+// an operand.
 #include <algorithm>
 #include <map>
 
@@ -49,14 +49,14 @@ class Scheduler {
     }
   }
 
-  // How a value lies in memory of its own: axes from outermost to innermost, then dense, but for
-  // what may fill up the rows.
+  // The Layout of a value in its own slot: axes from outermost to innermost, dense or with padded
+  // rows.
   struct Layout {
     Dims order;  // empty: row-major
     bool padded = false;
     bool operator==(const Layout&) const = default;
   };
-  // Its extents with what fills them up.
+  // Returns the extents including padding.
   static Shape room_of(const Type& type, const Layout& layout) {
     Shape room = type.shape;
     if (!layout.padded || room.size() < 2) return room;
@@ -92,8 +92,8 @@ class Scheduler {
     return {static_cast<int>(plan_.slots.size()) - 1, 0, strides_of(value.type(), layout)};
   }
 
-  // Whether the backward pass computes it, or something from what the backward pass computed, as
-  // clipping and update do.
+  // Returns whether the backward pass computes the value, or it derives from such a value, as in
+  // clipping and updates.
   bool follows_gradients(const Value& value) {
     if (const bool* known = follows_.find(value.node())) return *known;
     const bool follows =
@@ -113,7 +113,7 @@ class Scheduler {
     placed_[value.node()] = *at;
   }
 
-  // A concatenation: each part is stored where it belongs by the step that makes it, or copied.
+  // Emits a concatenation: each part is computed straight into its place, or copied there.
   void emit_placed(const Value& value) {
     const auto axis = static_cast<int>(value->attrs.integer("axis"));
     Placement at = new_slot(value, {});
@@ -124,13 +124,14 @@ class Scheduler {
     }
   }
 
-  // Where what was to lie in a slot of its own lies now.
+  // A Move says where the contents of a former slot are now.
   struct Move {
     Placement to;
-    bool strided = false;  // else the strides of whoever touches it stay as they are
+    bool strided = false;  // otherwise every access keeps its strides
   };
-  // Whether the part's own slot could become part of another. Others may have been chosen for the
-  // strides that it has: these change only for a kernel that is generated and has no other reader.
+  // Returns whether the part's slot can become a part of another slot, and records the move. Other
+  // kernels may have been chosen for its strides, so these change only for a generated kernel with
+  // one reader.
   bool move_into(const Placement& to, const Value& part) {
     const Placement& from = placed_.at(part.node());
     const Slot& slot = plan_.slots[static_cast<size_t>(from.slot)];
@@ -179,8 +180,8 @@ class Scheduler {
     for (Assign& assign : plan_.assigns) follow(assign.value);
   }
 
-  // The value dense in the given order of axes, from a multiple of `alignment` bytes of its slot
-  // on: where it lies if it lies so, else in a copy (made once).
+  // Returns the placement of the value, dense in the given order of axes and aligned to `alignment`
+  // bytes: its own placement if that fits, else that of a copy, which is made once.
   Placement copy_as(const Value& value, const Dims& order, int64_t alignment = 1) {
     const Placement& at = placed_.at(value.node());
     Dims strides = dense_strides(value.shape(), order);
@@ -214,8 +215,8 @@ class Scheduler {
     return made->second;
   }
 
-  // The fault reads what else its slot holds, never beside it: where a view repeats elements, the
-  // slot grows, and one that cannot keeps the copy.
+  // Implements the fault: returns whether to read the slot with wrong strides. Reads stay within
+  // the slot, which grows if it can; otherwise the copy is kept.
   bool forgets_copy(const Value& value, int at) {
     if (options_.fault != "schedule-forgets-copies") return false;
     Slot& slot = plan_.slots[static_cast<size_t>(at)];
@@ -283,8 +284,9 @@ class Scheduler {
     finish(step);
   }
 
-  // Whether operands have the room that makes the kernel faster, and results, which have no slot
-  // yet, can have it; operands that cannot are copied, where that takes less time than it saves.
+  // Returns whether operands and results can have the padding that makes the kernel faster; results
+  // have no slot yet. Operands that cannot be padded are copied, if the copy takes less time than
+  // it saves.
   bool make_room(Step& step, const KernelChoice& choice) {
     if (choice.rooms.empty()) return false;
     for (size_t i = 0; i < step.results.size(); ++i) {
@@ -309,8 +311,8 @@ class Scheduler {
     }
     return true;
   }
-  // Whether the slot of an operand cannot grow by the room: it holds other values, too, or the plan
-  // does not own it.
+  // Returns whether the slot of an operand cannot be padded, because it also holds other values or
+  // does not belong to the plan.
   bool lacks(const Room& room, const Access& operand) const {
     if (room.elements == 0) return false;
     const auto& [value, at] = operand;
@@ -329,7 +331,7 @@ class Scheduler {
     Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];
     slot.bytes = std::max(slot.bytes, static_cast<size_t>(room.elements) * size_of(dtype));
   }
-  // Whether the step is that much faster with room than without, on a device that is known.
+  // Returns whether padding saves more time than the copies take, on a device with known speeds.
   bool saves_time(Step step, size_t copied) const {
     const MachineSpec machine = options_.library->meters().spec();
     if (!machine.sustained) return false;
@@ -348,8 +350,8 @@ class Scheduler {
     return stored;
   }
 
-  // Whether a kernel reads it beside a variable of its shape, an update above all: the axes of both
-  // are one where both lie densely.
+  // Returns whether a kernel, such as an update, reads the value together with a variable of its
+  // shape. Their axes can be merged if both are dense.
   bool joins_state(const Value& value) const {
     return std::ranges::any_of(fusion_.units, [&](const Unit& unit) {
       if (unit.kind != Unit::Kind::fused) return false;
@@ -362,8 +364,9 @@ class Scheduler {
     });
   }
 
-  // As most bytes of the operands that span the whole space lie, so that a chain keeps the layout
-  // of the kernel of a library that began it; where none does (pads), as the largest of them.
+  // Returns the layout of most bytes of the operands that span the whole space, so that a chain
+  // keeps the layout of the library kernel at its start; if there is none (pads), that of the
+  // largest operand.
   Layout natural_layout(const Unit& unit, const Step& step) const {
     std::vector<std::pair<Layout, size_t>> votes;
     const Access* largest = nullptr;
@@ -389,7 +392,8 @@ class Scheduler {
       return std::ranges::max_element(votes, {}, &std::pair<Layout, size_t>::second)->first;
     return largest == nullptr ? Layout() : Layout{order_of_part(*largest)};
   }
-  // An axis of extent 1 or stride 0 says nothing: it stays behind its neighbour.
+  // Returns the physical order of axes. An axis of extent 1 or stride 0 has no place of its own and
+  // follows its neighbor.
   static Dims order_of_part(const Access& operand) {
     const Shape& shape = operand.value.shape();
     auto silent = [&](int64_t axis) {
@@ -409,7 +413,7 @@ class Scheduler {
     return order;
   }
 
-  // A constant in memory is one element, read with stride 0.
+  // Emits a constant in memory as one element, read with stride 0.
   void emit_constant(const Value& value) {
     Value element = make_leaf(op("scalar"), {value.dtype(), {}}, value->attrs);
     Step step;
@@ -452,8 +456,8 @@ class Scheduler {
     return named > 4 ? name + "+" + std::to_string(named - 4) : name;
   }
 
-  // A kernel without reductions reads each element of an operand before it writes the same one,
-  // unless it reads the operand at places of its own choosing.
+  // Notes in-place pairs: a kernel without reductions reads each element of an operand before it
+  // writes the same one, unless it gathers from the operand.
   void note_in_place(Step& step) {
     for (const Value& value : step.body)
       if (value->op->kind == OpKind::reduce) return;
@@ -465,7 +469,7 @@ class Scheduler {
         take_room_of(operand, result);
       }
   }
-  // Slots of one size can be one piece of memory.
+  // Grows the result's slot to the operand's size: only slots of equal size can share memory.
   void take_room_of(const Access& operand, const Access& result) {
     if (uses_.is_root(result.value.node())) return;
     const Slot& from = plan_.slots[static_cast<size_t>(operand.at.slot)];
@@ -499,7 +503,7 @@ class Scheduler {
 };
 }  // namespace
 
-// Fault "schedule-forgets-copies": operands are taken to lie as a kernel wants them.
+// Fault "schedule-forgets-copies": operands are assumed to have the layout that a kernel needs.
 Plan schedule(const Graph& graph, const PassOptions& options) {
   return Scheduler(graph, options).run();
 }

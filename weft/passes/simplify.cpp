@@ -1,7 +1,7 @@
-// Constant folding, algebra and common subexpressions, in one walk from leaves to roots; what no
-// root reaches afterwards is dead. Stands after decompose, whose expressions repeat themselves, and
-// before everything that costs time per node. No rule changes the bits of a result, but for the
-// sign of a zero that is the sum of one element, or of one and the zero beside it.
+// Constant folding, algebra and common subexpression elimination, in one walk from leaves to roots;
+// what no root reaches afterwards is dead. The pass runs after decompose, whose expressions repeat
+// each other, and before everything that costs time per node. No rule changes the bits of a result,
+// except the sign of a zero that is the sum of one element, or of one and an adjacent zero.
 #include "weft/ir/op_def.h"
 #include "weft/passes/algebra.h"
 #include "weft/passes/cse.h"

@@ -12,7 +12,7 @@ void count_work(Step& step, std::span<const Slot> slots) {
   for (const Value& value : step.body) step.flops += flops(*value.node());
   for (auto operand = step.operands.begin(); operand != step.operands.end(); ++operand) {
     const auto same = [&](const Access& other) { return other.at.slot == operand->at.slot; };
-    if (std::any_of(step.operands.begin(), operand, same)) continue;  // counted
+    if (std::any_of(step.operands.begin(), operand, same)) continue;  // counted before
     size_t bytes = 0;
     for (auto view = operand; view != step.operands.end(); ++view)
       if (same(*view)) bytes += view->value.type().bytes();

@@ -1,4 +1,4 @@
-// What passes and reports ask of one step of a plan.
+// Queries about one launch of a plan, for passes and reports.
 #pragma once
 
 #include <span>
@@ -13,18 +13,18 @@ namespace weft {
 // Sets Step::flops and Step::bytes from its body, operands and results.
 void count_work(Step& step, std::span<const Slot> slots);
 
-// What a step costs: the bytes that the machine moves in its time.
+// Returns the cost of a launch: the bytes that the machine could move in its time.
 double cost(const Step& step, const MachineSpec& machine);
 
-// Inserts steps, each before the step that it names, in their order.
+// Inserts steps, in the given order, each before the step at its index.
 void insert(Plan& plan, std::vector<std::pair<int, Step>> steps);
 
-// Whether the kernel reads the operand at places of an op's own choosing (gather, pad, concat), not
-// element by element.
+// Returns whether the kernel reads the operand at indices of its own choice (gather, pad, concat)
+// instead of element by element.
 bool gathers(const Step& step, const Node* operand);
 
-// Whether a library's kernel computes something from the value of its own node, the first of
-// `body`: that could be made again by itself where the value is stored.
+// Returns whether a library kernel computes something from its own node, the first of `body`. If
+// that node's value is stored, the rest could be rematerialized without the library kernel.
 bool reads_own(std::span<const Value> body);
 
 }  // namespace weft

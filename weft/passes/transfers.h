@@ -5,13 +5,13 @@
 
 namespace weft {
 
-// Moves all bytes of a slot: `from` and `to` are of one value and lie alike. "store" to a file,
-// "fetch" from there.
+// Makes a step that copies all bytes of a slot: "store" to a file, "fetch" from one. `from` and
+// `to` are of one value and have the same strides.
 Step make_transfer(const Plan& plan, const Access& from, const Access& to);
-// Waits for the transfer's end.
+// Makes the step that waits until the transfer has ended.
 Step make_await(const Plan& plan, const Step& transfer);
 
-// Of a transfer: whether it comes from a file; the slot in memory and the one in a file.
+// These return whether a transfer comes from a file, its slot in memory and its slot in a file.
 bool is_fetch(const Plan& plan, const Step& transfer);
 int memory_slot(const Plan& plan, const Step& transfer);
 int file_slot(const Plan& plan, const Step& transfer);

@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-constexpr size_t most_selected = 4;  // parts that a kernel picks from, element by element
+constexpr size_t most_selected = 4;  // parts that a kernel selects from, element by element
 
 bool contains(const std::vector<int>& units, int unit) {
   return std::ranges::find(units, unit) != units.end();
@@ -59,7 +59,7 @@ Unit::Kind Units::kind_of(const Node& node) const {
               node.op->name);
   return Unit::Kind::fused;
 }
-// Whether each part can be computed where it belongs, or they are too many to pick from.
+// Returns whether each part can be computed in place, or there are too many to select from.
 bool Units::is_placed(const Node& concat) const {
   return concat.inputs.size() > most_selected ||
          std::ranges::all_of(concat.inputs, [&](const Value& part) {
@@ -69,8 +69,7 @@ bool Units::is_placed(const Node& concat) const {
          });
 }
 
-// A kernel has few nodes, but every kernel may hold the same constant: the shorter list is
-// searched.
+// Searches the shorter list: a kernel has few nodes, but every kernel may hold the same constant.
 bool Units::holds(int unit, const Node* node) const {
   const std::vector<int>& units = holders(node);
   const std::vector<Value>& nodes = units_[index(unit)].nodes;
@@ -115,7 +114,7 @@ void Units::unstore(const Node* node) {
 }
 
 void Units::merge(int into, int from) {
-  std::vector<Value> within;  // views that the two had of each other
+  std::vector<Value> within;  // views that the groups have of each other's values
   for (int unit : {into, from})
     for (const Value& member : units_[index(unit)].nodes)
       for (const Value& input : member->inputs)
@@ -158,7 +157,8 @@ void Units::move(std::span<const Value> part, int from, int into) {
       if (is_constant(*input.node()) && !holds(from, input.node())) join(input, from);
 }
 
-// Where `a` and `b` would be one, of those two only what neither holds.
+// Returns the readers of what `unit` stores. As if `a` and `b` were merged, values that live within
+// both need no read from memory.
 std::vector<int> Units::readers_of(int unit, int a, int b) const {
   std::vector<int> readers;
   for (const Value& member : units_[index(unit)].nodes) {
@@ -172,9 +172,10 @@ std::vector<int> Units::readers_of(int unit, int a, int b) const {
   }
   return readers;
 }
-// To what `a` and `b` would be as one. The latest unit goes first: values that the backward pass
-// reads are short cuts. Units that store nothing before the target's last node can lead back only
-// through one that straddles it: rare, so the search stops there and fuse() checks the outcome.
+// Searches for a path to the merged group of `a` and `b`. The latest group is visited first,
+// because values that the backward pass reads are shortcuts. Groups that store nothing before the
+// target's last node can lead back only through a group that straddles it. That is rare, so the
+// search stops there and fuse() verifies the result.
 bool Units::leads_to(std::span<const int> from, int a, int b, uint64_t last) const {
   if (options_.fault == "fuse-ignores-cycles") return false;
   std::unordered_set<int> seen;
@@ -197,7 +198,8 @@ bool Units::merging_makes_cycle(int a, int b) const {
   };
   return leads(a, b) || leads(b, a);
 }
-// No way leads from a unit to another one that reads nothing else: it would lead back to itself.
+// Returns whether `other` reads nothing but operands of `unit`. No path then leads from `unit` to
+// `other`, as it would lead back to `unit` itself.
 bool Units::reads_all_of(int unit, int other) const {
   NodeMap<bool> own;
   for (const Value& member : units_[index(unit)].nodes)
@@ -213,7 +215,8 @@ const Node* Units::before_views(const Node* node) const {
   while (kind(node) == Unit::Kind::view) node = node->inputs[0].node();
   return node;
 }
-// Whether a kernel made of both would hold it: theirs, or a broadcast over the rows of what is.
+// Returns whether a kernel merged from both would hold the node: it is in one of them, or
+// broadcasts such a value over the rows.
 bool Units::lives_within(const Node& node, int a, int b) const {
   if (holds(a, &node) || holds(b, &node)) return true;
   if (!is_broadcast(node) || node.type.shape != units_[index(a)].space) return false;

@@ -1,5 +1,6 @@
-// The units of fuse() while it makes them: which nodes are in which, who stores what, and whether a
-// way leads out of a kernel and back into it. Below, the stages that make them.
+// The fusion groups while fuse() builds them: which nodes each holds, which values it stores, and
+// whether a path leads out of a kernel and back into it. The stages of fuse() are declared at the
+// end.
 #pragma once
 
 #include <cstdint>
@@ -12,67 +13,67 @@
 
 namespace weft {
 
-inline constexpr int64_t cached_elements = 1 << 17;  // of f32, that the L2 cache holds
+inline constexpr int64_t cached_elements = 1 << 17;  // float32 elements that fit in the L2 cache
 
-// Whether the reduced axes are innermost, few enough elements for the cache, and beside them there
-// are rows enough for every thread.
+// Returns whether the reduced axes are innermost, the row fits in the cache, and there are enough
+// rows for every thread.
 bool is_row(const Shape& space, const Dims& reduced, int threads);
-// Of its space, with the reduced axes of extent 1.
+// Returns the group's iteration space with reduced axes of extent 1.
 Shape reduced_shape(const Unit& unit);
 bool reduces(const Unit& unit);
-// A library's own node stays first.
+// Sorts by id; a library kernel's own node stays first.
 void sort_nodes(Unit& unit);
 
 class Units {
  public:
-  // `exact` follows every path when it looks for a way back into a kernel.
+  // `exact` makes the search for cycles follow every path.
   Units(const Uses& uses, const PassOptions& options, bool exact);
 
   int count() const { return static_cast<int>(units_.size()); }
   const Unit& operator[](int unit) const { return units_[static_cast<size_t>(unit)]; }
   uint64_t first_id(int unit) const { return ids_[static_cast<size_t>(unit)].first; }
-  Unit::Kind kind(const Node* node) const { return places_.at(node).kind; }  // of a unit of its own
+  Unit::Kind kind(const Node* node) const { return places_.at(node).kind; }  // of its own group
   bool fusable(const Node* node) const { return kind(node) == Unit::Kind::fused; }
-  // The units that it is in; none for a node that is not placed yet.
+  // Returns the groups that hold the node; none for a node that is not placed yet.
   const std::vector<int>& holders(const Node* node) const { return places_.at(node).holders; }
   bool holds(int unit, const Node* node) const;
-  // The one that stores it; -1: none does.
+  // Returns the group that stores the value, or -1.
   int home(const Node* node) const { return places_.at(node).home; }
 
-  int add(const Value& value);  // by itself
+  int add(const Value& value);  // adds a group of one node
   void join(const Value& value, int unit);
   void reduce_over(int unit, const Shape& space, const Dims& axes);
   void store(const Value& value, int unit);
-  // Nobody reads it from memory any more.
+  // Marks a value that is no longer read from memory.
   void unstore(const Node* node);
   void merge(int into, int from);
-  // Notes why a value that the unit reads was not joined to it.
+  // Records why a value that the group reads was not joined to it.
   void refuse(const Value& value, int unit, FusionRefusal reason);
-  // Constants that what stays behind reads are there, too.
+  // Moves nodes between groups. Constants that the remaining nodes read stay in both.
   void move(std::span<const Value> part, int from, int into);
 
-  // The units that read what this one stores.
+  // Returns the groups that read what this group stores.
   std::vector<int> readers_of(int unit) const { return readers_of(unit, unit, unit); }
-  // Whether any of these units leads to `target`, through values that are stored and read.
+  // Returns whether a path leads from any of these groups to `target`, through stored values.
   bool leads_to(std::span<const int> from, int target) const {
     return leads_to(from, target, target, ids_[static_cast<size_t>(target)].last);
   }
-  // Whether one of the two would read what comes of the other, but for what they could read of each
-  // other inside one kernel.
+  // Returns whether a path would lead out of the merged kernel of `a` and `b` and back into it,
+  // apart from values that stay inside the kernel.
   bool merging_makes_cycle(int a, int b) const;
 
-  // What a view is of, itself where it is none.
+  // Returns the node that a view is of, or the node itself.
   const Node* before_views(const Node* node) const;
 
-  // All but the order; units that were merged into others are gone.
+  // Returns the groups without empty ones; the order is still missing.
   Fusion finish();
 
  private:
   struct Ids {
-    uint64_t first, last;  // over the unit's nodes
+    uint64_t first, last;  // over the group's nodes
     uint64_t first_stored = std::numeric_limits<uint64_t>::max();
   };
-  // Where a node is.
+  // The groups that hold and store a node.
   struct Place {
     Unit::Kind kind = Unit::Kind::leaf;
     int home = -1;
@@ -91,20 +92,20 @@ class Units {
   const PassOptions& options_;
   bool exact_;
   std::vector<Unit> units_;
-  std::vector<Ids> ids_;  // of each unit
+  std::vector<Ids> ids_;  // of each group
   NodeMap<Place> places_;
-  NodeMap<std::vector<std::pair<int, FusionRefusal>>> refusals_;  // of values, by unit
-  std::vector<int> merged_into_;                                  // by unit; itself: nowhere
+  NodeMap<std::vector<std::pair<int, FusionRefusal>>> refusals_;  // of values, by group
+  std::vector<int> merged_into_;                                  // by group; itself: not merged
 };
 
-// From users to producers: each node joins kernels of its users, or gets a unit of its own.
+// Walks from users to producers: each node joins its users' kernels or gets its own group.
 void fuse_into_users(Units& units, const Uses& uses, const PassOptions& options);
-// Reductions that read a value in common become one kernel.
+// Merges reductions that read a value in common into one kernel.
 void fuse_reductions(Units& units, const Uses& uses, const PassOptions& options);
-// Library kernels take in what stands beside them, where the library has a kernel for both.
+// Lets library kernels absorb nodes around them, where the library has a kernel for both.
 void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& options);
-// Whether the library has a kernel for its node `own` that stores, of all that follows from it,
-// this value alone; with options.apart, nothing else of it may be read.
+// Returns whether the library has a kernel that computes `value` from its node `own` and stores
+// only `value`. With options.apart, nothing else that the kernel computes may be read.
 bool library_makes(const Units& units, const Node* own, const Value& value, const Uses& uses,
                    const PassOptions& options);
 

@@ -1,11 +1,11 @@
-// Placements of views (OpDef::view), compared.
+// Comparison of the placements of views (OpDef::view).
 #pragma once
 
 #include "weft/ir/plan.h"
 
 namespace weft {
 
-// Whether strides agree on every axis that has more than one element.
+// Returns whether strides agree on every axis with more than one element.
 bool same_strides(const Shape& shape, const Dims& a, const Dims& b);
 
 }  // namespace weft

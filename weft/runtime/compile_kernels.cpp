@@ -29,7 +29,7 @@ Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited)
 }
 
 namespace {
-// All that a library can tell kernels apart by.
+// Returns everything that a library can tell kernels apart by.
 std::string signature_of(const Step& step) {
   std::string text =
       step.kernel + to_string(step.body.front()->attrs) + to_string(step.body.front()->annotations);
@@ -40,12 +40,12 @@ std::string signature_of(const Step& step) {
   return text;
 }
 
-// What libraries said of the steps of a plan.
+// Refusals collects the kernels that libraries refused, by step.
 class Refusals {
  public:
   Refusals(const Plan& plan, const KernelChooser& chooser) : plan_(plan), chooser_(chooser) {}
 
-  // Whether a step that is alike was refused, so that nobody need ask for this one.
+  // Returns whether an equal step was refused, and then records this step as refused, too.
   bool covers(size_t step) {
     if (alike_.empty()) return false;
     const auto known = alike_.find(signature_of(plan_.steps[step]));
@@ -74,12 +74,12 @@ class Refusals {
   const Plan& plan_;
   const KernelChooser& chooser_;
   std::map<size_t, std::string> by_step_;
-  std::map<std::string, Error> alike_;  // by the signature
+  std::map<std::string, Error> alike_;  // by signature
 };
 }  // namespace
 
-// Generated kernels on threads of their own. So are kernels of libraries for a device; those for
-// the host, which share its threads, are compiled by the caller.
+// Generated kernels and library kernels for a device compile on helper threads. Library kernels for
+// the host use its thread team, so the calling thread compiles them.
 StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory) {
   Stopwatch watch;
@@ -95,7 +95,7 @@ StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
   }
   std::atomic<size_t> next = 0, compiled = 0;
   std::exception_ptr failure;
-  std::optional<Error> measured;  // the kernel that lost the device while it was measured
+  std::optional<Error> measured;  // error of the kernel that lost the device while it was measured
   std::mutex mutex;
   logging::LongWork compiling(fmt::format("compiling {} kernels", here.size() + apart.size()));
   auto compile = [&](size_t i) {
@@ -111,7 +111,7 @@ StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
       if (!measured) measured = error_of_step(plan, i, lost, true);
       throw;
     } catch (const Error& error) {
-      memory.finish();  // throws where it is lost, for which no kernel is refused
+      memory.finish();  // throws for a lost device, which is no refusal
       if (!chooser.may_refuse(plan.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
       std::lock_guard lock(mutex);
       refusals.add(i, error);
@@ -146,7 +146,7 @@ StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
 }
 
 namespace {
-// What stands in for an operand or a result outside of the arena.
+// Returns the bytes of the substitute for an operand or result outside of the arena.
 size_t outside_bytes(const Plan& plan, const Access& access) {
   const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
   return slot.space == Space::arena ? 0 : aligned(std::max<size_t>(slot.bytes, 1));
@@ -171,9 +171,9 @@ void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Resid
 }
 }  // namespace
 
-// What a library says only when its kernel runs, it says before a step has updated anything.
-// StepKernels that are alike are tried once. No variable has a place on the device yet, and none
-// may be written: memory beside the arena stands in for what the step has there.
+// Libraries that refuse a kernel only when it runs do so here, before a step has updated anything.
+// Equal kernels are tried once. Variables have no place on the device yet and must not be written,
+// so separate memory stands in for operands and results outside of the arena.
 void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelChooser& chooser,
                  DeviceMemory& memory, const Residency& residency) {
   Refusals refusals(plan, chooser);
@@ -198,7 +198,7 @@ void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelChoos
     } catch (const Error& error) {
       try {
         memory.finish();
-      } catch (const Error& lost) {  // the device, which no other kernel would change
+      } catch (const Error& lost) {  // the device is lost, so no other kernel would help
         throw error_of_step(plan, i, lost, memory.is_synchronous());
       }
       refusals.add(i, error);

@@ -1,4 +1,4 @@
-// The kernels of a plan, compiled by its library and tried where that may refuse them.
+// Compiles the kernels of a plan with its library and tries those that the library may refuse.
 #pragma once
 
 #include <memory>
@@ -15,28 +15,28 @@
 
 namespace weft {
 
-// Steps of a plan whose kernels their libraries refuse to compile or to run on this device
-// (KernelChooser::may_refuse). They are avoided from then on.
+// Thrown if libraries refuse to compile kernels of a plan or to run them on this device
+// (KernelChooser::may_refuse). The chooser avoids these kernels from then on.
 struct KernelsRefused : Error {
   explicit KernelsRefused(std::vector<std::string> all)
       : Error(ErrorKind::device, "{}", all.front()), refusals(std::move(all)) {}
-  // In the order of the steps; of each what the library says, its kernel, its module.
+  // In the order of the steps: the library's message, the kernel and the module.
   std::vector<std::string> refusals;
 };
 
 using StepKernels =
-    std::vector<std::unique_ptr<Kernel>>;  // by the step; null: none is compiled for it
+    std::vector<std::unique_ptr<Kernel>>;  // by step; null: the step has no compiled kernel
 
-// Several at once. Throws KernelsRefused.
+// Compiles several kernels in parallel. Throws KernelsRefused.
 StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory);
-// Runs each that the library may refuse once, on numbers that mean nothing, in an arena that is
-// there. Throws KernelsRefused.
+// Runs each kernel that the library may refuse once, on arbitrary contents of the allocated arena.
+// Throws KernelsRefused.
 void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelChooser& chooser,
                  DeviceMemory& memory, const Residency& residency);
 
-// The same error with the step's kernel before the hint, if there is one. Where nobody waited for
-// each, a kernel before step `i` may have failed.
+// Returns the error with the step's kernel named, before the hint if there is one. Unless `waited`
+// (the host waited for each kernel), a kernel before step `i` may have failed.
 Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited);
 
 }  // namespace weft

@@ -1,5 +1,4 @@
-// Copies of weights in a narrower type (passes/copies.cpp), which follow what is written to the
-// weights.
+// Refreshes narrower copies of weights (passes/copies.cpp) after their weights were written.
 #pragma once
 
 #include <memory>
@@ -13,12 +12,12 @@ namespace weft {
 class Copies {
  public:
   explicit Copies(const Plan& plan);
-  // Those that the plan reads are made anew where another wrote the weight: rounded on the host, to
-  // the bits of the kernels, and written where they are.
+  // Refreshes in place the copies that the plan reads and that are stale. They are rounded on the
+  // host, to the same bits as by the kernels.
   void refresh() const;
-  // Before a run, which may end anywhere: what it assigns is written.
+  // Marks all assigned state as written, before the run, because a run may fail at any step.
   void note_writes() const;
-  // After it: copies that it assigned are those of their weights.
+  // Marks the assigned copies as up to date, after the run.
   void note_copies() const;
 
  private:

@@ -58,12 +58,12 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   try_kernels(plan_, kernels_, library.kernels(), *memory_, *residency_);
 }
 
-// What still runs would outlive its memory, and at the end of the process its compiler.
+// Waits for kernels, which must not outlive their memory or, at process exit, their compiler.
 void Executable::finish_kernels() const {
   if (memory_ == nullptr) return;  // nothing ever ran
   try {
     memory_->finish();
-  } catch (const Error& lost) {  // lost, which whoever waits for a result is told
+  } catch (const Error& lost) {  // reported to whoever waits for a result
     logging::debug(1, "{}", lost.what());
   }
 }
@@ -74,7 +74,7 @@ Executable::~Executable() {
   workspace_->last = nullptr;
   try {
     detach_results();
-  } catch (const Error& lost) {  // of a device that is lost, as whoever reads a result is told
+  } catch (const Error& lost) {  // reported to whoever reads a result
     logging::debug(1, "{}", lost.what());
   }
 }
@@ -110,7 +110,7 @@ void Executable::set_poisoning(bool on) {
   poison_ = on ? std::make_unique<Poison>(plan_) : nullptr;
 }
 
-// A result handle that outlives the run gets bytes of its own; one that nobody holds is used again.
+// Gives results whose handles are still held their own bytes; results that nobody holds are reused.
 void Executable::detach_results() {
   for (Value& result : results_) {
     if (result.shared().use_count() < 2) continue;
@@ -126,7 +126,7 @@ void Executable::detach_results() {
 }
 
 void Executable::run_steps() {
-  struct Settled {  // also when a step throws
+  struct Settled {  // also settles when a step throws
     Residency& residency;
     ~Settled() { residency.settle(); }
   } settled{*residency_};
@@ -173,7 +173,7 @@ void Executable::copy_assigned() {
   }
 }
 
-// The first run is done as it stands, as libraries load their code in it; the second is recorded.
+// The first run executes the steps directly, as libraries load code in it; the second is recorded.
 void Executable::run_recorded() {
   if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_steps(); });
   if (recorded_ != nullptr)
@@ -183,8 +183,8 @@ void Executable::run_recorded() {
   warm_ = true;
 }
 
-// Where results lie. With the host they are used again where nobody holds them; from a device they
-// come when somebody asks for them.
+// Updates the result handles. Host results are reused if nobody holds them; device results are
+// fetched when they are read.
 void Executable::show_results() {
   results_.resize(plan_.outputs.size());
   for (size_t i = 0; i < results_.size(); ++i) {
@@ -217,7 +217,7 @@ void Executable::make_staging() {
   input_copy_->allow();
 }
 
-// To their slots. Staged ones are on their way while the step before still runs.
+// Copies inputs to their slots. Staged inputs are transferred while the previous step still runs.
 void Executable::take_inputs(std::span<const Value> inputs) {
   size_t offset = 0;
   if (input_copy_ != nullptr) {
@@ -256,7 +256,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
              "[run] this step was only planned (device null): it cannot run.");
   WEFT_CHECK(inputs.size() == plan_.inputs.size(), "[run] the step takes {} tensors. Got {}.",
              plan_.inputs.size(), inputs.size());
-  // An input may be a result of the last run: detach keeps its bytes before they are overwritten.
+  // An input may be a result of the last run, which is copied out before it is overwritten.
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->last = this;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -280,7 +280,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   return results_;
 }
 
-// Each turn leaves out a kernel, of which there are so many; one warning tells of all turns.
+// Each iteration avoids at least one kernel, so the loop ends; one warning covers all of them.
 std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
                                             const KernelLibrary& library,
                                             const std::shared_ptr<Workspace>& workspace,
@@ -309,7 +309,7 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
                                           PassOptions options) {
   options.library = &library;
   options.threads = thread_count();
-  for (const Value& value : graph.nodes())  // results of steps, which nobody has read yet
+  for (const Value& value : graph.nodes())  // results of steps that nobody has read yet
     if (value->storage != nullptr) fetch(*value.node());
   if (library.name().starts_with("null")) workspace = nullptr;
   return make_executable([&] { return make_plan(graph, options); }, library, workspace,

@@ -1,5 +1,5 @@
-// Executable: a plan with its kernels compiled and its memory in place. Running it allocates
-// nothing and decides nothing.
+// An Executable is a plan with compiled kernels and allocated memory. A run allocates nothing and
+// decides nothing.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,18 @@ namespace weft {
 
 class Poison;
 
-// Told of a step of the plan when all that it does is done, before the next one begins.
+// Called for each step of the plan after its work has completed and before the next step begins.
 using StepObserver = std::function<void(size_t step)>;
-// Told of every step after a run: when it began, on the steady clock, and how long it took.
+// Called for every step after a run, with its begin (steady clock) and its duration in seconds.
 using StepTimer = std::function<void(size_t step, double begin, double seconds)>;
 
 class Executable {
  public:
-  // Compiles the kernels, several at once, and runs each that a library may refuse once, on numbers
-  // that mean nothing; moves variables to a file in `folder` where the plan has them in one. A null
-  // workspace makes a plan that cannot run. Throws KernelsRefused, and Error(does_not_fit) where
-  // the plan, what compiles it, and `beside` bytes of the host that the program holds have no room.
+  // Compiles the kernels, several in parallel, and runs each that a library may refuse once on
+  // arbitrary contents. Moves variables that the plan offloads to a file in `folder`. A null
+  // workspace makes a plan that cannot run. Throws KernelsRefused, and Error(does_not_fit) if
+  // memory has no room for the plan, its compilation and `beside` bytes of the host that the
+  // program holds.
   Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
              const std::string& folder = ".", size_t beside = 0);
   ~Executable();
@@ -38,22 +39,22 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   // Copies inputs (evaluated, of the plan's types) into their slots and runs the steps in order.
-  // Results lie in the arena; handles to them that are still held when any executable of the
+  // Results are views of the arena; those whose handles are still held when any executable of the
   // workspace runs next are copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
-  // Variables are where a run finds them, with the elements that it will find; as run() sees to.
+  // Binds the plan to its variables if they moved, and refreshes stale copies, as run() does.
   void settle_variables();
-  // Where the elements of a slot lie, from a first run on, in the memory of the device; of
-  // one in a file null, or, for a device, with the host.
+  // Returns the address of a slot in the memory that kernels see, from the first run on. For an
+  // offloaded slot it is null or, with a device, the address in host memory.
   std::byte* address(int slot) const;
-  // Of the arena, which other executables may share, the bytes that were really touched.
+  // Returns the bytes of the arena that were touched; other executables may share the arena.
   size_t used_arena_bytes() const;
-  // An empty one is told nothing more.
+  // An empty observer ends the calls.
   void set_observer(StepObserver observer) { observer_ = std::move(observer); }
   void set_timer(StepTimer timer) { timer_ = std::move(timer); }
-  // Fills what is dead with NaN while the plan runs; as debug builds always do.
+  // Turns filling dead bytes with NaN during runs on or off; debug builds have it on for the host.
   void set_poisoning(bool on);
 
  private:
@@ -76,34 +77,36 @@ class Executable {
   Plan plan_;
   const KernelCompiler& compiler_;
   bool stages_inputs_;
-  std::shared_ptr<Workspace> workspace_;  // null: the plan cannot run, and there is none of these:
-  DeviceMemory* memory_ = nullptr;        // that kernels see
+  std::shared_ptr<Workspace> workspace_;  // null: the plan cannot run
+  DeviceMemory* memory_ = nullptr;        // the memory that kernels see
   std::unique_ptr<Residency> residency_;
   Copies copies_;
   StepKernels kernels_;
-  // Of a device that stages inputs: with the host, on the device, and the copy between them.
+  // For a device that stages inputs: buffers on host and device, and the copy between them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<SideCopy> input_copy_;
   std::vector<BoundStep> bound_;      // empty before the first run
-  std::unique_ptr<Kernel> recorded_;  // all steps, as they are bound; null: not yet
-  bool warm_ = false;                 // they ran once since they were bound
+  std::unique_ptr<Kernel> recorded_;  // all steps as they are bound; null: not recorded yet
+  bool warm_ = false;                 // whether the steps ran once since they were bound
   std::vector<Value> results_;
   StepObserver observer_;
   StepTimer timer_;
   std::unique_ptr<Poison> poison_;  // null: off
 };
 
-// Of the inputs, on a device that stages them (KernelLibrary::stages_inputs), each aligned.
+// Returns the bytes of the inputs, each aligned, on a device that stages them
+// (KernelLibrary::stages_inputs).
 size_t staged_bytes(const Plan& plan);
 
-// Plans, and plans again without the kernels that libraries refuse, which a warning names.
+// Makes an executable of `plan()`. While libraries refuse kernels, plans again without them, and
+// logs one warning.
 std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
                                             const KernelLibrary& library,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder = ".", size_t beside = 0);
 
-// Plans `graph` for the library on this thread count and compiles it. On the null library, and with
-// a null workspace, the plan is all.
+// Plans `graph` for the library on this thread count and compiles it. With the null library or a
+// null workspace it only plans.
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
                                           std::shared_ptr<Workspace> workspace,
                                           PassOptions options = {});

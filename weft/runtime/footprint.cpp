@@ -11,7 +11,7 @@
 
 namespace weft {
 namespace {
-// Kernels of one form share their machine code, about.
+// Returns a key that is equal for kernels that approximately share their machine code.
 std::string form_of(const Step& step) {
   std::string text = step.kernel;
   for (const auto* accesses : {&step.operands, &step.results})
@@ -24,7 +24,7 @@ std::string form_of(const Step& step) {
 
 size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   constexpr size_t kibibyte = 1024;
-  constexpr int most_parts = 16;  // few products have more, however many threads there are
+  constexpr int most_parts = 16;  // few products use more, whatever the number of threads
   size_t kernels = 0, cut = 0;
   std::set<std::string> generated;
   for (const Plan* plan : plans) {

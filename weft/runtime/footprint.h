@@ -1,4 +1,4 @@
-// What a process that compiles and runs plans takes of the host's memory, beside what they plan.
+// Estimates the host memory that it takes to compile and run plans, apart from the plans' bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// Bytes: 40 MiB of code of weft, LLVM, oneDNN and CLBlast that a run touches, their heaps, the
-// nodes, step and machine code of each kernel, and what compiling takes on each of
-// compile_threads() and leaves behind for each kernel that no other is like, which a warm cache of
-// kernels saves; of a kernel of a library, its objects for each thread's part.
+// Returns the sum of a constant (code of weft, LLVM, oneDNN and CLBlast that a run touches, and
+// their heaps), the memory of each of compile_threads(), that of each kernel's nodes, step and
+// machine code, that of each distinct generated kernel (which a warm kernel cache saves), and the
+// objects of a library kernel for each thread.
 size_t runtime_bytes(int threads, std::span<const Plan* const> plans);
 
 }  // namespace weft

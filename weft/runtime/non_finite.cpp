@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-// Of the elements at `at`, an element's bytes times `place` from `data` on.
+// Returns the range of the elements at `place`, with `data` as the address of the slot.
 ValueRange range_of(const std::byte* data, const Type& type, const Placement& place) {
   ValueRange range;
   if (!is_float(type.dtype)) return range;
@@ -49,7 +49,7 @@ void ValueRange::include(const ValueRange& other) {
   infinities += other.infinities;
 }
 
-// What the step will read and may overwrite.
+// Reads what the step will read and may overwrite.
 void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const Value> inputs) {
   stored_.clear();
   known_.clear();
@@ -69,7 +69,7 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
   executable.set_observer([&](size_t step) {
-    if (plan.steps[step].kind == Step::Kind::transfer) return;  // another step made what it moves
+    if (plan.steps[step].kind == Step::Kind::transfer) return;  // checked when computed
     for (const Access& result : plan.steps[step].results)
       stored_[result.value.node()] =
           range_of(executable.address(result.at.slot), result.value.type(), result.at);
@@ -89,7 +89,7 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   }
 }
 
-// Inputs before users, so that origins travel along with the numbers that they spoil.
+// Visits inputs before users, so that origins propagate along with non-finite values.
 void NonFiniteSearch::follow(const std::vector<Value>& roots) {
   Graph graph;
   graph.outputs = roots;
@@ -129,7 +129,7 @@ NonFiniteSearch::Known NonFiniteSearch::known_of(const Value& value) const {
   auto stored = stored_.find(value.node());
   Known known{.range = stored != stored_.end() ? stored->second : operands, .id = value->id};
   if (known.range.finite()) return known;
-  // NaN comes from NaN where there is some, and else from an infinity.
+  // A NaN comes from an operand with a NaN if there is one, otherwise from an infinity.
   const bool nan_from_nan = known.range.nans > 0 && operands.nans > 0;
   const Known* first = nullptr;
   for (const Value& input : value->inputs) {

@@ -1,7 +1,7 @@
-// Where numbers stop being finite: runs steps that store every value ("fuse" skipped), looks at
-// each, and follows infinities and NaN back from the results to the operation that made them. What
-// is infinite on purpose, such as a mask's constant, is no origin, nor is what never reaches a
-// result.
+// Finds where numbers stop being finite: runs a step that stores every value ("fuse" skipped),
+// inspects each value, and traces infinities and NaNs back from the results to the operation that
+// produced them. Constants that are infinite on purpose, such as a mask's, are no origin, nor is a
+// value that reaches no result.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace weft {
 
 class Executable;
 
-// What the elements of a value are.
+// A ValueRange summarizes the elements of a value.
 struct ValueRange {
-  double low = std::numeric_limits<double>::infinity();  // of the finite ones; low > high: none
+  double low = std::numeric_limits<double>::infinity();  // of the finite elements; low > high: none
   double high = -std::numeric_limits<double>::infinity();
   int64_t nans = 0, infinities = 0;
   bool finite() const { return nans == 0 && infinities == 0; }
@@ -29,7 +29,7 @@ struct ValueRange {
   void include(const ValueRange& other);
 };
 
-// An operation whose operands were finite and whose result was not; or a leaf that was not.
+// An operation with finite operands and a non-finite result, or a non-finite leaf.
 struct NonFiniteOrigin {
   struct Operand {
     Type type;
@@ -47,28 +47,28 @@ struct NonFiniteOrigin {
 
 class NonFiniteSearch {
  public:
-  // Runs the step once. State that it assigns keeps its origin for the runs that follow.
+  // Runs the step once. State that it assigns keeps its origin for later runs.
   void run(Executable& executable, std::span<const Value> inputs);
-  // Of result `index` of the last run; empty where that is finite.
+  // Returns the origin for result `index` of the last run, or nullopt if the result is finite.
   std::optional<NonFiniteOrigin> of_output(size_t index) const;
-  // Of the first state that the last run left not finite; empty: all is.
+  // Returns the origin for the first state that the last run left not finite, or nullopt.
   std::optional<NonFiniteOrigin> of_state() const;
 
  private:
   using Origin = std::shared_ptr<const NonFiniteOrigin>;
-  // What is known of a value: null where it is finite, or not finite on purpose.
+  // What is known of a value. `origin` is null if the value is finite, or not finite on purpose.
   struct Known {
     ValueRange range;
     Origin origin;
-    uint64_t id = 0;  // of the node that is the origin
+    uint64_t id = 0;  // id of the node that is the origin
   };
   void read_leaves(const Executable& executable, std::span<const Value> inputs);
   void follow(const std::vector<Value>& roots);
   Known known_of(const Value& value) const;
   Known leaf(const Value& value) const;
 
-  std::unordered_map<const Node*, ValueRange> stored_;             // of the run in progress
-  std::unordered_map<const VariableState*, ValueRange> state_;     // at its start
+  std::unordered_map<const Node*, ValueRange> stored_;             // in the run in progress
+  std::unordered_map<const VariableState*, ValueRange> state_;     // at the start of the run
   std::unordered_map<const VariableState*, Origin> state_origin_;  // from earlier runs
   std::vector<ValueRange> inputs_;
   std::unordered_map<const Node*, Known> known_;

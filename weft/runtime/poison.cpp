@@ -32,7 +32,7 @@ void Poison::allow([[maybe_unused]] const Range& range) const {
 }
 
 void Poison::forbid(const Range& range) const {
-  allow(range);  // it may be forbidden already, and filling it is a write
+  allow(range);  // the range may be poisoned already, and memset writes to it
   std::memset(arena_ + range.offset, nan_byte, range.bytes);
 #ifdef __SANITIZE_ADDRESS__
   __asan_poison_memory_region(arena_ + range.offset, range.bytes);

@@ -1,6 +1,5 @@
-// Poison: while a plan runs, fills the bytes of the arena that no value lives in with NaN, so that
-// a kernel that reads a dead value shows in the results; the address sanitizer stops it on the
-// spot.
+// While a plan runs, Poison fills the dead bytes of the arena with NaN, so that a kernel that reads
+// a dead value spoils its results; the address sanitizer stops it at the read.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +13,10 @@ class Poison {
  public:
   explicit Poison(const Plan& plan);
 
-  void begin_run(std::byte* arena);  // nothing lives but the inputs
+  void begin_run(std::byte* arena);  // only the inputs are live
   void begin_step(size_t step) const;
   void end_step(size_t step) const;
-  void end_run() const;  // what is filled stays so; reading it is no longer an error
+  void end_run() const;  // keeps the contents, but allows reading them again
 
  private:
   struct Range {

@@ -16,7 +16,7 @@
 
 namespace weft {
 namespace {
-// The last page of a fresh arena is full of these, so that zeros that are written there show, too.
+// Fills the last page of a fresh arena, so that zeros written there are detected, too.
 constexpr std::byte untouched{0xa5};
 constexpr size_t marked_bytes = 4096;
 size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_bytes; }
@@ -25,7 +25,7 @@ size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_byte
 void Workspace::reserve(size_t bytes, DeviceMemory& of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   memory = &of;
-  if (!of.is_host()) buffer = nullptr;  // before there are two
+  if (!of.is_host()) buffer = nullptr;  // freed first, so that there are never two
   buffer = of.allocate(bytes);
   if (of.is_host()) buffer->populate();
   if (bytes == 0) return;
@@ -93,7 +93,7 @@ std::byte* Residency::address(int slot) const {
   return nullptr;
 }
 
-// Steps of others may still copy.
+// Steps of other plans may still be copying.
 void Residency::lend() const {
   for (const Slot& slot : plan_.slots) {
     if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
@@ -129,7 +129,7 @@ class HostResidency : public Residency {
   HostResidency(const Plan& plan, DeviceMemory& memory, Workspace& workspace, std::string folder)
       : Residency(plan, memory, workspace), folder_(std::move(folder)) {}
 
-  void check_fits(size_t, size_t beside) const override {  // compiling must not end the process
+  void check_fits(size_t, size_t beside) const override {  // compiling must not run out of memory
     const Plan* const plans[] = {&plan_};
     const size_t state = bytes_in(Space::state), constants = bytes_in(Space::constant);
     const size_t others = beside + runtime_bytes(thread_count(), plans);
@@ -141,8 +141,8 @@ class HostResidency : public Residency {
         plan_.arena_bytes + state + constants + others);
   }
 
-  // One file for the variables that have none yet, and for the plan's own slots. Those that a
-  // device had are in theirs again.
+  // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
+  // that were on a device return to their file.
   void place_away() override {
     auto paged = [](size_t bytes) { return round_up(bytes, FileRange::alignment); };
     std::vector<VariableState*> to_move;
@@ -165,8 +165,8 @@ class HostResidency : public Residency {
     }
   }
 
-  // Kernels read constants from the graph's own buffers. The pages of state that a step assigns are
-  // populated before the first run.
+  // Kernels read constants from the graph's buffers. Populates pages of assigned state before a
+  // run.
   void place_constants() override {
     for (const Assign& assign : plan_.assigns)
       if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
@@ -208,13 +208,13 @@ class HostResidency : public Residency {
   }
 
   std::string folder_;
-  FileRange file_;                        // of the plan's own slots
-  std::unique_ptr<Transfers> transfers_;  // null: there are none
+  FileRange file_;                        // for the plan's own slots
+  std::unique_ptr<Transfers> transfers_;  // null without transfers
 };
 
 class BeginCopy : public Kernel {
  public:
-  // `before`: the latest with the same memory of the host; null: there is none.
+  // `before` is the latest copy that uses the same host memory, or null.
   BeginCopy(SideCopy& copy, const SideCopy* before, const Step& step)
       : copy_(copy), before_(before) {
     const Access &from = step.operands[0], &to = step.results[0];
@@ -266,7 +266,7 @@ class DeviceResidency : public Residency {
                   mebibytes(plan_.arena_bytes), mebibytes(use.largest), mebibytes(use.total));
   }
 
-  // What files are to the host's memory, the host's memory is to that of a device.
+  // Offloads to host memory, as the host offloads to files.
   void place_away() override {
     std::vector<VariableState*> to_move;
     const size_t own = host_ == nullptr ? aligned(plan_.file_bytes) : 0;
@@ -302,7 +302,7 @@ class DeviceResidency : public Residency {
   CopyKernels copies() override {
     CopyKernels kernels;
     if (!copies_.empty()) return kernels;
-    std::map<int, SideCopy*> latest;  // by the slot, on the device and with the host
+    std::map<int, SideCopy*> latest;  // by slot, on the device and on the host
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
       const Step& step = plan_.steps[i];
       if (step.kind == Step::Kind::await) {
@@ -321,7 +321,7 @@ class DeviceResidency : public Residency {
   }
 
  private:
-  // Bytes of the plan that the device holds already: the arena, and variables with a place there.
+  // Returns the plan's bytes that the device holds already: the arena, and variables placed there.
   size_t held_bytes() const {
     size_t bytes = workspace_.buffer == nullptr ? 0 : workspace_.buffer->bytes;
     for (const Slot& slot : plan_.slots)
@@ -330,8 +330,8 @@ class DeviceResidency : public Residency {
     return bytes;
   }
 
-  // Variables that have no place there yet, in as few allocations as the device allows: drivers
-  // round each of them up.
+  // Allocates variables that have no place yet, in as few allocations as the device allows, because
+  // drivers round each allocation up.
   void place_variables() override {
     place_away();
     std::vector<Storage*> group;
@@ -368,7 +368,7 @@ class DeviceResidency : public Residency {
   }
 
   std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;
-  std::shared_ptr<Buffer> host_;  // of the plan's own slots
+  std::shared_ptr<Buffer> host_;  // for the plan's own slots
   std::vector<std::unique_ptr<SideCopy>> copies_;
 };
 }  // namespace

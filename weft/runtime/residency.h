@@ -1,6 +1,6 @@
-// Residency: where the bytes of a plan are while it runs. All plans of a program share the arena;
-// variables and constants are in the memory that kernels read. Offloaded slots (Space::file) are in
-// files or, for a device, in the host's memory.
+// Residency manages where the bytes of a plan are during a run. All plans of a program share the
+// arena; variables and constants are in memory that kernels can access. Offloaded slots
+// (Space::file) are in files or, for a device, in host memory.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace weft {
 
 class Executable;
 
-// The arena that executables of one program share: only one of them runs at a time. It grows when
-// an executable is made, never in a step.
+// A Workspace is the arena that executables of one program share: only one of them runs at a time.
+// It grows when an executable is made, never during a run.
 struct Workspace {
   std::shared_ptr<Buffer> buffer;
-  DeviceMemory* memory = nullptr;  // that the buffer is of; null until there is one
-  Executable* last = nullptr;      // whose results lie in the arena now
+  DeviceMemory* memory = nullptr;  // owns the buffer; null without one
+  Executable* last = nullptr;      // the executable whose results are in the arena
   void reserve(size_t bytes, DeviceMemory& memory);
-  void shrink(size_t bytes);  // to what it had before a plan that is not taken
-  // Measured: the end of the highest cache line that was written since the buffer was allocated.
+  void shrink(size_t bytes);  // back to the size before a plan that is not used
+  // Measures the end of the highest cache line that was written since the buffer was allocated.
   size_t touched_bytes() const;
 };
 
-// The elements of a node of which another has them (Node::storage) come to the host.
+// Copies a node's elements from its Node::storage to the host.
 void fetch(Node& node);
 
 class Residency {
@@ -41,32 +41,32 @@ class Residency {
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
-  // Throws Error(does_not_fit) where the plan has no room. `staged`: bytes of inputs on the device;
-  // `beside`: of the host, that the program holds for other things.
+  // Throws Error(does_not_fit) if memory has no room for the plan. `staged` is the bytes of staged
+  // inputs on the device, `beside` the host bytes that the program holds for other purposes.
   virtual void check_fits(size_t staged, size_t beside) const = 0;
-  // What the plan keeps away has its place, before there is an arena.
+  // Allocates what the plan offloads, before the arena is allocated.
   virtual void place_away() = 0;
   virtual void place_constants() = 0;
-  // Variables have theirs, until they move.
+  // Allocates variables where kernels can access them. Addresses stay valid until has_moved().
   void place();
-  // Since place(), so that addresses are others.
+  // Returns whether addresses have changed since place().
   bool has_moved() const;
-  // Where the elements of a slot lie, from a first place() on; null where kernels cannot see it.
+  // Returns the address of a slot, from the first place() on; null if kernels cannot access it.
   std::byte* address(int slot) const;
-  // Of the plan's transfers, and by what step: kernels that begin and await them. Those that stand
-  // are as good as new ones where there are none.
+  // Kernels that begin and await the plan's transfers, by step. Where copies() returns none, the
+  // kernels of the last call stay valid.
   using CopyKernels = std::vector<std::pair<size_t, std::unique_ptr<Kernel>>>;
   virtual CopyKernels copies() = 0;
-  // All copies that began are over, also where a step threw.
+  // Waits for all copies that began, even after a step threw.
   virtual void settle() {}
-  // What is kept away is copied for this plan from now on, by its device or the host.
+  // Gives copies of offloaded variables to the plan's device, or back to the host.
   void lend() const;
 
  protected:
   virtual void place_variables() = 0;
   virtual std::byte* constant(const Value& value) const = 0;
   virtual std::byte* kept_away(const Slot& slot) const = 0;
-  // Variables that the plan keeps away, in the order of their slots.
+  // Returns the variables that the plan offloads, in the order of their slots.
   std::vector<VariableState*> variables_away() const;
   size_t bytes_in(Space space) const;
 
@@ -75,11 +75,11 @@ class Residency {
   Workspace& workspace_;
 
  private:
-  std::byte* arena_ = nullptr;                                  // when place() looked last
-  std::vector<std::pair<const Storage*, uint64_t>> variables_;  // and their moves then
+  std::byte* arena_ = nullptr;                                  // at the last place()
+  std::vector<std::pair<const Storage*, uint64_t>> variables_;  // and their moves(), likewise
 };
 
-// In the host's memory with files in `folder`, or in a device's.
+// Makes the residency for host memory, with files in `folder`, or for a device.
 std::unique_ptr<Residency> make_residency(const Plan& plan, DeviceMemory& memory,
                                           Workspace& workspace, const std::string& folder);
 

@@ -73,7 +73,7 @@ void Transfers::settle() {
   failure_ = nullptr;
 }
 
-// After a failure the rest of the run's transfers are only counted.
+// After a failure, the rest of the run's transfers are only counted.
 void Transfers::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (begun_or_stopped_.wait(lock, stop, [&] { return ended_ < begun_; })) {

@@ -1,5 +1,5 @@
-// Transfers: the moves between memory and files of one plan, on a thread of their own that sleeps
-// while there are none. They are done in the order in which they begin, which is that of the plan.
+// Transfers between memory and files of one plan, on a thread of their own that sleeps when there
+// are none. They run in the order in which they begin, which is the plan's order.
 #pragma once
 
 #include <condition_variable>
@@ -22,12 +22,13 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // The kernels of a plan's transfers, in its order: the one that begins the next of them, and the
-  // one that awaits the latest that has this side in memory. `offset`: in bytes, of that side.
+  // Make the kernels of a plan's transfers, in the plan's order: begin() starts the next transfer,
+  // await() waits for the latest one with this slot in memory. `offset` is in bytes of the memory
+  // slot.
   std::unique_ptr<Kernel> begin(FileRange file, bool fetch, int memory_slot, size_t offset);
   std::unique_ptr<Kernel> await(int memory_slot);
 
-  // All that began are over; forgets what went wrong.
+  // Waits until all transfers that began have ended, and discards failures.
   void settle();
 
  private:
@@ -38,17 +39,17 @@ class Transfers {
     bool fetch;
     int memory_slot;
     size_t offset;
-    std::byte* memory = nullptr;  // in this run
+    std::byte* memory = nullptr;  // set in this run
   };
   void begin_next(std::byte* memory);
-  void await_end(size_t transfer);  // throws what went wrong until then
+  void await_end(size_t transfer);  // throws the first failure so far
   void work(const std::stop_token& stop);
 
   std::vector<Transfer> transfers_;
   std::mutex mutex_;
   std::condition_variable_any begun_or_stopped_;
   std::condition_variable ended_one_;
-  size_t begun_ = 0, ended_ = 0;  // of transfers_, in this run
+  size_t begun_ = 0, ended_ = 0;  // counts of transfers_ in this run
   std::exception_ptr failure_;
   std::jthread thread_;
 };

@@ -1,4 +1,4 @@
-// compile: captures a whole step once per input types, plans it, and runs the plan.
+// compile() captures a whole step once per input types, plans it, and runs the plan.
 #pragma once
 
 #include <array>
@@ -22,9 +22,9 @@ namespace weft {
 class Executable;  // weft/runtime/executable.h
 struct Plan;
 
-enum class Mode { train, eval };  // eval: dropout off, batch norm by running statistics
+enum class Mode { train, eval };  // eval: no dropout, batch norm uses running statistics
 Mode current_mode();
-class ModeScope {  // for building outside compile
+class ModeScope {  // sets the mode outside of compile
  public:
   explicit ModeScope(Mode mode);
   ~ModeScope();
@@ -37,26 +37,26 @@ struct CompileOptions {
   Mode mode = Mode::train;
   std::string device = "auto";  // auto | cpu | cuda | opencl | reference | null (plans as cpu)
   Precision precision = Precision::as_written;
-  // Type in which what the backward pass reads of a float32 forward pass is kept: f32 or bf16.
-  // Losses stay the same; gradients are those of rounded activations.
+  // Activation compression: type in which the backward pass reads activations of a float32 forward
+  // pass, f32 or bf16. Losses stay the same; gradients are those of rounded activations.
   DType keep = DType::f32;
-  // Most bytes of state, constants and arena together; 0: no limit. What does not fit at first is
-  // computed again; throws Error(does_not_fit) where that is not enough.
+  // Limit of the bytes of state, constants and arena together; 0: none. A step that exceeds it is
+  // planned with rematerialization; throws Error(does_not_fit) where that is not enough.
   size_t memory = 0;
-  size_t held = 0;  // bytes of that limit that others hold: the state of another step
-  // Bytes of the host's memory that the program holds while the step runs, for its data: a step
-  // that does not fit beside them is refused before it takes memory.
+  size_t held = 0;  // bytes of the limit that are in use otherwise: the state of another step
+  // Host bytes that the program holds for its data while the step runs. A step that does not fit
+  // beside them is refused before it allocates memory.
   size_t beside = 0;
-  Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
-  // Into so many parts the widest rows (logits) are cut, so that they never exist whole, to the
-  // same bits; 0: as the limit asks.
+  Recompute recompute = Recompute::automatic;  // full: also without a limit
+  // Row tiling: the number of tiles of the widest rows (logits), which then never exist whole. Bits
+  // do not change. 0: tiles only if the limit requires it.
   int chunks = 0;
-  std::optional<double> until = {};  // processor_seconds(): then no more is tried to fit
+  std::optional<double> until = {};  // processor_seconds() at which the search for a fit ends
   Offload offload = {};
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };
 
-// The step behind compile(): values in, values out.
+// A CompiledStep is the untyped step behind compile().
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
@@ -65,9 +65,9 @@ class CompiledStep {
   CompiledStep(CompiledStep&&) noexcept;
   CompiledStep& operator=(CompiledStep&&) noexcept;
 
-  // Captures and plans for inputs of these types (once), without running.
+  // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
-  // Results stay valid as handles; see Executable::run.
+  // Returns the results, whose handles stay valid; see Executable::run.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
 
  private:
@@ -75,7 +75,7 @@ class CompiledStep {
   std::unique_ptr<State> state_;
 };
 
-// What a step may take: tensors, and what reads as one (variables).
+// A step accepts tensors and what converts to one (variables).
 template <class T>
 concept ReadsAsTensor = std::convertible_to<const T&, Tensor>;
 
@@ -88,13 +88,13 @@ consteval bool holds_tensors(std::index_sequence<I...>) {
 template <class T>
 concept TensorTuple = requires { std::tuple_size<T>::value; } &&
                       detail::holds_tensors<T>(std::make_index_sequence<std::tuple_size_v<T>>());
-// What a step may return: nothing, a tensor, a vector of tensors, or a pair, tuple or array.
+// A step returns nothing, a tensor, a vector of tensors, or a pair, tuple or array of them.
 template <class T>
 concept StepResult = std::is_void_v<T> || std::same_as<T, Tensor> ||
                      std::same_as<T, std::vector<Tensor>> || TensorTuple<T>;
 
 namespace detail {
-inline constexpr int most_inputs = 16;  // of a step whose function does not say how many it takes
+inline constexpr int most_inputs = 16;  // of functions that do not declare their number
 
 template <size_t>
 using TensorAt = const Tensor&;
@@ -110,8 +110,9 @@ template <class R, class C, class... A>
 consteval int parameters(R (C::*)(A...)) {
   return sizeof...(A);
 }
-// How many tensors a callable takes: what its one signature says, else (lambdas of `auto`,
-// functions, overloads) the least number that it can be called with. -1: it takes something else.
+// Returns how many tensors a callable takes: from its only signature, or else (generic lambdas,
+// functions, overloads) the least number that it can be called with. Returns -1 if it takes
+// something else.
 template <class F, int count = 0>
 consteval int inputs_of() {
   if constexpr (requires { parameters(&F::operator()); })
@@ -132,7 +133,7 @@ auto call_with(F& function, [[maybe_unused]] std::span<const Tensor> inputs,
 }
 }  // namespace detail
 
-// What compile() returns: called like the function, with Tensors.
+// A Compiled is what compile() returns: it is called like the function, with tensors.
 template <class Result>
 class Compiled {
  public:
@@ -158,8 +159,8 @@ class Compiled {
   CompiledStep step_;
 };
 
-// `function` takes tensors and returns a StepResult. Variables that it captures are read in each
-// run. Other tensors are constants of the step, with the elements of the first call: a warning
+// Compiles `function`, which takes tensors and returns a StepResult. Captured variables are read in
+// each run. Other captured tensors are constants with the elements of the first call; a warning
 // names each of them.
 template <class F>
 auto compile(F function, CompileOptions options = {}) {

@@ -1,4 +1,4 @@
-// Running pending work outside of compiled steps, and reading results.
+// Runs pending work outside of compiled steps and reads results.
 #include <algorithm>
 #include <map>
 #include <ranges>
@@ -18,11 +18,11 @@
 namespace weft {
 namespace {
 bool is_ready(const Value& value) {
-  (void)value.type();  // throws for an empty one
+  (void)value.type();  // throws for an empty handle
   return value->data != nullptr;
 }
 
-// Turns a computed node into a leaf that holds its elements. What gave it stays for gradients.
+// Turns a computed node into a leaf that holds its elements. Keeps its expression for gradients.
 void settle(const Value& value, const Value& result) {
   if (is_float(value.dtype()) && !value->inputs.empty())
     value->expression = rebuild(*value.node(), value->inputs);
@@ -32,7 +32,7 @@ void settle(const Value& value, const Value& result) {
   value->inputs.clear();
 }
 
-// Gives a handle of a variable the elements that the variable has now. Gradients still reach it.
+// Gives a variable's handle the variable's present elements, through which gradients still flow.
 void read_variable(const Value& leaf) {
   const std::shared_ptr<VariableState> state = leaf->variable;
   detail::detach_readers(*state);
@@ -42,9 +42,9 @@ void read_variable(const Value& leaf) {
   leaf->expression = make_node(op("identity"), {now});
 }
 
-// The nodes behind values that were just read, and which of their expressions a gradient could
-// still go through: those that lead to a variable, to a tensor that somebody else holds, or to a
-// cut. Nobody can ask for the gradient of anything else, so other expressions are dropped.
+// Expressions finds the nodes behind values that were just read, and which of their expressions a
+// gradient may still need: those that lead to a variable, to a tensor that is held elsewhere, or to
+// a cut. Nobody can ask for other gradients, so the other expressions are dropped.
 class Expressions {
  public:
   explicit Expressions(std::span<const Value> read) {
@@ -60,7 +60,7 @@ class Expressions {
     for (const Node* node : std::views::reverse(order_)) need_inputs(*node);
   }
 
-  // Returns what is dropped, for the caller to free.
+  // Returns the dropped values, for the caller to free.
   std::vector<Value> drop(std::span<const Value> read) {
     std::vector<Value> dropped;
     size_t kept = 0;
@@ -83,10 +83,10 @@ class Expressions {
 
  private:
   struct Found {
-    long handles = 0;     // to the node, by whomever
-    long references = 0;  // those of them that other nodes found have
-    bool leads = false;   // to what a gradient can be asked for
-    bool needed = false;  // by such a gradient
+    long handles = 0;     // all handles to the node
+    long references = 0;  // handles held by other nodes that were found
+    bool leads = false;   // leads to something a gradient can be asked for
+    bool needed = false;  // such a gradient goes through it
     bool is_held() const { return handles > references; }
   };
 
@@ -164,7 +164,7 @@ struct CompiledStep::State {
 };
 
 namespace {
-// One arena for all steps of a device; it goes with the last of them.
+// Returns the arena that all steps of a device share; it is freed with the last of them.
 std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
   static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
   std::weak_ptr<Workspace>& known = workspaces[&memory];
@@ -173,8 +173,8 @@ std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
   return workspace;
 }
 
-// Whether every run of a step sees the same elements of a value that was computed outside of it: it
-// is made of elements that are in memory, or of no variable.
+// Returns whether every run of a step sees the same elements of a value that was computed outside
+// of it, because it derives from elements in memory or from no variable.
 bool is_constant(const Value& value) {
   Graph made_of;
   made_of.outputs = {value};
@@ -188,8 +188,8 @@ bool is_constant(const Value& value) {
 
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// A function that captures a tensor by reference suggests that the step follows what is assigned to
-// it later. A node with an id below `first` was built before the function ran.
+// Warns of tensors that the function captures, since a capture by reference suggests that the step
+// sees later assignments. Nodes with an id below `first` were built before the function ran.
 void warn_of_constants(const Graph& graph, uint64_t first) {
   std::vector<Value> read = graph.roots();
   for (const Value& value : graph.nodes())

@@ -1,4 +1,4 @@
-// Tensors as text, as NumPy 2 prints arrays with its default options (numpy/_core/arrayprint.py).
+// Formats tensors as NumPy 2 prints arrays with default options (numpy/_core/arrayprint.py).
 #include <algorithm>
 #include <cmath>
 #include <ostream>
@@ -14,19 +14,19 @@
 
 namespace weft {
 namespace {
-constexpr int64_t most_elements = 1000;  // of a tensor that is printed whole
-constexpr int64_t edge = 3;              // elements shown at each end of an axis of a larger one
+constexpr int64_t most_elements = 1000;  // largest tensor that is printed whole
+constexpr int64_t edge = 3;              // elements shown at each end of an axis of larger tensors
 constexpr size_t line_width = 75;
 constexpr int most_decimals = 8;
 
-// The decimal digits of the type's precision, as std::numeric_limits::digits10 counts them.
+// Returns the decimal digits of the type's precision, as std::numeric_limits::digits10 counts them.
 int digits10(DType dtype) {
   return std::max(1, static_cast<int>(info(dtype).format.fraction * std::log10(2.0)));
 }
 
-// A number in positional or scientific notation, taken apart at its point.
+// A Decimal is a number in positional or scientific notation, split at its point and exponent.
 struct Decimal {
-  std::string whole, decimals, exponent;  // "-1", "25", "+03"; without zeros at the end of decimals
+  std::string whole, decimals, exponent;  // "-1", "25", "+03"; decimals without trailing zeros
 };
 
 Decimal take_apart(const std::string& text) {
@@ -37,8 +37,8 @@ Decimal take_apart(const std::string& text) {
   return decimal;
 }
 
-// The fewest digits that read back as the same number of the dtype, at most so many of them behind
-// the point.
+// Returns the fewest digits that read back as the same number of the dtype, with at most
+// `most_decimals` behind the point.
 Decimal shortest(double number, DType dtype, bool scientific, int most_decimals) {
   Decimal decimal;
   int decimals = 0;
@@ -77,7 +77,7 @@ class Printer {
  private:
   bool is_cut(int axis) const { return !whole_ && shape_[axis] > 2 * edge; }
 
-  // Calls `visit` with the positions along an axis that are shown.
+  // Calls `visit` with the shown indices along an axis.
   template <class Visit>
   void for_shown(int axis, Visit visit) const {
     for (int64_t i = 0; i < shape_[axis]; ++i) {
@@ -96,7 +96,7 @@ class Printer {
     }
   }
 
-  // Scientific notation for numbers that are large, small, or of very different sizes.
+  // Chooses scientific notation for numbers that are large, small, or of very different sizes.
   void choose_notation() {
     double least = INFINITY, most = 0;
     for (double number : shown_)
@@ -123,7 +123,7 @@ class Printer {
     return fmt::format("{}", load_int(data_, dtype_, at));
   }
 
-  // One element, as wide as its column.
+  // Formats one element, padded to the width of its column.
   std::string element(int64_t at) const {
     if (!is_float(dtype_)) return fmt::format("{:>{}}", plain(at), width_);
     const double number = load(data_, dtype_, at);
@@ -149,11 +149,11 @@ class Printer {
            decimal.exponent;
   }
 
-  // The part at `at` in brackets; lines after its first begin with `indent`.
+  // Formats the part at `at` in brackets; lines after its first begin with `indent`.
   std::string rows(int axis, int64_t at, const std::string& indent, size_t width) const {
     std::string text = "[";
     const int axes_left = shape_.size() - axis;
-    std::string line = indent;  // of the last axis, that is not yet in `text`
+    std::string line = indent;  // line of the last axis that is not yet in `text`
     auto add_word = [&](const std::string& word) {
       if (line.size() > indent.size() && line.size() + word.size() > width - 1) {
         text += std::string_view(line).substr(first_line(text) ? indent.size() : 0);

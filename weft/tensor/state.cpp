@@ -15,7 +15,7 @@ namespace detail {
 namespace {
 thread_local Trace* active = nullptr;
 
-// Makes a trace the active one for as long as the user's function runs.
+// A TraceScope makes a trace the active one while the user's function runs.
 class TraceScope {
  public:
   explicit TraceScope(Trace& trace) {
@@ -38,7 +38,7 @@ Trace::Touched& Trace::touch(const std::shared_ptr<VariableState>& state) {
 }
 
 int64_t Trace::new_stream(std::string_view module) {
-  // The bit above is for the second number that a normal one takes (weft/base/philox.h).
+  // Bit 31 selects the second number that a normal draw takes (weft/base/philox.h).
   constexpr int64_t mask = 0x7FFFFFFF;
   auto stream = static_cast<int64_t>(hash_text(module)) & mask;
   while (!streams.insert(stream).second) stream = (stream + 1) & mask;
@@ -122,7 +122,7 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables
                          std::source_location where) {
   std::vector<Tensor> values;
   for (const Variable& variable : variables) {
-    // The loss depends on the value that the step read, even where a newer one was assigned since.
+    // The loss depends on the value that the step read, even if a newer one was assigned since.
     auto* trace = detail::active_trace();
     values.push_back(trace != nullptr ? trace->touch(variable.state()).leaf : variable.value());
   }
@@ -136,7 +136,7 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
 
 namespace {
 int64_t seed = 0;
-int64_t outside_stream = 0;  // of the next random numbers outside of steps
+int64_t outside_stream = 0;  // stream of the next draw outside of steps
 thread_local Mode outside_mode = Mode::train;
 }  // namespace
 
@@ -164,8 +164,8 @@ RandomKey next_random_key() {
     const int64_t stream = trace->new_stream(module != nullptr ? *module : "");
     return {.step = random_step().value(), .seed = seed, .stream = stream};
   }
-  // Outside of steps every call is a stream of its own, of a step number that no step has;
-  // parameters are drawn at -1.
+  // Outside of steps each call has a stream of its own at step -2, which no step has; parameters
+  // are drawn at step -1.
   return {.step = scalar(-2, DType::i64), .seed = seed, .stream = outside_stream++};
 }
 

@@ -19,13 +19,14 @@ namespace weft {
 
 using Tensor = Value;
 
-// State that outlives a step: a parameter, a moment of the optimiser, a running mean, a counter.
-// A handle; copies name the same state. Reading it yields its value at the start of the step (or
-// the value last assigned within the step); assigning takes effect at the end of the step.
+// A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
+// a counter. It is a handle; copies refer to the same state. Reading it yields its value at the
+// start of the step, or the value last assigned within the step; an assignment takes effect at the
+// end of the step.
 class Variable {
  public:
   Variable() = default;
-  // Zeroed. `name` is completed by whoever saves it; see nn::Module and optim::Optimizer.
+  // Makes zeros. The owner completes `name` to a path; see nn::Module and optim::Optimizer.
   Variable(std::string name, Type type, Category category = Category::parameter);
 
   Tensor value() const;
@@ -41,44 +42,44 @@ class Variable {
   const Type& type() const { return state_->type; }
   const Shape& shape() const { return state_->type.shape; }
   Category category() const { return state_->category; }
-  // Whether a parameter trains: modules leave frozen ones out of parameters().
+  // Returns whether a parameter does not train: modules leave frozen ones out of parameters().
   bool frozen() const { return state_->frozen; }
   void freeze(bool frozen = true) const { state_->frozen = frozen; }
-  // Its bytes, row-major. Writing them is assigning at once, until a step runs: then they may be
-  // elsewhere, or a step may have copied them in another type.
+  // Returns the row-major bytes. Writes to them take effect at once, but only until a step runs:
+  // the bytes may then have moved, or a step may have copied them in another type.
   std::span<std::byte> bytes() const;
-  std::span<float> floats() const;  // of an f32 variable
+  std::span<float> floats() const;  // requires f32
   const std::shared_ptr<VariableState>& state() const { return state_; }
 
  private:
   std::shared_ptr<VariableState> state_;
 };
 
-// d loss / d variable for each (zeros where the loss does not depend on it). The loss has one
-// element.
+// Returns d loss / d variable for each variable, zeros where the loss does not depend on it. The
+// loss must have one element.
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables,
                          std::source_location where = std::source_location::current());
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
                          std::source_location where = std::source_location::current());
 
-// The elements as NumPy prints them: rows in brackets, columns aligned, of more than 1,000 elements
-// the first and last three along each axis. Runs what is pending, as reading does.
+// Formats the elements as NumPy prints them: rows in brackets, columns aligned, and above 1,000
+// elements only the first and last three along each axis. Runs pending work.
 std::string to_string(const Tensor& values);
 std::ostream& operator<<(std::ostream& out, const Tensor& values);
 
-// Runs all that is pending for these values, in one plan. What was read can still be
+// Runs all pending work for these values in one plan. Values that were read can still be
 // differentiated.
 void eval(std::span<const Tensor> values);
 
-// A tensor that owns a copy of host elements.
+// Makes a tensor that owns a copy of host elements.
 Tensor tensor(const std::vector<float>& elements, const Shape& shape,
               std::source_location where = std::source_location::current());
 Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
               std::source_location where = std::source_location::current());
-// Rounded to dtype.
+// Rounds the elements to dtype.
 Tensor tensor(const std::vector<double>& elements, const Shape& shape, DType dtype = DType::f64,
               std::source_location where = std::source_location::current());
-// tensor({1, 2}, {2}) is i64, tensor({1.0, 2.0}, {2}) f32, as in PyTorch.
+// Infers the dtype as PyTorch does: tensor({1, 2}, {2}) is i64, tensor({1.0, 2.0}, {2}) is f32.
 template <class T>
   requires((std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>)
 Tensor tensor(std::initializer_list<T> elements, const Shape& shape,
@@ -86,18 +87,19 @@ Tensor tensor(std::initializer_list<T> elements, const Shape& shape,
   using Element = std::conditional_t<std::integral<T>, int64_t, float>;
   return tensor(std::vector<Element>(elements.begin(), elements.end()), shape, where);
 }
-// A tensor over bytes that the caller keeps alive through `owner`.
+// Makes a tensor over bytes that `owner` keeps alive.
 Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
 
-// The seed of the process: parameter initialisation and dropout. Default 0.
+// Sets the seed of the process, for parameter initialization and dropout. The default is 0.
 void manual_seed(int64_t seed);
 int64_t current_seed();
-// The key of the next random op. Its stream follows the path of the module that draws, so that a
-// mask stays what it is when another module joins or leaves the step; its step comes from a
-// Variable that a compiled step advances by one when it drew.
+// Returns the key of the next random op. Its stream follows the path of the module that draws, so
+// that a mask does not change when another module joins or leaves the step. Its step comes from a
+// Variable that a compiled step advances by one if it drew numbers.
 RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
-// Numbers of the next random key: f32 in [0, 1), f32 of mean 0 and variance 1, i64 in [low, high).
+// These draw with the next random key: f32 in [0, 1), f32 of mean 0 and variance 1, i64 in [low,
+// high).
 Tensor rand(const Shape& shape, std::source_location where = std::source_location::current());
 Tensor randn(const Shape& shape, std::source_location where = std::source_location::current());
 Tensor randint(int64_t low, int64_t high, const Shape& shape,
@@ -105,7 +107,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape,
 
 }  // namespace weft
 
-// print("{}", x) and fmt::print: what to_string() says.
+// fmt::print and fmt::format write what to_string() returns.
 template <>
 struct fmt::formatter<weft::Tensor> : fmt::formatter<fmt::string_view> {
   fmt::format_context::iterator format(const weft::Tensor& values,
