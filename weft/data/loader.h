@@ -49,8 +49,7 @@ class Source {
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  bool drop_last =
-      false;  // else a short last batch is filled up with zeros, labelled ignored_label
+  bool drop_last = false;  // else a short batch is padded with zeros, labelled ignored_label
   int64_t seed = 0;
   int prefetch = 2;  // batches ahead; 0: none, and no thread
 };

@@ -51,7 +51,7 @@ class Bert : public Model {
 
   std::unique_ptr<BertEncoder> bert_;
   std::unique_ptr<BertHead> cls_;           // null with num_labels
-  std::unique_ptr<nn::Linear> classifier_;  // null without
+  std::unique_ptr<nn::Linear> classifier_;  // null without num_labels
   nn::Dropout dropout_;
 };
 

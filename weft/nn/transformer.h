@@ -124,7 +124,7 @@ class TransformerEncoder : public Layer {  // num_layers layers, "layers.0", ...
   using Layer::operator();
 
   ModuleList<TransformerEncoderLayer> layers;
-  std::unique_ptr<LayerNorm> norm;  // null without
+  std::unique_ptr<LayerNorm> norm;  // null without options.norm
 
  protected:
   Tensor forward(const Tensor& src) const override { return run(src, {}); }
@@ -141,7 +141,7 @@ class TransformerDecoder : public Module {
                     const AttentionMasks& memory_masks = {}) const;
 
   ModuleList<TransformerDecoderLayer> layers;
-  std::unique_ptr<LayerNorm> norm;  // null without
+  std::unique_ptr<LayerNorm> norm;  // null without options.norm
 };
 
 // TransformerMasks holds the masks of a Transformer's three attentions.

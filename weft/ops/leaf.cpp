@@ -1,4 +1,4 @@
-// Leaves: what a graph reads.
+// Leaves are what a graph reads.
 #include <algorithm>
 #include <cstring>
 

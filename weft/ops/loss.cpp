@@ -162,7 +162,7 @@ Value l1_loss(Arg prediction, Arg target, Reduction reduction) {
   return reduced(abs(y - t), reduction);
 }
 
-// Huber 1964.
+// Computes the loss of Huber 1964.
 Value huber_loss(Arg prediction, Arg target, double delta, Reduction reduction) {
   CallSite here(prediction.where);
   WEFT_CHECK(delta > 0, "[huber_loss] delta must be positive. Got {}.", delta);
