@@ -1,4 +1,4 @@
-// The one header of the library. Including it registers the backends that this build has.
+// This is the umbrella header of the library; including it registers the backends of this build.
 #pragma once
 
 #include <cstdio>
@@ -22,18 +22,19 @@
 
 namespace weft {
 
-// The program, with every verb and with the models that were registered before. Returns the exit
-// code:
+// Runs the weft program with all its commands and with the models that are registered by then, and
+// returns the exit code:
 //   int main(int argc, char** argv) { return weft::main(argc, argv); }
 int main(int argc, char** argv);
 
-// What weft::main does with an exception, for programs that have a main function of their own: says
-// in one line on standard error what went wrong, and returns the exit code for that.
+// Reports the current exception as weft::main does, for programs with a main function of their own:
+// prints one line on standard error and returns the exit code.
 //   int main() try { ... } catch (...) { return weft::report_failure(); }
 int report_failure();
 
-// A line on standard output, in fmt's format. As an object it hides std::print and fmt::print,
-// which calls with a std::string or a type of fmt would find beside it.
+// print(format, args...) writes one line to standard output, in fmt's format. It is an object so
+// that it hides std::print and fmt::print, which argument-dependent lookup would also find for a
+// std::string or a type of fmt.
 struct Print {
   template <class... Args>
   void operator()(fmt::format_string<Args...> format, Args&&... args) const {

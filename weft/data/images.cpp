@@ -63,13 +63,13 @@ class ImageSource : public Source {
   ImageTransform transform_;
 };
 
-// The paths that a split of a format consists of, or what is missing.
+// Files holds the paths of a split of a format, or what is missing.
 struct Files {
   std::vector<std::string> paths;
   std::string missing;  // empty if all are there
 };
 
-// The first of `names` that is in `folder`.
+// Adds the first of `names` that exists in `folder`.
 void add_file(Files& files, const std::string& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::string path = (fs::path(folder) / name).string();
@@ -106,7 +106,7 @@ ImageDataset read_files(std::string_view format, const Files& files, int64_t cla
                          : images_from_cifar(files.paths);
 }
 
-constexpr int64_t known_classes = 10;  // of each
+constexpr int64_t known_classes = 10;  // of each known data set
 
 const KnownImages& find_known(std::string_view name) {
   std::vector<std::string_view> names;
@@ -202,7 +202,7 @@ Batches ImageDataset::batches(int64_t size, const BatchOptions& options) const {
                  epoch);
 }
 
-// Means and deviations of all pixels of the training images; tests compute them again.
+// Normalization is by mean and deviation of all training pixels; tests recompute both.
 std::span<const KnownImages> known_images() {
   static const KnownImages known[] = {
       {"mnist", "28x28 digits, 10 classes", "mnist", "idx", {{0.1307}, {0.3081}}},
@@ -275,7 +275,7 @@ ImageDataset images_from_idx(const std::string& images, const std::string& label
 }
 
 ImageDataset images_from_cifar(const std::vector<std::string>& paths) {
-  // One file at a time is mapped: together they take as much memory as the pixels.
+  // Only one file is mapped at a time: all of them would take as much memory as the pixels.
   std::vector<size_t> counts;
   size_t total = 0;
   for (const std::string& path : paths) {

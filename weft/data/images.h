@@ -1,12 +1,11 @@
 // Data sets of labelled images, held in memory as bytes.
 //
 //   data::ImageDataset train = data::mnist("train");
-//   for (auto [images, labels] : train.batches(128, {.shuffle = true})) ...   // f32 [B, C, H, W],
-//   i64 [B]
+//   for (auto [images, labels] : train.batches(128, {.shuffle = true})) ...
+//     // images f32 [B, C, H, W], labels i64 [B]
 //
-// A data set is a handle: copies, slices and transformed ones share the pixels. Loading one fails
-// with one line (ErrorKind::data) that says where it was looked for, or what is wrong with the
-// file.
+// A data set is a handle: copies, slices and transformed ones share the pixels. Loading fails with
+// a one-line Error(data) that says where files were searched, or what is wrong with one.
 #pragma once
 
 #include <atomic>
@@ -52,30 +51,30 @@ class ImageDataset {
   int64_t label(int64_t index) const;
   std::span<const uint8_t> pixels(int64_t index) const;  // [C, H, W]
 
-  // Samples [first, last).
+  // Returns samples [first, last).
   ImageDataset slice(int64_t first, int64_t last) const;
-  ImageDataset transform(const Transforms& transforms) const;        // instead of what it had
-  ImageDataset normalize(const Normalization& normalization) const;  // the same
+  ImageDataset transform(const Transforms& transforms) const;        // replaces former ones
+  ImageDataset normalize(const Normalization& normalization) const;  // replaces the former one
 
   std::shared_ptr<const Source> source() const;
   Batches batches(int64_t size, const BatchOptions& options = {}) const;
 
  private:
   std::shared_ptr<const Contents> contents_;
-  std::shared_ptr<std::atomic<int64_t>> passes_;  // that batches() has begun
+  std::shared_ptr<std::atomic<int64_t>> passes_;  // begun by batches()
   int64_t first_ = 0, last_ = 0;
   Transforms transforms_;
   Normalization normalization_;
 };
 
-// The well-known ones; `split` is "train" or "test". Files are looked for in ROOT/mnist,
-// ROOT/fashion-mnist or ROOT/cifar-10-binary, then in ROOT itself. They come normalised by the mean
-// and deviation of their training images. Loaded once per process and folder, and kept.
+// These load well-known data sets; `split` is "train" or "test". Files are searched in ROOT/mnist,
+// ROOT/fashion-mnist or ROOT/cifar-10-binary, then in ROOT itself. Images are normalised by the
+// mean and deviation of the training images. A data set is loaded once per process and folder.
 ImageDataset mnist(std::string_view split, const std::string& root = data_directory());
 ImageDataset fashion_mnist(std::string_view split, const std::string& root = data_directory());
-// Where test_batch.bin is absent, test_batch_first1000.bin (its first thousand) serves.
+// If test_batch.bin is absent, test_batch_first1000.bin (its first thousand images) is read.
 ImageDataset cifar10(std::string_view split, const std::string& root = data_directory());
-// All of them, by the names that recipes use.
+// KnownImages describes a well-known data set, by the name that recipes use.
 struct KnownImages {
   std::string_view name, doc, folder, format;
   Normalization normalization;
@@ -84,12 +83,12 @@ std::span<const KnownImages> known_images();
 ImageDataset image_dataset(std::string_view name, std::string_view split,
                            const std::string& root = data_directory());
 
-// Any others. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]. Labels are below `classes`;
-// 0: as many classes as the labels say.
+// These load any other data set. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]. Labels
+// are below `classes`; 0 means as many classes as the labels have.
 ImageDataset images_from_idx(const std::string& images, const std::string& labels,
                              int64_t classes = 0);
 ImageDataset images_from_cifar(const std::vector<std::string>& paths);
-// A folder with the file names of MNIST (format: idx) or of CIFAR-10 (format: cifar).
+// Reads a folder with the file names of MNIST (format: idx) or of CIFAR-10 (format: cifar).
 ImageDataset images_from_folder(std::string_view format, std::string_view split,
                                 const std::string& folder, int64_t classes = 0);
 

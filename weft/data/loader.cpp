@@ -28,14 +28,14 @@ void shuffle(std::span<int64_t> order, int64_t seed, int64_t epoch) {
 
 namespace {
 
-// One buffer of the ring, and the tensors over it that the caller sees.
+// Slot is one buffer of the ring, with the tensors over it that the caller sees.
 struct Slot {
   Tensor inputs, labels;
   int64_t valid = 0;
 
   std::byte* input_data() const { return inputs->data->data; }
   int64_t* label_data() const { return reinterpret_cast<int64_t*>(labels->data->data); }
-  // Nobody else holds its tensors, or a value that shares their bytes.
+  // Returns whether nothing else holds its tensors, or a value that shares their bytes.
   bool unshared() const { return unshared(inputs) && unshared(labels); }
 
  private:
@@ -119,7 +119,7 @@ class Loader::Impl {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Takes back the slots that the caller let go, and adds one for each that it keeps.
+  // Frees the slots that the caller has released, and adds one for each that it keeps.
   void reclaim() {
     std::unique_lock lock(mutex_);
     auto kept =
@@ -159,7 +159,7 @@ class Loader::Impl {
     return slot;
   }
 
-  // The thread: fills free slots in order until it is told to stop, or a sample cannot be read.
+  // Runs in the thread: fills free slots in order until it is stopped or a sample cannot be read.
   void prepare_ahead() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -192,7 +192,7 @@ class Loader::Impl {
     stopping_ = false;
   }
 
-  // Writes the batch at the cursor, and moves the cursor on.
+  // Writes the batch at the cursor, and advances the cursor.
   void fill(Slot& slot) {
     if (cursor_.position == batches_) cursor_ = {cursor_.epoch + 1, 0};
     if (options_.shuffle && ordered_epoch_ != cursor_.epoch) {
@@ -206,8 +206,7 @@ class Loader::Impl {
     auto index_of = [&](int64_t row) {
       return options_.shuffle ? order_[static_cast<size_t>(first + row)] : first + row;
     };
-    constexpr int64_t ahead =
-        4;  // shuffled samples lie anywhere: waiting for memory took most of the time
+    constexpr int64_t ahead = 4;  // samples to prefetch, as shuffled ones miss the cache
     for (int64_t row = 0; row < slot.valid; ++row) {
       if (row + ahead < slot.valid) source_->expect(index_of(row + ahead));
       int64_t index = index_of(row);
@@ -226,16 +225,16 @@ class Loader::Impl {
   int64_t batches_ = 0, sample_labels_ = 0;
   Type sample_input_, input_type_, label_type_;
 
-  LoaderState state_;        // the caller's
+  LoaderState state_;        // the caller's position
   std::deque<Slot> slots_;   // never shrinks; addresses are stable
   std::vector<Slot*> lent_;  // those that the caller may still hold
   double waited_ = 0;
 
-  LoaderState cursor_;  // the next batch to fill; of the thread while it runs
+  LoaderState cursor_;  // next batch to fill; owned by the thread while it runs
   std::vector<int64_t> order_;
   int64_t ordered_epoch_ = -1;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards free_, ready_, error_, stopping_
   std::condition_variable work_, prepared_;
   std::vector<Slot*> free_, ready_;
   std::exception_ptr error_;

@@ -1,14 +1,13 @@
-// Loader: samples in batches, in an order that is a function of the seed and the epoch alone.
+// A Loader returns samples in batches, in an order that depends on the seed and the epoch alone.
 //
 //   data::Loader loader(dataset.source(), {.batch_size = 128, .shuffle = true, .seed = 1});
 //   data::Batch batch;
-//   while (loader.next(batch)) step(batch.inputs, batch.labels);   // one epoch; the next call
-//   begins another
+//   while (loader.next(batch)) step(batch.inputs, batch.labels);   // one epoch, then another
 //
-// What a sample looks like depends on (seed, epoch, index) only, so neither the depth of
-// prefetching nor a stop and restore() changes a bit. A thread of its own prepares batches ahead
-// and sleeps otherwise. Batches live in a ring of buffers: once it has filled, nothing is
-// allocated, unless the caller keeps tensors of older batches, which stay valid.
+// A sample depends on (seed, epoch, index) only, so neither the prefetch depth nor a stop and
+// restore() changes a bit. A thread prepares batches ahead and sleeps otherwise. Batches are in a
+// ring of buffers: once it is full, nothing is allocated, unless the caller keeps tensors of older
+// batches, which stay valid.
 #pragma once
 
 #include <cstddef>
@@ -23,52 +22,51 @@ namespace weft::data {
 
 inline constexpr int64_t ignored_label = -100;  // rows and positions that no loss counts
 
-// Which sample, of which pass over the data, under which seed.
+// SampleKey says which sample, of which pass over the data, under which seed.
 struct SampleKey {
   int64_t seed = 0;
   int64_t epoch = 0;
   int64_t index = 0;  // in [0, Source::size())
 };
 
-// Where samples come from. Immutable: several loaders may read one source at once.
+// A Source provides samples. It is immutable: several loaders may read it at once.
 class Source {
  public:
   virtual ~Source() = default;
   virtual int64_t size() const = 0;       // samples in an epoch
   virtual Type input_type() const = 0;    // of one sample: f32 [C, H, W], or i64 [T]
   virtual Shape label_shape() const = 0;  // of one sample, i64: [] or [T]
-  // Writes one sample, input_type().bytes() and as many labels as label_shape() has.
+  // Writes one sample: input_type().bytes() and as many labels as label_shape() has.
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const = 0;
-  // Bytes that its samples take in this process; 0 where they are made as they are asked for.
+  // Returns the bytes of its samples in this process; 0 if they are generated on demand.
   virtual size_t bytes() const { return 0; }
-  // Hash of what it read; 0 where its samples are made, not read.
+  // Returns a hash of the files that it read; 0 if its samples are generated.
   virtual uint64_t fingerprint() const { return 0; }
-  // Sample `index` is written soon: a hint to bring its bytes into the cache.
+  // Prefetches the bytes of sample `index` into the cache: a hint that write() soon reads them.
   virtual void expect(int64_t index) const { static_cast<void>(index); }
 };
 
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  bool drop_last =
-      false;  // else a short last batch is filled up with zeros, labelled ignored_label
+  bool drop_last = false;  // else a short batch is padded with zeros, labelled ignored_label
   int64_t seed = 0;
   int prefetch = 2;  // batches ahead; 0: none, and no thread
 };
 
 struct Batch {
   Tensor inputs, labels;  // [B, ...] as Source says
-  int64_t valid = 0;      // rows that are samples; the others come last
+  int64_t valid = 0;      // rows that are samples; padding rows come last
 };
 
-// Where a loader stands: what a checkpoint keeps.
+// LoaderState is the position of a loader, which a checkpoint keeps.
 struct LoaderState {
   int64_t epoch = 0;
-  int64_t position = 0;  // batches of this epoch that next() has given out
+  int64_t position = 0;  // batches of this epoch that next() has returned
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
-// Most bytes that a loader of this source takes: its ring of batches, and their order.
+// Returns the most bytes that a loader of this source takes: its ring of batches, and their order.
 size_t loader_bytes(const Source& source, const LoaderOptions& options);
 
 class Loader {
@@ -79,8 +77,8 @@ class Loader {
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  // The next batch of this epoch; false at its end, after which the next call begins another epoch.
-  // What `batch` held is given back first. Throws what reading a sample threw.
+  // Gets the next batch of this epoch; returns false at its end, after which the next call begins
+  // another epoch. What `batch` held is released first. Throws what reading threw.
   bool next(Batch& batch);
 
   int64_t size() const;  // samples in an epoch
@@ -88,9 +86,9 @@ class Loader {
   int64_t batch_size() const;
   Type input_type() const;  // of a batch
   Type label_type() const;
-  LoaderState state() const;  // what next() will go on from
+  LoaderState state() const;  // where next() continues
   void restore(const LoaderState& state);
-  // Seconds that next() has waited for the data since the last call of this.
+  // Returns the seconds that next() has waited for data since the last call of this.
   double take_waited_seconds();
 
  private:
@@ -98,8 +96,8 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-// One pass, for range-for: `for (auto [images, labels] : dataset.batches(128))`. A short last batch
-// has fewer rows here, so that a mean over them needs no mask.
+// Batches is one pass, for range-for: `for (auto [images, labels] : dataset.batches(128))`. A short
+// last batch has fewer rows here, so that a mean over them needs no mask.
 class Batches {
  public:
   struct Pair {
@@ -135,7 +133,7 @@ class Batches {
   bool done_ = false;
 };
 
-// The mean of step(inputs, labels), a mean over rows, over all samples.
+// Returns the mean over all samples of step(inputs, labels), which is a mean over rows.
 template <class Step>
 double average(Step& step, Batches batches) {
   double total = 0, rows = 0;

@@ -30,7 +30,7 @@ class MaskedSource : public Source {
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     source_->write(key, input, labels);
     auto* tokens = reinterpret_cast<int64_t*>(input);
-    std::vector<int64_t> places;  // what fills a short sample up is no token of it
+    std::vector<int64_t> places;  // of real tokens, not of padding
     for (int64_t i = 0; i < input_type().elements(); ++i)
       if (labels[i] != ignored_label) places.push_back(i);
     std::fill(labels, labels + input_type().elements(), ignored_label);
@@ -38,7 +38,7 @@ class MaskedSource : public Source {
     auto count = static_cast<int64_t>(places.size());
     auto wanted =
         std::max<int64_t>(1, std::llround(options_.probability * static_cast<double>(count)));
-    for (int64_t i = 0; i < wanted; ++i) {  // the first of a shuffle
+    for (int64_t i = 0; i < wanted; ++i) {  // the first of a Fisher-Yates shuffle
       auto words =
           random_words(Choice::mask, key.seed, key.epoch, key.index, static_cast<uint32_t>(i));
       auto at = static_cast<size_t>(i + below(count - i, words[0]));

@@ -11,11 +11,11 @@ namespace weft::data {
 struct MaskOptions {
   int64_t vocabulary = 0;     // random tokens are drawn from it
   int64_t mask = 0;           // the token that stands for a hidden one
-  double probability = 0.15;  // part of the tokens that are to be predicted, at least one
+  double probability = 0.15;  // fraction of the tokens to predict, at least one
 };
-// The tokens of `source` (i64 [T]), of which some are to be predicted: 80 % of those read `mask`,
-// 10 % a random token, 10 % themselves. Labels i64 [T]: the token where it is to be predicted, else
-// ignored_label, as where `source` ignores. Which ones is chosen anew in each epoch.
+// Returns the tokens of `source` (i64 [T]) with some to predict: 80 % of those read `mask`, 10 % a
+// random token, 10 % themselves. Labels i64 [T] are the token where it is to be predicted, else
+// ignored_label; tokens that `source` ignores are never chosen. Each epoch chooses others.
 std::shared_ptr<const Source> masked(std::shared_ptr<const Source> source,
                                      const MaskOptions& options);
 

@@ -56,7 +56,7 @@ class RandomImages : public Synthetic {
   }
 
  private:
-  // A byte of random bits each: [-0.5, 0.5).
+  // Writes noise in [-0.5, 0.5), from one random byte per pixel.
   void write_noise(int64_t index, float* pixels) const {
     int64_t count = element_count(image_);
     std::array<uint32_t, 4> bits{};
@@ -66,7 +66,7 @@ class RandomImages : public Synthetic {
       pixels[i] = static_cast<float>(byte) * 0x1p-8f - 0.5f;
     }
   }
-  // Plus or minus 0.5 in each cell of an 8 x 8 grid: a bit of the class's words.
+  // Adds plus or minus 0.5 in each cell of an 8 x 8 grid, by a bit of the class's words.
   void add_pattern(int64_t label, float* pixels) const {
     constexpr int64_t cells = 8;
     for (int64_t c = 0; c < image_[0]; ++c) {

@@ -111,7 +111,7 @@ std::shared_ptr<const Source> TokenDataset::windows(int64_t seq_len) const {
 }
 
 namespace {
-// What is wrong with a text names its file.
+// Runs `read`, and puts the file's name before the message of an Error.
 template <class Read>
 auto of_file(const std::string& name, Read read) {
   try {
@@ -121,7 +121,7 @@ auto of_file(const std::string& name, Read read) {
   }
 }
 
-// A model learns nothing of a character that validation alone has.
+// Warns of characters that only validation has, of which a model learns nothing.
 void warn_of_unseen(const TextDataset& text, const std::string& validation) {
   if (text.vocabulary.kind() != "characters" || text.train.size() == 0) return;
   const std::set<int32_t> seen(text.train.tokens().begin(), text.train.tokens().end());
@@ -145,7 +145,7 @@ TextDataset text(const std::string& path, const TextOptions& options) {
   };
   io::Vocabulary vocabulary = options.vocabulary ? *options.vocabulary : vocabulary_of(path, train);
   if (!options.vocabulary && !options.val_path.empty()) {
-    vocabulary_of(options.val_path, validation);  // whose errors say where in that file
+    vocabulary_of(options.val_path, validation);  // for errors that say where in that file
     vocabulary = make_vocabulary(options.tokenizer, train + validation);
   }
   const TokenDataset all = of_file(path, [&] { return tokens_of(vocabulary, train); });

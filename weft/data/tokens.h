@@ -14,7 +14,7 @@
 
 namespace weft::data {
 
-// A handle to a stream; slices share it.
+// TokenDataset is a handle to a stream of tokens; slices share it.
 class TokenDataset {
  public:
   // Throws Error(data) if a token is outside [0, vocabulary_size).
@@ -25,11 +25,11 @@ class TokenDataset {
   std::span<const int32_t> tokens() const { return tokens_; }
   TokenDataset slice(int64_t first, int64_t last) const;  // [first, last)
 
-  // Windows of T = seq_len tokens, inputs i64 [T]; the labels i64 [T] are the tokens that follow.
-  // For training: each begins at a random place. An epoch has as many as cover the stream once.
+  // Returns windows of T = seq_len tokens for training, inputs i64 [T]; labels i64 [T] are the next
+  // tokens. Each begins at a random place; an epoch has as many as cover the stream once.
   std::shared_ptr<const Source> random_windows(int64_t seq_len) const;
-  // For evaluation: one after the other, so that every token but the first is a label exactly once.
-  // The last one is filled up with token 0, labelled ignored_label.
+  // Returns consecutive windows for evaluation, so that every token but the first is a label
+  // exactly once. The last one is padded with token 0, labelled ignored_label.
   std::shared_ptr<const Source> windows(int64_t seq_len) const;
 
  private:
@@ -40,8 +40,8 @@ class TokenDataset {
 
 struct TextOptions {
   std::string_view tokenizer = "characters";      // or "bytes"
-  std::string val_path = {};                      // else the end of the file serves:
-  double val_split = 0.1;                         // this part of it
+  std::string val_path = {};                      // empty: the end of the file is used
+  double val_split = 0.1;                         // fraction of the file for validation
   std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of a new one
 };
 struct TextDataset {

@@ -60,7 +60,7 @@ void ImageTransform::apply(const SampleKey& key, const uint8_t* pixels, float* o
   }
 }
 
-// out[x] = row[x + shift], black beyond the row; then mirrored.
+// Writes out[x] = row[x + shift], black beyond the row, then mirrors it if asked.
 void ImageTransform::write_row(const uint8_t* row, const float* table, int64_t shift, bool mirrored,
                                float* out) const {
   int64_t first = std::max<int64_t>(0, -shift), last = std::min(width_, width_ - shift);

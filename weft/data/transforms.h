@@ -1,6 +1,6 @@
-// What happens to an image between its bytes and a batch.
+// Transforms of an image between its bytes and a batch.
 //
-// In order, as torchvision has it: random crop (the bytes padded with 0, that is black, on every
+// Their order is torchvision's: random crop (the bytes padded with 0, that is black, on every
 // side), random horizontal flip, then scaling to [0, 1] and normalisation. The choices for a sample
 // are a function of (seed, epoch, index).
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace weft::data {
 
-// (x / 255 - mean) / deviation, per channel. Empty: x / 255.
+// Normalization is (x / 255 - mean) / deviation per channel; empty means x / 255.
 struct Normalization {
   std::vector<double> mean = {}, deviation = {};
 };
@@ -32,7 +32,7 @@ class ImageTransform {
   ImageTransform(const Shape& shape, const Transforms& transforms,
                  const Normalization& normalization);
 
-  // pixels u8 [C, H, W] -> out f32 [C, H, W].
+  // Maps pixels u8 [C, H, W] to out f32 [C, H, W].
   void apply(const SampleKey& key, const uint8_t* pixels, float* out) const;
 
  private:

@@ -15,10 +15,10 @@ inline constexpr size_t cifar_pixels = 3 * 32 * 32;
 inline constexpr size_t cifar_record = 1 + cifar_pixels;
 inline constexpr int cifar_classes = 10;
 
-// The number of records, after checking the size and every label.
+// Checks the size and every label, and returns the number of records.
 size_t check_cifar(std::span<const std::byte> bytes, std::string_view name);
 
-// Splits checked records: pixels u8 [N, 3, 32, 32], labels u8 [N].
+// Splits checked records into pixels u8 [N, 3, 32, 32] and labels u8 [N].
 void split_cifar(std::span<const std::byte> bytes, std::span<std::byte> pixels,
                  std::span<uint8_t> labels);
 

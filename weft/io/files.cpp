@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 std::string reason() { return std::generic_category().message(errno); }
 
-// What a signal interrupts is called again.
+// Calls again what a signal interrupts.
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();
@@ -38,7 +38,7 @@ auto uninterrupted(Call call) {
   return result;
 }
 
-// Closes when it goes out of scope.
+// Descriptor closes when it goes out of scope.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -53,7 +53,7 @@ class Descriptor {
   int value_;
 };
 
-// The files that were opened for reading, by device and inode: names may be many.
+// ReadFiles holds the files that were opened for reading, by device and inode: names may be many.
 class ReadFiles {
  public:
   void note(const struct stat& file) {
@@ -78,7 +78,7 @@ ReadFiles& read_files() {
   return files;
 }
 
-// Of what is there; nullopt where nothing is.
+// Returns the status of what is at `path`; nullopt if there is nothing.
 std::optional<struct stat> status_of(const std::string& path, ErrorKind kind) {
   struct stat status{};
   if (stat(path.c_str(), &status) == 0) return status;
@@ -86,7 +86,7 @@ std::optional<struct stat> status_of(const std::string& path, ErrorKind kind) {
   throw Error(kind, "cannot open {}: {}.", printable(path), reason());
 }
 
-// A regular file, open for reading.
+// OpenFile is a regular file, open for reading.
 struct OpenFile {
   OpenFile(const std::string& path, ErrorKind kind)
       : descriptor(uninterrupted(
@@ -103,7 +103,7 @@ struct OpenFile {
   size_t bytes = 0;
 };
 
-// Reads until `bytes` are there or the file ends; the number read.
+// Reads until `bytes` are read or the file ends, and returns the number read.
 size_t read_some(const Descriptor& file, char* into, size_t bytes, const std::string& path,
                  ErrorKind kind) {
   size_t done = 0;
@@ -117,7 +117,7 @@ size_t read_some(const Descriptor& file, char* into, size_t bytes, const std::st
   return done;
 }
 
-// What the folder of `path` lists is on the disk afterwards.
+// Syncs the folder of `path`, so that its entries are on disk.
 void sync_folder_of(const std::string& path) {
   const fs::path parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
@@ -207,7 +207,7 @@ struct RunningChecksum {
 uint64_t checksum_file(const std::string& path, ErrorKind kind) {
   OpenFile file(path, kind);
   RunningChecksum hash;
-  std::vector<char> chunk(size_t{64} << 10);  // small enough that no pages are mapped for it
+  std::vector<char> chunk(size_t{64} << 10);  // small enough that malloc maps no pages
   while (size_t count = read_some(file.descriptor, chunk.data(), chunk.size(), path, kind))
     hash.update(chunk.data(), count);
   return hash.digest();
@@ -220,7 +220,7 @@ AtomicFile::AtomicFile(std::string path)
   struct stat there{};
   const bool exists = stat(place_.c_str(), &there) == 0;
   const mode_t mode = exists ? there.st_mode & 0777 : 0666;
-  // What may not be written may not be replaced either.
+  // A file that may not be written may not be replaced either.
   const bool may_write = exists ? access(place_.c_str(), W_OK) == 0 : errno == ENOENT;
   if (exists && S_ISDIR(there.st_mode)) {
     errno = EISDIR;
@@ -232,7 +232,7 @@ AtomicFile::AtomicFile(std::string path)
     constexpr int made_anew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     descriptor_ = uninterrupted([&] { return open(partial_.c_str(), made_anew, mode); });
     if (exists && descriptor_ >= 0) fchmod(descriptor_, mode);
-    struct stat fresh{};  // it may have the number of a file that was read and is gone
+    struct stat fresh{};  // its inode may be that of a file that was read and removed
     if (descriptor_ >= 0 && fstat(descriptor_, &fresh) == 0) read_files().forget(fresh);
   }
   if (descriptor_ < 0) throw Error(ErrorKind::failed, "cannot write {}: {}.", path_, reason());
@@ -265,7 +265,7 @@ FileSummary AtomicFile::commit() {
   WEFT_ASSERT(descriptor_ >= 0, "{} was committed already", path_);
   const bool replaces = !partial_.empty();
   if (replaces && uninterrupted([&] { return fsync(descriptor_); }) != 0) fail("sync");
-  // Interrupted, the descriptor is closed all the same.
+  // An interrupted close() closes the descriptor all the same.
   if (close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close");
   if (replaces) {
     if (rename(partial_.c_str(), place_.c_str()) != 0) fail("rename");
@@ -281,9 +281,9 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
   return file.commit();
 }
 
-// Links of /proc lead to files that are open, whatever their names.
+// Links in /proc are not followed: they lead to open files, whatever their names.
 std::string behind_links(const std::string& path) {
-  constexpr int most = 40;  // as the system follows
+  constexpr int most = 40;  // as many as Linux follows
   fs::path at = path;
   std::error_code error;
   for (int i = 0; i < most && fs::is_symlink(at, error) && !at.string().starts_with("/proc/"); ++i)
@@ -340,7 +340,7 @@ AtomicFolder::~AtomicFolder() {
 void AtomicFolder::commit() {
   std::error_code none;
   if (fs::exists(fs::symlink_status(path_, none))) {
-    // Swapped, so that at every moment one of the two has the name; then the old one goes.
+    // Swaps the folders, so that one of them always has the name, and removes the old one.
     if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0)
       throw Error(ErrorKind::failed, "cannot replace {}: {}.", path_, reason());
     sync_folder_of(path_);
@@ -367,7 +367,7 @@ void replace_link(const std::string& path, const std::string& target) {
 std::string printable(std::string_view text) {
   constexpr size_t longest = 120;
   if (text.size() <= longest) return escaped(text);
-  size_t end = longest;  // not within a character
+  size_t end = longest;  // not within a UTF-8 character
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return escaped(text.substr(0, end)) + "...";
 }

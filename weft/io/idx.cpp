@@ -14,20 +14,20 @@
 namespace weft::io {
 namespace {
 
-// Deflate cannot do better than about 1032 to 1.
+// Deflate compresses at most about 1032 to 1.
 constexpr uint64_t largest_ratio = 1032;
 
 bool is_gzip(const std::byte* begin) {
   return begin[0] == std::byte{0x1f} && begin[1] == std::byte{0x8b};
 }
 
-// Where the bytes come from, plain or inflated, in order.
+// Reader returns the bytes in order, plain or inflated.
 class Reader {
  public:
   Reader(const Buffer& bytes, std::string_view name) : bytes_(bytes), name_(name) {
     gzipped_ = bytes.bytes >= 2 && is_gzip(bytes.data);
     if (!gzipped_) return;
-    // 16 + 15: a gzip wrapper, the largest window.
+    // 16 + 15 selects a gzip wrapper and the largest window.
     if (inflateInit2(&stream_, 16 + 15) != Z_OK)
       throw Error(ErrorKind::failed, "out of memory while inflating {}.", name);
   }
@@ -38,7 +38,7 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
 
   bool gzipped() const { return gzipped_; }
-  // The most bytes that read() can still deliver; exact for a plain file.
+  // Returns the most bytes that read() can still deliver; exact for a plain file.
   uint64_t most_left() const {
     return gzipped_ ? bytes_.bytes * largest_ratio : bytes_.bytes - position_;
   }
@@ -54,7 +54,7 @@ class Reader {
 
   void expect_end() {
     if (!gzipped_) return;  // its size was checked with the header
-    // One byte more makes zlib read the trailer too, and check its sums.
+    // Reading one byte more makes zlib read the trailer too, and check its checksum.
     std::byte extra{};
     stream_.next_out = reinterpret_cast<Bytef*>(&extra);
     stream_.avail_out = 1;
@@ -92,7 +92,7 @@ class Reader {
     }
   }
 
-  // Gzip files may be put one after another (RFC 1952, 2.2).
+  // Returns whether another gzip member follows; members may be concatenated (RFC 1952, 2.2).
   bool another_follows() const {
     size_t next = position_ - stream_.avail_in;
     return bytes_.bytes - next >= 2 && is_gzip(bytes_.data + next);
@@ -160,7 +160,7 @@ Shape read_shape(Reader& reader, int rank, std::string_view name) {
   return shape;
 }
 
-// Bytes of the elements; refuses what the file cannot hold, before anything is allocated.
+// Returns the bytes of the elements; throws if the file cannot hold them, before any allocation.
 uint64_t checked_size(const IdxArray& array, const Reader& reader, std::string_view name) {
   // Extents of 0 count as 1 here, so that strides cannot overflow either.
   int64_t largest = static_cast<int64_t>(size_of(array.dtype));

@@ -25,7 +25,7 @@ struct IdxArray {
 };
 
 IdxArray read_idx(const std::string& path);
-// The same from memory; `name` stands in messages. Plain one-byte elements are shared, not copied.
+// Does the same from memory; messages say `name`. Plain one-byte elements are shared, not copied.
 IdxArray parse_idx(const std::shared_ptr<Buffer>& bytes, std::string_view name);
 
 }  // namespace weft::io

@@ -10,7 +10,7 @@
 namespace weft::io {
 
 namespace {
-// Names of files may hold any byte: what is no UTF-8 becomes U+FFFD.
+// Names of files may hold any byte, so what is not UTF-8 becomes U+FFFD.
 template <class Json>
 std::string text_of(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);

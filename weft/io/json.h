@@ -1,6 +1,5 @@
-// JSON as text, and the values that a file must have. Parser, writer and conversions of nlohmann's
-// library are templates, which every file that calls them would compile again, and what it throws
-// speaks of its own types.
+// JSON as text, and the values that a file must have. These functions wrap nlohmann's templates,
+// which every caller would compile again, and its exceptions, which speak of its own types.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +12,23 @@
 
 namespace weft::io {
 
-// On one line, or `indent` spaces deeper with each level. What is not UTF-8 becomes U+FFFD.
+// Returns JSON on one line, or `indent` spaces deeper per level. Bytes not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
-// What is wrong with a text or with a value, in words that follow the name of its file:
+// JsonError says what is wrong with a text or a value, in words that follow the name of its file:
 // "step must be a whole number. Got \"x\"", without a full stop; printable.
 struct JsonError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws JsonError, which has the line and the column.
+// Parses JSON; throws JsonError with the line and the column.
 nlohmann::json parse_json(std::string_view text);
-// Discarded (which is no object, nor anything else) where the text is not JSON.
+// Parses JSON; returns a discarded value (no object, nor anything else) if the text is not JSON.
 nlohmann::json parse_json_or_discard(std::string_view text);
 
-// The value under a key. Each throws JsonError where there is none, where it is of another kind, or
-// where `object` is no object.
+// Return the value under a key. Each throws JsonError if there is none, if it is of another kind,
+// or if `object` is no object.
 const nlohmann::json& value_at(const nlohmann::json& object, const char* key);
 const nlohmann::json& object_at(const nlohmann::json& object, const char* key);
 int64_t integer_at(const nlohmann::json& object, const char* key);

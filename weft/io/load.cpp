@@ -21,7 +21,7 @@ namespace weft::io {
 namespace {
 constexpr size_t chunk_bytes = size_t{16} << 20;
 
-// "3 missing ('a', 'b', 'c')", at most three names.
+// Returns "3 missing ('a', 'b', 'c')", with at most three names.
 std::string count_and_names(const std::vector<std::string>& names, std::string_view what) {
   std::string text = fmt::format("{} {} (", names.size(), what);
   for (size_t i = 0; i < names.size() && i < 3; ++i)
@@ -35,21 +35,21 @@ std::vector<std::string> quoted(const std::vector<std::string>& names) {
   return made;
 }
 
-// What PyTorch saves beside weights and nobody needs: the steps that a batch norm has seen (its
-// running statistics have a fixed momentum), and the row 0, 1, 2, ... of positions.
+// Returns whether a tensor is one that PyTorch saves but nobody needs: the steps that a batch norm
+// has seen (its running statistics have a fixed momentum), or the row 0, 1, 2, ... of positions.
 bool is_bookkeeping(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
   return last == "num_batches_tracked" || last == "position_ids";
 }
 
-// A tensor of a file, and the variable that it goes to.
+// Source is a tensor of a file, for a variable.
 struct Source {
   const Safetensors* file = nullptr;
   const Safetensors::Entry* entry = nullptr;
   bool transposed = false;
 };
 
-// Which tensors go where, and what does not fit.
+// Fitting maps tensors to variables, and lists what does not fit.
 class Fitting {
  public:
   Fitting(std::span<const std::string> paths, const NamedVariables& variables,
@@ -65,7 +65,7 @@ class Fitting {
   }
 
   const Loaded& names() const { return names_; }
-  // Null for a variable that stays as it is.
+  // Returns null for a variable that stays as it is.
   const Source* find(const std::string& name) const {
     const auto found = wanted_.find(name);
     return found == wanted_.end() || found->second.entry == nullptr ? nullptr : &found->second;
@@ -77,7 +77,7 @@ class Fitting {
                                [&](const std::string& pattern) { return matches(name, pattern); });
   }
 
-  // The name that the model has for a tensor; nullopt without the prefix.
+  // Returns the model's name of a tensor; nullopt if it lacks the prefix.
   std::optional<std::string> renamed(std::string name) {
     if (!name.starts_with(options_.prefix)) return std::nullopt;
     name.erase(0, options_.prefix.size());
@@ -162,11 +162,11 @@ class Fitting {
   std::unordered_map<std::string, Source> wanted_;  // by the variable's name
   Loaded names_;
   std::vector<std::string> different_, twice_;
-  std::vector<const std::string*> used_;  // patterns of the options
+  std::vector<const std::string*> used_;  // patterns that matched something
 };
 
-// What is copied leaves the process, or for a moment the weights would take twice their memory;
-// with all around it that the system mapped too: up to 2 MiB since Linux 6.18.
+// Copies in pieces and releases their pages, or the weights would briefly take twice their memory;
+// it releases the whole file, as the system maps up to 2 MiB around a read since Linux 6.18.
 void copy_as_it_is(const Source& source, const Variable& variable) {
   std::span<std::byte> to = variable.bytes();
   std::span<const std::byte> from = source.file->bytes(*source.entry);
@@ -178,8 +178,8 @@ void copy_as_it_is(const Source& source, const Variable& variable) {
   }
 }
 
-// Element by element, rounded to the variable's type; a row of its is a column of the file's where
-// that is transposed.
+// Converts element by element, rounded to the variable's type; if the file's matrix is transposed,
+// its columns are the variable's rows.
 void convert(const Source& source, const Variable& variable) {
   std::span<std::byte> to = variable.bytes();
   const Tensor held = source.file->tensor(source.entry->name);  // aligned

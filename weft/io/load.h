@@ -1,10 +1,10 @@
-// Weights of safetensors files into the variables of a model, by name: whole files, or what of them
-// fits.
+// Loads weights of safetensors files into the variables of a model by name: whole files, or the
+// part that fits.
 //
 //   io::load(net, "net.safetensors");
 //   io::Loaded found = io::load(net, "other.safetensors",
-//                               {.rename = {{"model.*", "*"}}, .ignore = {"head.*"}, .cast =
-//                               true});
+//                               {.rename = {{"model.*", "*"}}, .ignore = {"head.*"},
+//                                .cast = true});
 //
 // In patterns of names '*' stands for any characters, dots included.
 #pragma once
@@ -20,27 +20,27 @@
 namespace weft::io {
 
 struct LoadOptions {
-  // Names of the files become the model's: first the prefix goes ("model."; tensors without it are
-  // left over), then each pair replaces, in order, what its first pattern matches: {"*.mlp.*",
-  // "*.*"}.
+  // Maps names of the files to the model's: first the prefix is removed ("model."; tensors without
+  // it are left over), then each pair replaces, in order, names that its first pattern matches:
+  // {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
-  std::vector<std::string> ignore = {};  // neither wanted in the files nor read, under either name
+  std::vector<std::string> ignore = {};     // neither required nor read, under either name
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
-  bool cast = false;                        // takes other floating point types and rounds
+  bool cast = false;                        // accepts other floating point types and rounds
   bool strict = true;  // all that is not ignored must fit: else an error lists what does not
 };
-// Names, in the order of the model and of the files.
+// Loaded lists names, in the order of the model and of the files.
 struct Loaded {
   std::vector<std::string> loaded;      // variables that were overwritten
   std::vector<std::string> missing;     // variables that no file has
   std::vector<std::string> unexpected;  // tensors, as the files name them, that no variable takes
 };
 
-// Overwrites variables with the tensors of their names. Error(checkpoint), before anything changes:
-// for a tensor of another type, or two for one variable; where `strict`, for what is missing or
-// left over; else where nothing fits at all; and for patterns of `rename` and `transpose` that
-// match nothing. PyTorch's "num_batches_tracked" and "position_ids" are never wanted.
+// Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything
+// changes, for a tensor of another type, or two for one variable; if `strict`, for what is missing
+// or left over, else if nothing fits at all; and for patterns of `rename` and `transpose` that
+// match nothing. PyTorch's "num_batches_tracked" and "position_ids" are never required.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
 inline Loaded load_into(const std::string& file, const NamedVariables& variables,
@@ -52,7 +52,7 @@ inline Loaded load_into(const std::string& file, std::span<const Variable> varia
   return load_into(file, by_name(variables), options);
 }
 
-// Into the parameters and buffers of a model, or of a part of it, named from it downwards.
+// Loads the parameters and buffers of a model or of a part of it, by names relative to it.
 template <class Model>
 Loaded load(Model& model, const std::string& file, const LoadOptions& options = {}) {
   return load_into(file, state_of(model), options);

@@ -21,7 +21,7 @@ constexpr size_t chunk_bytes = size_t{16} << 20;
   throw Error(ErrorKind::checkpoint, "[safetensors] {}: {}.", file, what);
 }
 
-// Refuses tensors that overlap or leave bytes to nobody, as the format demands.
+// Throws for tensors that overlap or leave bytes unused, as the format demands.
 void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
                     uint64_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
@@ -45,7 +45,7 @@ void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
     fail(file, fmt::format("{} bytes after the last tensor", data_bytes - covered));
 }
 
-// What lies in a file takes no more memory for being saved.
+// Writes in pieces and releases each, so that saving mapped tensors takes no more memory.
 void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
   if (tensor.away != nullptr) {
     const auto copy = Buffer::allocate(tensor.type.bytes());
@@ -92,7 +92,7 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   }
   if (header.back() == ',') header.pop_back();
   header += "}";
-  // Spaces, so that the first tensor begins on a cache line.
+  // Spaces pad the header, so that the first tensor begins on a cache line.
   size_t whole = round_up(8 + header.size(), buffer_alignment);
   header.resize(whole - 8, ' ');
   return header;

@@ -1,7 +1,6 @@
-// Safetensors files: named tensors as they lie in memory, after a JSON header.
-// Format: the README of the safetensors library, "Format". Eight bytes of header size
-// (little-endian), the header {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__":
-// {text: text}}, the bytes.
+// Safetensors files hold a JSON header, then named tensors in their memory layout. Format: the
+// README of the safetensors library, "Format". Eight bytes of header size (little-endian), the
+// header {"name": {"dtype", "shape", "data_offsets"}, ..., "__metadata__": {text: text}}, bytes.
 //
 // A file that breaks the format is refused as a whole, before any tensor is used, with one line
 // (ErrorKind::checkpoint) that names the file, the tensor and the rule.
@@ -23,7 +22,7 @@ namespace weft::io {
 
 using Metadata = std::map<std::string, std::string>;
 
-// An open file. Copies share its memory map.
+// Safetensors is an open file. Copies share its memory map.
 class Safetensors {
  public:
   struct Entry {
@@ -33,7 +32,7 @@ class Safetensors {
   };
 
   static Safetensors open(const std::string& path);
-  // The same from memory; `name` stands in messages.
+  // Does the same from memory; `name` appears in messages.
   static Safetensors parse(std::shared_ptr<Buffer> bytes, std::string name);
 
   const std::vector<Entry>& entries() const { return entries_; }  // ascending by name
@@ -41,7 +40,7 @@ class Safetensors {
   const Entry* find(std::string_view name) const;  // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
   std::span<const std::byte> bytes() const;  // of the whole file
-  // Zero-copy where the file aligns the elements (ours always does), else a copy. Throws if absent.
+  // Returns a view if the file aligns the elements (ours do), else a copy. Throws if absent.
   Tensor tensor(std::string_view name) const;
 
  private:
@@ -55,25 +54,25 @@ struct NamedBytes {
   std::string name;
   Type type;
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
-  const Buffer* buffer = nullptr;    // all of which they are: what is written leaves the process
-  Storage* away = nullptr;           // whose they are, on a device, instead of `bytes`
+  const Buffer* buffer = nullptr;    // owner of `bytes`; written pages are released
+  Storage* away = nullptr;           // owner of the bytes on a device, instead of `bytes`
 };
 
 // Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are
-// laid out by falling element size, then name, so that each is aligned. Throws for duplicate names.
+// stored by falling element size, then name, so that each is aligned. Throws for duplicate names.
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata = {});
 
-// Variables and the names that a file gives them.
+// NamedVariables are variables with the names that a file gives them.
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 NamedVariables by_name(std::span<const Variable> variables);  // Variable::name()
 
-// `format: pt` is what other tools ask for before they load a file.
+// Other tools require `format: pt` before they load a file.
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
                              const Metadata& metadata = {{"format", "pt"}});
 
-// The same for span<const Variable>, and for a model: parameters and buffers, named from it
-// downwards. weft/io/load.h loads them.
+// These do the same for span<const Variable>, and for a model: parameters and buffers, by names
+// relative to it. weft/io/load.h loads them.
 inline FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
                                     const Metadata& metadata = {{"format", "pt"}}) {
   return save_safetensors(path, by_name(variables), metadata);

@@ -18,8 +18,8 @@ std::optional<DType> find_dtype(std::string_view text) {
   return std::nullopt;
 }
 
-// Takes the JSON event by event: no tree is built, and nothing deeper than an entry's lists is
-// read.
+// HeaderReader takes the JSON event by event: it builds no tree, and reads nothing deeper than an
+// entry's lists.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(Header& header, std::string_view file) : header_(header), file_(file) {}

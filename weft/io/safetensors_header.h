@@ -1,4 +1,4 @@
-// The header of a safetensors file, checked entry by entry; the file's own part of safetensors.h.
+// The header of a safetensors file, checked entry by entry; only safetensors.cpp uses it.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ struct HeaderEntry {
 struct Header {
   std::vector<HeaderEntry> entries;  // as written; names may repeat
   std::map<std::string, std::string> metadata;
-  size_t bytes = 0;  // with the eight of its size: where the data begins
+  size_t bytes = 0;  // including the eight of its size; the data begins there
 };
 
-// Throws Error(checkpoint) naming `file`. Whether offsets fit the file and each other is not
-// checked.
+// Parses a header; throws Error(checkpoint) that names `file`. It does not check that offsets fit
+// the file and each other.
 Header parse_header(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace weft::io

@@ -19,13 +19,13 @@ class Vocabulary {
   static Vocabulary characters(std::string_view text);  // those that occur in `text`
 
   int64_t size() const;
-  // "bytes" or "characters", as recipes say.
+  // Returns "bytes" or "characters", as recipes say.
   std::string_view kind() const { return characters_.empty() ? "bytes" : "characters"; }
 
   std::vector<int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const int32_t> ids) const;
 
-  // JSON: {"type": "characters", "characters": ["\n", " ", "a"]} or {"type": "bytes"}.
+  // JSON is {"type": "characters", "characters": ["\n", " ", "a"]} or {"type": "bytes"}.
   std::string to_json() const;
   static Vocabulary from_json(std::string_view json, std::string_view name);
   void save(const std::string& path) const;  // atomically
@@ -41,8 +41,8 @@ class Vocabulary {
   std::unordered_map<char32_t, int32_t> ids_;
 };
 
-// The code point that begins at `offset`, which moves past it. Throws Error(data) for anything that
-// is not UTF-8 (utf8.h).
+// Returns the code point at `offset`, which moves past it. Throws Error(data) for anything that is
+// not UTF-8 (utf8.h).
 char32_t next_code_point(std::string_view text, size_t& offset);
 void append_utf8(std::string& text, char32_t code_point);
 

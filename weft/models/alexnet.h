@@ -22,7 +22,7 @@ class AlexNet : public Model {
   explicit AlexNet(const AlexNetConfig& config);
 
  protected:
-  // [B, C, H, W] -> [B, num_labels]; height and width from 63 up, made for 224.
+  // Maps [B, C, H, W] to [B, num_labels]; height and width are at least 63, designed for 224.
   Tensor forward(const Tensor& x) const override;
 
  private:

@@ -39,7 +39,7 @@ class Embeddings : public nn::Module {
   nn::Dropout dropout_;
 };
 
-// LayerNorm(dropout(dense(x)) + residual)
+// Output computes LayerNorm(dropout(dense(x)) + residual).
 class Output : public nn::Module {
  public:
   Output(nn::Module& parent, std::string name, int64_t width, const BertConfig& config)
@@ -67,7 +67,7 @@ class SelfAttention : public nn::Module {
         value_(*this, "value", config.hidden_size, config.hidden_size, linear_options(config)),
         heads_(config.num_attention_heads) {}
 
-  // `mask`: bool [B, 1, 1, T], true where a token is looked at; empty: everywhere.
+  // `mask` is bool [B, 1, 1, T], true where a token is attended to; empty means everywhere.
   Tensor operator()(const Tensor& x, const Tensor& mask) const {
     OriginScope scope(path());
     auto split = [&](const Tensor& y) {  // [B, T, width] -> [B, heads, T, width / heads]
@@ -135,7 +135,7 @@ class EncoderLayer : public nn::Module {
   Output output_;
 };
 
-// tanh(dense(first token))
+// Pooler computes tanh(dense(first token)).
 class Pooler : public nn::Layer {
  public:
   Pooler(nn::Module& parent, std::string name, const BertConfig& config)
@@ -165,7 +165,7 @@ class BertEncoder : public nn::Module {
   }
   Embeddings embeddings;
 
-  // [B, T, hidden_size], of the first token alone where there is a pooler
+  // Returns [B, T, hidden_size], or the pooled first token [B, hidden_size] if there is a pooler.
   Tensor operator()(const Tensor& tokens, const BertInputs& inputs) const {
     OriginScope scope(path());
     WEFT_CHECK(tokens.rank() == 2 && tokens.dim(1) <= longest_,
@@ -195,7 +195,7 @@ class BertEncoder : public nn::Module {
   int64_t longest_;
 };
 
-// decoder(LayerNorm(act(dense(x)))), whose decoder is the embedding's weight and a bias.
+// BertHead computes decoder(LayerNorm(act(dense(x)))); the decoder is the embedding and a bias.
 class BertHead : public nn::Module {
  public:
   BertHead(nn::Module& parent, std::string name, const BertConfig& config,

@@ -1,6 +1,6 @@
-// BERT: Devlin et al. 2019, "BERT: Pre-training of deep bidirectional transformers". Norms behind
-// each part, learnt positions, no causality; Hugging Face's names and equations. Its head predicts
-// masked tokens, or, where tokens have one label together, that label from the first of them.
+// BERT: Devlin et al. 2019, "BERT: Pre-training of deep bidirectional transformers". Post-norm,
+// learnt positions, no causal mask; Hugging Face's names and equations. Its head predicts masked
+// tokens, or the label of a whole sample from its first token.
 #pragma once
 
 #include "weft/models/model.h"
@@ -10,7 +10,7 @@ namespace weft::models {
 
 struct BertConfig {
   int64_t vocab_size = 30522;
-  int64_t num_labels = 0;  // of a whole sample; 0: a token is predicted at each place
+  int64_t num_labels = 0;  // of a whole sample; 0: a token is predicted at each position
   int64_t max_position_embeddings = 512;
   int64_t type_vocab_size = 2;  // kinds of segments
   int64_t hidden_size = 768;
@@ -26,9 +26,9 @@ struct BertConfig {
   nn::Options options() const;
 };
 
-// What BERT reads beside tokens [B, T], under Hugging Face's names and each of their shape.
+// BertInputs is what BERT reads besides tokens [B, T], under Hugging Face's names, also [B, T].
 struct BertInputs {
-  Tensor attention_mask = {};  // bool or integers; 0: a token that nobody looks at
+  Tensor attention_mask = {};  // bool or integers; 0: a token that no query attends to
   Tensor token_type_ids = {};  // integers in [0, type_vocab_size); empty: all 0
 };
 
@@ -39,7 +39,7 @@ class Bert : public Model {
  public:
   explicit Bert(const BertConfig& config);
   ~Bert() override;
-  // integers [B, T] -> [B, T, vocab_size], or [B, num_labels]
+  // Maps integers [B, T] to [B, T, vocab_size], or to [B, num_labels].
   Tensor operator()(const Arg& tokens, const BertInputs& inputs) const;
   using Layer::operator();
 
@@ -50,8 +50,8 @@ class Bert : public Model {
   Tensor run(const Tensor& tokens, const BertInputs& inputs) const;
 
   std::unique_ptr<BertEncoder> bert_;
-  std::unique_ptr<BertHead> cls_;           // of masked tokens, or
-  std::unique_ptr<nn::Linear> classifier_;  // of samples
+  std::unique_ptr<BertHead> cls_;           // null with num_labels
+  std::unique_ptr<nn::Linear> classifier_;  // null without num_labels
   nn::Dropout dropout_;
 };
 

@@ -6,7 +6,7 @@ namespace weft::models {
 namespace {
 constexpr int64_t smallest_side = 12;  // two 5x5 convolutions and two pools leave one pixel
 
-// Image facts that every convolutional config has.
+// Reads the image options that every convolutional config has.
 template <class Config>
 void read_image(Config& config, nn::OptionReader& reader, const TaskShape& task) {
   reader.text("model_type", "");

@@ -1,4 +1,4 @@
-// Small convolutional nets: the MNIST net of the field's tutorials, and LeNet-5.
+// Small convolutional nets: the MNIST net of common tutorials, and LeNet-5.
 #pragma once
 
 #include "weft/models/model.h"
@@ -17,7 +17,7 @@ struct CnnConfig {
   nn::Options options() const;
 };
 
-// conv 3x3, relu, pool 2, conv 3x3, relu, pool 2, linear, relu, linear.
+// Cnn is conv 3x3, relu, pool 2, conv 3x3, relu, pool 2, linear, relu, linear.
 class Cnn : public Model {
  public:
   explicit Cnn(const CnnConfig& config);
@@ -40,8 +40,8 @@ struct LeNet5Config {
   nn::Options options() const;
 };
 
-// conv 5x5 to 6, average pool 2, conv 5x5 to 16, average pool 2, linear 120, 84, classes. Images
-// narrower than 32 are padded by 2 on each side, as the paper embeds digits of 28 in 32.
+// LeNet5 is conv 5x5 to 6, average pool 2, conv 5x5 to 16, average pool 2, linear 120, 84, classes.
+// Images narrower than 32 are padded by 2 on each side, as the paper embeds digits of 28 in 32.
 class LeNet5 : public Model {
  public:
   explicit LeNet5(const LeNet5Config& config);

@@ -9,7 +9,7 @@ namespace {
 nn::Init matrix_init(const GptConfig& config) {
   return nn::Init::normal(0, config.initializer_range);
 }
-// Keeps the size of the residual stream, to which each layer adds twice.
+// The scale keeps the variance of the residual stream, to which each layer adds twice.
 nn::Init residual_init(const GptConfig& config) {
   double layers = static_cast<double>(config.num_hidden_layers);
   return nn::Init::normal(0, config.initializer_range / std::sqrt(2 * layers));
@@ -18,7 +18,7 @@ nn::NormOptions norm_options(const GptConfig& config) {
   return {.eps = config.layer_norm_eps, .bias = config.bias};
 }
 
-// x += attn(ln_1(x)); x += c_proj(act(c_fc(ln_2(x))))
+// Block computes x += attn(ln_1(x)); x += c_proj(act(c_fc(ln_2(x)))).
 class Block : public nn::Layer {
  public:
   Block(nn::Module& parent, std::string name, const GptConfig& config)

@@ -25,10 +25,10 @@ struct GptConfig {
   nn::Options options() const;
 };
 
-// How io::load() reads the published files of GPT-2 into a model "gpt2": names as they are there,
-// whose "mlp" is no module here; matrices as [in, out] (Hugging Face's Conv1D); masks among the
-// weights, and a head that is the embedding. Files that put "transformer." before all names want it
-// as `prefix`.
+// Returns how io::load() reads the published files of GPT-2 into a model "gpt2": names lose their
+// "mlp", which is no module here; matrices are [in, out] (Hugging Face's Conv1D); attention masks
+// and the head, which is the embedding, are ignored. Files that put "transformer." before all names
+// need it as `prefix`.
 io::LoadOptions gpt2_layout();
 
 class Gpt : public Model {

@@ -32,7 +32,7 @@ class Attention : public nn::Module {
   }
 
  private:
-  // [B, T, heads * head_dim] -> [B, heads, T, head_dim]
+  // Maps [B, T, heads * head_dim] to [B, heads, T, head_dim].
   Tensor heads(const Tensor& x) const {
     return permute(reshape(x, {x.dim(0), x.dim(1), -1, head_dim_}), {0, 2, 1, 3});
   }
@@ -41,7 +41,7 @@ class Attention : public nn::Module {
   int64_t head_dim_;
 };
 
-// down_proj(act(gate_proj(x)) * up_proj(x))
+// GatedMlp computes down_proj(act(gate_proj(x)) * up_proj(x)).
 class GatedMlp : public nn::Layer {
  public:
   GatedMlp(nn::Module& parent, std::string name, const LlamaConfig& config)
@@ -64,7 +64,7 @@ class GatedMlp : public nn::Layer {
   nn::ActivationFunction activation_;
 };
 
-// x += self_attn(input_layernorm(x)); x += mlp(post_attention_layernorm(x))
+// DecoderLayer computes x += self_attn(input_layernorm(x)); x += mlp(post_attention_layernorm(x)).
 class DecoderLayer : public nn::Module {
  public:
   DecoderLayer(nn::Module& parent, std::string name, const LlamaConfig& config)

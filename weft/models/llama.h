@@ -1,6 +1,6 @@
-// Llama form: Touvron et al. 2023, "LLaMA: Open and efficient foundation language models". RMS
-// norms before each part, rotary positions, SwiGLU, key heads shared by groups of query heads
-// (Ainslie et al. 2023). Parameters have Hugging Face's names.
+// Llama form: Touvron et al. 2023, "LLaMA: Open and efficient foundation language models". Pre-norm
+// with RMSNorm, rotary positions, SwiGLU, grouped-query attention (Ainslie et al. 2023). Parameters
+// have Hugging Face's names.
 #pragma once
 
 #include "weft/models/model.h"

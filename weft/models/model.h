@@ -1,4 +1,4 @@
-// Model: what the program trains and serves; and the registry of models by name, which holds the
+// Model, which the program trains and serves, and the registry of models by name, which holds the
 // zoo and a user's own.
 #pragma once
 
@@ -19,12 +19,12 @@ namespace weft {
 enum class InputKind { features, images, tokens };
 std::string_view name(InputKind kind);
 
-// What the data says of a task.
+// TaskShape is what the data says of a task.
 struct TaskShape {
   InputKind kind = InputKind::features;
   Shape input;          // of one sample: [features], [channels, height, width] or [length]
-  int64_t classes = 0;  // logits of each sample, or of each token: the vocabulary
-  // Of tokens that have one label together. 0: each has one, and `classes` is the vocabulary.
+  int64_t classes = 0;  // logits per sample, or per token (the vocabulary's size)
+  // Vocabulary of tokens whose sample has one label; 0: each token has one, among `classes`.
   int64_t vocabulary = 0;
 
   bool labels_tokens() const { return kind == InputKind::tokens && vocabulary == 0; }
@@ -32,13 +32,13 @@ struct TaskShape {
   Type batch(int64_t size) const;  // of the model's input: parameters' float type, or i64 tokens
 };
 
-// model(inputs) -> logits [batch, classes], or [batch, length, classes] where each token has a
+// A Model maps inputs to logits [batch, classes], or [batch, length, classes] if each token has a
 // label.
 class Model : public nn::Layer {
  public:
   InputKind input_kind() const { return input_kind_; }
-  // All that rebuilds it with make_model, under the names of Hugging Face's config.json;
-  // "model_type" is the name in the registry.
+  // Returns all options that make_model() needs to rebuild it, under the names of Hugging Face's
+  // config.json; "model_type" is the name in the registry.
   const nn::Options& config() const { return config_; }
 
  protected:
@@ -62,7 +62,7 @@ Registry<ModelEntry>& models();
 std::unique_ptr<Model> make_model(std::string_view name, const nn::Options& config,
                                   const TaskShape& task);
 
-// The model of a recipe's `layers:`; they must end in logits of the task's classes.
+// Makes the model of a recipe's `layers:`, which must end in logits of the task's classes.
 std::unique_ptr<Model> make_layers_model(std::span<const nn::LayerSpec> layers,
                                          const TaskShape& task);
 

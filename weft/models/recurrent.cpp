@@ -23,7 +23,7 @@ nn::Init matrix_init(const RecurrentConfig& config) {
 }  // namespace
 
 RecurrentConfig RecurrentConfig::read(const nn::Options& config, const TaskShape& task) {
-  const nn::Option* cell = config.find("cell");  // whose messages are these?
+  const nn::Option* cell = config.find("cell");  // errors of the reader name the cell
   bool is_gru = cell != nullptr && *cell == nn::Option(std::string("gru"));
   nn::OptionReader reader(config, is_gru ? "gru" : "lstm");
   RecurrentConfig c;

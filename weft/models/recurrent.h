@@ -1,5 +1,5 @@
 // Recurrent language models: Zaremba et al. 2014, "Recurrent neural network regularization".
-// Dropout of what goes up, never of what goes on in time.
+// Dropout applies between layers, never between time steps.
 #pragma once
 
 #include "weft/models/model.h"
@@ -20,7 +20,7 @@ struct RecurrentConfig {
   nn::Options options() const;
 };
 
-// encoder, rnn, decoder, as PyTorch's example of a language model names them.
+// RecurrentLm consists of encoder, rnn and decoder, as in PyTorch's example of a language model.
 class RecurrentLm : public Model {
  public:
   explicit RecurrentLm(const RecurrentConfig& config);

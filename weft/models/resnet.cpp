@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view forms[] = {"cifar", "imagenet"};
 constexpr std::string_view shortcuts[] = {"zeros_behind", "zeros_around", "projection"};
 
-// No bias; weights normal with variance 2 / fan-out, so that signals keep their size.
+// Convolutions have no bias; weights are normal with variance 2 / fan-out, to preserve variance.
 nn::ConvLayerOptions conv_options(int64_t kernel, int64_t out_channels, int64_t stride) {
   double fan_out = static_cast<double>(kernel * kernel * out_channels);
   return {.stride = stride,
@@ -18,7 +18,7 @@ nn::ConvLayerOptions conv_options(int64_t kernel, int64_t out_channels, int64_t 
           .init = nn::Init::normal(0, std::sqrt(2 / fan_out))};
 }
 
-// Blocks of each stage, and of which kind.
+// Stages is the number of blocks of each stage, and their kind.
 struct Stages {
   std::vector<int64_t> blocks;
   bool bottleneck = false;
@@ -49,8 +49,8 @@ struct BlockShape {
   std::string shortcut;  // of ResNetConfig
 };
 
-// What a block adds its input by: itself where the shape stays, else a convolution, or every
-// stride-th pixel with channels of zeros.
+// Shortcut is what a block adds to its result: its input if the shape stays, else a convolution of
+// it, or every stride-th pixel with channels of zeros.
 class Shortcut {
  public:
   Shortcut(nn::Module& block, const BlockShape& shape, int64_t out)
@@ -73,7 +73,7 @@ class Shortcut {
   int64_t stride_, new_channels_, channels_before_ = 0;
 };
 
-// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x))
+// BasicBlock computes relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)).
 class BasicBlock : public nn::Layer {
  public:
   static constexpr int64_t expansion = 1;
@@ -100,8 +100,8 @@ class BasicBlock : public nn::Layer {
   Shortcut shortcut_;
 };
 
-// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x)); 1x1, 3x3, 1x1 to four
-// times the width.
+// Bottleneck computes relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x));
+// kernels are 1x1, 3x3 and 1x1, the last to four times the width.
 class Bottleneck : public nn::Layer {
  public:
   static constexpr int64_t expansion = 4;
@@ -209,7 +209,7 @@ nn::Options ResNetConfig::options() const {
                       {"num_channels", num_channels},
                       {"num_labels", num_labels},
                       {"hidden_size", hidden_size}};
-  // Checkpoints from before there was a choice have none.
+  // The default is left out, as older checkpoints do not have the option.
   if (form == "cifar" && shortcut != ResNetConfig().shortcut) options.set("shortcut", shortcut);
   return options;
 }

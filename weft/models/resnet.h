@@ -1,14 +1,13 @@
 // Residual nets: He et al. 2015, "Deep residual learning for image recognition".
 //
-// Form "cifar" (section 4.2, for small images): depth 6 n + 2. ResNet-20 has 269,722 parameters for
-// ten classes. Form "imagenet" (section 4.1): depth 18, 34, 50, 101 or 152; of the three
-// convolutions of a bottleneck, the one of 3x3 strides, as in torchvision, whose names the
-// parameters have.
+// Form "cifar" (section 4.2, for small images) has depth 6 n + 2; ResNet-20 has 269,722 parameters
+// for ten classes. Form "imagenet" (section 4.1) has depth 18, 34, 50, 101 or 152; the 3x3
+// convolution of a bottleneck has the stride, as in torchvision, whose names the parameters have.
 //
 // Where the shape changes, shortcuts are projections (option B; always so in form "imagenet"), or
-// the input with its pixels thinned out and zeros for the new channels (option A): behind the
-// others, or half of them before and half behind, as widely used implementations of ResNet-20 have
-// them (pytorch_resnet_cifar10). Weights fit both, and give other results.
+// the subsampled input with zeros for the new channels (option A): after the others, or half of
+// them before and half after, as widely used implementations of ResNet-20 have them
+// (pytorch_resnet_cifar10). Weights fit both, but give different results.
 #pragma once
 
 #include "weft/models/model.h"
@@ -22,7 +21,7 @@ struct ResNetConfig {
   int64_t depth = 20;
   int64_t num_channels = 3;
   int64_t num_labels = 10;
-  int64_t hidden_size = 16;  // of the first stage; doubled by each of the others. imagenet: 64
+  int64_t hidden_size = 16;  // of the first stage; each later stage doubles it. imagenet: 64
 
   static ResNetConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;

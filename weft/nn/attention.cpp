@@ -25,7 +25,7 @@ Tensor rotate(const Tensor& x, const Rotary& by) {
   WEFT_CHECK(x.rank() == 4 && x.dim(2) == length && x.dim(3) == 2 * half,
              "[rotary] turns [batch, heads, {}, {}]. Got {}.", length, 2 * half,
              to_string(x.type()));
-  // A flip instead of a concat of halves: one kernel, which reads the other half from where it is.
+  // A flip instead of a concat of halves takes one kernel, which reads the other half in place.
   Tensor halves = reshape(x, {x.dim(0), x.dim(1), length, 2, half});
   return reshape(halves * by.cos + flip(halves, {3}) * by.sin, x.shape());
 }

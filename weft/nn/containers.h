@@ -1,5 +1,5 @@
-// ModuleList and ModuleDict own modules in a list, or by name. They call nothing: the module that
-// has one says how its modules are used.
+// ModuleList and ModuleDict own modules in a list, or by name. They call none of them: the module
+// that owns a container says how its modules are used.
 //
 //   nn::ModuleList<Block> blocks{*this, "blocks"};
 //   for (int i = 0; i < 12; ++i) blocks.add(width, heads);      "blocks.0", "blocks.1", ...
@@ -29,7 +29,7 @@ class ModuleContainer : public Module {
   size_t size() const { return modules_.size(); }
   bool empty() const { return modules_.empty(); }
 
-  // In the order in which they were added.
+  // Iterates over the modules in the order in which they were added.
   class Iterator {
    public:
     explicit Iterator(const std::unique_ptr<M>* at) : at_(at) {}
@@ -58,14 +58,14 @@ class ModuleContainer : public Module {
   std::vector<std::unique_ptr<M>> modules_;
 };
 
-// PyTorch's ModuleList: "0", "1", ... M is the modules' type, or a base of their types.
+// ModuleList names its modules "0", "1", ... as PyTorch does. M is their type, or a base of it.
 template <std::derived_from<Module> M>
 class ModuleList : public ModuleContainer<M> {
  public:
   ModuleList(Module& parent, std::string name) : ModuleContainer<M>(parent, std::move(name)) {}
 
-  // add(784, 256), or add<Linear>(784, 256): makes the next module from what its constructor takes
-  // after the name.
+  // Makes the next module from the arguments that its constructor takes after the name: add(784,
+  // 256), or add<Linear>(784, 256).
   template <std::derived_from<M> Made = M, class... Args>
   Made& add(Args&&... args) {
     return this->template emplace<Made>(std::to_string(this->size()), std::forward<Args>(args)...);
@@ -77,13 +77,14 @@ class ModuleList : public ModuleContainer<M> {
   }
 };
 
-// PyTorch's ModuleDict: each under a key of its own.
+// ModuleDict keeps each module under a key, as PyTorch does.
 template <std::derived_from<Module> M>
 class ModuleDict : public ModuleContainer<M> {
  public:
   ModuleDict(Module& parent, std::string name) : ModuleContainer<M>(parent, std::move(name)) {}
 
-  // add("encoder", 784, 256). Error(usage) for a key that is there, is empty or has a dot.
+  // Makes a module, as in add("encoder", 784, 256). Throws Error(usage) for a known, empty or
+  // dotted key.
   template <std::derived_from<M> Made = M, class... Args>
   Made& add(const std::string& key, Args&&... args) {
     WEFT_CHECK(!key.empty() && key.find('.') == std::string::npos,

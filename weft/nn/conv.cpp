@@ -2,7 +2,7 @@
 
 namespace weft::nn {
 namespace {
-// [first, second / groups, kernel...], the channels in either order.
+// Returns [first, second / groups, kernel...], the channels in either order.
 Shape weight_shape(int64_t first, int64_t second, const Dims& kernel, int64_t groups,
                    bool transposed) {
   WEFT_CHECK(groups > 0 && first % groups == 0 && second % groups == 0,

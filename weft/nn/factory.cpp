@@ -7,7 +7,7 @@
 
 namespace weft::nn {
 namespace {
-// What a kind of layer is made from.
+// Request is what a kind of layer is made from.
 struct Request {
   Module& parent;
   const std::string& name;
@@ -18,7 +18,7 @@ struct Request {
   std::unique_ptr<Layer> make(Args&&... args) const {
     return std::make_unique<L>(parent, name, std::forward<Args>(args)...);
   }
-  // Extent of an axis that the layer reads; `rank` 0: any rank that has the axis.
+  // Returns the extent of an axis that the layer reads; `rank` 0 takes any rank that has the axis.
   int64_t extent(int axis, int rank, std::string_view takes) const {
     const Shape& shape = input.shape;
     bool fits = rank == 0 ? shape.size() > std::max(axis, 0) : shape.size() == rank;

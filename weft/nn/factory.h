@@ -1,5 +1,5 @@
 // Layers by name, as a recipe lists them: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu,
-// ...]. What can be inferred from the input (its features or channels) is not an option.
+// ...]. What follows from the input (its features or channels) is not an option.
 #pragma once
 
 #include <memory>
@@ -27,12 +27,12 @@ struct LayerKind {
 };
 std::vector<LayerKind> layer_kinds();
 
-// The layer `spec` for inputs of type `input` (with a batch axis), as child `name` of `parent`.
-// `place` ("layers[2]") begins the messages of errors, which name the option and its limit.
+// Makes the layer `spec` for inputs of type `input` (with a batch axis) as child `name` of
+// `parent`. Errors begin with `place` ("layers[2]") and name the option and its limit.
 std::unique_ptr<Layer> make_layer(Module& parent, const std::string& name, const LayerSpec& spec,
                                   const Type& input, const std::string& place);
 
-// Appends the layers, each made for what the one before it yields; returns the type of the result.
+// Appends the layers, each for the type that the one before it yields; returns the last such type.
 Type add_layers(Sequential& into, std::span<const LayerSpec> specs, const Type& input);
 
 }  // namespace weft::nn

@@ -1,4 +1,4 @@
-// Initial values of parameters: a function of seed and position in the model, whatever the threads.
+// Initial values of parameters depend on the seed and the position in the model, not on threads.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct Init {
   static Init constant(double value) { return {Kind::constant, value, 0}; }
   static Init uniform(double low, double high) { return {Kind::uniform, low, high}; }
   static Init normal(double mean, double deviation) { return {Kind::normal, mean, deviation}; }
-  // U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): PyTorch's default for weights (He et al. 2015, "Delving
-  // deep into rectifiers", uniform, with a negative slope of sqrt 5) and for biases.
+  // Returns U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), PyTorch's default for biases and for weights
+  // (He et al. 2015, "Delving deep into rectifiers", uniform, with a negative slope of sqrt 5).
   static Init fan_in(int64_t fan_in);
-  // U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010): xavier_uniform_.
+  // Returns U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010): xavier_uniform_.
   static Init xavier(int64_t fan_in, int64_t fan_out);
 };
 

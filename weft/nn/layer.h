@@ -1,4 +1,4 @@
-// Layer: a module from one tensor to one tensor, so that layers can stand in a row.
+// A Layer is a module from one tensor to one tensor, so that layers can be chained.
 #pragma once
 
 #include <concepts>
@@ -13,19 +13,19 @@ namespace weft::nn {
 class Layer : public Module {
  public:
   using Module::Module;
-  // What forward() makes carries this layer's path and the caller's line.
+  // Nodes that forward() makes carry this layer's path and the caller's line.
   Tensor operator()(const Arg& x) const;
 
  protected:
   virtual Tensor forward(const Tensor& x) const = 0;
 };
 
-// Layers one after the other, named "0", "1", ... as PyTorch does.
+// Sequential applies layers one after the other, named "0", "1", ... as in PyTorch.
 class Sequential : public Layer {
  public:
   using Layer::Layer;
   ~Sequential() override;
-  // add<Linear>(784, 256): makes the next layer from what its constructor takes after the name.
+  // Makes the next layer from the arguments after the name, as in add<Linear>(784, 256).
   template <std::derived_from<Layer> L, class... Args>
   L& add(Args&&... args) {
     auto layer =
@@ -34,7 +34,7 @@ class Sequential : public Layer {
     layers_.push_back(std::move(layer));
     return made;
   }
-  // A layer made elsewhere, with this as its parent.
+  // Appends a layer that was made with this as its parent.
   Layer& push_back(std::unique_ptr<Layer> layer);
 
   size_t size() const { return layers_.size(); }

@@ -1,8 +1,8 @@
-// The layers of the field, under PyTorch's names, with PyTorch's defaults and initial values.
-// B: batch. Every layer is made from (parent, name, ...). Parameters have the dtype of the
-// BuildScope they are made in (f32 outside), results that of their input, which must be the same.
+// Layers under PyTorch's names, with PyTorch's defaults and initial values; B is the batch. Every
+// layer is constructed from (parent, name, ...). Parameters have the dtype of the enclosing
+// BuildScope (f32 without one); inputs must have the same dtype, and results get it. Layers throw
 // Error(usage) with the user's line for extents below 1, a member of the same name, an input whose
-// rank, width or dtype does not fit, and options outside the range that is said.
+// rank, width or dtype does not fit, and options outside the stated range.
 #pragma once
 
 #include <initializer_list>
@@ -52,7 +52,7 @@ class Embedding : public Layer {  // integers [...] -> [..., dimension]; zeros o
 
 // ---- conv.cpp
 
-// One number for every spatial axis, or one per axis.
+// PerAxis is one number for every spatial axis, or one per axis.
 struct PerAxis {
   PerAxis(int value) : values{value} {}
   PerAxis(int64_t value) : values{value} {}
@@ -69,7 +69,7 @@ struct ConvLayerOptions {
   bool bias = true;
   std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
 };
-// The parameters of a convolution, or of a transposed one.
+// ConvLayer holds the parameters of a convolution, or of a transposed one.
 class ConvLayer : public Layer {
  public:
   Variable weight;  // Conv: [out, in / groups, kernel...]; ConvTranspose: [in, out / groups, ...]
@@ -219,8 +219,8 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // of the new value: running += momentum * (batch - running)
 };
-// [B, C, ...]. In train mode normalises by the batch and moves the running statistics (variance
-// over n - 1); in eval mode normalises by those.
+// Normalises [B, C, ...], in train mode by statistics of the batch, which update the running ones
+// (variance over n - 1), in eval mode by the running ones.
 class BatchNorm : public Layer {
  public:
   BatchNorm(Module& parent, std::string name, int64_t channels,
@@ -255,8 +255,8 @@ class Flatten : public Layer {  // [B, ...] -> [B, rest]
 };
 
 using ActivationFunction = Tensor (*)(const Tensor&);
-// "relu", "gelu", "gelu_tanh" (also "gelu_new", as Hugging Face has it), ... Throws Error(usage)
-// naming the known ones, with `owner` before it.
+// Returns "relu", "gelu", "gelu_tanh" (also "gelu_new", as in Hugging Face), ... Throws
+// Error(usage) that begins with `owner` and lists the known names.
 ActivationFunction activation_function(std::string_view name, std::string_view owner);
 std::vector<std::string_view> activation_names();
 class Activation : public Layer {
@@ -278,21 +278,21 @@ struct RecurrentOptions {
   double dropout = 0;  // between the layers
   bool bidirectional = false;
 };
-// What a recurrent layer reads beside a sequence.
+// RecurrentInputs is what a recurrent layer reads besides a sequence.
 struct RecurrentInputs {
   Tensor h = {},
          c = {};        // states before the first step, shaped as those of the result; empty: zeros
-  Tensor lengths = {};  // integers [B]: the steps of each sequence, from 0 to T; empty: all T
+  Tensor lengths = {};  // integers [B]: time steps of each sequence, from 0 to T; empty: all T
 };
-// What a recurrent layer makes of a sequence; h and c (LSTM only): [num_layers * directions, B, H],
-// after the last step of each. Steps beyond a sequence's length change no state, and y is 0 there,
-// as PyTorch's packed sequences have it.
+// RecurrentResult is what a recurrent layer computes; h and c (LSTM only) are the states after the
+// last time step of each sequence, [num_layers * directions, B, H]. Time steps beyond a sequence's
+// length change no state, and y is 0 there, as for PyTorch's packed sequences.
 struct RecurrentResult {
   Tensor y;  // [B, T, H * directions]
   Tensor h, c;
 };
-// [B, T, in] -> [B, T, H * directions], with PyTorch's equations, parameter names and initial
-// values; layers read both directions of the one below, forward first.
+// Recurrent maps [B, T, in] to [B, T, H * directions] with PyTorch's equations, parameter names and
+// initial values. Layers read both directions of the one below, forward first.
 class Recurrent : public Layer {
  public:
   RecurrentResult run(const Arg& x, const RecurrentInputs& inputs = {}) const;
@@ -309,7 +309,7 @@ class Recurrent : public Layer {
   struct States {
     Tensor h, c;
   };
-  // Over time, x[T, B, in] -> [T, B, H].
+  // Runs one layer in one direction, x[T, B, in] -> [T, B, H].
   States layer(const Tensor& x, const Weights& weights, const States& before) const;
   RecurrentResult over_time(const Tensor& x, const RecurrentInputs& inputs) const;
 
@@ -334,17 +334,17 @@ class GRU : public Recurrent {
 
 // ---- attention.cpp
 
-// Rotary positions (Su et al. 2021, "RoFormer"), in the form of Llama: element i of the first half
-// of a head turns with element i of the second, by position * theta^(-2 i / dimension).
+// Rotary positions (Su et al. 2021, "RoFormer") in Llama's form rotate element i of the first half
+// of a head with element i of the second half by the angle position * theta^(-2 i / dimension).
 struct Rotary {
   Tensor cos;  // [T, 1, dimension / 2]
-  Tensor sin;  // [T, 2, dimension / 2]: of what the first half gets from the second, and back
+  Tensor sin;  // [T, 2, dimension / 2]: -sin for the first half, sin for the second
 };
 Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype);
 Tensor rotate(const Tensor& x, const Rotary& by);  // [B, H, T, dimension]
 
-// Self-attention with all projections in one linear layer, as GPT has it. PyTorch's, with masks and
-// other keys than queries, is MultiheadAttention in weft/nn/transformer.h.
+// Self-attention with the projections of q, k and v in one linear layer, as in GPT.
+// MultiheadAttention in weft/nn/transformer.h is PyTorch's, with masks and cross-attention.
 struct SelfAttentionOptions {
   bool causal = false;
   bool bias = true;
@@ -352,8 +352,8 @@ struct SelfAttentionOptions {
   std::optional<Init> init = {}, out_init = {};  // of the qkv and out weights, as in LinearOptions
   std::string qkv_name = "qkv", out_name = "out";
 };
-// [B, T, width] -> [B, T, width]. Rows of the qkv weight [3 width, width]: q, k, v,
-// each of `heads` contiguous parts; heads divides width.
+// SelfAttention maps [B, T, width] to the same shape. The qkv weight [3 width, width] has rows for
+// q, k, v, each of `heads` contiguous parts; heads divides width.
 class SelfAttention : public Layer {
  public:
   SelfAttention(Module& parent, std::string name, int64_t width, int64_t heads,

@@ -41,7 +41,8 @@ Tensor Embedding::forward(const Tensor& indices) const {
   WEFT_CHECK(is_integer(indices.dtype()), "[embedding] \"{}\" takes integers. Got {}.", path(),
              to_string(indices.type()));
   if (!padding_idx_) return embedding(indices, weight.value());
-  // An index of -1 passes no gradient back. The row itself is read, as a file may have filled it.
+  // Padding is looked up at index -1, which passes no gradient back. The padding row itself is
+  // read, as a file may have filled it.
   const Tensor padded = indices == *padding_idx_;
   const Tensor row = stop_gradient(slice(weight.value(), 0, *padding_idx_, *padding_idx_ + 1));
   const Tensor others = embedding(where(padded, -1, cast(indices, DType::i64)), weight.value());

@@ -43,7 +43,7 @@ Module::Module(Module& parent, std::string name)
 Module::~Module() {
   if (parent_ == nullptr) return;
   parent_->names_.erase(name_);
-  std::vector<Module*>& siblings = parent_->children_;  // the last made goes first
+  std::vector<Module*>& siblings = parent_->children_;  // the newest child usually goes first
   auto self = std::find(siblings.rbegin(), siblings.rend(), this);
   if (self != siblings.rend()) siblings.erase(std::next(self).base());
 }
@@ -59,7 +59,7 @@ Variable Module::add(const std::string& name, const Shape& shape, const Init& in
   for (int64_t extent : shape)
     WEFT_CHECK(extent > 0, "[module] \"{}\" needs positive extents. Got {}.",
                join_path(path_, name), to_string(shape));
-  // Statistics of 16-bit activations are sums: float32.
+  // Running statistics of 16-bit activations are sums, so they are float32.
   const bool statistic = category == Category::buffer_state;
   DType dtype = statistic ? accumulator(build.dtype) : build.dtype;
   Variable variable(join_path(path_, name), {dtype, shape}, category);

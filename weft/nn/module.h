@@ -1,5 +1,5 @@
-// Module: a named tree of parameters and buffers, as users build models from. Modules are neither
-// copied nor moved: a child names its parent when it is made,
+// Modules form a named tree of parameters and buffers, from which users build models. They are
+// neither copied nor moved: a child names its parent when it is constructed,
 //
 //   struct Mlp : nn::Module {
 //     nn::Linear hidden{*this, "hidden", 784, 256};
@@ -20,10 +20,10 @@
 
 namespace weft::nn {
 
-// How modules made on this thread while it lives make their variables.
+// BuildOptions says how modules make their variables; BuildScope applies it on its thread.
 struct BuildOptions {
   DType dtype = DType::f32;  // of parameters and floating point buffers
-  bool initialize = true;    // false: zeros, for planning and for weights that a file brings
+  bool initialize = true;    // false: zeros, for planning and for weights from a file
 };
 class BuildScope {
  public:
@@ -36,7 +36,7 @@ class BuildScope {
   BuildOptions saved_;
 };
 
-DType parameter_dtype();  // of modules made now
+DType parameter_dtype();  // of modules that are constructed now
 
 struct NamedVariable {
   std::string name;  // relative to the module that was asked: "hidden.weight"
@@ -56,8 +56,8 @@ class Module {
   const std::string& path() const { return path_; }  // "" at the root
   const std::vector<Module*>& children() const { return children_; }
 
-  // In PyTorch's order: a module's own, in order of registration, then those of its children. Each
-  // variable once, under its first name, where several modules share it.
+  // The lists have PyTorch's order: a module's own variables, in order of registration, then those
+  // of its children. A variable that several modules share is listed once, under its first name.
   std::vector<NamedVariable> named_parameters() const;
   std::vector<NamedVariable> named_buffers() const;  // running statistics
   std::vector<NamedVariable> state() const;          // what a file of weights holds: both
@@ -66,18 +66,18 @@ class Module {
   std::vector<Variable> variables() const;  // those of state()
   int64_t parameter_count() const;          // elements of all parameters
 
-  // Parameters whose names match stop to train: neither gradients nor state of an optimizer are
-  // made for them (requires_grad_(False)). '*' stands for any characters: freeze("encoder.*"). An
-  // optimizer that is there already keeps what it was given. Error(usage) where no name matches.
+  // Freezes parameters whose names match: they get neither gradients nor optimizer state
+  // (requires_grad_(False)). '*' stands for any characters: freeze("encoder.*"). An optimizer that
+  // exists already keeps its parameters. Throws Error(usage) if no name matches.
   void freeze(std::string_view pattern = "*") const { set_frozen(pattern, true); }
   void unfreeze(std::string_view pattern = "*") const { set_frozen(pattern, false); }
 
  protected:
-  // New variables of this module. The initial value depends on current_seed() and on how many
+  // Make new variables of this module. The initial value depends on current_seed() and on how many
   // variables the root had before: two models made under one seed start equal.
   Variable parameter(const std::string& name, const Shape& shape, const Init& init);
   Variable buffer(const std::string& name, const Shape& shape, double value);
-  // Another module's variable under a name of this one (a head tied to the embedding).
+  // Registers another module's variable under a name of this one (a head tied to the embedding).
   void share(const std::string& name, const Variable& variable);
 
  private:

@@ -7,7 +7,7 @@
 
 namespace weft::nn {
 namespace {
-// Checked so that a bad mask is named as the user wrote it, before it is reshaped.
+// Checks a mask before it is reshaped, so that the error shows it as the user wrote it.
 void check_mask(const Tensor& mask, bool fits, std::string_view what, const std::string& path,
                 const std::string& shapes) {
   WEFT_CHECK(fits && !is_integer(mask.dtype()),
@@ -20,7 +20,7 @@ struct Scores {
   DType dtype;
 };
 
-// Both masks as attention() takes one: bool (true: attend), or what is added; empty without masks.
+// Joins both masks into one for attention(): bool (true: attend) or added; empty without masks.
 Tensor joined(const AttentionMasks& masks, const Scores& scores, const std::string& path) {
   Tensor attn = masks.attn_mask, padding = masks.key_padding_mask;
   const auto [batch, heads, queries, keys, dtype] = scores;
@@ -50,7 +50,7 @@ Tensor joined(const AttentionMasks& masks, const Scores& scores, const std::stri
   return padding.defined() ? added(attn) + added(padding) : added(attn);
 }
 
-// [B, T, heads * width] -> [B, heads, T, width]
+// Maps [B, T, heads * width] to [B, heads, T, width].
 Tensor split_heads(const Tensor& x, int64_t width) {
   return permute(reshape(x, {x.dim(0), x.dim(1), -1, width}), {0, 2, 1, 3});
 }
@@ -92,7 +92,7 @@ MultiheadAttention::MultiheadAttention(Module& parent, std::string name, int64_t
 MultiheadAttention::Projected MultiheadAttention::project(const Tensor& query, const Tensor& key,
                                                           const Tensor& value) const {
   const int64_t width = num_heads_ * head_dim_, kv_width = num_kv_heads_ * head_dim_;
-  // Rows [from, to) of what projects, applied to x.
+  // Applies rows [from, to) of the input projection to x.
   auto by_rows = [&](const Tensor& x, int64_t from, int64_t to) {
     const Tensor bias =
         in_proj_bias.defined() ? slice(in_proj_bias.value(), 0, from, to) : Tensor();
@@ -103,7 +103,7 @@ MultiheadAttention::Projected MultiheadAttention::project(const Tensor& query, c
                                              : v_proj_weight;
     return linear(x, weight.value(), bias);
   };
-  // One product for what reads the same tensor.
+  // Projections of the same tensor are one product.
   const bool packed = in_proj_weight.defined(), same_keys = packed && key.node() == value.node();
   if (same_keys && query.node() == key.node()) {
     const Tensor all = by_rows(query, 0, width + 2 * kv_width);

@@ -1,5 +1,5 @@
-// Options: named values that say how to build a layer or a model ("out_channels: 32"), free of any
-// file format; recipes and config.json are turned into them elsewhere.
+// Options are named values that say how to build a layer or a model ("out_channels: 32"),
+// independent of file formats; recipes and config.json are converted to them elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Options {
 
   void set(const std::string& key, Option value) { entries_[key] = std::move(value); }
   const Option* find(std::string_view key) const;
-  // These, and those of `defaults` under keys that these lack.
+  // Returns these options, with those of `defaults` for keys that they lack.
   Options over(const Options& defaults) const;
   const std::map<std::string, Option, std::less<>>& entries() const { return entries_; }
 
@@ -33,31 +33,31 @@ class Options {
   std::map<std::string, Option, std::less<>> entries_;
 };
 
-// Most layers of a model. They are built one by one, before anything can say what they need: about
-// 0.7 MB each where they are blocks of a transformer.
+// Most layers of a model. The limit bounds memory, as layers are built before a plan can say what
+// they need (about 0.7 MB per transformer block).
 inline constexpr int64_t most_layers = 20'000;
 
-// Reads the options of one thing. A getter throws Error(usage) that names the owner ("conv2d"), the
-// option and the limit; finish() refuses options that no getter asked for.
+// OptionReader reads the options of one layer or model. A getter throws Error(usage) that names the
+// owner ("conv2d"), the option and the limit; finish() refuses options that no getter read.
 class OptionReader {
  public:
   OptionReader(const Options& options, std::string owner)
       : options_(options), owner_(std::move(owner)) {}
 
-  // In [low, high]; required where `otherwise` is empty.
+  // Returns an integer in [low, high]; the option is required if `otherwise` is empty.
   int64_t integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low = 1,
                   int64_t high = std::numeric_limits<int64_t>::max());
-  // How many layers: in [low, most_layers].
+  // Returns a number of layers in [low, most_layers].
   int64_t layers(std::string_view key, std::optional<int64_t> otherwise, int64_t low = 1) {
     return integer(key, otherwise, low, most_layers);
   }
   double number(std::string_view key, double otherwise, double low, double high);
   bool flag(std::string_view key, bool otherwise);
   std::string text(std::string_view key, std::string_view otherwise);
-  // One of `allowed`.
+  // Returns one of `allowed`.
   std::string choice(std::string_view key, std::string_view otherwise,
                      std::span<const std::string_view> allowed);
-  // A list of 1 to most_layers integers, each >= low; a single integer is a list of one.
+  // Returns a list of 1 to most_layers integers >= low; a single integer is a list of one.
   std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> otherwise,
                                 int64_t low = 1);
 
@@ -75,7 +75,7 @@ class OptionReader {
   std::vector<std::string> asked_;
 };
 
-// "a, b, c"
+// Returns "a, b, c".
 std::string join(std::span<const std::string_view> words);
 
 }  // namespace weft::nn

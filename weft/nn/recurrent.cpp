@@ -5,7 +5,7 @@
 
 namespace weft::nn {
 namespace {
-// The steps [T, B] of sequences [T, B, ...] that their lengths [B] leave.
+// Steps says which time steps of sequences [T, B, ...] are within their lengths [B].
 class Steps {
  public:
   Steps(const Tensor& x, const Tensor& lengths)
@@ -18,13 +18,13 @@ class Steps {
   Tensor padded_with_zeros(const Tensor& x) const {
     return where(unsqueeze(step_ < length_, -1), x, 0);
   }
-  // Each sequence from its last step to its first.
+  // Reverses each sequence within its length.
   Tensor reversed(const Tensor& x) const {
     return gather(flatten(x, 0, 1),
                   where(step_ < length_, length_ - 1 - step_, step_) * batch_ + row_);
   }
-  // The states [T, B, H] after the last step of each, or those before the first where there is
-  // none: [B, H].
+  // Returns [B, H]: the states [T, B, H] after the last time step of each sequence, or those before
+  // the first if it has none.
   Tensor last(const Tensor& states, const Tensor& before) const {
     const Tensor after = gather(flatten(states, 0, 1), (length_ - 1) * batch_ + row_);
     return where(unsqueeze(length_ > 0, -1), after, before);
@@ -98,7 +98,7 @@ RecurrentResult Recurrent::run(const Arg& sequences, const RecurrentInputs& inpu
   return result;
 }
 
-// Over time steps are whole, and the inputs of all of them one product.
+// Time comes first here, so that a time step is contiguous and the inputs of all are one product.
 RecurrentResult Recurrent::over_time(const Tensor& x, const RecurrentInputs& inputs) const {
   std::optional<Steps> steps;
   if (inputs.lengths.defined()) steps.emplace(x, inputs.lengths);

@@ -1,8 +1,8 @@
-// Attention with masks and cross inputs, and the encoder and decoder of Vaswani et al. 2017,
+// Attention with masks, cross-attention, and the encoder and decoder of Vaswani et al. 2017,
 // "Attention is all you need". Names of classes, options and parameters, defaults, equations and
 // initial values are PyTorch's (torch.nn.MultiheadAttention, TransformerEncoderLayer, ...), so that
-// weights load by name. The batch comes first.
-// B: batch, T: queries, S: keys, E: d_model or embed_dim. Errors as in weft/nn/layers.h.
+// weights load by name. The batch comes first. B: batch, T: queries, S: keys, E: d_model or
+// embed_dim. Errors are those of weft/nn/layers.h.
 //
 //   nn::TransformerEncoder encoder{*this, "encoder", 6, 512, 8, {.norm_first = true}};
 //   Tensor memory = encoder(x, {.key_padding_mask = tokens == padding});
@@ -19,12 +19,12 @@
 
 namespace weft::nn {
 
-// What a query leaves out. Bool masks are true where a key is NOT looked at, as in torch.nn (and
-// unlike AttentionOptions::mask); floating point masks are added to the scores.
+// AttentionMasks says which keys a query ignores. Bool masks are true where a key is NOT attended
+// to, as in torch.nn (and unlike AttentionOptions::mask); float masks are added to the scores.
 struct AttentionMasks {
   Tensor attn_mask = {};         // [T, S], or [B * heads, T, S]
   Tensor key_padding_mask = {};  // [B, S]
-  bool is_causal = false;        // query t looks at keys 0 .. t; needs no attn_mask
+  bool is_causal = false;        // query t attends to keys 0 .. t; needs no attn_mask
 };
 
 // ---- multihead_attention.cpp
@@ -36,21 +36,21 @@ struct MultiheadAttentionOptions {
   int64_t num_kv_heads = 0;           // heads of keys and values, which queries share; 0: num_heads
   std::optional<Init> out_init = {};  // of out_proj's weight; empty: PyTorch's
 };
-// Parameters: in_proj_weight [E + 2 num_kv_heads * head width, E] (of queries, keys and values), or
-// q_proj_weight, k_proj_weight and v_proj_weight where kdim or vdim is another; in_proj_bias;
-// out_proj. num_heads divides embed_dim, num_kv_heads divides num_heads. A query that may look at
-// no key gives 0 where all masks are bool, and NaN, as in PyTorch, where one is not.
+// The parameters are in_proj_weight [E + 2 num_kv_heads * head width, E] (of queries, keys and
+// values), or q_proj_weight, k_proj_weight and v_proj_weight if kdim or vdim differs from E;
+// in_proj_bias; out_proj. num_heads divides embed_dim, num_kv_heads divides num_heads. A query that
+// may attend to no key gives 0 if all masks are bool, else NaN, as in PyTorch.
 class MultiheadAttention : public Module {
  public:
   MultiheadAttention(Module& parent, std::string name, int64_t embed_dim, int64_t num_heads,
                      const MultiheadAttentionOptions& options = {});
-  // query[B, T, E], key[B, S, kdim], value[B, S, vdim] -> [B, T, E]
+  // Maps query[B, T, E], key[B, S, kdim], value[B, S, vdim] to [B, T, E].
   Tensor operator()(const Arg& query, const Tensor& key, const Tensor& value,
                     const AttentionMasks& masks = {}) const;
 
-  Variable in_proj_weight;                               // or empty, and
-  Variable q_proj_weight, k_proj_weight, v_proj_weight;  // these
-  Variable in_proj_bias;                                 // or empty
+  Variable in_proj_weight;                               // empty if kdim or vdim differs
+  Variable q_proj_weight, k_proj_weight, v_proj_weight;  // empty otherwise
+  Variable in_proj_bias;                                 // empty without bias
   Linear out_proj;
 
  private:
@@ -70,10 +70,10 @@ struct TransformerOptions {
   double dropout = 0.1;
   std::string_view activation = "relu";  // or another of activation_names()
   double layer_norm_eps = 1e-5;
-  bool norm_first = false;  // norms before attention and the feed-forward part, not behind them
+  bool norm_first = false;  // norms before attention and feed-forward, not after
   bool bias = true;         // of linear layers and norms
   bool norm = false;        // TransformerEncoder and TransformerDecoder: a norm of their result
-  bool xavier = false;      // matrices by Init::xavier, linear biases 0; as Transformer begins
+  bool xavier = false;      // matrices by Init::xavier, linear biases 0; Transformer sets it
 };
 
 class TransformerEncoderLayer : public Layer {  // [B, T, E] -> [B, T, E]
@@ -102,7 +102,7 @@ class TransformerDecoderLayer : public Module {  // [B, T, E], memory[B, S, E] -
  public:
   TransformerDecoderLayer(Module& parent, std::string name, int64_t d_model, int64_t nhead,
                           const TransformerOptions& options = {});
-  // `tgt_masks` are of self_attn, `memory_masks` of multihead_attn.
+  // `tgt_masks` apply to self_attn, `memory_masks` to multihead_attn.
   Tensor operator()(const Arg& tgt, const Tensor& memory, const AttentionMasks& tgt_masks = {},
                     const AttentionMasks& memory_masks = {}) const;
 
@@ -124,7 +124,7 @@ class TransformerEncoder : public Layer {  // num_layers layers, "layers.0", ...
   using Layer::operator();
 
   ModuleList<TransformerEncoderLayer> layers;
-  std::unique_ptr<LayerNorm> norm;  // null without
+  std::unique_ptr<LayerNorm> norm;  // null without options.norm
 
  protected:
   Tensor forward(const Tensor& src) const override { return run(src, {}); }
@@ -141,20 +141,20 @@ class TransformerDecoder : public Module {
                     const AttentionMasks& memory_masks = {}) const;
 
   ModuleList<TransformerDecoderLayer> layers;
-  std::unique_ptr<LayerNorm> norm;  // null without
+  std::unique_ptr<LayerNorm> norm;  // null without options.norm
 };
 
-// The masks of a Transformer's three attentions.
+// TransformerMasks holds the masks of a Transformer's three attentions.
 struct TransformerMasks {
   AttentionMasks src = {}, tgt = {}, memory = {};
 };
-// An encoder and a decoder, each with a norm of its result. Matrices begin as Init::xavier's.
+// Transformer is an encoder and a decoder, each with a final norm. Matrices begin by Init::xavier.
 class Transformer : public Module {
  public:
   Transformer(Module& parent, std::string name, int64_t d_model = 512, int64_t nhead = 8,
               int64_t num_encoder_layers = 6, int64_t num_decoder_layers = 6,
               const TransformerOptions& options = {});
-  // src[B, S, E], tgt[B, T, E] -> [B, T, E]
+  // Maps src[B, S, E], tgt[B, T, E] to [B, T, E].
   Tensor operator()(const Arg& src, const Tensor& tgt, const TransformerMasks& masks = {}) const;
 
   TransformerEncoder encoder;

@@ -1,5 +1,5 @@
-// Activations. Those with a cheaper or safer derivative than that of their expression are
-// composites with a rule of their own; the rest are expressions.
+// Activations. Those that have a cheaper or safer derivative than their expression are composites
+// with a gradient rule; the others are plain expressions.
 #include <cmath>
 #include <numbers>
 
@@ -28,7 +28,7 @@ Value activation(const OpDef& def, const Arg& x) {
   return make_node(def, {value});
 }
 
-// The one input of a gradient rule and the gradient of the result, in float32 at least.
+// Wide holds the one input of a gradient rule and the gradient of the result, in float32 at least.
 struct Wide {
   Value x, dy;
   Wide(const Value& y, const Value& gradient)
@@ -41,7 +41,7 @@ struct Wide {
 
 // ---- closed forms, in the dtype of x
 Value sigmoid_of(const Value& x) { return 1.0 / (1.0 + exp(-x)); }
-// Standard normal distribution: Phi(x) and its density.
+// normal_cdf is Phi(x) of the standard normal distribution, normal_density its density.
 Value normal_cdf(const Value& x) { return 0.5 * (1.0 + erf(x * sqrt_half)); }
 Value normal_density(const Value& x) { return inv_sqrt_two_pi * exp(-0.5 * square(x)); }
 Value gelu_inner(const Value& x) { return tanh(gelu_scale * (x + gelu_cubic * (x * square(x)))); }
@@ -130,7 +130,7 @@ const OpDef& gelu_def = define({
     .test = {.low = -4, .high = 4},
 });
 
-// dy times the slope of gelu_tanh at x: a composite, so that a product's kernel may compute it.
+// Computes dy times gelu_tanh'(x); as a composite it can be the epilogue of a matrix product.
 const OpDef& gelu_tanh_gradient_def = define({
     .name = "gelu_tanh_gradient",
     .arity = 2,
@@ -172,7 +172,7 @@ const OpDef& gelu_tanh_def = define({
     .test = {.low = -4, .high = 4},
 });
 
-// An expression of one value, evaluated in float32 at least.
+// Evaluates an expression of one value in float32 at least.
 template <class F>
 Value expression(const Arg& x, std::string_view op, F&& body) {
   CallSite here(x.where, op);

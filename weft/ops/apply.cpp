@@ -39,7 +39,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
 
 std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op) {
   Value x = to_value(a, b.value), y = to_value(b, a.value);
-  // A scalar that the tensor's dtype cannot hold (0.5 beside integers) lifts the tensor instead.
+  // A scalar that the tensor's dtype cannot hold (0.5 with integers) promotes the tensor instead.
   if (!a.value.defined() && x.dtype() != y.dtype()) y = cast(y, x.dtype());
   if (!b.value.defined() && x.dtype() != y.dtype()) x = cast(x, y.dtype());
   WEFT_CHECK(x.dtype() == y.dtype(), "[{}] dtypes differ. Got {} and {}. Hint: cast(x, DType::{}).",
@@ -51,7 +51,7 @@ std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op) {
 Value apply_unary(const OpDef& def, const Arg& x) {
   CallSite here(x.where, def.name);
   Value value = to_value(x, {});
-  // Functions of the reals lift integers to float32, as PyTorch does.
+  // Functions of real numbers promote integers to float32, as PyTorch does.
   if (!def.test.integers && !def.test.booleans && !is_float(value.dtype()))
     value = cast(value, DType::f32);
   return make_node(def, {value});

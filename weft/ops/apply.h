@@ -1,4 +1,4 @@
-// For the definitions of operations: turning what users pass into nodes.
+// Helpers for the definitions of operations, which turn the arguments of users into nodes.
 #pragma once
 
 #include <span>
@@ -9,20 +9,20 @@
 
 namespace weft {
 
-// A value from an argument: a scalar takes `like`'s dtype (f32 if a fraction meets an integer).
+// Returns an argument as a value. A scalar gets `like`'s dtype (f32 for a fraction with integers).
 Value to_value(const Arg& arg, const Value& like);
-// Two arguments with equal shape and dtype: scalars converted, shapes broadcast.
+// Returns both arguments with one shape and dtype: scalars are converted, shapes broadcast.
 std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op);
-// For ops that sum: refuses bool.
+// Throws Error(usage) for bool, which ops that sum do not take.
 void check_numeric(DType dtype, std::string_view op);
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
 
 Value apply_unary(const OpDef& def, const Arg& x);
 Value apply_binary(const OpDef& def, const Arg& a, const Arg& b);
 
-// Axes of a reduction: normalised, sorted, all where none are given.
+// Returns the axes of a reduction, normalised and sorted; no axes means all of them.
 Dims reduce_axes(const Dims& axes, int rank, std::string_view op);
-// Sum of `x` over the axes along which `shape` has extent 1 (or lacks): the transpose of
+// Sums `x` over the axes along which `shape` has extent 1, or which it lacks: the transpose of
 // broadcasting.
 Value sum_to(const Value& x, const Shape& shape);
 

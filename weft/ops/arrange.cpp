@@ -1,12 +1,12 @@
-// Movement that is an expression of other movement.
+// Movement operations that are expressions of other movement operations.
 #include <algorithm>
 
 #include "weft/ops/apply.h"
 
 namespace weft {
 namespace {
-// [.., n, ..] -> [.., times n, ..]: broadcasts along a new axis of extent `times`, which stands at
-// `place`, and merges it with its neighbour.
+// Maps [.., n, ..] to [.., times n, ..]: broadcasts along a new axis of extent `times` at `place`
+// and merges it with its neighbour.
 Value multiplied(const Value& x, int64_t times, int axis, int place) {
   if (times == 1) return x;
   const Value raised = unsqueeze(x, place);
@@ -19,7 +19,7 @@ Value triangle(const Arg& x, int64_t diagonal, bool lower, std::string_view op) 
   CallSite here(x.where, op);
   const Shape& shape = x.value.shape();
   WEFT_CHECK(shape.size() >= 2, "[{}] needs a matrix [.., M, N]. Got {}.", op, to_string(shape));
-  const Value above = iota(shape, -1) - iota(shape, -2);  // how far from the main diagonal
+  const Value above = iota(shape, -1) - iota(shape, -2);  // diagonal of each element
   return select(lower ? above <= diagonal : above >= diagonal, x.value, zeros_like(x));
 }
 }  // namespace

@@ -1,6 +1,6 @@
 // Scaled dot product attention (Vaswani et al. 2017), with grouped heads (Ainslie et al. 2023).
-// Query heads that share a key head are folded into rows of one product, so that nothing is
-// repeated.
+// Query heads that share a key head are folded into rows of one product, so that keys and values
+// are not repeated.
 #include <cmath>
 #include <limits>
 
@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-// Of what a query may not look at: finite under a mask, so that a row that sees nothing is not NaN.
+// Scores of hidden keys. Masked ones are finite, so that a row that sees no key is not NaN.
 constexpr double masked_score = -1e30, future_score = -std::numeric_limits<double>::infinity();
 
 // Shapes: B batch, H query heads, G key heads, T queries, S keys.
@@ -26,7 +26,7 @@ struct Parts {
         scale(node.attrs.number("scale")),
         causal(node.attrs.integer("causal") != 0) {}
 
-  // [B, H, T, X] <-> [B, G, H / G * T, X]
+  // fold() and unfold() map [B, H, T, X] <-> [B, G, H / G * T, X].
   Value fold(const Value& x) const {
     return reshape(x, {q.dim(0), k.dim(1), q.dim(1) / k.dim(1) * q.dim(2), x.dim(3)});
   }
@@ -35,26 +35,26 @@ struct Parts {
   }
 
   bool boolean_mask() const { return mask.defined() && mask.dtype() == DType::boolean; }
-  // What each query may look at, broadcast to [B, H, T, S]; empty: everything.
+  // Returns which keys each query may attend to, broadcast to [B, H, T, S]; empty means all.
   Value visible() const {
     Value seen = boolean_mask() ? mask : Value();
     if (!causal) return seen;
-    // Of the full shape, so that it is computed where it is used and never stored.
+    // The comparison has the full shape, so that it fuses into its consumer and is never stored.
     Shape scores{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
     Value past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
     return seen.defined() ? logical_and(seen, past) : past;
   }
-  // [B, H, T, S] in float32 at least. A query sees itself, but for a mask.
+  // Returns [B, H, T, S] in float32 at least. Without a mask -inf is safe: every query sees a key.
   Value scores(const Value& seen) const {
     Value all = scale * unfold(wide_matmul(fold(q), transpose(k)));
     if (mask.defined() && !boolean_mask()) all = all + widen(mask);
     return seen.defined() ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
   }
-  // Sums of values by weights[B, H, T, S] -> [B, H, T, E]
+  // Sums the values by weights[B, H, T, S] to [B, H, T, E].
   Value mix(const Value& weights) const {
     return unfold(matmul(fold(narrow_to(weights, q.dtype())), v));
   }
-  // Rows sum to one, or are zero where a query sees nothing.
+  // Returns rows that sum to one, or are zero where a bool mask hides all keys.
   Value probabilities() const {
     Value seen = visible(), p = softmax(scores(seen));
     return boolean_mask() ? select(seen, p, 0.0) : p;
@@ -70,7 +70,7 @@ Value attend(const Node& node) {
   return parts.mix(parts.probabilities());
 }
 
-// Of q, k, v and a floating point mask, from their nodes and the gradient of the result.
+// Returns the gradients of q, k, v and a floating point mask, given that of the result.
 Gradients gradients_of(const Parts& parts, const Value& dy) {
   DType dtype = dy.dtype();
   Value p = parts.probabilities(), rows = parts.fold(dy);
@@ -91,8 +91,8 @@ Type stacked_gradients(std::span<const Value> inputs, const Attrs&) {
   return {inputs[0].dtype(), shape};
 }
 
-// What the forward pass of a kernel without scores has at hand, so that the backward pass need not
-// run it again: one value beside the result, for the same kernel to store.
+// A kernel that never stores the scores computes these values in its forward pass. It stores them
+// beside the result, one per row, so that the backward pass need not recompute them.
 const OpDef& attention_logsumexp_def = define({
     .name = "attention_logsumexp",
     .arity = 3,
@@ -106,14 +106,14 @@ const OpDef& attention_logsumexp_def = define({
       Parts parts(node);
       return logsumexp(parts.scores(parts.visible()), {.axes = {3}, .keepdim = true});
     },
-    // Beside attention, whose scores it shares.
+    // The cost is that of the rows alone: the kernel of attention has their scores.
     .family = OpFamily::attention,
     .role = Role::statistics,
     .flops = [](const Node& node) { return 2.0 * static_cast<double>(node.type.elements()); },
 });
 
-// y and the logarithms are those of q, k and v: whoever has them reads them, the expression does
-// without.
+// Operands y and attention_logsumexp follow from q, k and v: kernels that have them read them, the
+// decomposition does without.
 const OpDef& attention_backward_def = define({
     .name = "attention_backward",
     .arity = 6,
@@ -122,7 +122,7 @@ const OpDef& attention_backward_def = define({
     .decompose = [](const Node& node) -> Value {
       return stack(gradients_of(Parts(node), node.inputs[3]), 0);
     },
-    // Of the expression and of kernels that read what it does without.
+    // The axes hold for the decomposition and for kernels that read y and attention_logsumexp.
     .family = OpFamily::attention,
     .role = Role::backward,
     .axes =
@@ -143,7 +143,7 @@ const OpDef& attention_backward_def = define({
         },
 });
 
-// In terms of what the forward pass computes, which simplify finds there.
+// Expresses the gradient by results of the forward pass, which simplify merges with those there.
 Value with_forward(const Node& gradient) {
   std::vector<Value> inputs = gradient.inputs;
   const std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
@@ -152,14 +152,14 @@ Value with_forward(const Node& gradient) {
   return make_node(attention_backward_def, std::move(inputs), gradient.attrs);
 }
 
-// One value that a backend may compute at once, where q, k and v have one shape and no mask.
+// attention_gradient is all gradients in one value, for q, k, v of one shape without a mask.
 const OpDef& attention_gradient_def = define({
     .name = "attention_gradient",
     .arity = 4,
     .doc = "gradients of attention by q, k and v, stacked; of q, k, v and the gradient of y",
     .infer = stacked_gradients,
     .decompose = with_forward,
-    // What the forward pass did is done once.
+    // The cost excludes the forward pass, whose nodes are shared.
     .family = OpFamily::attention,
     .role = Role::gradient,
     .flops = [](const Node& node) { return flops(*with_forward(node).node()); },

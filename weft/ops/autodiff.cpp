@@ -11,13 +11,13 @@ namespace weft {
 namespace {
 using Nodes = std::vector<Value>;
 
-// What computed a value: its own node, or for a value that was read the node that gave it.
+// Returns what computed a value: its own node, or the expression of a value that was read.
 const Value& expression_of(const Value& value) {
   return value->expression.defined() ? value->expression : value;
 }
 
-// The nodes between `wrt` and y that carry a gradient, users before inputs. Those that lead to a
-// node whose expression was cut are among them, as what lies behind it is not known.
+// Returns the nodes between `wrt` and y that carry a gradient, users before inputs. Nodes that lead
+// to a cut are included, because what the cut expression depended on is unknown.
 Nodes path_nodes(const Value& y, std::span<const Value> wrt) {
   Nodes reached{y};
   std::unordered_set<const Node*> seen{y.node()};
@@ -43,8 +43,8 @@ Nodes path_nodes(const Value& y, std::span<const Value> wrt) {
   return path;
 }
 
-// The gradient rule of a composite without one is that of its expression. Inputs that repeat or
-// depend on each other are told apart by copies, so that each gets its own share.
+// Differentiates a composite without a gradient rule through its decomposition. Inputs that repeat
+// or depend on each other become copies, so that each gets its own share.
 Gradients through_decomposition(const Value& y, const Value& dy) {
   std::vector<Value> inputs;
   for (const Value& input : y->inputs) inputs.push_back(make_node(op("identity"), {input}));
@@ -64,8 +64,8 @@ Gradients input_gradients(const Value& y, const Value& dy) {
   return Gradients(y->inputs.size());
 }
 
-// Rows added to zeros are added to what is there instead: a table that is also a matrix needs no
-// second gradient of its size.
+// Returns total + part. A part that scatters rows into zeros scatters them into the total instead,
+// so that a table that is also a matrix (a tied embedding) needs no second gradient of its size.
 Value sum_of(const Value& total, const Value& part) {
   bool rows = part->is("scatter_add") && part->inputs[0]->is("scalar") &&
               part->inputs[0]->attrs.number("value") == 0;

@@ -1,4 +1,4 @@
-// Reverse-mode differentiation, graph to graph: the result is ordinary nodes.
+// Reverse-mode differentiation from graph to graph: gradients are ordinary nodes.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace weft {
 
-// So many values that were read, each computed from the one before, keep their expressions; the
-// next one is cut (Node::cut), which frees those behind it. A loop that reads its state in each
-// turn would otherwise grow without end.
+// The longest chain of values that were read, each computed from the one before, whose expressions
+// are kept. The next expression is cut (Node::cut), which frees those behind it; otherwise a loop
+// that reads its state in each iteration would grow without end.
 inline constexpr size_t longest_chain = 1000;
 
-// Orders nodes so that each comes after all that its expression reads. Ids do, but for handles of a
-// variable that were read: each of them is computed from the next, which is younger.
+// Returns whether `a` precedes `b` where each node follows all that its expression reads. Ids say
+// so, except for handles of a variable that were read: each is computed from a younger one.
 bool computed_before(const Node& a, const Node& b);
 
-// d(sum of y * seed) / d(x) for each x of `wrt` (zeros where y does not depend on x). `seed` has
-// y's type; empty: ones, and y must have one element. Throws Error if y is not floating point,
-// and if a gradient goes through a cut.
+// Returns d(sum of y * seed) / d(x) for each x of `wrt`: zeros if y does not depend on x. `seed`
+// has the type of y; an empty seed stands for ones, and y must then have one element. Throws Error
+// if y is not floating point, or if a gradient goes through a cut.
 std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const Value& seed = {});
 
 }  // namespace weft

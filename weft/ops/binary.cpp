@@ -261,7 +261,7 @@ const OpDef& select_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// Of equals the difference is 0, infinities included.
+// Returns a - b, which is 0 for equal operands, infinities included.
 Value difference_of(const Value& a, const Value& b) { return select(a == b, 0.0, a - b); }
 
 const OpDef& logaddexp_def = define({
@@ -284,7 +284,7 @@ const OpDef& logaddexp_def = define({
     .test = {.low = -20, .high = 20},
 });
 
-// Gupta et al. 2015, by 16 bits of the noise: as many as bfloat16 drops.
+// Stochastic rounding (Gupta et al. 2015) uses 16 bits of the noise, as many as bfloat16 drops.
 const OpDef& round_stochastic_def = define({
     .name = "round_stochastic",
     .kind = OpKind::elementwise,
@@ -351,8 +351,8 @@ Value operator|(const Value& a, Arg b) {
 
 Value round_stochastic(Arg x, Arg noise) { return apply_binary(round_stochastic_def, x, noise); }
 namespace {
-// By squaring, for each bit of the exponent. Powers from 64 on fit for the bases -1, 0 and 1 alone,
-// where what counts is whether they are even; negative ones likewise for -1 and 1.
+// Computes powers by squaring, bit by bit of the exponent. Exponents from 64 on fit only for the
+// bases -1, 0 and 1, where only their parity counts; negative ones likewise for -1 and 1.
 Value integer_power(const Value& base, const Value& exponent) {
   Value odd = remainder(exponent, 2) == 1;
   Value left = select(exponent < 64, exponent, remainder(exponent, 2) + 62);
@@ -369,7 +369,7 @@ Value integer_power(const Value& base, const Value& exponent) {
 
 Value pow(Arg a, Arg b) {
   CallSite here(a.where);
-  // Small whole powers stay exact at negative bases, and differentiate without a logarithm.
+  // Products keep small whole powers exact at negative bases and differentiate without a logarithm.
   bool whole = !b.value.defined() && (b.integral || is_float(a.value.dtype()));
   if (whole && b.scalar == 1) return a.value;
   if (whole && b.scalar == 2) return a.value * a.value;

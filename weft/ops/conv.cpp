@@ -1,6 +1,6 @@
 // Convolution (cross-correlation, as deep learning has it) over two spatial axes, and its two
-// transposes; over one and three axes it is said in terms of that. Each is linear in both of its
-// operands, and the gradient of any one is the other two.
+// transposes; convolutions over one and three axes are expressed by it. Each of the three is linear
+// in both operands, and its gradients are the other two.
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -51,7 +51,7 @@ void check_dtypes(std::span<const Value> inputs) {
              to_string(inputs[1].type()));
 }
 
-// Multiply-adds count twice: N O OH OW times C / groups KH KW.
+// Counts multiply-adds twice; there are N O OH OW times C / groups KH KW of them.
 double conv_flops(const Shape& y, const Shape& weight) {
   return 2.0 * static_cast<double>(element_count(y)) *
          static_cast<double>(weight[1] * weight[2] * weight[3]);
@@ -79,8 +79,8 @@ Type weight_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
   return {product_dtype(inputs[0].dtype(), attrs), weight};
 }
 
-// Where the axes of x[N, gc, H, W], the weight[go, c, KH, KW] and y[N, go, OH, OW] are: two of them
-// are operands, the third the result.
+// Places says where x[N, gc, H, W], weight[go, c, KH, KW] and y[N, go, OH, OW] are: two of them are
+// operands, the third is the result.
 struct Places {
   int x, weight, y;
 };
@@ -93,7 +93,7 @@ AxisMap conv_axes(const Node& node, const Places& at, std::string_view shape = {
   };
   const Shape &x = shape_of(at.x), &weight = shape_of(at.weight), &y = shape_of(at.y);
   const int64_t groups = node.attrs.integer("groups");
-  // What the result lacks is summed over.
+  // Axes that the result lacks are reduced.
   auto lacks = [](int place) {
     return place == AxisMap::of_result ? Relation::reduced : Relation::plain;
   };
@@ -211,7 +211,7 @@ Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, cons
                     {"groups", like.integer("groups")}});
 }
 
-// One number per spatial axis; a one-dimensional convolution gets a first axis of extent 1.
+// Returns one number per spatial axis; one-dimensional convolutions get a first axis of extent 1.
 Dims per_axis(const Dims& given, int spatial, int64_t otherwise, int64_t least, const char* what) {
   Dims full = given.empty() ? Dims::filled(spatial, otherwise) : given;
   if (full.size() == 1 && spatial > 1) full = Dims::filled(spatial, given[0]);
@@ -223,7 +223,7 @@ Dims per_axis(const Dims& given, int spatial, int64_t otherwise, int64_t least, 
   return spatial == 1 ? Dims{otherwise, full[0]} : full;
 }
 
-// y plus a bias of its channels, without the axis that a one-dimensional convolution got.
+// Adds the bias of the channels to y, and drops the axis that a one-dimensional convolution got.
 Value finished(Value y, const Value& bias, int spatial) {
   if (bias.defined()) {
     const int64_t channels = y.dim(channel_axis);
@@ -236,8 +236,8 @@ Value finished(Value y, const Value& bias, int spatial) {
   return spatial == 1 ? squeeze(y, first_spatial) : y;
 }
 
-// x[N, C, D, H, W] weight[O, C / groups, KD, KH, KW] -> [N, O, OD, OH, OW]: a convolution of N * OD
-// images, whose channels are those of the KD slices that each reads.
+// Convolves x[N, C, D, H, W] with weight[O, C / groups, KD, KH, KW] to [N, O, OD, OH, OW], as N *
+// OD images whose channels are those of the KD slices that each reads.
 Value volume_conv(const Value& x, const Value& weight, const Attrs& attrs) {
   const auto last_two = [&](const char* what) {
     return Dims{attrs.dims(what)[1], attrs.dims(what)[2]};

@@ -1,4 +1,4 @@
-// A value whose gradient its user defines.
+// custom_gradient: a value whose gradient the user defines.
 #include <memory>
 #include <utility>
 
@@ -6,9 +6,9 @@
 
 namespace weft {
 namespace {
-// Checks what the user's rule gives for the inputs behind y.
+// Calls the user's rule and checks the gradients that it gives for the inputs after y.
 Gradients user_gradient(const Value& y, const Value& dy) {
-  if (y->gradient_rule == nullptr) return {dy};  // a node of the op tester, of one input
+  if (y->gradient_rule == nullptr) return {dy};  // nodes of the op tester have one input
   std::vector<Value> given = (*y->gradient_rule)(dy);
   WEFT_CHECK(given.size() + 1 == y->inputs.size(),
              "[custom_gradient] the rule must give one gradient per input ({}). Got {}.",
@@ -19,7 +19,7 @@ Gradients user_gradient(const Value& y, const Value& dy) {
                "[custom_gradient] gradient {} must be {}, as its input is. Got {}.", i,
                to_string(type), to_string(given[i].type()));
   }
-  given.insert(given.begin(), Value());  // nothing flows into what computed y
+  given.insert(given.begin(), Value());  // no gradient flows into what computed y
   return given;
 }
 

@@ -1,5 +1,5 @@
-// Sums of products over named axes: diagonals, sums, permutations, and one product for each operand
-// after the first, of matrices where axes are summed.
+// Einsum by diagonals, sums, permutations, and one product for each operand after the first, which
+// is a matrix product where axes are summed.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -12,8 +12,8 @@
 
 namespace weft {
 namespace {
-// Axes by label: letters, and for the axes that "..." stands for '0' for the last of them, '1' for
-// the one before it, and so on.
+// Labels name axes by letters; the axes of "..." are '0' for the last of them, '1' for the one
+// before it, and so on.
 using Labels = std::string;
 struct Term {
   Value value;
@@ -59,7 +59,7 @@ class Einsum {
   }
 
  private:
-  // The labels of one operand, or of the result, whose "..." stands for `unnamed` axes.
+  // Returns the labels of one operand or of the result, where "..." stands for `unnamed` axes.
   Labels labels_of(std::string_view part, int unnamed) const {
     Labels labels;
     bool dots = false;
@@ -126,14 +126,14 @@ class Einsum {
                "[einsum] \"{}\" has \"...\" in its operands, but not in its result.", equation_);
   }
 
-  // Whether the result or an operand after `i` has the axis.
+  // Returns whether the result or an operand after `i` has the axis.
   bool needed_after(size_t i, char label) const {
     return has(result_, label) ||
            std::any_of(terms_.begin() + static_cast<ptrdiff_t>(i) + 1, terms_.end(),
                        [&](const Term& term) { return has(term.labels, label); });
   }
 
-  // Operand `i`, each of its axes once, without those that are in no other operand and summed.
+  // Returns operand `i` with diagonals for repeated axes, summed over axes that nothing else has.
   Term prepared(size_t i) const {
     Term term = terms_[i];
     for (size_t second = 0; second < term.labels.size(); ++second) {
@@ -158,7 +158,7 @@ class Einsum {
       if (!axes.contains(static_cast<int64_t>(axis))) labels.push_back(term.labels[axis]);
     return {sum(term.value, {.axes = axes}), labels};
   }
-  // [.., n, .., n, ..] -> [.., n]: elements 0, n + 1, 2 (n + 1), ... of the two axes in one.
+  // Maps [.., n, .., n, ..] to [.., n]: elements 0, n + 1, 2 (n + 1), ... of the merged axes.
   static Term diagonal(const Term& term, int first, int second) {
     Dims order;
     Labels labels;
@@ -175,8 +175,8 @@ class Einsum {
     return {slice(square, -1, 0, extent * extent, extent + 1), labels};
   }
 
-  // The axes of `term` in this order, groups of them as one each; those that it lacks, and that
-  // broadcast, with extent 1.
+  // Returns `term` with its axes in the order of `groups`, each group as one axis if `one_each`.
+  // Axes that it lacks get extent 1, so that they broadcast.
   Value arranged(const Term& term, const std::vector<Labels>& groups, bool one_each) const {
     Dims order;
     Shape full, shape;
@@ -195,7 +195,7 @@ class Einsum {
     return reshape(broadcast_to(permute(term.value, order), full), shape);
   }
 
-  // `a` times operand `i`, summed over what nothing after it needs.
+  // Multiplies `a` by operand `i` and sums over the axes that nothing after it needs.
   Term contracted(const Term& a, const Term& b, size_t i) const {
     auto in_both = [&](char label) { return has(a.labels, label) && has(b.labels, label); };
     const Labels batch = kept(a.labels, [&](char c) { return in_both(c) && needed_after(i, c); });

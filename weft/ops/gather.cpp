@@ -1,11 +1,11 @@
-// Loads and adds at indices that are values. An index outside [0, N) reads zero and adds nowhere,
-// so that the two ops are each other's exact transpose whatever the indices.
+// Gather and scatter-add at indices that are values. An index outside [0, N) reads zero and adds
+// nowhere, so that the two ops are each other's exact transpose whatever the indices.
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 
 namespace weft {
 namespace {
-// x's shape with axis `axis` replaced by the shape of the indices.
+// Returns x's shape with axis `axis` replaced by the shape of the indices.
 Shape gathered_shape(const Shape& x, const Shape& indices, int axis) {
   WEFT_CHECK(x.size() - 1 + indices.size() <= max_rank,
              "[gather] rank is at most {}. Got {} at indices {}.", max_rank, to_string(x),
@@ -29,7 +29,7 @@ Type gather_type(std::span<const Value> inputs, const Attrs& attrs) {
   return {x.dtype(), gathered_shape(x.shape(), indices.shape(), axis)};
 }
 
-// The order of axes that brings the axes [first, first + count) to the front.
+// Returns the order of axes that moves the axes [first, first + count) to the front.
 Dims to_front(int rank, int first, int count) {
   Dims order;
   for (int i = 0; i < count; ++i) order.push_back(first + i);
@@ -104,7 +104,7 @@ const OpDef& scatter_add_def = define({
     },
     .combine = ScalarOp::add,
     .flops = [](const Node& node) { return static_cast<double>(node.inputs[2].elements()); },
-    // Indices count from the first row of the whole.
+    // The first axis is positional, as indices count from the first row of the whole tensor.
     .axes =
         [](const Node& node) {
           AxisMap map(node);
@@ -149,8 +149,8 @@ const OpDef& first_position_def = define({
              .no_gradient = "positions are integers"},
 });
 
-// Where the elements that indices along `axis` name are among the row-major elements of x; -1
-// outside.
+// Returns the row-major positions in x of the elements that the indices select along `axis`; -1 for
+// indices outside of it.
 Value positions(const Value& x, const Value& indices, int axis, std::string_view op) {
   check_indices(indices, op);
   const Shape &shape = x.shape(), &places = indices.shape();
@@ -166,7 +166,7 @@ Value positions(const Value& x, const Value& indices, int axis, std::string_view
   return select(logical_and(index >= 0, index < shape[axis]), position, -1);
 }
 
-// A place along an axis, i64 [1].
+// Returns one position along an axis, i64 [1].
 Value one_integer(const Arg& arg, std::string_view op) {
   const Value value = to_value(arg, {});
   WEFT_CHECK(is_integer(value.dtype()) && value.elements() == 1,

@@ -7,8 +7,8 @@
 
 namespace weft {
 namespace {
-// One axis of the operand after the other, each sliced as the indices say; what is dropped or new
-// is the last reshape.
+// Slices one axis of the operand after the other, as the indices say; the last reshape drops and
+// adds axes.
 Value indexed(const Value& x, std::span<const Index> indices) {
   using Kind = Index::Kind;
   auto count = [&](Kind kind) { return std::ranges::count(indices, kind, &Index::kind); };

@@ -1,4 +1,4 @@
-// The brackets of a tensor hold an index for each axis, from the first on, as in NumPy:
+// The brackets of a tensor take one index per axis, from the first axis on, as in NumPy:
 //
 //   x[0]                      x[0]           the first row
 //   x[{0, range(2, 5)}]       x[0, 2:5]
@@ -8,8 +8,8 @@
 //   x[{range(), newaxis}]     x[:, None]
 //
 // A number drops its axis. Negative numbers count from the end. Axes without an index stay whole.
-// Indexing only reads; index_put() replaces elements. Error(usage) for more indices than axes,
-// numbers outside of their axis, ranges that leave it, and steps below 1 (flip() reverses).
+// Indexing only reads (index_put() replaces elements); it throws Error(usage) for more indices than
+// axes, numbers outside of their axis, ranges that leave it, and steps below 1 (flip() reverses).
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,8 @@ namespace weft {
 
 inline constexpr int64_t to_end = std::numeric_limits<int64_t>::max();  // the end of an axis
 
-// start, start + step, ... before stop, as Python's range: for (int64_t i : range(3)).
+// IndexRange is start, start + step, ... before stop, as Python's range: for (int64_t i :
+// range(3)).
 class IndexRange {
  public:
   constexpr IndexRange(int64_t start, int64_t stop, int64_t step)
@@ -90,7 +91,7 @@ struct Index {
       : kind(Kind::newaxis), range(weft::range()), where(where) {}
 
   Kind kind;
-  IndexRange range;  // from a number on, where that is the kind
+  IndexRange range;  // starts at the number for Kind::number
   UserLocation where;
 };
 

@@ -1,4 +1,4 @@
-// Resizing, one spatial axis after the other.
+// Resizing, one spatial axis at a time.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -12,7 +12,7 @@ Value whole_numbers(const std::vector<double>& list) {
   return constant(list, {static_cast<int64_t>(list.size())}, DType::i64);
 }
 
-// Element i is element floor(i * from / to), which views say where one extent divides the other.
+// Takes element floor(i * from / to) as element i, by views where one extent divides the other.
 Value nearest(const Value& x, int axis, int64_t to) {
   const int64_t from = x.shape()[axis];
   if (to % from == 0) return repeat(x, to / from, axis);
@@ -25,8 +25,8 @@ Value nearest(const Value& x, int axis, int64_t to) {
   return gather(x, whole_numbers(places), axis);
 }
 
-// Element i is at place p of x, between two elements of it, or at the first or last. Centres of the
-// first and last elements meet, or, as PyTorch has it without align_corners, their outer edges.
+// Interpolates element i between its two neighbours in x, or takes the first or last. Centres of
+// the first and last elements coincide, or without align_corners their outer edges, as in PyTorch.
 Value between(const Value& x, int axis, int64_t to, bool align_corners) {
   const int64_t from = x.shape()[axis];
   if (from == to) return x;

@@ -1,4 +1,4 @@
-// Leaves: what a graph reads.
+// Leaves are what a graph reads.
 #include <algorithm>
 #include <cstring>
 
@@ -15,7 +15,7 @@ const OpDef& leaf(LeafKind kind, std::string_view name, std::string_view doc, Ax
   return define(
       {.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc, .leaf = kind, .axes = axes});
 }
-// What lies in memory is there as a whole; a part of it is a slice.
+// Stored leaves are whole along every axis: a part of one is a slice.
 AxisMap stored(const Node& node) {
   return axis_by_axis(node, [](const Node& each, int axis) {
     return Factor{.size = each.type.shape[axis], .relation = Relation::whole};

@@ -1,4 +1,4 @@
-// Losses. On 16-bit floats they compute, and give, float32.
+// Losses. On 16-bit floats they compute in float32 and return it.
 #include <limits>
 #include <utility>
 
@@ -9,11 +9,11 @@ namespace weft {
 namespace {
 constexpr ReduceOptions no_options{};
 
-// What forward and backward of the cross entropy share: logits [.., C] in float32 at least, less
-// the largest of their row, the label of each row spread over the row, exp(shifted) and its sum
-// of each row [.., 1]. Where the label's logit is the largest, log p is -log(total), to its last
-// digit: next to the logits themselves a small loss would lose its digits, and p its distance
-// from 1. Rows whose label is no class have neither loss nor gradient: both become NaN.
+// Rows is what forward and backward of the cross entropy share: `shifted`, the logits [.., C] in
+// float32 at least minus the maximum of their row; `label_hit`, the one-hot label; `powers`,
+// exp(shifted), and their sum `total` per row [.., 1]. Subtracting the maximum keeps the digits of
+// a small loss: where the label's logit is the largest, log p is exactly -log(total). Loss and
+// gradient of rows whose label is no class are NaN.
 struct Rows {
   Value shifted, label_hit, powers, total, has_class;
   double smoothing;
@@ -35,7 +35,7 @@ struct Rows {
   double per_class() const { return smoothing / static_cast<double>(shifted.dim(-1)); }
 };
 
-// -(1 - s) log p[label] - s / C sum log p, per row. The logits are read once; p is never stored.
+// Computes -(1 - s) log p[label] - s / C sum log p per row. It reads the logits once, stores no p.
 Value row_loss(const Node& node) {
   Rows rows(node);
   Value at_label = sum(select(rows.label_hit, rows.shifted, 0), rows.row);
@@ -80,13 +80,13 @@ Value reduced(const Value& losses, Reduction reduction) {
   return reduction == Reduction::sum ? sum(losses, no_options) : mean(losses, no_options);
 }
 
-// Prediction and target in float32 at least, broadcast.
+// Returns prediction and target, broadcast, in float32 at least.
 std::pair<Value, Value> wide_pair(const Arg& prediction, const Arg& target, std::string_view op) {
   auto [y, t] = match(prediction, target, op);
   return {widen(y), widen(t)};
 }
 
-// The logarithm of a probability, or of 1 - p, but at least -100, where its gradient is 0.
+// Returns the logarithm of p (or of 1 - p) clamped to at least -100, where its gradient is 0.
 Value bounded_log(const Value& p) {
   const Value is_zero = p == 0;
   return select(is_zero, -100, maximum(log(select(is_zero, 1, p)), -100));
@@ -96,8 +96,8 @@ Value bounded_log_of_rest(const Value& p) {
   return select(is_one, -100, log1p(-select(is_one, 0, p)));
 }
 
-// Labels [..] of scores [.., C], which rows [.., 1] count, and the class of each: 0 where it does
-// not count, -1 or C where the label is none. Both are outside, also when they are narrowed.
+// Labels holds which rows [.., 1] of scores [.., C] count, and their classes: 0 for rows that do
+// not count, -1 or C for a label that is no class, which narrowing keeps outside of the classes.
 struct Labels {
   Value counts, classes;
   Labels(const Value& scores, const Value& labels, int64_t ignore_index, std::string_view op,
@@ -162,7 +162,7 @@ Value l1_loss(Arg prediction, Arg target, Reduction reduction) {
   return reduced(abs(y - t), reduction);
 }
 
-// Huber 1964.
+// Computes the loss of Huber 1964.
 Value huber_loss(Arg prediction, Arg target, double delta, Reduction reduction) {
   CallSite here(prediction.where);
   WEFT_CHECK(delta > 0, "[huber_loss] delta must be positive. Got {}.", delta);
@@ -191,7 +191,7 @@ Value bce_loss(Arg probability, Arg target, Reduction reduction) {
   return reduced(-(t * bounded_log(p) + (1 - t) * bounded_log_of_rest(p)), reduction);
 }
 
-// max(x, 0) - x t + log(1 + exp(-|x|)): finite for every logit.
+// Computes max(x, 0) - x t + log(1 + exp(-|x|)), which is finite for every logit.
 Value bce_with_logits(Arg logits, Arg target, Reduction reduction) {
   CallSite here(logits.where);
   auto [x, t] = wide_pair(logits, target, "bce_with_logits");

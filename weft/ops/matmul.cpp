@@ -9,7 +9,7 @@ Value last_two_swapped(const Value& x) { return transpose(x, -2, -1); }
 
 bool is_transposed(const Value& x) { return (x->is("reshape") ? x->inputs[0] : x)->is("permute"); }
 
-// [B.., M, K] x [B.., K, N]: batch extents equal or 1.
+// Infers [B.., M, K] x [B.., K, N] -> [B.., M, N]; batch extents are equal or 1.
 Type matmul_type(std::span<const Value> inputs, const Attrs& attrs) {
   check_numeric(inputs[0].dtype(), "matmul");
   const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
@@ -19,13 +19,13 @@ Type matmul_type(std::span<const Value> inputs, const Attrs& attrs) {
   return {product_dtype(inputs[0].dtype(), attrs), shape};
 }
 
-// ([b.., m, k], [b.., k, n]) -> [b.., m, n], the factors at `a` and `b` of the node's operands.
+// Relates ([b.., m, k], [b.., k, n]) -> [b.., m, n]; `a` and `b` are the factors' operand numbers.
 AxisMap product_axes(const Node& node, int a, int b) {
   AxisMap map(node);
   const Shape& x = node.inputs[static_cast<size_t>(a)].shape();
   const int m = x.size() - 2, n = x.size() - 1;
   auto relate = [&](Factor factor, std::vector<AxisMap::Place> places) {
-    if (a > 0 && factor.relation == Relation::plain)  // sums that go on have the result's axes
+    if (a > 0 && factor.relation == Relation::plain)  // operand 0 of matmul_add: the sums so far
       places.push_back({0, places.front().axis});
     map.relate(node, factor, places);
   };
@@ -52,7 +52,7 @@ const OpDef& matmul_def = define({
       for (int i = 0; i < rank - 2; ++i) shared_b &= b.shape()[i] == 1;
       Value da = sum_to(matmul(dy, last_two_swapped(b)), a.shape());
       if (!shared_b) return {da, sum_to(matmul(last_two_swapped(a), dy), b.shape())};
-      // One product over all rows instead of one per batch element and a sum.
+      // One product over all rows replaces one per batch element and their sum.
       bool batches_differ = false;
       for (int i = 0; i < rank - 2; ++i) batches_differ |= a.shape()[i] != dy.shape()[i];
       Value whole = batches_differ ? broadcast_to(a,
@@ -63,8 +63,8 @@ const OpDef& matmul_def = define({
                                                   }())
                                    : a;
       Value rows = reshape(whole, {-1, a.dim(-1)}), grads = reshape(dy, {-1, dy.dim(-1)});
-      // The gradient of a transposed weight lies as the weight does, so that its update reads it in
-      // order.
+      // The gradient of a transposed weight gets the weight's layout, so that the update reads it
+      // contiguously.
       Value db = is_transposed(b) ? last_two_swapped(matmul(last_two_swapped(grads), rows))
                                   : matmul(last_two_swapped(rows), grads);
       return {da, reshape(db, b.shape())};
@@ -80,7 +80,7 @@ const OpDef& matmul_def = define({
     .test = {.integers = true},
 });
 
-// A product whose sums go on where others ended: so can one be cut along K.
+// matmul_add continues the sums of another product, so that a product can be split along K.
 const OpDef& matmul_add_def = define({
     .name = "matmul_add",
     .arity = 3,

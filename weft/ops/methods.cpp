@@ -1,4 +1,4 @@
-// The methods of Value: each is the function of its name.
+// The methods of Value, each of which calls the function of its name.
 #include "weft/ops/ops.h"
 
 namespace weft {

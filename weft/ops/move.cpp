@@ -1,4 +1,4 @@
-// Movement: where elements lie. No arithmetic; most become other strides over the same bytes.
+// Movement rearranges elements without arithmetic; most of it becomes strides over the same bytes.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -12,14 +12,14 @@
 
 namespace weft {
 namespace {
-// Both shapes hold the elements in one order: axes that cover the same elements have the same
-// factors, [ij] -> [i, j]; where extents do not divide each other, all of them is read.
+// Relates two shapes that hold the elements in one order: axes that cover the same elements share
+// factors, [ij] -> [i, j]. Where extents do not divide each other, all axes are whole.
 AxisMap reshape_axes(const Node& node) {
   AxisMap map(node);
   map.shape = "shape";
   const Shape &from = node.inputs[0].shape(), &to = node.type.shape;
   int in = 0, out = 0;
-  int64_t left_in = 1, left_out = 1;  // of the axes that are not yet divided up
+  int64_t left_in = 1, left_out = 1;  // not yet related, of axes in - 1 and out - 1
   while (node.type.elements() > 0) {
     while (left_in == 1 && in < from.size()) left_in = from[in++];
     while (left_out == 1 && out < to.size()) left_out = to[out++];
@@ -39,8 +39,8 @@ AxisMap reshape_axes(const Node& node) {
   return whole;
 }
 
-// Splits and merges axes; NumPy's no-copy reshape rule: axes merge where outer stride = extent *
-// inner stride.
+// Returns the strides of a reshape without a copy, or nullopt, by NumPy's rule: axes merge where
+// outer stride = extent * inner stride.
 std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, const Shape& to) {
   Dims result = Dims::filled(to.size(), 0);
   if (element_count(from) == 0) return row_major_strides(to);
@@ -53,7 +53,7 @@ std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, con
       result[out++] = 0;
       continue;
     }
-    // The shortest run of input axes and of output axes with equal element counts.
+    // Finds the shortest runs of input axes and of output axes with equal element counts.
     size_t in_end = in + 1;
     int out_end = out + 1;
     int64_t have = axes[in].first, want = to[out];
@@ -95,7 +95,8 @@ const OpDef& reshape_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// Axis by axis, but the result's axis `axis`, of which element i is `window` of the operands'.
+// Relates axes one by one; along an axis for which `moves` is true, element i of the result reads
+// the operands' elements in `window_of`.
 AxisMap with_window(const Node& node, const std::function<Window(int operand, int axis)>& window_of,
                     const std::function<bool(int axis)>& moves) {
   AxisMap map(node);
@@ -190,8 +191,8 @@ const OpDef& slice_def = define({
       const Shape& whole = y->inputs[0].shape();
       int64_t start = y->attrs.integer("start"), step = y->attrs.integer("step");
       Value spread = dy;
-      if (step > 1) {  // put step - 1 zeros behind each element: [.., n, ..] -> [.., n, step, ..]
-                       // -> [.., n * step, ..]
+      if (step > 1) {  // inserts step - 1 zeros after each element:
+                       // [.., n, ..] -> [.., n, step, ..] -> [.., n * step, ..]
         Shape split = Dims(), low = Dims(), high = Dims(), merged = dy.shape();
         for (int i = 0; i < dy.rank(); ++i) {
           split.push_back(dy.shape()[i]);
@@ -317,7 +318,7 @@ const OpDef& concat_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// Moving a constant gives a constant.
+// Applies a movement operation; moving a constant gives a constant.
 Value move(const OpDef& def, const Value& x, const Attrs& attrs) {
   if (!x->is("scalar")) return make_node(def, {x}, attrs);
   return full(def.infer(std::span(&x, 1), attrs).shape, x->attrs.number("value"), x.dtype());

@@ -1,5 +1,5 @@
 // Softmax and normalisation. Forward and backward are elementwise operations and reductions over
-// one set of axes, with no movement between them, so that each becomes one kernel per row.
+// one set of axes, with no movement between them, so that each becomes one kernel by rows.
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
@@ -34,7 +34,7 @@ const OpDef& softmax_def = define({
           if (x.elements() == 0) return narrow_to(x, node.type.dtype);
           ReduceOptions row = over_axis(node);
           Value e = exp(x - max(x, row));
-          return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // a division a row
+          return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // one division per row
         },
     .test = {.low = -4, .high = 4},
 });
@@ -105,8 +105,8 @@ const OpDef& rms_normalize_def = define({
         },
 });
 
-// Where weight and bias have one element per normalised set, their gradients are the very sums that
-// the gradient of x needs: one pass over dy and x for the sums, one for dx.
+// Where weight and bias have one element per normalised set, their gradients are the sums that the
+// gradient of x needs: dy and x are read once for the sums and once for dx.
 struct BatchStatistics {
   Value centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)
   ReduceOptions batch;
@@ -125,7 +125,7 @@ const OpDef& batch_normalize_def = define({
     .infer = same_type,
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       BatchStatistics at(*y.node());
-      const int64_t count = y.elements() / y->inputs[1].elements();  // of one statistic
+      const int64_t count = y.elements() / y->inputs[1].elements();  // elements per statistic
       double share = 1 / static_cast<double>(count);
       Value dbias = sum(dy, at.batch);
       Value dweight = sum(dy * at.centred, at.batch) * at.inverse_deviation;
@@ -144,7 +144,7 @@ Value normalized(const OpDef& def, const Value& x, const Dims& axes, double eps)
   return make_node(def, {x}, {{"axes", axes}, {"eps", eps}});
 }
 
-// x * weight + bias, where either may be missing; both are given in a shape that broadcasts.
+// Computes x * weight + bias, either of which may be missing, both reshaped to broadcast.
 Value affine(Value x, const Value& weight, const Value& bias, const Shape& shape) {
   if (weight.defined()) x = x * reshape(widen(weight), shape);
   if (bias.defined()) x = x + reshape(widen(bias), shape);
@@ -157,7 +157,7 @@ void check_vector(const Value& vector, int64_t extent, std::string_view op, std:
              to_string(vector.shape()));
 }
 
-// The axes of a batch of images but the channels', and the shape of one number per channel.
+// Channels holds the axes of x[N, C, ...] except C, and the shape of one number per channel.
 struct Channels {
   Dims axes;
   Shape shape;
@@ -221,7 +221,7 @@ BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double
   check_vector(bias, channels.count, "batch_norm", "bias");
   Value wide = widen(value);
   ReduceOptions batch = over(channels.axes);
-  // The same nodes as those that the op decomposes into: one computation in the end.
+  // These are the nodes that the op decomposes into, so that they are computed once.
   Value batch_mean = mean(wide, batch);
   Value batch_variance = mean(square(wide - batch_mean), batch);
   auto per_channel = [&](const Value& given, double otherwise) {

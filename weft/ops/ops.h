@@ -1,7 +1,6 @@
-// The operations of weft, as users call them. Shapes in comments are row-major, rightmost fastest;
-// broadcasting follows NumPy; scalars are weak (they take the tensor's dtype).
-// Each family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its
-// name.
+// The operations of weft, as users call them. Shapes in comments are row-major (the last axis is
+// contiguous); broadcasting follows NumPy; scalars are weak (they take the tensor's dtype). Each
+// family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its name.
 #pragma once
 
 #include <concepts>
@@ -29,15 +28,15 @@ Value ones(const Shape& shape, DType dtype = DType::f32,
            std::source_location where = std::source_location::current());
 Value zeros_like(Arg x);
 Value ones_like(Arg x);
-// 0 .. count-1, shape [count]
+// Returns 0 .. count - 1, shape [count].
 Value arange(int64_t count, DType dtype = DType::i64,
              std::source_location where = std::source_location::current());
-// The index along `axis`.
+// Returns at each element its index along `axis`.
 Value iota(const Shape& shape, int axis, DType dtype = DType::i64,
            std::source_location where = std::source_location::current());
 Value constant(std::span<const float> elements, const Shape& shape,
                std::source_location where = std::source_location::current());
-// Rounded to dtype.
+// Rounds the elements to dtype.
 Value constant(std::span<const double> elements, const Shape& shape, DType dtype,
                std::source_location where = std::source_location::current());
 Value from_buffer(std::shared_ptr<Buffer> buffer, Type type);  // row-major elements, shared
@@ -89,8 +88,8 @@ Value add(Arg a, Arg b);
 Value sub(Arg a, Arg b);
 Value mul(Arg a, Arg b);
 Value div(Arg a, Arg b);  // integers divide in float32
-// Two integers: an integer, exact where it fits and else wrapped; a negative power of one is 0 but
-// for bases 1 and -1. As soon as one is a float, so is the result.
+// The power of two integers is an integer, exact where it fits; a negative exponent gives 0 except
+// for the bases 1 and -1. If either argument is a float, so is the result.
 Value pow(Arg a, Arg b);
 Value maximum(Arg a, Arg b);
 Value minimum(Arg a, Arg b);
@@ -110,9 +109,9 @@ Value logical_xor(Arg a, Arg b);
 Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
 inline Value where(Arg condition, Arg a, Arg b) { return select(condition, a, b); }
 Value clamp(Arg x, double low, double high);
-// f32 to bf16, one of its two neighbours; over noise uniform in [0, 1) the mean is x.
+// Rounds f32 to a neighbouring bf16 value; over noise uniform in [0, 1) the mean is x.
 Value round_stochastic(Arg x, Arg noise);
-// A number as an operand, weak as in Arg.
+// Number is a scalar operand, weak as in Arg.
 template <class T>
 concept Number = (std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>;
 template <Number T>
@@ -144,11 +143,11 @@ inline Value operator<(const Value& a, Arg b) { return less({a, b.where}, b); }
 inline Value operator<=(const Value& a, Arg b) { return less_equal({a, b.where}, b); }
 inline Value operator>(const Value& a, Arg b) { return greater({a, b.where}, b); }
 inline Value operator>=(const Value& a, Arg b) { return greater_equal({a, b.where}, b); }
-// Of bool tensors, element by element; Error(usage) for others, as PyTorch's are bitwise there.
+// These take bool tensors, else throw Error(usage): PyTorch's are bitwise on other types.
 Value operator&(const Value& a, Arg b);
 Value operator|(const Value& a, Arg b);
 inline Value operator!(Arg x) { return logical_not(x); }
-// They would have to know the elements of `a` before `b` is looked at: write a & b and a | b.
+// Short-circuiting would need the elements of `a` before `b` is evaluated: write a & b and a | b.
 Value operator&&(const Value& a, const Value& b) = delete;
 Value operator||(const Value& a, const Value& b) = delete;
 
@@ -172,10 +171,10 @@ Value gelu(Arg x);                // x * Phi(x), with erf
 Value gelu_tanh(Arg x);           // the tanh form of GPT-2
 Value glu(Arg x, int axis = -1);  // the first half along axis, times the sigmoid of the second
 
-// ---- reductions (reduce.cpp). No axes: all. keepdim keeps them with extent 1. Integers and bool
-// sum and multiply to i64, which wraps; mean, variance and logsumexp of them are f32. Of no
-// elements sum is 0, prod 1, any false, all true, mean NaN and logsumexp -inf; max, min, argmax,
-// argmin, variance and stddev throw Error(usage).
+// ---- reductions (reduce.cpp). Without axes they reduce all of them; keepdim keeps reduced axes
+// with extent 1. sum and prod of integers and bool are i64, which wraps; mean, variance and
+// logsumexp of them are f32. Over no elements sum is 0, prod 1, any false, all true, mean NaN and
+// logsumexp -inf; max, min, argmax, argmin, variance and stddev throw Error(usage).
 struct ReduceOptions {
   Dims axes = {};
   bool keepdim = false;
@@ -187,15 +186,15 @@ Value max(Arg x, ReduceOptions options = {});
 Value min(Arg x, ReduceOptions options = {});
 Value variance(Arg x, ReduceOptions options = {}, double correction = 1);  // / (n - correction)
 Value stddev(Arg x, ReduceOptions options = {}, double correction = 1);    // sqrt(variance)
-// (sum |x|^order)^(1 / order). Order infinity gives the greatest |x|, -infinity the least, 0 how
-// many are not 0. The gradient at a norm of 0 is 0. The norm of integers and bool is f32.
+// Returns (sum |x|^order)^(1 / order). Order infinity gives the greatest |x|, -infinity the least,
+// 0 the count of non-zeros. The gradient at a norm of 0 is 0. Norms of integers and bool are f32.
 Value norm(Arg x, ReduceOptions options = {}, double order = 2);
 Value logsumexp(Arg x, ReduceOptions options = {});
-Value argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equals
+Value argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equal elements
 Value argmin(Arg x, int axis = -1, bool keepdim = false);
 Value any(Arg x, ReduceOptions options = {});
 Value all(Arg x, ReduceOptions options = {});
-// The number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
+// AxisNumber is the number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
 template <class T>
 concept AxisNumber = std::integral<T> && !std::same_as<T, bool>;
 inline ReduceOptions over_axis(int64_t axis, bool keepdim) {
@@ -234,12 +233,12 @@ Value any(Arg x, AxisNumber auto axis, bool keepdim = false) {
 Value all(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return all(x, over_axis(axis, keepdim));
 }
-// max(a, b) and min(a, b) of two tensors are maximum and minimum, as in PyTorch. Beside a number
-// they do not compile, as max(x, 0) is over axis 0: write maximum(x, 0).
+// max(a, b) and min(a, b) of two tensors are maximum and minimum, as in PyTorch. A number as second
+// argument is an axis: max(x, 0) reduces axis 0; write maximum(x, 0) for the other.
 Value max(Arg a, const std::convertible_to<Value> auto& b) { return maximum(a, {b, a.where}); }
 Value min(Arg a, const std::convertible_to<Value> auto& b) { return minimum(a, {b, a.where}); }
 
-// Sums of the elements along `axis` up to each. Integers and bool sum to i64.
+// Returns the inclusive prefix sums along `axis`; those of integers and bool are i64.
 Value cumsum(Arg x, int axis);
 
 // ---- movement (move.cpp)
@@ -262,11 +261,12 @@ inline Value stack(std::initializer_list<Value> parts, int axis,
                    std::source_location where = std::source_location::current()) {
   return stack(std::span(parts.begin(), parts.size()), axis, where);
 }
-// slice() and its counterpart from a place that is known when the step runs: `start` is one
-// integer. x[.., start .. start + size, ..]; what lies outside of the axis reads as 0.
+// Returns x[.., start .. start + size, ..]. Unlike in slice(), `start` is a value, one integer that
+// is known only when the graph runs. Elements outside of the axis read as 0.
 Value slice_at(Arg x, int axis, Arg start, int64_t size);
-// x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; nothing is put outside of
-// the axis. A step that assigns it to the variable that x was read from updates that in place.
+// Returns x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; updates outside of
+// the axis are dropped. A step that assigns this to the variable that x was read from updates it in
+// place.
 Value update_at(Arg x, int axis, Arg start, Arg updates);
 std::vector<Value> split(Arg x, int64_t size, int axis);  // the last part may be smaller
 std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
@@ -278,34 +278,34 @@ Value unsqueeze(Arg x, int axis);
 Value flatten(Arg x, int first = 0, int last = -1);
 
 // ---- arrangements (arrange.cpp)
-// Mirrored at the first and last elements, which are not repeated: each amount is below the extent.
+// Pads with mirrored elements, the first and last not repeated; each amount is below the extent.
 Value reflect_pad(Arg x, const Dims& low, const Dims& high);
-// x repeated counts[i] times along axis i (NumPy's tile, PyTorch's repeat). Shapes and counts align
+// Repeats x counts[i] times along axis i (NumPy's tile, PyTorch's repeat). Shapes and counts align
 // at their last axes, as in broadcasting.
 Value tile(Arg x, const Dims& counts);
-// Each element `count` times (NumPy's repeat, PyTorch's repeat_interleave).
+// Repeats each element `count` times (NumPy's repeat, PyTorch's repeat_interleave).
 Value repeat(Arg x, int64_t count, int axis);
-// x[..., M, N] with zeros above (below) a diagonal; 0 is the main one, 1 the one above it.
+// Zero x[..., M, N] above (tril) or below (triu) a diagonal: 0 is the main one, 1 the one above it.
 Value tril(Arg x, int64_t diagonal = 0);
 Value triu(Arg x, int64_t diagonal = 0);
 
-// ---- gather and scatter (gather.cpp). Indices are integers of any dtype, else Error(usage). One
-// outside [0, N) is no error, as values are known only when the step runs: it reads (and one_hot
-// gives) zeros, and adds and passes back nothing.
+// ---- gather and scatter (gather.cpp). Indices are integers of any dtype, else Error(usage) is
+// thrown. An index outside [0, N) is no error, as values are known only when the graph runs:
+// gathers read zeros there (one_hot gives zeros), scatters skip it, and it passes no gradient back.
 Value gather(Arg x, Arg indices,
              int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
 Value scatter_add(Arg into, Arg indices,
                   Arg updates);  // into[N, ...] += updates[indices.shape, ...] along axis 0
-// x[.., N, ..] and indices[.., M, ..] of equal extents but along `axis` -> y as the indices, where
-// y[.., j, ..] = x[.., indices[.., j, ..], ..] (NumPy's; PyTorch's gather).
+// Returns y[.., j, ..] = x[.., indices[.., j, ..], ..] for x[.., N, ..] and indices[.., M, ..],
+// whose extents are equal except along `axis` (NumPy's take_along_axis, PyTorch's gather).
 Value take_along_axis(Arg x, Arg indices, int axis = -1);
-// x, with x[.., indices[.., j, ..], ..] replaced by values[.., j, ..] (NumPy's; PyTorch's scatter).
-// `values` broadcasts to the indices. The last of equal indices counts.
+// Returns x with x[.., indices[.., j, ..], ..] replaced by values[.., j, ..], which broadcasts to
+// the indices; the last of equal indices wins (NumPy's put_along_axis, PyTorch's scatter).
 Value put_along_axis(Arg x, Arg indices, Arg values, int axis = -1);
-// into[N, ..] with row indices[i] replaced by updates[i, ..]; shapes are scatter_add's, and updates
-// broadcast to theirs. The last of equal indices counts.
+// Returns into[N, ..] with row indices[i] replaced by updates[i, ..]. Shapes are those of
+// scatter_add(), to which updates broadcast. Of equal indices the last one wins.
 Value index_put(Arg into, Arg indices, Arg updates);
-// Where in the indices, in row-major order, each of `rows` rows comes first, or -1.
+// Returns the row-major position in the indices where each of `rows` rows first occurs, or -1.
 Value first_position(Arg indices, int64_t rows);
 Value embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
 Value one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
@@ -317,8 +317,8 @@ struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
   int64_t groups = 1;
 };
-// x[N, C, spatial...] weight[O, C / groups, kernel...] bias[O]; one to three spatial axes. conv1d,
-// conv2d and conv3d insist on their number of axes.
+// Convolves x[N, C, spatial...] with weight[O, C / groups, kernel...] and adds bias[O]; there are
+// one to three spatial axes. conv1d, conv2d and conv3d require their number of axes.
 Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
 Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
@@ -328,17 +328,17 @@ struct ConvTransposeOptions {
   Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
   int64_t groups = 1;
 };
-// The transpose of a convolution, its input gradient: x[N, C, spatial...] weight[C, O / groups,
-// kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation (kernel - 1) +
-// output_padding + 1...]; one or two spatial axes.
+// Computes the transpose of a convolution, which is its input gradient: x[N, C, spatial...]
+// weight[C, O / groups, kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation
+// (kernel - 1) + output_padding + 1...]; one or two spatial axes.
 Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
                      const ConvTransposeOptions& options = {});
 
 // ---- einsum (einsum.cpp)
-// Sums of products over named axes, as NumPy writes them: einsum("bij,bjk->bik", {a, b}). Without
-// "->" the result has the letters that occur once, in alphabetical order. A letter that one operand
-// repeats is its diagonal; "..." are axes that broadcast. Contracts from the left to the right.
-// Error(usage) for what is no such text, and for extents that differ.
+// Sums products over named axes in NumPy's notation: einsum("bij,bjk->bik", {a, b}). Without "->"
+// the result has the letters that occur once, in alphabetical order. A letter that one operand
+// repeats takes its diagonal; "..." stands for axes that broadcast. Operands are contracted from
+// left to right. Throws Error(usage) for a malformed equation and for extents that differ.
 Value einsum(std::string_view equation, std::span<const Value> operands,
              std::source_location where = std::source_location::current());
 inline Value einsum(std::string_view equation, std::initializer_list<Value> operands,
@@ -356,8 +356,8 @@ Value avg_pool(Arg x, const PoolOptions& options);
 inline Value max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
 inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
 Value global_avg_pool(Arg x);  // [N, C, 1, 1]
-// Means of size[i] cells along each spatial axis, which overlap where they do not divide it; there
-// may be more cells than pixels.
+// Averages size[i] cells along each spatial axis. Cells overlap where size[i] does not divide the
+// extent, and there may be more cells than pixels.
 Value adaptive_avg_pool(Arg x, const Dims& size);
 
 // ---- resizing (interpolate.cpp)
@@ -365,19 +365,19 @@ enum class Interpolation { nearest, linear };
 struct InterpolateOptions {
   Dims size;  // of the result, one extent per spatial axis
   Interpolation mode = Interpolation::nearest;
-  bool align_corners = false;  // linear: the outermost elements keep their places, as PyTorch's
+  bool align_corners = false;  // linear: corners map to corners, as in PyTorch
 };
-// x[N, C, spatial...] -> [N, C, size...]; one to three spatial axes. Linear takes floating point
-// alone and is PyTorch's linear, bilinear and trilinear.
+// Resizes x[N, C, spatial...] to [N, C, size...]; there are one to three spatial axes. Linear takes
+// only floating point and is PyTorch's linear, bilinear and trilinear.
 Value interpolate(Arg x, const InterpolateOptions& options);
 
-// ---- sorting (sort.cpp). NaN comes last, as in NumPy (descending: first); equals stay in order.
+// ---- sorting (sort.cpp). Sorts are stable; NaN comes last, as in NumPy (descending: first).
 Value argsort(Arg x, int axis = -1, bool descending = false);  // i64
 Value sort(Arg x, int axis = -1, bool descending = false);
 struct TopK {
   Value values, indices;  // i64
 };
-// The k greatest (least) along axis, in order.
+// Returns the k greatest (least) elements along axis, sorted.
 TopK topk(Arg x, int64_t k, int axis = -1, bool largest = true);
 
 // ---- normalisation and softmax (norm.cpp)
@@ -407,28 +407,28 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;   // in [0, 1]
   Reduction reduction = Reduction::mean;
 };
-// A label outside [0, C) other than ignore_index makes the loss NaN, and the gradient of its row:
-// training stops there instead of learning from it.
+// A label outside [0, C) other than ignore_index makes the loss and the gradient of its row NaN, so
+// that training stops instead of learning from it.
 Value cross_entropy(Arg logits, Arg labels,
                     const CrossEntropyOptions& options = {});  // [..., C], integer [...]
-// -log_probabilities[.., label]: cross_entropy() of what log_softmax() gave.
+// Computes -log_probabilities[.., label], which is cross_entropy() for the result of log_softmax().
 Value nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index = -100,
                Reduction reduction = Reduction::mean);
 Value mse_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 Value l1_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
-// With d the difference, d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); delta > 0.
+// Computes d^2 / 2 of the difference d where |d| < delta, else delta (|d| - delta / 2); delta > 0.
 Value huber_loss(Arg prediction, Arg target, double delta = 1,
                  Reduction reduction = Reduction::mean);
-// huber_loss / beta; beta 0 is l1_loss.
+// Computes huber_loss / beta; beta 0 gives l1_loss.
 Value smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
                      Reduction reduction = Reduction::mean);
-// target (log target - log_probabilities), 0 where the target is. The mean over elements is not the
-// divergence: that is the sum over rows' elements (PyTorch's "batchmean": sum / rows).
+// Computes target (log target - log_probabilities), or 0 where the target is 0. The divergence is
+// not the mean over elements, but the sum over a row's (PyTorch's "batchmean": sum / rows).
 Value kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
-// Takes probabilities in [0, 1]; their logarithms are -100 at least.
+// Takes probabilities in [0, 1], whose logarithms are clamped to at least -100.
 Value bce_loss(Arg probability, Arg target, Reduction reduction = Reduction::mean);
 Value bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::mean);
-// max(0, 1 - target prediction), targets -1 and 1.
+// Computes max(0, 1 - target prediction) for targets -1 and 1.
 Value hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 
 struct RandomKey {
@@ -442,36 +442,36 @@ struct AttentionOptions {
   bool causal = false;
   Value mask = {};              // bool (true: attend) or float (added), broadcast to [B, H, T, S]
   std::optional<double> scale;  // default 1 / sqrt(D)
-  double dropout = 0;           // of the weights that sum to one, drawn by `key`
+  double dropout = 0;           // of the attention weights, drawn by `key`
   RandomKey key = {};
 };
-// q[B, H, T, D] k, v[B, G, S, D], G divides H (grouped heads) -> [B, H, T, D]
+// Maps q[B, H, T, D], k[B, G, S, D] and v[B, G, S, E] to [B, H, T, E]; G divides H (grouped heads).
 Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
 
-// ---- recurrence (recurrent.cpp): one layer over time, in one direction, unrolled. T steps, H
-// states. `gates` is what the inputs give each step, rows of `weight` are in its order.
+// ---- recurrence (recurrent.cpp): one layer over T time steps, in one direction, unrolled; states
+// have H elements. `gates` are the projected inputs, the rows of `weight` in their order.
 struct LstmStates {
-  Value h, c;  // after each step, [T, B, H]
+  Value h, c;  // after each time step, [T, B, H]
 };
-// gates[T, B, 4 H]: input, forget, cell, output, biases included; weight[4 H, H]; h, c[B, H]:
-// before the first step
+// Takes gates[T, B, 4 H] (input, forget, cell, output; biases included), weight[4 H, H], and h and
+// c[B, H] before the first time step.
 LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
-// gates[T, B, 3 H]: reset, update, new; weight[3 H, H] and bias[3 H] of the states, as the reset
-// gate scales what both give to new; h[B, H] -> [T, B, H]
+// Takes gates[T, B, 3 H] (reset, update, new), weight[3 H, H] and bias[3 H] of the states, and h[B,
+// H]; returns [T, B, H]. The states' bias is separate, as the reset gate scales it in the new gate.
 Value gru(Arg gates, Arg weight, Arg bias, Arg h);
 
 // ---- gradients (custom_gradient.cpp)
-// y, whose gradient the user defines: `rule` takes the gradient of the result and gives those of
-// the inputs, in their order; what computed y is not differentiated.
+// Returns y with a gradient that the user defines: `rule` maps the gradient of the result to those
+// of the inputs, in their order; what computed y is not differentiated.
 //   Tensor through = custom_gradient(round(x), {x}, [](const Tensor& dy) { return {dy}; });
-// Error(usage) where gradients are taken, for another number or other types than the inputs'.
+// Gradients of another number or type than the inputs' throw Error(usage) when they are taken.
 Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule);
 inline Value custom_gradient(Arg y, std::initializer_list<Value> inputs, GradientRule rule) {
   return custom_gradient(y, std::span(inputs.begin(), inputs.size()), std::move(rule));
 }
 
-// ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). Error(usage) for
-// low > high, deviation < 0 and probabilities outside [0, 1].
+// ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). They throw
+// Error(usage) for low > high, deviation < 0 and probabilities outside [0, 1].
 Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1,
               std::source_location where = std::source_location::current());  // f32, [low, high)
 Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1,

@@ -25,8 +25,8 @@ Type pool_type(std::span<const Value> inputs, const Attrs& attrs) {
   return {inputs[0].dtype(), pooled_shape(inputs[0].type(), attrs)};
 }
 
-// Images by images and channels by channels; of each operand that has windows, which elements make
-// one of the result.
+// Relates images and channels one by one, and spatial axes by `window_of`: which elements of an
+// operand make one of the result.
 using WindowOf = Window (*)(int operand, int64_t kernel, int64_t stride, int64_t padding);
 AxisMap pool_axes(const Node& node, WindowOf window_of, std::string_view shape = {}) {
   AxisMap map(node);
@@ -51,17 +51,17 @@ AxisMap pool_axes(const Node& node, WindowOf window_of, std::string_view shape =
 Window pooled_from(int, int64_t kernel, int64_t stride, int64_t padding) {
   return {.scale = stride, .low = -padding, .high = kernel - 1 - padding};
 }
-// The gradients of the windows that an element stands in.
+// Returns the window of gradients whose pooling windows contain an element.
 Window windows_around(int, int64_t kernel, int64_t stride, int64_t padding) {
   return {.low = padding - kernel + 1, .high = padding, .divisor = stride};
 }
 
-// Operations: one per element of each window.
+// Counts one operation per element of each window.
 double window_flops(const Shape& pooled, const Node& node) {
   return static_cast<double>(element_count(pooled) * element_count(node.attrs.dims("kernel")));
 }
 
-// `z` at the first maximum of each window of x: the transpose of max_pool_gradient.
+// Returns `z` at the first maximum of each window of x: the transpose of max_pool_gradient.
 Value at_maxima(const Value& x, const Value& z, const Attrs& attrs) {
   const Dims &kernel = attrs.dims("kernel"), &stride = attrs.dims("stride");
   const Dims& padding = attrs.dims("padding");
@@ -107,7 +107,8 @@ const OpDef& max_pool_gradient_def = define({
         [](const Node& node) {
           return pool_axes(node, [](int i, int64_t kernel, int64_t stride, int64_t padding) {
             if (i == 1) return windows_around(i, kernel, stride, padding);
-            return Window{.low = 1 - kernel, .high = kernel - 1};  // whose maximum it may be
+            return Window{.low = 1 - kernel,
+                          .high = kernel - 1};  // elements that may share a window with it
           });
         },
     .narrows = true,
@@ -197,7 +198,7 @@ struct Windows {
       : kernel(pair_of(options.kernel, {}, 1, "kernel")),
         stride(pair_of(options.stride, kernel, 1, "stride")),
         padding(pair_of(options.padding, {0, 0}, 0, "padding")) {
-    for (int i = 0; i < 2; ++i)  // else a window could lie in the padding alone
+    for (int i = 0; i < 2; ++i)  // else a window could consist of padding alone
       WEFT_CHECK(2 * padding[i] <= kernel[i],
                  "[pool] padding must be at most half the kernel. Got {} of {}.",
                  to_string(padding), to_string(kernel));

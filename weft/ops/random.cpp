@@ -1,6 +1,6 @@
-// Random numbers: one primitive, and the distributions made of it. Nothing here is an effect: the
-// numbers are a function of seed, stream, step and element index (weft/base/philox.h), so that they
-// may be computed again instead of stored.
+// Random numbers: one primitive, and the distributions that derive from it. No op has side effects:
+// the numbers are a function of seed, stream, step and element index (weft/base/philox.h), so that
+// they can be rematerialized.
 #include <numbers>
 
 #include "weft/base/philox.h"
@@ -31,7 +31,7 @@ const OpDef& random_uniform_def = define({
     .test = {.no_gradient = "its input is an integer"},
 });
 
-// In [0, 1).
+// Returns uniform f32 numbers in [0, 1).
 Value unit(const Shape& shape, const RandomKey& key, int64_t stream) {
   return make_node(random_uniform_def, {key.step},
                    {{"shape", shape}, {"seed", key.seed}, {"stream", stream}});
@@ -68,7 +68,8 @@ Value bernoulli(const Shape& shape, const RandomKey& key, double probability,
   return unit(shape, key, key.stream) < probability;
 }
 
-// The rank of each of `count` random keys; equal keys in order of their index. Compares all pairs.
+// Returns the rank of each of `count` random keys; equal keys are ranked by their index. It
+// compares all pairs.
 Value permutation(int64_t count, const RandomKey& key, std::source_location where) {
   CallSite here(where);
   Value keys = unit({count}, key, key.stream);

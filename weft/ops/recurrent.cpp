@@ -1,18 +1,18 @@
 // Recurrent layers over time: LSTM (Hochreiter and Schmidhuber 1997; Gers et al. 2000) and GRU (Cho
-// et al. 2014), in PyTorch's form. Their value holds all that a step makes, one slot after the
-// other: [slots, T, B, H]. Taken apart, they are products and elementwise operations of each step,
-// and slots that nobody reads are never stored. Their gradients have a closed form, because that of
-// the weight is then one product over all steps instead of a product for each.
+// et al. 2014), in PyTorch's form. Their value packs all results of the time steps into slots:
+// [slots, T, B, H]. They decompose into products and elementwise operations per time step, and
+// slots that nothing reads are never stored. Their gradients have a closed form, so that the
+// weight's gradient is one product over all time steps instead of one for each.
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
-// a + b, where one may be empty.
+// Returns a + b, where either may be empty.
 Value plus(const Value& a, const Value& b) { return !a.defined() ? b : !b.defined() ? a : a + b; }
 
-// One slot of a packed gradient, [T, B, H]. Empty where the gradient is known to come from other
-// slots only: most uses read one.
+// Returns one slot [T, B, H] of a packed gradient, or an empty value if the gradient is known to
+// come from other slots only; most uses read one slot.
 Value slot_of(const Value& packed, int64_t slot) {
   if (packed->is("add"))
     return plus(slot_of(packed->inputs[0], slot), slot_of(packed->inputs[1], slot));
@@ -23,16 +23,16 @@ Value slot_of(const Value& packed, int64_t slot) {
   return squeeze(slice(packed, 0, slot, slot + 1), 0);
 }
 
-// Step t of [T, B, X], in float32 at least; empty of an empty value.
+// Returns time step t of [T, B, X] in float32 at least; an empty value stays empty.
 Value at_step(const Value& x, int64_t t) {
   return x.defined() ? widen(squeeze(slice(x, 0, t, t + 1), 0)) : Value();
 }
-// Gate k of [B, gates * H].
+// Returns gate k of [B, gates * H].
 Value gate(const Value& x, int64_t k, int64_t hidden) {
   return slice(x, 1, k * hidden, (k + 1) * hidden);
 }
 
-// steps[slot][t] of [B, H] -> [slots, T, B, H]
+// Packs steps[slot][t] of [B, H] into [slots, T, B, H].
 Value pack(const std::vector<std::vector<Value>>& steps) {
   std::vector<Value> slots;
   slots.reserve(steps.size());
@@ -40,14 +40,14 @@ Value pack(const std::vector<std::vector<Value>>& steps) {
   return stack(slots, 0);
 }
 
-// States before each step: those before the first, then h but the last.
+// Returns the states before each time step: `first`, then all of h but its last.
 Value before_each(const Value& first, const Value& h) {
   int64_t steps = h.dim(0);
   return steps == 1 ? unsqueeze(first, 0)
                     : concat({unsqueeze(first, 0), slice(h, 0, 0, steps - 1)}, 0);
 }
 
-// [T, B, X] -> [T * B, X]
+// Maps [T, B, X] to [T * B, X].
 Value rows(const Value& x) { return flatten(x, 0, 1); }
 
 template <int slots>
@@ -68,7 +68,7 @@ Value unrolled_lstm(const Node& node) {
   std::vector<std::vector<Value>> steps(lstm_slots);
   for (int64_t t = 0; t < gates.dim(0); ++t) {
     Value x = at_step(gates, t), s = widen(linear(h, weight));
-    // Sums of parts, not parts of a sum: one kernel over [B, H] then holds them all.
+    // It adds slices instead of slicing the sum, so that one kernel over [B, H] fuses all gates.
     auto both = [&](int64_t k) { return gate(x, k, hidden) + gate(s, k, hidden); };
     Value i = sigmoid(both(0)), f = sigmoid(both(1)), g = tanh(both(2)), o = sigmoid(both(3));
     Value wide_c = f * widen(c) + i * g;

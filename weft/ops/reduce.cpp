@@ -1,4 +1,4 @@
-// Reductions. In the graph they keep their axes with extent 1; users drop them by default.
+// Reductions. Nodes keep reduced axes with extent 1; the functions for users drop them by default.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,7 +20,7 @@ Type index_type(std::span<const Value> inputs, const Attrs& attrs) {
   return type;
 }
 
-// Kept axes are the operand's; `over` says what holds of the others.
+// Relates kept axes one by one, and reduced ones by the factor `over`.
 AxisMap reduced_axes(const Node& node, const Factor& over) {
   AxisMap map(node);
   for (int axis = 0; axis < node.type.shape.size(); ++axis) {
@@ -31,7 +31,7 @@ AxisMap reduced_axes(const Node& node, const Factor& over) {
   }
   return map;
 }
-// Of equal extremes each gets its share, so that the gradient sums to dy.
+// Shares the gradient among equal extremes, so that it sums to dy.
 Gradients extreme_gradient(const Value& y, const Value& dy) {
   const Value& x = y->inputs[0];
   Value hit = cast(x == broadcast_to(y, x.shape()), x.dtype());
@@ -51,7 +51,8 @@ const OpDef& sum_def = define({
     .test = {.integers = true},
 });
 
-// d prod / dx = prod / x would divide by zero: multiply the others instead, by logs of parts.
+// The gradient prod / x would divide by zero: with one zero its gradient is the product of the
+// other elements, with more all gradients are 0.
 const OpDef& prod_def = define({
     .name = "prod",
     .kind = OpKind::reduce,
@@ -127,7 +128,7 @@ Value drop(const Value& kept, const Dims& axes, bool keepdim) {
   return reshape(kept, shape);
 }
 
-// Some extent that is reduced is 0.
+// Returns whether a reduced axis has extent 0.
 bool is_empty(const Value& x, const Dims& axes) {
   return std::any_of(axes.begin(), axes.end(),
                      [&](int64_t axis) { return x.shape()[static_cast<int>(axis)] == 0; });
@@ -150,12 +151,14 @@ Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
   return reduce(def, x, {.axes = {at}, .keepdim = keepdim});
 }
 
-// Whole numbers are summed and multiplied in i64: narrow ones would soon wrap.
+// Casts integers and bool to i64, in which they are summed and multiplied: narrow types would soon
+// wrap.
 Value counted(const Arg& x) {
   bool narrow = x.value.defined() && !is_float(x.value.dtype()) && x.value.dtype() != DType::i64;
   return narrow ? cast(x, DType::i64) : x.value;
 }
-// Whether any or all elements hold, as an extreme of bool; of none `of_none`.
+// Returns whether any or all elements hold, as an extreme of bool; over no elements it is
+// `of_none`.
 Value truth(const OpDef& extreme, const Arg& x, const ReduceOptions& options, bool of_none) {
   Value holds = cast(x, DType::boolean);
   Dims axes = reduce_axes(options.axes, holds.rank(), extreme.name);
@@ -171,14 +174,15 @@ double reduced_count(const Value& x, const Dims& axes) {
   return count;
 }
 
-// x^exponent of x >= 0. At 0, where the derivative may be infinite, value and gradient are 0.
+// Computes x^exponent for x >= 0. At 0, where the derivative may be infinite, value and gradient
+// are 0.
 Value power(const Value& x, double exponent) {
   Value is_zero = x == 0.0;
   Value positive = select(is_zero, 1.0, x);
   return select(is_zero, 0.0, exponent == 0.5 ? sqrt(positive) : pow(positive, exponent));
 }
 
-// x, `by` places further along the axis, behind zeros.
+// Shifts x by `by` elements along the axis, with zeros in front.
 Value shifted(const Value& x, int axis, int64_t by) {
   Dims low = Dims::filled(x.rank(), 0), high = low;
   low[axis] = by;
@@ -207,7 +211,7 @@ Value all(Arg x, ReduceOptions options) {
 Value argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
 Value argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
 
-// Integers and bool average, vary and sum their exponentials in float32.
+// Mean, variance and logsumexp of integers and bool compute in float32.
 Value mean(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   Value value = real(x);
@@ -253,8 +257,8 @@ Value norm(Arg x, ReduceOptions options, double order) {
   return narrow_to(result, value.dtype());
 }
 
-// Each pass adds three earlier places and reaches four times as far, after Hillis and Steele 1986:
-// log4(extent) kernels over x.
+// Each pass adds three earlier elements and quadruples the reach, after Hillis and Steele 1986, so
+// log4(extent) kernels read x.
 Value cumsum(Arg x, int axis) {
   CallSite here(x.where);
   const Value value = counted(x);

@@ -1,5 +1,5 @@
-// Sorting: the order of elements, and what gathers by it. Everything that compares puts NaN above
-// all numbers.
+// Sorting: argsort, and the operations that gather by it. All comparisons order NaN above all
+// numbers.
 #include <cmath>
 
 #include "weft/ir/axis_map.h"
@@ -12,8 +12,8 @@ Value comes_before(const Value& a, const Value& b, bool descending) {
   return is_float(a.dtype()) ? logical_or(a < b, logical_and(is_nan(b), !is_nan(a))) : a < b;
 }
 
-// Each element counts those before it, which is its place; a row's element of place i is the only
-// one there, and so the first. n^2 comparisons of a row of n, none of which is stored.
+// Ranks each element by counting those that come before it, and inverts the ranks with
+// first_position(). A row of n takes n^2 comparisons, none of which is stored.
 Value order_by_counting(const Node& node) {
   const Value& x = node.inputs[0];
   const Shape& shape = x.shape();

@@ -345,7 +345,7 @@ const OpDef& is_finite_def = define({
     .test = {.no_gradient = "yields bool"},
 });
 
-// Float to integer truncates and saturates; anything to bool is x != 0.
+// A cast from float to integer truncates and saturates; a cast to bool is x != 0.
 const OpDef& cast_def = define({
     .name = "cast",
     .kind = OpKind::elementwise,
@@ -362,7 +362,7 @@ const OpDef& cast_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// A copy, where a value must lie elsewhere or otherwise.
+// identity copies a value that needs another location or layout.
 const OpDef& identity_def = define({
     .name = "identity",
     .kind = OpKind::elementwise,

@@ -1,21 +1,22 @@
-// Composites on 16-bit floats compute in float32 inside and round once, at their end: more exact,
-// and cheaper than rounding after every operation.
+// Composites on 16-bit floats compute in float32 inside and round once, at their end, which is more
+// exact and cheaper than rounding after every operation.
 #pragma once
 
 #include "weft/ops/ops.h"
 
 namespace weft {
 
-// float32 for f16 and bf16, else `x` itself.
+// Returns `x` in float32 if it is f16 or bf16, else unchanged.
 inline Value widen(const Value& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
-// Back to `dtype` (`x` itself where it has it already).
+// Casts `x` back to `dtype`, unless it has it already.
 inline Value narrow_to(const Value& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
 }
 
-// widen(matmul(a, b)) for operands of one rank, with no rounding between.
+// Computes widen(matmul(a, b)) for operands of equal rank, without rounding in between.
 Value wide_matmul(const Value& a, const Value& b);
-// Of a contraction of such operands: their type, or its float32 sums (attr "wide").
+// Returns the result type of a contraction: that of its operands, or f32 for its unrounded sums
+// (attr "wide").
 inline DType product_dtype(DType operands, const Attrs& attrs) {
   return attrs.has("wide") ? DType::f32 : operands;
 }

@@ -11,14 +11,15 @@ struct AdamOptions {
   Schedule lr = 1e-3;
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
-  // Adam: added to the gradient; AdamW: w *= 1 - lr * weight_decay. Empty: Adam 0, AdamW 0.01.
+  // Adam adds weight_decay * w to the gradient (empty: 0), AdamW scales w by 1 - lr * weight_decay
+  // (empty: 0.01).
   std::optional<double> weight_decay = {};
   std::vector<Group> groups = {};
   Rounding rounding = Rounding::nearest;
 };
 
-// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; with t from 1,
-// w -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps).
+// Adam computes m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; with t from 1, w -= lr / (1 - b1^t)
+// * m / (sqrt(v / (1 - b2^t)) + eps).
 class Adam : public Optimizer {
  public:
   Adam(std::vector<Variable> parameters, const AdamOptions& options)
@@ -39,7 +40,7 @@ class Adam : public Optimizer {
   std::vector<Variable> exp_avg_, exp_avg_sq_;
 };
 
-// Adam with decoupled weight decay.
+// AdamW is Adam with decoupled weight decay.
 class AdamW : public Adam {
  public:
   AdamW(std::vector<Variable> parameters, const AdamOptions& options)

@@ -1,4 +1,4 @@
-// What happens to gradients between backward and update: clipping and accumulation.
+// Clipping and accumulation of gradients, between the backward pass and the update.
 #pragma once
 
 #include <span>
@@ -12,11 +12,11 @@ struct Clipped {
   std::vector<Tensor> gradients;
   Tensor norm;  // scalar, before clipping: the L2 norm over all gradients
 };
-// g * min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_.
+// Returns g * min(1, max_norm / (norm + 1e-6)) for each gradient, as PyTorch's clip_grad_norm_.
 Clipped clip_grad_norm(std::span<const Tensor> gradients, double max_norm);
 
-// Sums of gradients over micro-batches. Means divide by the counts of the whole batch, so that a
-// split batch gives the same gradient as a whole one.
+// Accumulator sums gradients over micro-batches. Means divide by the counts of the whole batch, so
+// that a split batch gives the same gradient as a whole one.
 class Accumulator {
  public:
   explicit Accumulator(std::span<const Variable> parameters);

@@ -1,5 +1,5 @@
 // Dynamic loss scaling for float16 (Micikevicius et al. 2018): the loss is multiplied so that small
-// gradients do not vanish; a step whose gradients overflow is left out and halves the factor, and
+// gradients do not vanish; a step whose gradients overflow is skipped and halves the factor, and
 // `interval` good steps in a row double it.
 #pragma once
 
@@ -20,12 +20,12 @@ class LossScale {
 
   Tensor scaled(const Tensor& loss) const;
   std::vector<Tensor> unscaled(std::span<const Tensor> gradients) const;
-  // After a step whose gradients were all `finite` (a bool), or were not.
+  // Updates the factor after a step; `finite` (bool) says whether all its gradients were.
   void update(const Tensor& finite) const;
-  // Whether a factor that overflowed could still be smaller.
+  // Returns whether the factor is above its floor, so that an overflow can still halve it.
   Tensor may_shrink() const;
 
-  // "loss_scale" (f64) and "loss_scale.good_steps" (i64): part of a checkpoint.
+  // Returns "loss_scale" (f64) and "loss_scale.good_steps" (i64), which are part of a checkpoint.
   std::vector<Variable> state() const { return {scale_, good_steps_}; }
 
  private:

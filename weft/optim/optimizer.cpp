@@ -7,7 +7,7 @@
 
 namespace weft::optim {
 namespace {
-// Added to the number of a step: far from those of all other steps, for millions of them.
+// Parameters of one step draw at this distance of key steps, far from those of other steps.
 constexpr int64_t next_parameter = 0x9E3779B9;
 }  // namespace
 
@@ -89,7 +89,7 @@ Tensor Optimizer::widened(size_t i) const {
 Tensor Optimizer::rounded(size_t i, const Tensor& value, RandomKey& noise) const {
   const Type& type = parameters_[i].type();
   if (rounding_ == Rounding::stochastic && type.dtype == DType::bf16) {
-    // Another number of the generator's for each: kernels of equal parameters stay equal.
+    // Keys differ in the step, a runtime value, so that kernels of equal parameters stay equal.
     noise = noise.step.defined() ? RandomKey{noise.step + next_parameter, noise.seed, noise.stream}
                                  : next_random_key();
     return round_stochastic(value, uniform(type.shape, noise));
@@ -115,8 +115,8 @@ void Optimizer::step(std::span<const Tensor> gradients, const Tensor& only_if,
     return it->second;
   };
 
-  std::vector<Tensor> next;  // all are made before any is assigned: every one reads the old values
-  RandomKey noise;           // of the last parameter that took some
+  std::vector<Tensor> next;  // computed before any is assigned, so that all read the old values
+  RandomKey noise;           // of the last parameter that drew some
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Tensor value = widened(i);
     value =

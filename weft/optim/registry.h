@@ -14,7 +14,7 @@
 
 namespace weft::optim {
 
-// Settings that an optimiser does not have must be left out.
+// OptimizerSettings are those of a recipe; settings that an optimiser lacks must be left out.
 struct OptimizerSettings {
   Schedule lr = 1e-3;
   std::optional<double> weight_decay = {};
@@ -29,7 +29,7 @@ struct OptimizerSettings {
 
 struct OptimizerEntry {
   std::string name, doc;
-  std::string settings;  // that it has, beside groups and rounding: "lr, betas, eps, weight_decay"
+  std::string settings;  // that it has, besides groups and rounding: "lr, betas, eps, weight_decay"
   std::function<std::unique_ptr<Optimizer>(std::vector<Variable> parameters,
                                            const OptimizerSettings& settings)>
       make;
@@ -37,7 +37,7 @@ struct OptimizerEntry {
   bool has(std::string_view setting) const;
 };
 
-// Throws Error(usage) for an unknown name, or a setting that the optimiser does not have.
+// Makes an optimiser; throws Error(usage) for an unknown name, or a setting that it does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Variable> parameters,
                                           const OptimizerSettings& settings);
 

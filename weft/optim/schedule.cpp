@@ -9,7 +9,7 @@
 namespace weft {
 namespace optim {
 namespace {
-// The few operations of a schedule, on numbers as on tensors: one formula serves both.
+// Operations of schedules on numbers and on tensors, so that one formula serves both.
 double smaller(double a, double b) { return std::min(a, b); }
 double larger(double a, double b) { return std::max(a, b); }
 double cosine_of(double x) { return std::cos(x); }
@@ -28,7 +28,7 @@ Number part_done(const Number& step, double first, double steps) {
   return smaller(larger((step - first) / steps, 0.0), 1.0);
 }
 
-// Of the last `steps` steps, where the rate falls.
+// Returns which part of the last `steps` steps, in which the rate falls, is done.
 template <class Number>
 Number fallen(const Number& step, double steps, const ScheduleOptions& options) {
   return progress(step, static_cast<double>(options.total) - steps, steps);

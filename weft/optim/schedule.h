@@ -21,13 +21,13 @@ struct ScheduleOptions {
   int64_t warmup = 0;  // steps of linear rise: rate * (step + 1) / (warmup + 1)
   int64_t total = 0;   // steps in all (linear, cosine, wsd); later steps keep the last rate
   double min_lr = 0;   // where linear, cosine and wsd end
-  int64_t decay = 0;   // wsd: how many of the last steps fall, linearly
+  int64_t decay = 0;   // wsd: the last steps, in which the rate falls linearly
   int64_t every = 0;   // step_decay: the rate is multiplied by gamma after so many steps
   double gamma = 0.1;
 };
 
-// The rate of a step by its number, from the peak rate and the options: one formula for numbers,
-// which logs show, and for f64 tensors, which the compiled step computes.
+// ScheduleFormula gives the rate of a step from its number, the peak rate and the options. One
+// formula serves numbers, for logs, and f64 tensors, which the compiled step computes.
 //   [](const auto& step, double lr, const ScheduleOptions& options) { return lr / (step + 1.0); }
 class ScheduleFormula {
  public:
@@ -46,16 +46,16 @@ class ScheduleFormula {
   std::function<double(double, double, const ScheduleOptions&)> number_;
   std::function<Tensor(const Tensor&, double, const ScheduleOptions&)> tensor_;
 };
-// For formulas: of the part of `steps` steps from `first` on what is done, 0 before it and 1 after
-// it.
+// Returns for formulas which part of the `steps` steps from `first` on is done: 0 before them, 1
+// after them.
 double progress(double step, double first, double steps);
 Tensor progress(const Tensor& step, double first, double steps);
 
 struct ScheduleEntry {
   std::string name, doc;
   ScheduleFormula rate;  // without warmup, which multiplies it
-  bool ends = false;     // it falls until the last step, and warmup must leave steps for that
-  // Whole-number keys of recipes that it cannot do without, and what they are.
+  bool ends = false;     // the rate falls until the last step; warmup must leave steps for that
+  // Integer keys of recipes that the schedule requires, and what they mean.
   std::vector<std::pair<std::string_view, std::string_view>> needs = {};
   std::function<void(const ScheduleOptions&)> check = {};  // throws Error(usage)
 
@@ -86,7 +86,7 @@ Schedule cosine(double lr, const ScheduleOptions& options);  // Loshchilov & Hut
 Schedule step_decay(double lr, const ScheduleOptions& options);
 Schedule wsd(double lr, const ScheduleOptions& options);  // warm-up, stable, decay: Hu et al. 2024
 
-// By the name a recipe uses; throws Error(usage) naming the known ones.
+// Makes a schedule by its name in recipes; throws Error(usage) that lists the known names.
 Schedule make_schedule(std::string_view name, double lr, const ScheduleOptions& options);
 
 }  // namespace weft::optim

@@ -15,8 +15,8 @@ struct SGDOptions {
   Rounding rounding = Rounding::nearest;
 };
 
-// g += weight_decay * w; v = momentum * v + (1 - dampening) * g (v = g at the first step);
-// w -= lr * v, or with Nesterov w -= lr * (g + momentum * v).
+// SGD computes g += weight_decay * w; v = momentum * v + (1 - dampening) * g (v = g at the first
+// step); w -= lr * v, or with Nesterov w -= lr * (g + momentum * v).
 class SGD : public Optimizer {
  public:
   SGD(std::vector<Variable> parameters, const SGDOptions& options);
