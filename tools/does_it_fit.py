@@ -26,7 +26,7 @@ looks for such changes for two minutes instead of ten seconds. \"At 1.57 times t
 time of that plan, had it the memory; where one fits and others are quicker, of the time of that plan.
 """
 
-# By precision: what its numbers do not say by themselves.
+# Explanations by precision.
 NOTES = {"bf16-mixed": """
 Weights and moments are float32 here, too, 75.3 GiB of them, and at the least that a step can be planned in the rest is
 larger than in fp32: the sum that passes through all layers stays float32, and beside it and the weights products read

@@ -1,4 +1,4 @@
-"""What every side starts from: weft's initial weights, and batches by one formula.
+"""The common start of all sides: weft's initial weights, and batches by one formula.
 
 Both peers need NumPy; run.py does not, so this is no part of workloads.py.
 """

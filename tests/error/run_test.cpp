@@ -145,8 +145,7 @@ TEST_CASE("what a killed start left is overwritten") {
 
 TEST_CASE("what --overwrite set aside stays until somebody says what becomes of it") {
   TinyRun place;
-  const std::string aside =
-      place.path("runs/tiny.partial-4194305-0123456789abcdef");  // no such pid
+  const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // dead pid
   const std::string run = place.path("runs/tiny");
   fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";

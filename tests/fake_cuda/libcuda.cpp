@@ -514,8 +514,7 @@ int cuModuleLoadData(Handle* module, const void* image) {
     uint64_t size = 0;
     std::memcpy(&size, image, sizeof size);
     const std::string_view code(static_cast<const char*>(image) + sizeof size, size);
-    const weft::test::TemporaryFolder
-        folder;  // a name of its own: the loader knows libraries by it
+    const weft::test::TemporaryFolder folder;  // unique: dlopen() identifies libraries by path
     library = dlopen(folder.file("kernels.so", code).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return no_image;
   }

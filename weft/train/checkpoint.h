@@ -1,9 +1,8 @@
 // Checkpoints: everything a run needs to resume as if it had never stopped, in folders that are
 // either complete or absent.
 //
-//   checkpoints/step-00001000/{model.safetensors, config.json, vocabulary.json,
-//   state-optimizer.safetensors,
-//     data.json, rng.json, recipe.yaml, MANIFEST.json}     (vocabulary.json: of text only)
+//   checkpoints/step-00001000/{model.safetensors, state-optimizer.safetensors, config.json,
+//     data.json, rng.json, recipe.yaml, vocabulary.json (text only), MANIFEST.json}
 //   checkpoints/latest, checkpoints/best                   links to two of them
 //
 // MANIFEST.json (sizes and XXH3 checksums) is written last. Every error of a checkpoint is one line
