@@ -1,6 +1,6 @@
-# One command each; `make help` lists them.
+# Each target is one command; `make help` lists them.
 JOBS ?= $(shell nproc)
-# Warnings become errors where CI says so: make WERROR=ON test
+# CI turns warnings into errors: make WERROR=ON test
 WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
@@ -35,7 +35,7 @@ test-packages: build ## installs the packages in bare roots, and runs what they 
 test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC, plans of cuDNN
 	@tools/test.sh release -R '^gpu/|\.(nvrtc|cudnn)$$|\.cuda(\.(refused|reversed|shuffled|unrecorded))?$$'
 
-# The Python that has PyTorch and JAX; named empty, nothing is held against them.
+# The Python that has PyTorch and JAX; if empty, nothing is compared with them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python
 PEERS_PYTHON ?= $(PEERS_VENV)
 peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other Python
@@ -49,7 +49,7 @@ check: setup ## quick tests and short fuzzing with verifier, poison, address and
 	@tools/test.sh check -L quick
 	@tools/fuzz.sh 15
 
-# What has threads.
+# Test programs of code with threads.
 THREADED = backends codegen data runtime train
 space := $(subst ,, )
 tsan: setup ## the tests of what has threads, under the thread sanitizer
@@ -64,7 +64,7 @@ fuzz-long: setup ## every fuzzer for an hour
 	@$(call build_preset,check,--target fuzzers)
 	@tools/fuzz.sh 3600
 
-# What is mutated, how many mutants of each, and which.
+# The folders to mutate, the number of mutants of each, and the seed.
 MUTATE ?= weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train
 COUNT ?= 15
 SEED ?= 1
@@ -106,7 +106,7 @@ lint: setup ## checks the format, and runs clang-tidy on what changed
 clean: ## removes every build
 	@rm -rf build
 
-# ninja configures again by itself when a CMake file changes; a flag that changed needs saying.
+# ninja reconfigures by itself when a CMake file changes; changed flags must be passed explicitly.
 build_preset = mkdir -p build && \
 	{ cmake --preset $(1) -DWEFT_WERROR=$(WERROR) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; } && \
 	cmake --build --preset $(1) -j $(JOBS) $(2)

@@ -1,5 +1,5 @@
-// Nanoseconds that the host spends between two kernels of a plan: steps of a thousand and of two
-// thousand kernels that have one element each to compute. What they compute is a part of it.
+// Measures the nanoseconds per kernel launch: the difference between steps of two thousand and one
+// thousand kernels that compute one element each, so their own work is included.
 #include <algorithm>
 #include <chrono>
 
@@ -9,7 +9,8 @@
 using namespace weft;
 
 namespace {
-// The least of many; a kernel each, as nothing is fused or simplified.
+// Returns the least time of several runs; every operation is a kernel, as no pass fuses or
+// simplifies.
 double seconds_of_a_step(int kernels) {
   Variable state("state", {DType::f32, {1}}, Category::buffer_state);
   auto step = compile(

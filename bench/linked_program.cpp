@@ -1,5 +1,5 @@
-// Median milliseconds of a training step in a program that links the library and does not call
-// weft::main: 784-256-10, AdamW, 128 images. linked_program [STEPS]
+// Prints the median milliseconds of a training step (784-256-10, AdamW, 128 images) in a program
+// that links the library without calling weft::main. Usage: linked_program [STEPS]
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

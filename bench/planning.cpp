@@ -1,4 +1,4 @@
-// Seconds to capture and plan a training step of GPT by its depth: whole, and for each layer.
+// Prints the seconds to capture and plan a training step of GPT by depth: in total and per layer.
 #include <weft/base/stopwatch.h>
 #include <weft/runtime/executable.h>
 #include <weft/weft.h>

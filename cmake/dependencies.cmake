@@ -1,6 +1,6 @@
-# What weft takes from outside.
-#   weft_dep_public   seen by whoever includes weft's headers
-#   weft_dep_private  what is used inside: yaml-cpp, xxHash, zlib, oneDNN, OpenCL
+# The dependencies of weft.
+#   weft_dep_public   for users of weft's headers
+#   weft_dep_private  used inside: yaml-cpp, xxHash, zlib, oneDNN, OpenCL
 #   weft_dep_heap     the program's heap, in place of the C library's
 #   weft_dep_llvm     link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
 
@@ -23,20 +23,20 @@ foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.
   target_link_libraries(weft_dep_private INTERFACE "${WEFT_${library}}")
 endforeach()
 
-# Not through dnnl-config.cmake, which asks for TBB and OpenCL development files.
+# dnnl-config.cmake is not used, as it requires TBB and OpenCL development files.
 find_library(WEFT_DNNL dnnl REQUIRED)
 find_path(WEFT_DNNL_INCLUDE dnnl.h REQUIRED)
 target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_DNNL_INCLUDE}")
-# oneDNN asks OpenMP's runtime for its number of threads; weft tells it one (backends/cpu/onednn.cpp).
+# oneDNN takes its number of threads from OpenMP's runtime; weft sets it (backends/cpu/onednn.cpp).
 target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" gomp ${CMAKE_DL_LIBS})
 
-# Where it is missing, weft/backends/opencl has no device.
+# Without OpenCL, weft/backends/opencl has no device.
 find_package(OpenCL QUIET)
 if(OpenCL_FOUND)
   target_link_libraries(weft_dep_private INTERFACE OpenCL::OpenCL)
 endif()
 
-# Sanitizers bring heaps of their own. Nothing calls jemalloc by name: it defines malloc.
+# Sanitizers have their own heaps. No source calls jemalloc by name: it defines malloc.
 add_library(weft_dep_heap INTERFACE)
 if(NOT WEFT_SANITIZE)
   find_library(WEFT_JEMALLOC jemalloc REQUIRED)

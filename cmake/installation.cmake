@@ -2,16 +2,16 @@
 #   program      the program, libweft.so, recipes and completion for shells (package weft)
 #   development  headers, libweft.so's name for linkers, find_package(weft) (package weft-dev)
 
-# The program finds what is beside it (in the build folder, where it is installed, in the relocatable
-# archive of tools/package.sh), then what the system has, then what the archive brings for systems
-# that lack it: a driver loaded later may need a libstdc++ newer than ours. RPATH, not RUNPATH: it
-# holds for the libraries' own libraries too.
+# The program searches for libraries next to itself (in the build folder, where it is installed, in
+# the relocatable archive of tools/package.sh), then in the system, then in the archive's fallback
+# folder for systems that lack them: a driver loaded later may need a newer libstdc++ than the
+# archive's. RPATH, unlike RUNPATH, also applies to the dependencies of libraries.
 target_link_options(weft_program PRIVATE -Wl,--disable-new-dtags)
 set_target_properties(weft_program PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH
   "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../lib/weft;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE};/usr/lib64;$ORIGIN/../lib/weft/fallback")
 install(TARGETS weft_program RUNTIME COMPONENT program)
-# Where each shell looks by itself. The program writes its own scripts; nobody installs a sanitized
-# build, nor one whose program this machine cannot run.
+# Completion scripts go where each shell looks by default. The program prints its own scripts;
+# sanitized builds, and builds that this machine cannot run, install none.
 if(NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   set(completions "")
   foreach(place IN ITEMS bash:bash-completion/completions/weft zsh:zsh/site-functions/_weft
@@ -35,7 +35,7 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/recipes")
 endif()
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
 
-# What the target weft_dep_public names, find_package(weft) finds again (weft-config.cmake).
+# find_package(weft) finds the dependencies of weft_dep_public again (weft-config.cmake).
 install(TARGETS weft weft_dep_public EXPORT weft-targets
         LIBRARY COMPONENT program NAMELINK_COMPONENT development)
 install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development
@@ -43,7 +43,8 @@ install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT devel
 install(FILES "${WEFT_GENERATED_DIR}/weft/base/version.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/weft/base" COMPONENT development)
 
-# Not in the build folder itself: find_package looks there, where no weft-targets.cmake is.
+# The file is not in the build folder itself, where find_package would find it without
+# weft-targets.cmake.
 include(CMakePackageConfigHelpers)
 set(weft_config_dir "${PROJECT_BINARY_DIR}/installation")
 set(weft_cmake_dir "${CMAKE_INSTALL_LIBDIR}/cmake/weft")
@@ -64,7 +65,7 @@ set(CPACK_PACKAGE_CONTACT "The weft developers <weft@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_THREADS 0)  # as many as there are cores
+set(CPACK_THREADS 0)  # one per core
 set(CPACK_COMPONENTS_ALL program development)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -72,7 +73,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME weft)
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libclblast1)  # loaded where it is there
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS libclblast1)  # loaded where present
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME weft-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS

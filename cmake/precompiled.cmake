@@ -1,8 +1,8 @@
-# Precompiled headers: what nearly every file includes (the standard library and fmt; nothing of
-# ours, which changes), and JSON, which some do and which takes 2 s, is parsed once for the library
-# and once for the tests. Files include what they use all the same: builds with WEFT_PCH=OFF compile,
-# and clang-tidy reads files without it.
-# A file with machine flags of its own (-mavx2) needs the property SKIP_PRECOMPILE_HEADERS.
+# Precompiled headers: those that nearly every file includes (the standard library and fmt, none of
+# weft's own, which change), and JSON, which some include and which takes 2 s, are parsed once for
+# the library and once for the tests. Files still include what they use: builds with WEFT_PCH=OFF
+# must compile, and clang-tidy reads files without it. A file with its own machine flags (-mavx2)
+# needs the property SKIP_PRECOMPILE_HEADERS.
 
 set(weft_common_headers
   <algorithm> <array> <chrono> <cmath> <concepts> <cstddef> <cstdint> <cstring> <functional>
@@ -10,14 +10,14 @@ set(weft_common_headers
   <source_location> <span> <stdexcept> <string> <string_view> <type_traits> <unordered_map>
   <unordered_set> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# weft_precompile(TARGET [HEADER...]): the common headers and those named.
+# weft_precompile(TARGET [HEADER...]) precompiles the common headers and those named.
 function(weft_precompile target)
   if(WEFT_PCH)
     target_precompile_headers(${target} PRIVATE ${weft_common_headers} ${ARGN})
   endif()
 endfunction()
 
-# weft_reuse_precompiled(TARGET OTHER): those of OTHER, which has the same flags.
+# weft_reuse_precompiled(TARGET OTHER) reuses the header of OTHER, which has the same flags.
 function(weft_reuse_precompiled target other)
   if(WEFT_PCH)
     target_precompile_headers(${target} REUSE_FROM ${other})

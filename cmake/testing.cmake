@@ -1,7 +1,7 @@
 # The environment of every test (weft_test_environment).
 
-# Kernels are compiled anew for every new library: what a former one left would hide that this one
-# compiles them wrongly. NVIDIA's libraries stay where they are without that folder.
+# Every new library compiles its kernels from scratch: cached ones of an earlier library would hide
+# miscompilation. NVIDIA's libraries, in another folder of the cache, are kept.
 set(weft_test_cache "${PROJECT_BINARY_DIR}/cache")
 add_custom_command(TARGET weft POST_BUILD
   COMMAND ${CMAKE_COMMAND} -E rm -rf "${weft_test_cache}/kernels")

@@ -9,18 +9,18 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
-# Releases carry no debug information. Sanitized builds (Check) have -g1: function names and lines in
-# their reports, at a fraction of the size of -g.
+# Release builds have no debug information. Sanitized builds (Check) use -g1: function names and
+# lines in reports, at a fraction of the size of -g.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_CHECK "-O1 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What a precompiled header defines, and the time macros in it, which nothing here uses, ccache
-  # must not ask about: it would cache nothing that includes one. It hashes the header (84 MB) once,
-  # and learns what a file includes from the compiler instead of preprocessing it first. Paths below
-  # the base directory are relative, so that GCC's objects serve checkouts in other folders, too.
+  # ccache must ignore what a precompiled header defines, and the time macros in it, which nothing
+  # here uses; otherwise it would cache no file that includes one. It hashes the header (84 MB)
+  # once, and takes a file's includes from the compiler instead of preprocessing first. Paths below
+  # the base directory are relative, so that GCC's objects also serve checkouts in other folders.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_DEPEND=1 CCACHE_INODECACHE=1
       "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
       "CCACHE_SLOPPINESS=pch_defines,time_macros" "${WEFT_CCACHE}")
@@ -31,14 +31,15 @@ if(WEFT_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# ccache can preprocess what includes a precompiled header, and finds the header itself again.
+# Lets ccache preprocess files that include a precompiled header, and makes that header
+# reproducible.
 if(WEFT_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)
 elseif(WEFT_PCH)
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
 endif()
-# Traces and reports name source files by their path in this tree, not by that of the build machine,
-# which is absolute, or relative where ccache made it so.
+# Traces and reports name source files by their path in this tree instead of the path on the build
+# machine, which is absolute, or relative under ccache.
 file(RELATIVE_PATH source_from_build "${CMAKE_BINARY_DIR}" "${PROJECT_SOURCE_DIR}/")
 add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
   -fmacro-prefix-map=${source_from_build}=)
@@ -57,7 +58,7 @@ if(WEFT_SANITIZE)
   endif()
   if(WEFT_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
-    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # reads a signature before code that LLVM or C has made
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # reads a prefix that generated and C code lack
       add_compile_options(-fno-sanitize=function)
     endif()
   endif()
@@ -65,20 +66,21 @@ endif()
 
 add_library(weft_flags INTERFACE)
 target_compile_options(weft_flags INTERFACE
-  -ffp-contract=off             # bits must not depend on what the compiler contracts
+  -ffp-contract=off             # results must not depend on the compiler's contraction
   -fopenmp-simd                 # `#pragma omp simd` without OpenMP's threads
   -fno-semantic-interposition   # a shared library as fast as a static one
   -fvisibility-inlines-hidden
   -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wunused
-  -Wno-missing-field-initializers)  # designated initialisers leave fields out on purpose
+  -Wno-missing-field-initializers)  # designated initializers leave fields out on purpose
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 sees ghosts of these when it inlines the standard library; Clang tells of what is real.
+  # GCC 12 reports false positives of these in inlined standard library code; Clang reports real
+  # ones.
   target_compile_options(weft_flags INTERFACE
     -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
     -Wno-restrict -Wno-dangling-pointer)
 else()
-  # Clang warns of what stable_sort of libstdc++ 12 calls; GCC tells of deprecated calls of ours.
-  # Under sanitizers loops stay scalar, whatever a pragma says.
+  # Clang warns of code that libstdc++ 12's stable_sort calls; GCC reports our deprecated calls.
+  # Under sanitizers loops stay scalar despite the pragmas.
   target_compile_options(weft_flags INTERFACE -Wno-deprecated-declarations -Wno-pass-failed)
 endif()
 if(WEFT_WERROR)

@@ -1,5 +1,5 @@
-# weft/base/version.h never changes between commits; version.cpp, beside it, holds the facts and is
-# the only file that compiles anew when the commit changes.
+# weft/base/version.h never changes between commits; version.cpp holds the values and is the only
+# file that is recompiled when the commit changes.
 
 set(WEFT_GENERATED_DIR "${PROJECT_BINARY_DIR}/generated")
 set(WEFT_VERSION_CPP "${WEFT_GENERATED_DIR}/weft/base/version.cpp")

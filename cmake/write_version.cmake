@@ -1,4 +1,4 @@
-# Script (cmake -P): writes OUTPUT, and touches it only when something changed.
+# A script (cmake -P) that writes OUTPUT only when its content changes.
 
 execute_process(
   COMMAND git -C "${SOURCE_DIR}" describe --always --dirty --abbrev=12 --exclude=*

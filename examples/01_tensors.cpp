@@ -1,15 +1,15 @@
-// Tutorial 1: tensors are lazy. Nothing computes until a value is asked for.
+// Tutorial 1: tensors are lazy. Nothing is computed until a value is read.
 #include <weft/weft.h>
 
 using namespace weft;
 
-// What no one catches ends as it does in `weft`: with one line, and an exit code that tells why.
+// Uncaught errors end the program as in `weft`: with one line, and an exit code for the reason.
 int main() try {
   Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   Tensor y = exp(x * 0.5) + 1;  // a graph of two nodes over x; scalars take x's dtype
   Tensor row_sums = sum(y, 1);
 
-  // Asking runs what is pending, as one fused kernel. Printing asks, too.
+  // Reading a value runs the pending graph as one fused kernel. Printing reads, too.
   for (float value : row_sums.to_vector<float>()) print("row sum {:.4f}", value);
   print("{}", y);
 
@@ -19,7 +19,7 @@ int main() try {
   Tensor curvature = grad(sum(slope), inputs)[0];  // 6 x
   print("second derivative of x^3 at 6: {}", curvature.to_vector<float>().back());
 
-  // A mistake is one line that names the rule, the shapes, and this file's line.
+  // An error is one line that names the rule, the shapes, and the line of this file.
   try {
     x + ones({4});
   } catch (const Error& error) {

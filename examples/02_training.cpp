@@ -1,4 +1,4 @@
-// Tutorial 2: a module, an optimiser, and a step that is compiled once and runs many times.
+// Tutorial 2: a module, an optimizer, and a step that is compiled once and runs many times.
 #include <cmath>
 #include <numbers>
 
@@ -12,7 +12,7 @@ struct Mlp : nn::Module {
   Tensor operator()(const Tensor& x) const { return head(tanh(hidden(x))); }
 };
 
-// Two spirals that a straight line cannot part.
+// Two spirals that no straight line separates.
 std::pair<Tensor, Tensor> spirals(int points) {
   std::vector<float> places;
   std::vector<int64_t> labels;
@@ -30,7 +30,7 @@ int main() try {
   optim::AdamW optimizer(model.parameters(),
                          {.lr = optim::cosine(3e-2, {.warmup = 10, .total = 300})});
 
-  // The whole step - forward, backward, update - is one plan over one arena.
+  // The whole step - forward, backward, update - is one plan with one arena.
   auto train_step = compile([&](Tensor places, Tensor labels) {
     Tensor loss = cross_entropy(model(places), labels);
     optimizer.step(grad(loss, model.parameters()));

@@ -1,5 +1,5 @@
-// Tutorial 7: a vision transformer (Dosovitskiy et al. 2020) that tells four directions of stripes
-// apart. The same program in PyTorch: tests/docs/pytorch/07_vit.py.
+// Tutorial 7: a vision transformer (Dosovitskiy et al. 2020) that classifies four directions of
+// stripes. The same program in PyTorch: tests/docs/pytorch/07_vit.py.
 #include <numbers>
 
 #include <weft/weft.h>

@@ -1,5 +1,5 @@
 // Tutorial 8: a translation transformer (Vaswani et al. 2017), from sequences of two to five digits
-// to the same in reverse order. The same program in PyTorch: tests/docs/pytorch/08_translation.py.
+// to their reversal. The same program in PyTorch: tests/docs/pytorch/08_translation.py.
 #include <weft/weft.h>
 
 using namespace weft;

@@ -18,7 +18,7 @@ PAGE = pathlib.Path("docs/bad-input.md")
 CODES = {0: "a warning, and the run goes on", 1: "failed", 2: "usage or recipe",
          3: "the plan does not fit", 4: "data", 5: "checkpoint", 6: "a loss that is not finite", 7: "device"}
 LONGEST = 160  # characters of a command
-# What depends on the host: the sets that it lacks, its cores, its memory.
+# Text that depends on the host: missing instruction sets, number of cores, memory.
 HOST = [(r"WEFT_ISA=\w+: (this processor has no more than) [\w, ]+", r"WEFT_ISA=...: \1 ..."),
         (r"share \d+ of (.*) than \d+ would", r"share ... of \1 than ... would"),
         (r"; \d+ compute", "; ... compute"), (r"/[0-9a-f]{16}\.o", "/....o"),
@@ -26,7 +26,7 @@ HOST = [(r"WEFT_ISA=\w+: (this processor has no more than) [\w, ]+", r"WEFT_ISA=
         (r"checksum is [0-9a-f]{16}. The manifest says [0-9a-f]{16}",
          "checksum is .... The manifest says ..."),
         (r"can have (?!0\.)[\d.]+ GiB", "can have ... GiB")]
-# Rows that a host with every set, or with many cores, would not have.
+# Rows that a host with every instruction set, or with many cores, would not produce.
 ANYWHERE = {
     (2, "WEFT_ISA=...: this processor has no more than ...."): "WEFT_ISA=... weft list",
     (0, "100 threads share ... of this process's cores, which takes longer than ... would"):
@@ -55,7 +55,7 @@ decimal commas and a kernel cache of another instruction set change nothing and 
 
 
 def recorded(text):
-    """(code, first line) and command of each refusal that the page can hold, as tests recorded it."""
+    """Yields (code, first line) and command of each recorded refusal that the page can show."""
     for line in filter(None, text.split("\n")):  # no other character ends a line here
         entry = json.loads(line)
         says = re.sub("^weft: (error|warning): ", "", entry["says"].split("\n")[0])
@@ -65,7 +65,7 @@ def recorded(text):
 
 
 def refusals(build):
-    """The first command of each (code, first line)."""
+    """Returns the first command of each (code, first line)."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "refusals")
         environment = dict(os.environ, WEFT=str(build / "weft"), SRC=os.getcwd(), BUILD=str(build),
@@ -84,7 +84,7 @@ def data_folder():
 
 
 def shown(text):
-    """Without the folders of a test, and as a table can hold it."""
+    """Replaces the folders of a test and escapes the text for a table."""
     text = re.sub(r"/tmp/weft-test-\w+", "...", text)
     text = text.replace(os.getcwd() + "/", "")
     for pattern, words in [(re.escape(str(data_folder())), "..."), *HOST]:
@@ -94,8 +94,8 @@ def shown(text):
 
 
 def comparable(rows):
-    """By what every host says alike: (code, first line) and command. Bytes and times of a plan, and
-    what would fit, depend on threads and speed; the step at which numbers overflow, on rounding."""
+    """Reduces rows to what is equal on all hosts. Bytes and times of a plan, and suggested changes,
+    depend on threads and speed; the step at which numbers overflow depends on rounding."""
     for (code, says), command in rows:
         if code in (3, 6):
             says = re.sub(r"\d[\d.]*( [KMGTP]iB)?", "#", re.sub(" (Hint:|Neither) .*", "", says))
@@ -104,7 +104,7 @@ def comparable(rows):
 
 
 def check(build):
-    """What the page lacks of what was recorded, and has beside it."""
+    """Compares the page with the records: missing rows and stale rows."""
     page, code = set(), None
     for line in PAGE.read_text(encoding="utf-8").split("\n"):
         if heading := re.match(r"## Exit code (\d+)", line):
@@ -119,7 +119,7 @@ def check(build):
             sys.exit(f"bad-input: no {record}. Hint: make test test-cuda.")
         rows.update(comparable(recorded(record.read_text(encoding="utf-8"))))
     lacks = {refusal for refusal, _ in rows} - {refusal for refusal, _ in page}
-    # Without data sets some tests are skipped.
+    # Some tests are skipped without data sets.
     stale = page - rows if data_folder().is_dir() else set()
     for code, says in sorted(lacks):
         print(f"bad-input: {PAGE} has no row of exit code {code}: {says}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every workload of `weft bench` that this machine has the memory for, then the programs of
+# Runs every workload of `weft bench` for which this machine has enough memory, then the programs of
 # bench/, one after another.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/copy_libraries.sh FOLDER FALLBACK FILE...: copies the shared libraries that programs and
-# libraries need, those of GCC into FALLBACK. glibc stays out: it belongs to the kernel and the loader;
-# so does what the tree around FOLDER (FOLDER/../..) has already.
+# libraries need to FOLDER, those of GCC to FALLBACK. It leaves out glibc, which belongs to the
+# kernel and the loader, and libraries already in the tree around FOLDER (FOLDER/../..).
 set -euo pipefail
 folder=$1 fallback=$2
 shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The shortest way to see weft at work: what a run will need, the run, what it learnt.
+# A short demonstration of weft: the plan of a run, the run, and what the model learned.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weft=${WEFT:-build/release/weft}

@@ -26,7 +26,7 @@ looks for such changes for two minutes instead of ten seconds. \"At 1.57 times t
 time of that plan, had it the memory; where one fits and others are quicker, of the time of that plan.
 """
 
-# By precision: what its numbers do not say by themselves.
+# Explanations by precision.
 NOTES = {"bf16-mixed": """
 Weights and moments are float32 here, too, 75.3 GiB of them, and at the least that a step can be planned in the rest is
 larger than in fp32: the sum that passes through all layers stays float32, and beside it and the weights products read
@@ -48,7 +48,8 @@ class Session:
         self.text = HEAD
 
     def run(self, *arguments):
-        """Exit code, output and errors; refusals look for changes as long as they need."""
+        """Returns exit code, output and errors; refusals search for changes as long as they
+        need."""
         done = subprocess.run([self.weft, *arguments], capture_output=True, text=True,
                               env=dict(os.environ, WEFT_PATIENCE="120"))
         return done.returncode, done.stdout, done.stderr
@@ -57,7 +58,7 @@ class Session:
         self.text += f"\n```\n$ weft {shlex.join(arguments)}\n{output.rstrip()}\n```\n"
 
     def one(self, precision, gpu, more=()):
-        """One GPU's plan, and of a refusal each change that is said to fit."""
+        """Plans for one GPU, and for a refusal plans each change that is said to fit."""
         arguments = ["plan", RECIPE, "--precision", precision, "--on", gpu, *TOKENS, *more]
         code, output, errors = self.run(*arguments)
         if code not in (0, 3):
@@ -85,12 +86,12 @@ class Session:
 
 
 def verdict_of(output):
-    """What a plan says first, before its tables."""
+    """Returns the text of a plan before its tables."""
     return output.split("\n\n")[0]
 
 
 def changes_of(errors):
-    """["--train.micro_batch_size 1", ...] of a hint, or of what is quicker."""
+    """Returns ["--train.micro_batch_size 1", ...] of a hint, or of faster changes."""
     hint = " ".join(re.split("Hint: |Quicker: ", errors, maxsplit=1)[1:]).partition("\n\n")[0]
     hint = re.sub(r"\s+", " ", hint)
     return [match.strip() for match in re.findall(r"((?:--\S+ (?:'[^']*'|\S+) )+)fits", hint)]

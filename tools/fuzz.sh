@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# tools/fuzz.sh [SECONDS]: runs every program of build/check/fuzz so long, from tests/fuzz/corpus/NAME.
-# What it finds stays in build/fuzz/corpus/NAME; an input that crashes, in build/fuzz/crashes.
-# tools/fuzz.sh --keep: adds to tests/fuzz/corpus what reaches code that nothing there does.
+# tools/fuzz.sh [SECONDS]: runs every program of build/check/fuzz for so long, from
+# tests/fuzz/corpus/NAME. New inputs are stored in build/fuzz/corpus/NAME, crashing inputs in
+# build/fuzz/crashes.
+# tools/fuzz.sh --keep: adds inputs that reach new code to tests/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-15}
-# CI mutates the corpus alike in every run, so that a change is judged by what it changes; by hand
-# each run has a seed of its own.
+# CI uses a fixed seed, so that a change is judged by its own effect; manual runs use a new one.
 seed=${CI:+-seed=1}
-# Frames on the heap and long stacks of allocations cost a third; the tests run with them.
+# Fake stack frames and long allocation stacks cost a third of the speed; the tests run with them.
 export ASAN_OPTIONS=detect_stack_use_after_return=0:malloc_context_size=5
 export LSAN_OPTIONS=suppressions=tools/sanitizers/lsan.supp:print_suppressions=0
 
@@ -32,7 +32,7 @@ for program in build/check/fuzz/*; do
     { tail -60 "$log"; echo "fuzz: $name failed; its input is in build/fuzz/crashes"; exit 1; }
   inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   echo "fuzz: $name: $inputs inputs in $seconds s"
-  # A fuzzer this slow finds nothing: something in it is kept from input to input, or waits.
+  # Such a slow fuzzer finds nothing: it keeps state from input to input, or waits.
   [ "$inputs" -ge $((1000 * seconds)) ] || echo "fuzz: $name is slow: under 1,000 inputs a second"
 done
 [ "$count" -gt 0 ] || { echo "fuzz: no program in build/check/fuzz: make check builds them"; exit 1; }

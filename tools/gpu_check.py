@@ -30,10 +30,10 @@ from gpu_report import FAILED, OUT_OF_TIME, PASSED, SKIPPED, Report
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACK = pathlib.Path(os.environ.get("GPU_CHECK_PACK") or ROOT / "build" / "gpu-check")
 BIN = PACK / "bin"
-BUDGET = 525  # seconds of everything
+BUDGET = 525  # seconds in total
 SECONDS = float(os.environ.get("GPU_CHECK_SECONDS", BUDGET))
-SCALE = SECONDS / BUDGET  # of every limit below
-# Seconds that a part has for sure: those before it leave them.
+SCALE = SECONDS / BUDGET  # of all limits below
+# Seconds reserved for a part: earlier parts leave them.
 KEPT = {"first row": 60, "profile": 20, "hardware counters": 30, "tuned": 60, "tests": 110,
         "tests alone": 30}
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
@@ -42,9 +42,9 @@ SMALL = TINY or DEVICE != "cuda"
 OUT = pathlib.Path(os.environ.get("OUT") or ROOT / "build" / "gpu-check-results")
 END = time.monotonic() + SECONDS
 CORES = len(os.sched_getaffinity(0))
-# Where the driver lies may be said there too.
+# LD_LIBRARY_PATH may also name the driver's folder.
 LIBRARIES = ":".join(filter(None, [str(PACK / "lib" / "weft"), os.environ.get("LD_LIBRARY_PATH")]))
-# GPT-2 124M as the row of the benchmarks has it.
+# GPT-2 124M as in the row of the benchmarks.
 STEP = ["mlp", "--batch", "1"] if SMALL else ["gpt2", "--batch", "64", "--length", "1024",
                                               "--precision", "bf16-mixed"]
 EVERY_OP = ["--source-file=*value_test.cpp", "--test-suite-exclude=slow*",
@@ -86,7 +86,7 @@ class Job:
         return " ".join([*switches, *map(str, self.command)])
 
     def json(self):
-        """The last JSON object that it printed; {}: none."""
+        """Returns the last JSON object that it printed; {}: none."""
         for line in reversed(self.output.splitlines()):
             if line.startswith('{"'):
                 return json.loads(line)
@@ -94,7 +94,7 @@ class Job:
 
 
 def run_all(jobs, limit, at_once=CORES):
-    """Many at once; each has its part of the cores."""
+    """Runs many jobs at once, each with its share of the cores."""
     end = time.monotonic() + limit
     at_once = max(1, min(at_once, len(jobs)))
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
@@ -105,11 +105,11 @@ def run_all(jobs, limit, at_once=CORES):
 class Part:
     name: str
     jobs: list
-    curves: bool = False  # where it fails, it runs again with each switch off
+    curves: bool = False  # on failure it reruns with each switch off
 
 
 def test(program, *filters, **environment):
-    """A program of doctest on the device."""
+    """Returns the job of a doctest program on the device."""
     return Job([BIN / program, *filters],
                {"BACKEND": DEVICE, "LD_LIBRARY_PATH": LIBRARIES} | environment)
 
@@ -134,7 +134,7 @@ def tests():
     slices, most = [f"{i}/{max(CORES, 4)}" for i in range(max(CORES, 4))], 16
     random = [f"{i}/{most}" for i in range(min(CORES, most))]
     generated = ["--test-suite=codegen gpu"]
-    if TINY:  # some of each
+    if TINY:  # a subset of each
         suites, steps, forms, runs = suites[-1:], steps[:2], forms[1:2], runs[1:2]
         slices, random = ["0/64"], ["0/64"]
         edges.append("--test-case=any of nothing*,narrow integers*,on CUDA a bias*")
@@ -158,14 +158,14 @@ def tests():
 
 
 def tests_alone():
-    """What measures the device's memory, which others may not take at that time."""
+    """Returns tests that measure the device's memory, which no other process may use meanwhile."""
     return [Part("offload and results", [test("models", "--source-file=*device_memory_test.cpp",
                                               *(["--test-suite-exclude=slow*"] if TINY else []))]),
             Part("memory as planned", [device_test("--test-suite=slow device memory")])]
 
 
 def judged(jobs):
-    """(state, in words) of the processes of doctest of a part."""
+    """Returns (state, description) of the doctest processes of a part."""
     cases = assertions = 0
     for job in jobs:
         counts = re.findall(r"test cases:\s+(\d+).*\n.*assertions:\s+(\d+)", job.output)
@@ -188,7 +188,7 @@ def judged(jobs):
 
 def unpack():
     archive = PACK.with_suffix(".tar.xz")
-    if archive.exists():  # it may be newer than what lies there
+    if archive.exists():  # it may be newer than the folder
         shutil.rmtree(PACK, ignore_errors=True)
         with tarfile.open(archive) as packed:
             packed.extractall(archive.parent, filter="data")
@@ -199,17 +199,17 @@ def unpack():
 
 
 class Check:
-    kept = KEPT  # of the parts that are still to come
+    kept = KEPT  # for the parts to come
 
     def __init__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="weft-gpu-check-")
         self.logs = pathlib.Path(self.scratch.name) / "logs"
         self.cache = pathlib.Path(self.scratch.name) / "cache"
-        if (PACK / "cache").exists():  # machine code of kernels that travelled
+        if (PACK / "cache").exists():  # machine code of packed kernels
             shutil.copytree(PACK / "cache", self.cache)
         self.cache.mkdir(exist_ok=True)
         for folder in [self.cache, *filter(pathlib.Path.is_dir, self.cache.iterdir())]:
-            folder.chmod(0o700)  # else weft does not run what lies there
+            folder.chmod(0o700)  # weft loads no code from folders open to others
         if "WEFT_CUDA_PATH" not in os.environ and (cuda := self.cuda_of_user()).exists():
             os.environ["WEFT_CUDA_PATH"] = str(cuda)
         os.environ["WEFT_CACHE_DIR"] = str(self.cache)
@@ -217,7 +217,7 @@ class Check:
 
     @staticmethod
     def cuda_of_user():
-        """Where tools/setup.sh --cuda puts libraries: another cache folder must not hide them."""
+        """Returns the folder of tools/setup.sh --cuda, which another cache folder must not hide."""
         parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         default = pathlib.Path(parent) / "weft"
         return pathlib.Path(os.environ.get("WEFT_CACHE_DIR") or default) / "cuda"
@@ -226,18 +226,18 @@ class Check:
         return min(SCALE * seconds, END - time.monotonic() - 3 - SCALE * sum(self.kept.values()))
 
     def one(self, name, command, seconds, **environment):
-        """A process of the packed programs that has the machine to itself."""
+        """Runs a packed program while no other process runs."""
         job = Job(command, {"LD_LIBRARY_PATH": LIBRARIES} | environment).run(self.limit(seconds))
         state = PASSED if job.code == 0 else OUT_OF_TIME if job.timed_out else FAILED
         last = (job.output.strip().splitlines() or ["it printed nothing"])[-1][:200]
-        if state == PASSED and OUT_OF_TIME in last:  # it stopped by itself, and says so
+        if state == PASSED and OUT_OF_TIME in last:  # it stopped by itself
             state = OUT_OF_TIME
         return job, state, last
 
     # ---- the parts
 
     def device(self):
-        """What the machine says of itself, and a first step; ends the check without a device."""
+        """Reports the machine and runs a first step; ends the check without a device."""
         weft = BIN / "weft"
         devices = Job([weft, "devices"]).run(self.limit(30))
         step, state, text = self.one("device", [weft, "bench", "mlp", "--batch", "1", "--steps", "1",
@@ -272,7 +272,7 @@ class Check:
         self.report.section("ladder", "\n".join(bad), 900)
 
     def libraries(self):
-        """What they offer, cuDNN's engines that weft's rules forbid among it."""
+        """Times what the libraries offer, including cuDNN's engines that weft's rules forbid."""
         if DEVICE != "cuda":
             return
         command = [BIN / "gpu_libraries", "bench", *(["--small"] if SMALL else []), "--seconds"]
@@ -301,7 +301,7 @@ class Check:
 
     def profile(self):
         if DEVICE != "cuda":
-            return  # a workload is profiled on the best device, which may be another one
+            return  # weft profile would choose the best device, possibly another one
         command = [BIN / "weft", "profile", *STEP, "--steps", "5", "--json"]
         job, state, text = self.one("profile", command, 40)
         seen = job.json()
@@ -314,7 +314,7 @@ class Check:
         self.report.section("profile, by kernel", "\n".join(rows), 1200)
 
     def hardware_counters(self):
-        """The first launch of each distinct kernel, in one pass of counters."""
+        """Profiles the first launch of each distinct kernel, in one pass of counters."""
         if DEVICE != "cuda":
             return
         ncu = shutil.which("ncu")
@@ -326,7 +326,7 @@ class Check:
                     "--csv", "--page", "raw", BIN / "weft", "bench", *STEP, "--device", DEVICE,
                     "--steps", "1"], 60, WEFT_CUDA_OFF="graphs")
         (self.logs / "ncu.csv").write_text(job.output)
-        if state == PASSED:  # of the program: ncu itself may not be allowed to read the counters
+        if state == PASSED:  # of the program: ncu itself may lack permission to read the counters
             kernels = re.findall(r'^"\d+",', job.output, re.MULTILINE)
             refusal = re.search(r"^==ERROR== .*", job.output, re.MULTILINE)
             state = PASSED if kernels else SKIPPED
@@ -335,7 +335,7 @@ class Check:
         self.report.add("hardware counters (ncu)", state, text, job.seconds, [job])
 
     def tuned(self):
-        """The row once more with every kernel chosen by measurement; what was chosen is kept."""
+        """Repeats the row with every kernel chosen by measurement; keeps the choices."""
         weft, tuned = BIN / "weft", self.cache.with_name("tuned")
         shutil.copytree(self.cache, tuned)
         command = [weft, "bench", *STEP, "--device", DEVICE, "--steps", "7", "--json"]
@@ -351,7 +351,7 @@ class Check:
         self.report.add("tuned", state, text, sum(job.seconds for job in jobs), jobs)
 
     def find_cure(self, jobs):
-        """Which switch, turned off alone, makes the failed processes pass."""
+        """Finds the switch that, turned off alone, makes the failed processes pass."""
         failed = [job for job in jobs if job.code != 0 and not job.timed_out][:2]
         trials = {switch: [Job(job.command, job.environment | {"WEFT_CUDA_OFF": switch})
                            for job in failed] for switch in SWITCHES}
@@ -408,9 +408,9 @@ class Check:
 
 
 def summary_of_libraries(output):
-    """A line for each shape: the heuristics' first choice beside the fastest of those that weft may
-    take, and what would be faster still against its rules. Products with the vocabulary come first,
-    then where the first choice loses most."""
+    """Returns a line per shape: the heuristics' first choice, the fastest that weft may use, and
+    any faster one that its rules forbid. Products with the vocabulary come first, then shapes where
+    the first choice loses most."""
     shapes = {}
     for line in output.splitlines():
         if line.startswith('{"'):

@@ -27,7 +27,7 @@ CHOICES = (*ROWS, OPS)
 
 
 def link_libraries(folder, build, nvrtc):
-    """NVRTC beside what pretends to be NVIDIA's other libraries."""
+    """Links NVRTC next to the stand-ins for NVIDIA's other libraries."""
     for name in FAKES:
         (folder / name).symlink_to(build / "tests" / "fake_cuda" / name)
     found = [path for path in nvrtc.rglob("libnvrtc*.so.13*") if ".alt." not in path.name]
@@ -38,7 +38,7 @@ def link_libraries(folder, build, nvrtc):
 
 
 def steps(build, names):
-    """Commands, each of which compiles one step, or many."""
+    """Yields commands, each of which compiles one step or many."""
     weft, rung = build / "weft", build / "bench" / "gpu_rung"
     for name in names:
         if name == OPS:
@@ -81,13 +81,13 @@ def main():
                              args.rows or sorted(CHOICES, key=lambda name: name == LAST)):
             done = subprocess.run([*map(str, command)], capture_output=True, text=True,
                                   env=environment)
-            # Where nothing is computed, a test that compares values fails, and goes on to the next.
+            # As nothing is computed, a test that compares values fails and goes on to the next.
             compares = "[doctest] assertions:" in done.stdout and done.returncode == 1
             if done.returncode != 0 and not compares:
                 print(f"gpu-cubins: exit {done.returncode}: {' '.join(map(str, command))}\n"
                       f"{(done.stderr or done.stdout)[-2000:]}", file=sys.stderr)
                 sys.exit(1)
-    for other in args.out.iterdir():  # what was measured on this machine stays here
+    for other in args.out.iterdir():  # measurements of this machine are not packed
         if other.name != "kernels" and other.is_file():
             other.unlink()
     kernels = list((args.out / "kernels").iterdir())

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and build/gpu-check.tar.xz
-# (GPU_CHECK_PACK: another folder): the program, the tests and benchmarks that need a GPU, stripped, with
-# the libraries that they need; and, where NVRTC is here (tools/setup.sh --cuda), the machine code for
-# sm_90 of the kernels of the benchmarks, of the ladder and of every op.
+# Packs what tools/gpu_check.py runs, from build/release, into build/gpu-check and
+# build/gpu-check.tar.xz (GPU_CHECK_PACK: another folder): the stripped program, the tests and
+# benchmarks that need a GPU, and their libraries; and, where NVRTC is installed (tools/setup.sh
+# --cuda), machine code for sm_90 of the kernels of the benchmarks, the ladder and every op.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build/release}
@@ -22,7 +22,7 @@ done
 tools/copy_libraries.sh "$out/lib/weft" "$out/lib/weft/fallback" "${programs[@]}"
 strip "$out"/lib/weft/*.so*
 
-# A machine with an older system could not start them.
+# A machine with an older system could not start the programs.
 newest() { objdump -T "$out"/bin/* "$out"/lib/weft/*.so* 2>/dev/null | grep -o "$1_[0-9.]*" | sed 's/.*_//' |
   sort -uV | tail -1; }
 for need in "GLIBC $newest_glibc" "GLIBCXX $newest_glibcxx"; do
@@ -32,7 +32,7 @@ for need in "GLIBC $newest_glibc" "GLIBCXX $newest_glibcxx"; do
     { echo "gpu-pack: needs $what $found; Ubuntu 24.04 has $limit"; exit 1; }
 done
 
-# Without it kernels are compiled there, which takes part of the visit.
+# Without machine code, the kernels are compiled on the GPU machine, which takes part of its time.
 nvrtc=${WEFT_CUDA_PATH:-${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/cuda}
 if [ -n "$(find "$nvrtc" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
   tools/gpu_cubins.py --build "$build" --nvrtc "$nvrtc" --out "$out/cache"
@@ -40,7 +40,7 @@ else
   echo "gpu-pack: without machine code of kernels, as no NVRTC is in $nvrtc (tools/setup.sh --cuda)"
 fi
 
-# Python unpacks it without another program. The dictionary holds what program and library share.
+# Python can unpack xz. The dictionary spans what program and library have in common.
 tar -C "$(dirname "$out")" --sort=name --owner=0 --group=0 --numeric-owner -c "$(basename "$out")" |
   xz --lzma2=preset=1,dict=96MiB >"$out.tar.xz"
 size=$(stat -c %s "$out.tar.xz")

@@ -1,4 +1,4 @@
-"""What tools/gpu_check.py brings back: a table, a digest, JSON, and one archive of logs."""
+"""The results of tools/gpu_check.py: a table, a digest, JSON, and one archive of logs."""
 import json
 import pathlib
 import tarfile
@@ -10,7 +10,7 @@ PASSED, FAILED, SKIPPED, OUT_OF_TIME = "passed", "failed", "skipped", "out of ti
 
 
 def shortened(text, most):
-    """Its beginning and end, with what was left out in words between."""
+    """Keeps the beginning and end, and states the length of the omitted text between."""
     if len(text) <= most:
         return text
     gap = f"\n... {len(text) - most:,} characters more are in the archive ...\n"
@@ -24,7 +24,7 @@ def shortened_line(text, most=110):
 
 
 def excerpt(output, most=450):
-    """Of what a process printed: lines that speak of errors, else the last ones."""
+    """Returns the lines of a process's output that mention errors, else the last ones."""
     lines = output.splitlines()
     marks = ("error", "Error", "ERROR", "[cuda]", "assert", "Sanitizer", "CHECK(", "failed  ")
     chosen = [line for line in lines if any(mark in line for mark in marks)] or lines[-8:]
@@ -32,7 +32,7 @@ def excerpt(output, most=450):
 
 
 def archived(archive, folders, without=()):
-    """Bytes of the archive that it makes of these folders."""
+    """Creates an archive of these folders; returns its bytes."""
     with tarfile.open(archive, "w:xz", preset=1) as packed:
         for folder in filter(pathlib.Path.exists, folders):
             left_out = {f"{folder.name}/{path.relative_to(folder)}" for path in without}
@@ -63,12 +63,12 @@ class Report:
         self.write()
 
     def section(self, title, text, most=1000):
-        """What the digest says of it, below the table; in the order of their coming."""
+        """Adds a section to the digest below the table, in order of calls."""
         self.sections[title] = shortened(text.strip(), most)
         self.write()
 
     def write(self):
-        """After each part: what was seen is there, whatever becomes of the rest."""
+        """Writes after each part, so that results survive a later failure."""
         self.log.flush()
         (self.out / "gpu-check.json").write_text(json.dumps(
             {"device": self.device, "parts": self.rows}, indent=1) + "\n")
@@ -94,8 +94,8 @@ class Report:
         return shortened("\n\n".join(parts) + "\n", MOST_DIGEST)
 
     def pack(self, more=()):
-        """Logs, then `more` (sources that were refused, cubins) while there is room for them. Of logs
-        that are too large themselves the largest are left out, which the digest says."""
+        """Packs logs, then `more` (refused sources, cubins) while there is room for them. If the
+        logs themselves are too large, the largest are left out, which the digest states."""
         archive = self.out / "gpu-check-logs.tar.xz"
         self.log.flush()
         for folders in ([self.logs, *more], [self.logs, *more[:1]], [self.logs]):

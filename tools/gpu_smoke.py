@@ -18,15 +18,15 @@ import subprocess
 import sys
 import time
 
-SECONDS = 15  # of one rung
-# cuBLASLt and cuDNN write what they are asked and what they answer to standard output.
+SECONDS = 15  # per rung
+# cuBLASLt and cuDNN log their calls and results to standard output.
 TALKATIVE = {"WEFT_DEBUG": "4", "WEFT_CUDA_SYNC": "1", "CUBLASLT_LOG_LEVEL": "5",
              "CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": "stdout"}
 FAILED, OUT_OF_TIME = "failed", "out of time"
 
 
 def run(command, seconds, environment):
-    """(exit code, what it printed to standard output and error)"""
+    """Returns (exit code, standard output and error)."""
     done = subprocess.run(["timeout", "-k", "2", str(max(1, int(seconds))), *map(str, command)],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", env=os.environ | environment)
@@ -34,7 +34,7 @@ def run(command, seconds, environment):
 
 
 def facts_of(code, output, name, late=FAILED):
-    """The rung's JSON line, with the warnings and notes beside it; `late`: its state if cut off."""
+    """Returns the rung's JSON line with its warnings and notes; `late`: its state if cut off."""
     lines = output.splitlines()
     said = next((line for line in reversed(lines) if line.startswith('{"')), None)
     facts = json.loads(said) if said else {"rung": name, "state": FAILED}
@@ -73,7 +73,7 @@ class Ladder:
         return facts | {"seconds": round(time.monotonic() - began, 1)}
 
     def explain(self, name):
-        """Runs it again where everybody talks; the logs are kept beside the JSON."""
+        """Reruns it with all logging enabled; the logs are kept next to the JSON."""
         ways = {"libraries": []}
         if sanitizer := shutil.which("compute-sanitizer"):
             ways["sanitizer"] = [sanitizer, "--print-limit", "20"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the format of every source, and runs clang-tidy on what changed since origin/main (or, on
-# main itself, since the commit before). tools/lint.sh --all: clang-tidy on everything.
+# Checks the format of all sources, and runs clang-tidy on files changed since origin/main (on main
+# itself, since the previous commit). tools/lint.sh --all: runs clang-tidy on all files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -20,9 +20,9 @@ if [ "${1:-}" = --all ] || [ -z "$base" ]; then
 else
   changed=$({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } | existing)
 fi
-# Without precompiled headers: a file that does not include what it uses is a mistake, too.
+# Builds without precompiled headers, so that a missing include is an error.
 cmake --preset release -B build/lint -DWEFT_PCH=OFF >/dev/null
-# What stands in for a library that is here is not among its commands.
+# Filters files without a compile command: stand-ins for libraries that are installed here.
 compiled() {
   while read -r file; do
     ! grep -qF "\"$PWD/$file\"" build/lint/compile_commands.json || echo "$file"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs GPT-2 124M and ResNet-50 in ten budgets each, from all kept to the least, and draws time over
-# memory in docs/pictures. Fails where a budget changes a loss or takes other bytes than planned.
+# Runs GPT-2 124M and ResNet-50 within ten budgets each, from unlimited to the minimum, and draws
+# time over memory in docs/pictures. Fails where a budget changes a loss or uses more bytes than
+# planned.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p docs/pictures

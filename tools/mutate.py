@@ -30,8 +30,9 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TREE = SOURCE / "build" / "mutants"  # its own build is TREE/build/release, as in any checkout
 BUILD = TREE / "build" / "release"
 
-# Which tests, by their names in ctest, belong to a folder of weft/, the quickest first. "train:FILES":
-# of that program only tests of source files like that, which hold what the folder's own cannot see.
+# The tests of each folder of weft/ by their names in ctest, fastest first. "train:FILES" selects
+# the tests of that program in matching source files, which check what the folder's own tests
+# cannot.
 TESTS = {
     "passes": ["passes", "ops"],
     "codegen": ["codegen", "ops", "ops.cuda"],
@@ -39,7 +40,7 @@ TESTS = {
     "ops": ["ops"],
     "optim": ["optim"],
     "train": ["train", "error", "cli"],
-    "io": ["io", "data", "train:*disk_test.cpp"],  # what is synced shows after a loss of power
+    "io": ["io", "data", "train:*disk_test.cpp"],  # syncing matters only after a power loss
     "data": ["data"],
 }
 
@@ -48,19 +49,20 @@ TESTS = {
 LITERAL = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\\ ]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"'
     r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'", re.DOTALL)
-# Assertions, messages, and what tests read of an op: with their parentheses or braces.
+# Assertions, messages, and test data of an op are not mutated, including their parentheses or
+# braces.
 UNTOUCHED = re.compile(
     r"\b(?:WEFT_ASSERT|static_assert|assert|fmt::format|fmt::print)\s*\(|\.test = \{|\.reserve\(")
 SKIPPED_LINE = re.compile(r"^\s*(#|using |namespace |template|typedef |class |struct |enum |throw )")
 
 
 def blank(text, start, end):
-    """The same text with spaces in place of [start, end), line ends kept."""
+    """Replaces [start, end) by spaces and keeps line ends."""
     return text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
 
 
 def code_of(text):
-    """Source in which comments, literals, and the arguments of assertions and messages are blank."""
+    """Blanks comments, literals, and the arguments of assertions and messages."""
     for match in LITERAL.finditer(text):
         text = blank(text, match.start(), match.end())
     text = re.sub(r"(?m)^\s*#(?:.*\\\n)*.*", lambda m: re.sub(r"[^\n]", " ", m[0]), text)
@@ -73,8 +75,8 @@ def code_of(text):
     return text
 
 
-# A pattern with one group, and what may take that group's place. clang-format writes binary
-# operators between spaces, and templates, pointers and references without.
+# A pattern with one group, and the replacements of that group. clang-format writes spaces around
+# binary operators, and none in templates, pointers and references.
 OPERATORS = [
     (r"(?<=[\w)\]] )(\+)(?= )", ["-"]), (r"(?<=[\w)\]] )(-)(?= )", ["+"]),
     (r"(?<=[\w)\]] )(\*)(?= )", ["/"]), (r"(?<=[\w)\]] )(/)(?= )", ["*"]),
@@ -96,11 +98,11 @@ INTEGER = re.compile(r"(?<![\w.'])(\d+)(?![\w.'])")
 FLOAT = re.compile(r"(?<![\w.'])(\d+\.\d*(?:e[+-]?\d+)?)(?=f?\b|f?[^\w])")
 CONDITION = re.compile(r"\b(?:if|while) \((.*)\)(?: \{| [\w*+-].*;| return.*)?$")
 RETURN = re.compile(r"^\s*(?:if \(.*\) |else )?return ([^;{]+);$")
-STATEMENT = re.compile(  # a call, an assignment, a jump: nothing that declares
+STATEMENT = re.compile(  # a call, an assignment, a jump: no declaration
     r"^\s*(?:if \(.*\) |else |for \(.*\) )?((?:(?:\+\+|--|\*)?[a-z_][\w.:]*"
     r"(?:(?:->|\.)\w+|\[[^;]*?\]|\([^;]*?\))*(?:(?: [-+*/|&]?= [^;]+)|(?<=\)))"
     r"|(?:\+\+|--)[\w.\[\]>-]+|break|continue|return);)$")
-WHOLE = re.compile(r"[;{}:]\s*$|^\s*$")  # how the line before a whole statement ends
+WHOLE = re.compile(r"[;{}:]\s*$|^\s*$")  # the end of the line before a complete statement
 
 Mutant = collections.namedtuple("Mutant", "line column old new")
 
@@ -110,7 +112,7 @@ def mutated(line, mutant):
 
 
 def replacements(code, before):
-    """Every (column, old, new) of one line of code; `before`: the line of code above it."""
+    """Yields every (column, old, new) of one line of code; `before`: the line above it."""
     for pattern, places in OPERATORS:
         for match in pattern.finditer(code):
             for new in places:
@@ -141,7 +143,7 @@ def balanced(text):
 
 
 def mutants_of(path):
-    """By line, all mutants of a file."""
+    """Returns all mutants of a file by line."""
     text = path.read_text()
     lines, found, before = text.split("\n"), {}, ""
     for number, code in enumerate(code_of(text).split("\n")):
@@ -173,7 +175,7 @@ def demand(command, **options):
 
 
 def copy_tree():
-    """Brings the copy up to date; files that did not change keep their times."""
+    """Updates the copy; unchanged files keep their times."""
     listed = demand(["git", "ls-files", "-co", "--exclude-standard"], cwd=SOURCE).split("\n")
     wanted = {name for name in listed if name and (SOURCE / name).is_file()}
     for name in wanted:
@@ -197,7 +199,7 @@ def build(programs, jobs):
 
 
 class Compiler:
-    """The commands of the build, for one changed source at a time."""
+    """The commands of the build, applied to one changed source at a time."""
 
     def __init__(self):
         entries = json.loads((BUILD / "compile_commands.json").read_text())
@@ -215,7 +217,7 @@ class Compiler:
         [self.soname] = re.findall(r"-soname,(\S+)", link)
 
     def compile(self, name, text, folder):
-        """The object file in `folder`, or None where that failed."""
+        """Returns the object file in `folder`, or None where compilation failed."""
         source, output = folder / pathlib.Path(name).name, folder / "changed.o"
         source.write_text(f'#line 1 "{TREE / name}"\n{text}')
         other = {self.objects[name]: output, str(TREE / name): source}
@@ -223,9 +225,8 @@ class Compiler:
         return output if run(words, cwd=BUILD).returncode == 0 else None
 
     def link(self, name, changed, folder):
-        """Whether a library with `changed` in place of one object could be made in `folder`.
-
-        The program that is beside it there finds no other."""
+        """Links a library with `changed` in place of one object into `folder`, and the program next
+        to it, which loads that library. Returns whether this succeeded."""
         os.link(BUILD / "weft", folder / "weft")
         other = {self.objects[name]: changed, self.link_words[self.link_words.index("-o") + 1]:
                  folder / self.soname}
@@ -235,14 +236,14 @@ class Compiler:
 # ---- running tests -------------------------------------------------------------------------------
 
 def limit_resources():
-    # Of what is written: fewer threads compute where less may be mapped.
+    # Limits data, not address space: with less of that, fewer threads would compute.
     resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @functools.cache
 def test_named(name):
-    """The command of a test in ctest, and what it has in its environment."""
+    """Returns the command of a ctest test and its environment."""
     shown = demand(["ctest", "--show-only=json-v1", "-R", f"^{re.escape(name)}$"], cwd=BUILD)
     [test] = json.loads(shown)["tests"]
     [variables] = [p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT"]
@@ -250,9 +251,8 @@ def test_named(name):
 
 
 def run_tests(name, libraries, cache, timeout, files=None):
-    """None where all pass, else how the run ended.
-
-    `libraries`: the folder of the library to test; `files`: only tests of source files like that."""
+    """Returns None where all tests pass, else how the run ended. `libraries`: the folder of the
+    tested library; `files`: only tests of matching source files."""
     command, variables = test_named(name)
     environment = os.environ | variables | {
         "WEFT": str(libraries / "weft"), "WEFT_CACHE_DIR": str(cache),
@@ -296,9 +296,9 @@ class Hunt:
             self.clean[program] = time.monotonic() - start
 
     def passes_unchanged(self, program, files, limit, cold):
-        """Whether the same tests pass with the library as it is: else they say nothing.
-
-        `limit`: in so many seconds; `cold`: with kernels to compile, as the mutant had."""
+        """Returns whether the same tests pass with the unchanged library; otherwise they prove
+        nothing. `limit`: time limit in seconds; `cold`: with kernels to compile, as for the
+        mutant."""
         key = (program, files, limit, cold)
         if key not in self.unchanged:
             with tempfile.TemporaryDirectory(dir=TREE / "build") as empty:
@@ -312,7 +312,7 @@ class Hunt:
         return TESTS[folder]
 
     def try_mutant(self, name, mutant):
-        """(verdict, detail): killed, survived, equivalent or invalid."""
+        """Returns (verdict, detail): killed, survived, equivalent or invalid."""
         folder, stem = pathlib.Path(name).parts[1], pathlib.Path(name).stem
         lines = (TREE / name).read_text().split("\n")
         lines[mutant.line] = mutated(lines[mutant.line], mutant)
@@ -325,9 +325,9 @@ class Hunt:
                 return "equivalent", "the object code is the same"
             if not self.compiler.link(name, changed, scratch):
                 return "invalid", ""
-            cold = folder == "codegen"  # kernels made by an unchanged generator must not be found
+            cold = folder == "codegen"  # kernels of the unchanged generator must not be reused
             cache = scratch / "cache" if cold else TREE / "cache"
-            nearest = f"*{stem}*"  # its own tests, if any, most likely notice
+            nearest = f"*{stem}*"  # tests with the file's name most likely notice
             for program in self.programs(folder):
                 test, _, chosen = program.partition(":")
                 selects = chosen or any("--source-file=" in word for word in test_named(test)[0])
@@ -340,7 +340,7 @@ class Hunt:
             return "survived", ""
 
     def hunt(self, where):
-        """`count` mutants of a file or folder that compile to something else."""
+        """Tries `count` mutants of a file or folder that compile to different code."""
         files = [where] if where.endswith(".cpp") else sorted(
             name for name in self.compiler.objects if name.startswith(where.rstrip("/") + "/"))
         files = [name for name in files if name in self.compiler.objects]

@@ -18,7 +18,7 @@ rm -rf "$out/cpack"
 name=weft-$version-linux-$(uname -m)
 root=$out/$name
 cmake --install "$build" --component program --prefix "$root" --strip >/dev/null
-# libstdc++ and libgcc_s are a fallback, because a newer one on the system serves drivers that are
+# libstdc++ and libgcc_s are only a fallback, because a newer system version also serves drivers
 # loaded later (see installation.cmake).
 tools/copy_libraries.sh "$root/lib/weft" "$root/lib/weft/fallback" "$root/bin/weft"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -c "$name" |

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what weft is built and tested with, on Debian 12. Asks nothing; a second run does nothing.
+# Installs what weft is built and tested with, on Debian 12. Never prompts; a second run does
+# nothing.
 #   tools/setup.sh          installs what is missing
 #   tools/setup.sh --check  says what is missing; exit code 0 if nothing is
 #   tools/setup.sh --cuda   also brings NVIDIA's compiler NVRTC, cuBLASLt, cuDNN and their headers,
@@ -69,21 +70,21 @@ fi
 
 cache=${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}
 cuda=${WEFT_CUDA_PATH:-$cache/cuda}
-if [ "$cuda" = "$cache/cuda" ]; then  # weft reads no cache that others may enter
+if [ "$cuda" = "$cache/cuda" ]; then  # weft uses no cache open to others
   (umask 077 && mkdir -p "$cuda")
   find "$cache" "$cuda" -maxdepth 0 ! -perm /022 -exec chmod 700 {} +
 fi
-nvrtc=13.0  # whose machine code was looked at
+nvrtc=13.0  # the version whose machine code was inspected
 wheels=(
   "nvidia-cuda-nvrtc==$nvrtc.*"
-  # cuda.h, and what it and the headers below include
+  # cuda.h, and the headers that it and those below include
   'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*'
   # nvml.h and nvToolsExt.h
   'nvidia-nvml-dev==13.*' 'nvidia-nvtx==13.*'
-  # libraries and their headers: tests make plans with cuDNN, which needs no GPU for that
+  # libraries and their headers: tests build plans with cuDNN, which needs no GPU for that
   'nvidia-cublas==13.*' 'nvidia-cudnn-cu13==9.*'
 )
-nvrtc_version() {  # of the library itself; nothing where it is not there, or does not load
+nvrtc_version() {  # of the library itself; empty where it is missing or fails to load
   find "$cuda" -name libnvrtc.so.13 -print -quit 2>/dev/null | python3 -c '
 import ctypes, sys
 version = ctypes.c_int(), ctypes.c_int()

@@ -49,7 +49,7 @@ def main():
     if unknown:
         sys.exit(f"{unknown[0]} is none of {', '.join([*WORKLOADS, LINKED])}")
     cores = sorted(os.sched_getaffinity(0))[:2]
-    os.sched_setaffinity(0, cores)  # what it starts inherits that
+    os.sched_setaffinity(0, cores)  # inherited by its processes
     print(f"cores {cores}, load {os.getloadavg()[0]:.1f}; median ms of a step\n\n"
           f"| workload | alone, before and after | together | times as long (goal {GOAL}) |\n"
           "|---|---|---|---|")

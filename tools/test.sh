@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# tools/test.sh PRESET [ctest arguments]: runs the tests of build/PRESET, names what was skipped, and
-# ends with one plain line. In CI (CI=1) only what needs a GPU, a data set or a build without
-# sanitizers may be skipped.
+# tools/test.sh PRESET [ctest arguments]: runs the tests of build/PRESET, lists skipped tests, and
+# ends with one summary line. In CI (CI=1) tests may be skipped only for lack of a GPU, a data set
+# or a build without sanitizers.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
 shift
 
-# Data sets that lie beside a checkout, where nobody names others.
+# Default to the data sets next to a checkout.
 if [ -z "${WEFT_DATA_DIR:-}" ] && [ -d ../shared/data ]; then
   WEFT_DATA_DIR=$(realpath ../shared/data)
   export WEFT_DATA_DIR
@@ -21,7 +21,7 @@ ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --timeout 
 status=${PIPESTATUS[0]}
 
 summary=$(grep -E '^[0-9]+% tests passed' "$log" | tail -1)
-# 'ops: why (in "a case")', from what the tests printed.
+# Extracts 'ops: why (in "a case")' from the output of the tests.
 skipped=$(awk '/^[0-9]+\/[0-9]+ Testing: / {test = $3}
   sub(/^skipped: /, "") {print test ": " $0}' "build/$preset/Testing/Temporary/LastTest.log" &&
   cat "build/$preset/tests/left_out")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tools/test_isa.sh PRESET: the tests whose results depend on the instruction set, as the host has it
-# and once under each set that it has; a process has one set. After the quick tests the kernels of
-# the first round come from the cache.
+# tools/test_isa.sh PRESET: runs the tests whose results depend on the instruction set, first with
+# the host's default and then under each set it supports; a process has one set. After the quick
+# tests, the first round finds its kernels in the cache.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 preset=$1

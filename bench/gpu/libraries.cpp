@@ -1,10 +1,10 @@
-// What NVIDIA's libraries offer at the shapes of GPT-2 124M, GPT-2 XL and ResNet-50, timed with
-// CUDA events: every algorithm of cuBLASLt's heuristics, every engine of cuDNN's,
-// those that weft's rules forbid among them. Prints a JSON line for each as it comes, and stops
-// when its time is up.
+// Times what NVIDIA's libraries offer at the shapes of GPT-2 124M, GPT-2 XL and ResNet-50, with
+// CUDA events: every algorithm of cuBLASLt's heuristics and every engine of cuDNN's, including
+// those that weft's rules forbid. Prints a JSON line for each at once, and stops when the time is
+// up.
 //
-//   gpu_libraries versions                       where the libraries were found, and which they are
-//   gpu_libraries bench [--seconds 60] [--small] [--engines]    (--engines: those of cuDNN alone)
+//   gpu_libraries versions        prints paths and versions of the libraries
+//   gpu_libraries bench [--seconds 60] [--small] [--engines]    (--engines: only those of cuDNN)
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -59,7 +59,7 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Microseconds of one of several runs, after a first that loads what they need.
+  // Returns the microseconds of one of several runs, after a first one that loads what they need.
   double microseconds(const std::function<void()>& enqueue) const {
     constexpr int runs = 5;
     const Stream stream = stream_of(device());
@@ -85,12 +85,13 @@ namespace lt = cublaslt;
 constexpr uint32_t bias_gelu = lt::adds_bias | lt::gelu_of_sum | lt::has_aux;
 constexpr uint32_t gelu_gradient = lt::times_gelu_slope | lt::has_aux;
 
-// y[m, n] = a[m, k] b[k, n] in bfloat16, row-major; what is transposed lies as [k, m] or [n, k].
+// y[m, n] = a[m, k] b[k, n] in bfloat16, row-major; a transposed operand is stored as [k, m] or [n,
+// k].
 struct Product {
   std::string of;
   int64_t m, n, k;
   bool a_transposed = false, b_transposed = false;
-  uint32_t epilogue = 0;  // bits of it; 0: the product alone
+  uint32_t epilogue = 0;  // bits; 0: the product alone
 
   std::string text() const {
     static const std::map<uint32_t, std::string> names{{0, ""},
@@ -103,14 +104,14 @@ struct Product {
   }
 };
 
-// Descriptors live as long as the process, which is short.
+// Descriptors are not destroyed: the process is short-lived.
 class ProductBench {
  public:
   explicit ProductBench(const Product& product) : product_(product) {
     const auto [of, m, n, k, a_across, b_across, epilogue] = product;
     api().check(api().make_matmul(&matmul_, lt::compute_32f, lt::r_32f),
                 "cublasLtMatmulDescCreate");
-    // The library counts column by column: b is its first factor, and y its transpose.
+    // The library is column-major: b is its first factor, and its result is the transpose of y.
     set(lt::transpose_a, int32_t{b_across});
     set(lt::transpose_b, int32_t{a_across});
     layouts_ = {layout(b_across ? k : n, b_across ? n : k),
@@ -128,7 +129,8 @@ class ProductBench {
     set(lt::aux_stride, n);
   }
 
-  // Those that weft may take, in weft's order; then what else the library names.
+  // Times the algorithms that weft may use, in weft's order, then the others that the library
+  // returns.
   void run(const Timer& timer) const {
     constexpr uint32_t alignment = buffer_alignment;
     const std::vector<lt::Found> taken = lt::candidates(
@@ -169,7 +171,7 @@ class ProductBench {
                 "cublasLtMatrixLayoutCreate");
     return made;
   }
-  // By no other rule than the workspace.
+  // Returns the heuristic's algorithms, limited only by the workspace.
   std::vector<lt::Found> all() const {
     Handle preference = nullptr;
     api().check(api().make_preference(&preference), "cublasLtMatmulPreferenceCreate");
@@ -218,7 +220,7 @@ class ProductBench {
   std::vector<std::shared_ptr<Buffer>> memory_;  // b, a, y, workspace, bias or its gradient, aux
 };
 
-// Forward, gradient of the input, gradient of the weight, which lies as [n, k].
+// Adds forward, gradient of the input, and gradient of the weight, which is stored as [n, k].
 void add_layer(std::vector<Product>& to, const std::string& of, int64_t rows, int64_t n,
                int64_t k) {
   to.push_back({of, rows, n, k, false, true, lt::adds_bias});
@@ -252,7 +254,7 @@ std::vector<Product> products(bool small) {
 
 // ---- convolutions and attention, by cuDNN's engines
 
-// A graph that a step runs, so many times.
+// A cuDNN graph that a step runs `times` times.
 struct GraphBench {
   std::string shape;
   cudnn::Graph graph;
@@ -260,8 +262,9 @@ struct GraphBench {
   int64_t times = 1;
 
   enum class Which { keeping, breaking, unnamed };
-  // Each engine that heuristics name and that keeps weft's rules, or that breaks them, or each that
-  // they do not name. One that cannot be built, or fails, is said, and the next one is tried.
+  // Runs each engine that the heuristics name and that keeps weft's rules, or that breaks them, or
+  // each engine that they do not name. An engine that fails to build or run is reported, and the
+  // next one is tried.
   void run(Which which, const Timer& timer) const {
     stream_of(device()).make_current();
     const cudnn::Descriptor properties = cudnn::properties_of_current_device();
@@ -303,7 +306,7 @@ struct Geometry {
   int64_t batch, channels, extent, outputs, kernel, stride = 1, padding = 0;
 };
 
-// Stages of bottlenecks on images of 224 x 224 (He et al. 2016), each geometry once.
+// The stages of bottleneck blocks on 224 x 224 images (He et al. 2016), each geometry once.
 std::vector<Geometry> resnet50(int64_t batch) {
   std::vector<Geometry> all{{batch, 3, 224, 64, 7, 2, 3}};
   int64_t channels = 64, extent = 56;
@@ -333,7 +336,7 @@ void add_convolution(std::vector<GraphBench>& to, const Geometry& g) {
        {std::pair(y, ""), std::pair(gradient[0], " dx"), std::pair(gradient[1], " dw")}) {
     const Node& node = *value.node();
     cudnn::EngineRules rules = cudnn::conv_rules(node);
-    rules.workspace = cudnn::choose_conv(node)->most_workspace;  // as where the arena has room
+    rules.workspace = cudnn::choose_conv(node)->most_workspace;  // as with room in the arena
     to.push_back({shape + what, cudnn::conv_graph(node), rules});
   }
 }
@@ -357,7 +360,8 @@ void add_attention(std::vector<GraphBench>& to, int64_t batch, int64_t heads, in
 
 // ---- the program
 
-// What tells most comes first; what weft's rules forbid, and what heuristics do not name, last.
+// Runs the most informative cases first; those that weft's rules forbid or heuristics do not name
+// come last.
 void bench(double seconds, bool small, bool only_engines) {
   const Stopwatch watch;
   const Timer timer;
@@ -426,7 +430,7 @@ void versions() {
   });
   at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
   at("cuDNN", {"libcudnn.so.9"}, [&](const cuda::SharedLibrary& found) {
-    // cuDNN ends the process where it does not find these.
+    // cuDNN ends the process where these libraries are missing.
     lt::library();
     const cuda::SharedLibrary graphs({"libcudnn_graph.so.9"}, "");
     return number("cudnnGetVersion")(found);

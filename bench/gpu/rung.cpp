@@ -1,10 +1,9 @@
-// One rung of the ladder that tools/gpu_smoke.py climbs: a step of a few operations, planned and
-// compiled for a device, run three times (as it stands, while it is recorded, and as a record), and
+// One rung of the ladder of tools/gpu_smoke.py: a step of a few operations, planned and compiled
+// for a device, run three times (directly, during graph capture, and as a captured graph), and
 // compared with the same step on the CPU. Prints one JSON line.
 //
 //   gpu_rung --list
-//   gpu_rung bias_gelu [--device cuda] [--small] [--build]     (--build: compiles, and runs
-//   nothing)
+//   gpu_rung bias_gelu [--device cuda] [--small] [--build]    (--build: compiles only)
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -28,7 +27,7 @@ namespace {
 using nlohmann::json;
 using Tensors = std::span<const Tensor>;
 
-// A step, and what it is given. `tolerance` is a part of the largest element of each result.
+// A step and its inputs. `tolerance` is relative to the largest element of each result.
 struct Problem {
   std::vector<Type> inputs;
   CompiledStep::Function function;
@@ -37,7 +36,7 @@ struct Problem {
   int64_t classes = 0;  // of integer inputs
 };
 
-// Extents: those of a layer, or ones that a processor computes in milliseconds.
+// Extents: those of a real layer, or small ones that a CPU computes in milliseconds.
 struct Sizes {
   int64_t rows, inner, columns, length, heads, channels, extent, vocabulary;
 };
@@ -61,7 +60,7 @@ Problem product(const Sizes& n, DType dtype, Precision precision, double toleran
           .options = {.precision = precision}};
 }
 
-// a[M, K] b[K, N] and what a product of CUDA's library computes beside.
+// Computes a[M, K] b[K, N] and an epilogue that CUDA's library may compute with it.
 using Epilogue = std::function<std::vector<Tensor>(const Tensor& product, Tensors in)>;
 Problem epilogue(const Sizes& n, std::vector<Type> more, const Epilogue& function) {
   Problem made{.inputs = {bf16({n.rows, n.inner}), bf16({n.inner, n.columns})},
@@ -88,7 +87,7 @@ Problem convolution(const Sizes& n, int64_t channels, int64_t kernel, int64_t st
           .tolerance = 2e-2};
 }
 
-// What is asked of y, the attention of the first three of the inputs.
+// Computes results from y, the attention over the first three inputs.
 using Attended = std::function<std::vector<Tensor>(const Tensor& y, Tensors in)>;
 Problem attend(const Sizes& n, const Attended& function) {
   const Type heads = bf16({2, n.heads, n.length, 64});
@@ -99,17 +98,18 @@ Problem attend(const Sizes& n, const Attended& function) {
               },
           .tolerance = 3e-2};
 }
-// The logarithm of each row's sum of exponentials, which a backward pass reads.
+// Returns the log-sum-exp of each row, which a backward pass reads.
 Tensor statistics_of(const Tensor& y) {
   return make_node(op("attention_logsumexp"), y->inputs, y->attrs);
 }
 
-// One linear layer and its update: state that outlives the step.
+// A linear layer and its update: state that outlives the step.
 Problem training(const Sizes& n, bool offloaded) {
   const Variable weight("weight", f32({n.inner, n.columns}));
   for (size_t i = 0; i < weight.floats().size(); ++i)
     weight.floats()[i] = 0.02f * std::sin(static_cast<float>(i));
-  // Linear in the gradient: rounding stays rounding, where Adam's would turn signs.
+  // SGD is linear in the gradient and keeps rounding differences small, where Adam could flip
+  // signs.
   auto optimizer = std::make_shared<optim::SGD>(std::vector{weight},
                                                 optim::SGDOptions{.lr = 100, .momentum = 0.9});
   Problem made{.inputs = {f32({n.rows, n.inner})},
@@ -128,7 +128,7 @@ Problem training(const Sizes& n, bool offloaded) {
 Problem embedding_and_loss(const Sizes& n) {
   return {.inputs = {ids({n.rows / 8}), bf16({n.vocabulary, n.inner})},
           .function = [](Tensors in) -> std::vector<Tensor> {
-            const Tensor x = embedding(in[0], in[1]) * 0.02;  // no row is sure of its token
+            const Tensor x = embedding(in[0], in[1]) * 0.02;  // keeps probabilities away from 1
             const Tensor logits = matmul(x, transpose(in[1]));
             const Tensor loss = cross_entropy(widen(logits), in[0]);
             return {loss, grad(loss, in.subspan(1, 1))[0]};
@@ -278,7 +278,7 @@ std::vector<Rung> rungs() {
   return all;
 }
 
-// Equal for every call: the device and the CPU are given the same.
+// Draws inputs, equal in every call, so that device and CPU get the same ones.
 std::vector<Tensor> draw(const Problem& problem) {
   std::minstd_rand random(1);
   std::vector<Tensor> all;
@@ -300,7 +300,7 @@ std::vector<Tensor> draw(const Problem& problem) {
 constexpr int runs = 3;
 using Results = std::vector<std::vector<double>>;
 
-// Elements of every result of every run; what the plan holds goes to `facts`.
+// Returns the elements of every result of every run; facts on the plan go to `facts`.
 Results run_on(const std::string& device, const Rung& rung, const Sizes& sizes, json& facts) {
   Problem problem = rung.make(sizes);
   problem.options.device = device;
@@ -322,7 +322,7 @@ Results run_on(const std::string& device, const Rung& rung, const Sizes& sizes, 
   return all;
 }
 
-// The largest difference, as a part of the largest element of its result.
+// Returns the largest difference, relative to the largest element of its result.
 double distance(const Results& got, const Results& want) {
   double most = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -337,14 +337,14 @@ double distance(const Results& got, const Results& want) {
   return most;
 }
 
-// Kernels that are compiled are kept in the cache, for a machine that has the device.
+// Compiles the kernels into the cache, for a machine that has the device.
 void build(const Rung& rung, const Sizes& sizes, const std::string& device) {
   Problem problem = rung.make(sizes);
   problem.options.device = device;
   CompiledStep(problem.function, problem.options).prepare(problem.inputs);
 }
 
-// Bytes to the device and back, without a kernel.
+// Copies bytes to the device and back, without a kernel.
 void copy_there_and_back(const std::string& device, bool small, json& facts) {
   DeviceMemory& memory = library(device).memory();
   if (memory.is_host()) {

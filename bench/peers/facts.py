@@ -1,4 +1,4 @@
-"""What the table asks of weft besides a step's time: limits of a case, start, memory, dispatch."""
+"""Measures what the table needs of weft besides a step's time: limits, start, memory, dispatch."""
 import os
 import statistics
 import tempfile
@@ -7,11 +7,9 @@ from workloads import CASES
 
 
 def limits(runner, case):
-    """The floor of a step and the time of its products alone, with the peaks measured just before.
-
-    Floor: operations over the peak (of a workload of rows: its arithmetic on rows that stay in the
-    caches), or least bytes over the bandwidth, whichever takes longer.
-    """
+    """Returns the floor of a step and the time of its products alone, with peaks measured just
+    before. The floor is operations over the peak (for a workload of rows: its arithmetic on rows
+    that stay in the caches), or least bytes over the bandwidth, whichever takes longer."""
     peaks = runner.peaks()
     line = runner.weft(case, "--steps", 2, "--ceiling", steps=False)
     if "error" in line:
@@ -27,7 +25,7 @@ def limits(runner, case):
 
 
 def profile(runner, case):
-    """Where a step's time goes, by kind of operation."""
+    """Returns the time of a step by kind of operation."""
     command = [runner.args.weft, "profile", case.workload, "--json", "--steps", 3]
     command += ["--batch", case.batch] if case.batch else []
     command += ["--length", case.length] if case.length else []
@@ -40,7 +38,7 @@ def profile(runner, case):
 
 
 def start(runner, times=3):
-    """Seconds from the start of the process to the first step done, less a step's time."""
+    """Returns the seconds from process start to the end of the first step, minus a step's time."""
     case = CASES["gpt2-4x64"]
     weights = runner.weights(case)
 
@@ -63,7 +61,7 @@ def middle(values):
 
 
 def dispatch(runner, times=3):
-    """Nanoseconds of a kernel that computes one element."""
+    """Returns the nanoseconds of a kernel that computes one element."""
     program = runner.args.weft.parent / "bench" / "dispatch"
     texts = [runner.output([program])[0] for _ in range(times)] if os.access(program, os.X_OK) else []
     return {"ns": middle([float(text.split()[0]) for text in texts])}

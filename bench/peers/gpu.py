@@ -26,14 +26,14 @@ from workloads import WORKLOADS
 
 HERE = pathlib.Path(__file__).resolve().parent
 OUT_OF_TIME = "not measured (out of time)"
-# What can be switched off in turn (docs/gpu-check.md).
+# Features that can be switched off one by one (docs/gpu-check.md).
 SWITCHES = ("graphs", "cudnn-attention", "cudnn-conv", "epilogues", "joins", "padding",
             "read-only", "side-copies")
 
 
 @dataclasses.dataclass(frozen=True)
 class Ceiling:
-    """Operations and bytes a second that a GPU was seen to reach; f32 and f64 by its data sheet."""
+    """Operations and bytes per second measured on a GPU; f32 and f64 are from its data sheet."""
     peaks: dict
     bandwidth: float
 
@@ -52,26 +52,26 @@ CEILINGS = {
 
 
 def ceiling_of(name):
-    """Of a GPU by the name that its driver gives it; None: nobody has measured such a one."""
+    """Returns the ceiling of a GPU by the name its driver reports; None: not measured."""
     return next((ceiling for model, ceiling in CEILINGS.items() if re.search(model, name)), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row: sizes for the GPU, small ones for a trial elsewhere, and what is to be reached."""
+    """One row: sizes for the GPU, small ones for a trial elsewhere, and goals."""
     title: str
     workload: str
     batch: int = 0
     length: int = 0
     small: tuple = (0, 0)  # batch and length
     bf16: bool = False
-    steps: int = 7  # timed; three more before them
+    steps: int = 7  # timed; three warm-up steps precede them
     compiled: bool = True
     weights: bool = True  # peers start from weft's, and losses are compared
-    loss_off: float = 1e-3  # allowed of the first ten losses, as a part of the first
+    loss_off: float = 1e-3  # allowed for the first ten losses, relative to the first
     ratio: float = 0  # goal: the best peer's time over weft's
-    rate: float = 0  # goal: items a second on an H200; elsewhere as its floor is to an H200's
-    bandwidth: float = 0  # goal: the share of the GPU's bandwidth
+    rate: float = 0  # goal: items per second on an H200; elsewhere scaled by the floor of the GPU
+    bandwidth: float = 0  # goal: share of the GPU's bandwidth
 
 
 ROWS = {
@@ -92,8 +92,8 @@ ROWS = {
     "adamw": Row("AdamW, 124M parameters", "adamw", steps=20, weights=False, compiled=False,
                  bandwidth=0.88),
 }
-SECONDS = {"weft": 60, "eager": 75, "compile": 150}  # of one visit, at most
-LEAST = 5  # seconds: nothing is begun with fewer left
+SECONDS = {"weft": 60, "eager": 75, "compile": 150}  # limit of one visit
+LEAST = 5  # seconds: nothing starts with fewer left
 COLD, WARM = 3.0, 0.6  # goals: seconds from start to first step
 MEMORY = "16GiB"  # goal: GPT-2 124M, 64 x 1024
 
@@ -104,12 +104,12 @@ def size_flags(row):
 
 
 def workload_flags(row):
-    """What `weft bench` is told of a row."""
+    """Returns the flags of `weft bench` for a row."""
     return [row.workload, *size_flags(row), *(["--precision", "bf16-mixed"] if row.bf16 else [])]
 
 
 def small(row):
-    """To try out the check itself: nothing is to be reached."""
+    """Returns a row to try out the check itself, without goals."""
     batch, length = row.small
     return dataclasses.replace(row, title=f"{row.workload}, small", batch=batch, length=length,
                                steps=min(row.steps, 4), ratio=0, rate=0, bandwidth=0)
@@ -122,7 +122,7 @@ class Check:
         self.end = time.monotonic() + args.budget
         self.scratch = tempfile.TemporaryDirectory(prefix="weft-gpu-")
         self.visits = {name: {} for name in self.rows}
-        self.start = {}  # seconds, or why not
+        self.start = {}  # seconds, or the reason for failure
         self.lean = {}
         self.failed = []
         self.gpu = self.name_of_gpu()
@@ -136,14 +136,14 @@ class Check:
         return self.end - time.monotonic()
 
     def call(self, command, seconds, extra=None):
-        """The JSON line that a command prints, or {"error": ...}."""
+        """Returns the JSON line that a command prints, or {"error": ...}."""
         seconds = int(min(seconds, self.left()))
         if seconds < LEAST:
             return {"error": OUT_OF_TIME}
         command = ["timeout", "-k", "5", str(seconds), *map(str, command)]
         done = subprocess.run(command, capture_output=True, text=True,
                               env=os.environ | (extra or {}))
-        if done.returncode in (124, 137):  # a crash is below zero
+        if done.returncode in (124, 137):  # a crash is negative
             return {"error": OUT_OF_TIME}
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"')]
         if done.returncode == 0 and lines:
@@ -187,7 +187,7 @@ class Check:
         self.say(row.title, side, seen)
 
     def measure_start(self):
-        """From the start of the process to the first step done, less a step's time."""
+        """Measures from process start to the end of the first step, minus the time of a step."""
         for state in ("cold", "warm"):
             seen = self.weft(self.rows["gpt2"], "--steps", 1, cache="start")
             if "error" not in seen:
@@ -196,7 +196,7 @@ class Check:
             self.say("start to first step, GPT-2", state, seen, "start_s")
 
     def measure_lean(self):
-        """GPT-2 in as much memory as is its goal."""
+        """Measures GPT-2 within the memory of its goal."""
         row = self.rows["gpt2"]
         limit = [] if self.args.small else ["--memory", MEMORY]
         self.lean = self.weft(row, "--steps", row.steps, *limit)
@@ -211,7 +211,7 @@ class Check:
     def run(self):
         for name, row in self.rows.items():
             sides = ["weft", "eager"]
-            if name == "gpt2" and row.compiled:  # the row that tells most is measured whole
+            if name == "gpt2" and row.compiled:  # the most informative row is measured completely
                 sides = ["weft", "compile", "eager"]
             for side in sides:
                 self.visit(name, side)
@@ -221,7 +221,7 @@ class Check:
                 self.measure_start()
                 self.measure_lean()
                 self.write()
-        # What compiles slowest comes last.
+        # The slowest compilation comes last.
         for name in sorted(self.rows, key=lambda n: n == "gpt2-xl"):
             if self.rows[name].compiled and "compile" not in self.visits[name]:
                 self.visit(name, "compile")
@@ -240,13 +240,13 @@ class Check:
                                f"{cure}")
 
     def distance(self, ours, theirs):
-        """Of the losses, as a part of the first."""
+        """Returns the difference of the losses, relative to the first."""
         pairs = list(zip(ours["losses"], theirs["losses"]))
-        # Few samples make a net with batch norm wander: a trial has the first loss alone.
+        # With few samples batch norm is unstable: a trial compares the first loss only.
         return max(abs(a - b) for a, b in pairs[:1 if self.args.small else None]) / abs(pairs[0][0])
 
     def find_cure(self, row, theirs):
-        """Which switch, turned off alone, brings the losses of the peer."""
+        """Finds the switch that, turned off alone, gives the losses of the peer."""
         cures, tried = [], 0
         for switch in SWITCHES:
             seen = self.weft(row, "--steps", row.steps, extra={"WEFT_CUDA_OFF": switch})
@@ -261,7 +261,7 @@ class Check:
         return ceiling.floor_ms(ours["least_flops"], ours["least_bytes"])
 
     def write(self):
-        """After each visit: what was seen is there, whatever becomes of the rest."""
+        """Writes after each visit, so that results survive a later failure."""
         if self.args.json:
             self.args.json.write_text(json.dumps(
                 {"command": shlex.join(["bench/peers/gpu.py", *sys.argv[1:]]), "gpu": self.gpu,

@@ -21,7 +21,7 @@ import_seconds = time.perf_counter() - before_import
 
 
 class Init:
-    """Weights by weft's names: of a safetensors file, or random where there is none."""
+    """Weights by weft's names: from a safetensors file, or random without one."""
 
     def __init__(self, seed, path=None):
         begin = time.perf_counter()
@@ -30,7 +30,7 @@ class Init:
         self.untimed = time.perf_counter() - begin if path else 0.0
 
     def weight(self, name, *shape, std=0.02):
-        """In PyTorch's order of axes."""
+        """Returns a weight in PyTorch's order of axes."""
         if self.file:
             return self.file[name + ".weight"]
         return self.random.standard_normal(shape, dtype=np.float32) * std
@@ -111,7 +111,7 @@ def mlp_task(init, args):
 
 
 def mnist_conv_task(init, args):
-    """Channels-last, which XLA's CPU convolutions want."""
+    """Uses channels-last, which XLA's CPU convolutions prefer."""
     def conv_parameters(name, inputs, outputs):
         weight = init.weight(name, outputs, inputs, 3, 3, std=(9 * inputs)**-0.5)
         return {"weight": jnp.asarray(weight.transpose(2, 3, 1, 0)),
@@ -125,7 +125,7 @@ def mnist_conv_task(init, args):
 
     def loss(p, images, labels, dtype):
         x = conv_relu_pool(conv_relu_pool(images, p["conv1"], dtype), p["conv2"], dtype)
-        x = x.transpose(0, 3, 1, 2).reshape(x.shape[0], -1)  # fc1 reads PyTorch's order
+        x = x.transpose(0, 3, 1, 2).reshape(x.shape[0], -1)  # fc1 expects PyTorch's order
         x = jax.nn.relu(linear(x, p["fc1"], dtype))
         return cross_entropy(linear(x, p["fc2"], dtype).astype(jnp.float32), labels)
 
@@ -146,7 +146,7 @@ TASKS = {
 
 
 def train_step(task, init, args):
-    """A jitted step whose state is donated; items are tokens or images."""
+    """Returns a jitted step whose state is donated; items are tokens or images."""
     parameters, loss_of, batch, optimizer = task(init, args)
     dtype = jnp.bfloat16 if args.precision == "bf16" else jnp.float32
     state = [parameters, optimizer.init(parameters)]
@@ -177,7 +177,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1337)
     parser.add_argument("--weights", help="initial weights, of weft bench --write-weights")
     args = parser.parse_args()
-    # XLA has no switch for its threads; it starts as many as it may use cores.
+    # XLA has no option for its number of threads; it starts one per core of the affinity mask.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
     defaults = WORKLOADS[args.workload]
     args.batch, args.length = args.batch or defaults.batch, args.length or defaults.length

@@ -1,4 +1,4 @@
-"""Prints what run.py saw: a text table of each case, and the Markdown for docs/benchmarks.md."""
+"""Prints the results of run.py: a text table of each case, and Markdown for docs/benchmarks.md."""
 import statistics
 
 from workloads import CASES
@@ -8,7 +8,7 @@ HEAD = ["case", "side", "median", "spread", "items/s", "first step s", "warm", "
 
 
 def number(value, digits=3):
-    """Three significant digits at least, thousands whole."""
+    """Formats at least three significant digits, without cutting thousands."""
     if value is None:
         return "-"
     if abs(value) >= 1000:
@@ -21,7 +21,7 @@ def percent(part, whole):
 
 
 def row(result, side):
-    """A peer's ratio is its time over weft's: above 1, weft is the faster."""
+    """Formats a side; a peer's ratio is its time over weft's: above 1, weft is faster."""
     s = result["sides"][side]
     name = side + (" *" if side == result["best_peer"] else "")
     if "error" in s:
@@ -41,7 +41,7 @@ def rows_of(results):
 
 def table(results):
     rows = [HEAD, *rows_of(results)]
-    # a failure's text may run over the other columns
+    # The text of a failure may extend over the other columns.
     fits = [r for r in rows if not r[2].startswith("failed")]
     widths = [max(len(r[i]) for r in (rows if i < 2 else fits)) for i in range(len(HEAD))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in rows)
@@ -72,7 +72,7 @@ def peers_cell(result):
 
 
 def goals(result):
-    """(what, reached, goal) of each goal of a case that was measured."""
+    """Yields (what, reached, goal) for each goal of a measured case."""
     case, weft = CASES.get(result["case"]), weft_of(result)
     if case is None or weft is None:
         return []
@@ -134,7 +134,8 @@ def plan_rows(results):
     seen = {name: r["limits"] for name, r in results.items() if "arena_bytes" in r.get("limits", {})}
     if not seen:
         return
-    # The last byte that is touched; a kernel may leave the end of its scratch alone.
+    # "Used" ends at the last byte that is touched; a kernel may leave the end of its workspace
+    # unused.
     unused = {name: (l["arena_bytes"] - l["used_arena_bytes"]) / max(1, l["arena_bytes"])
               for name, l in seen.items()}
     most = max(unused, key=unused.get)
@@ -152,7 +153,7 @@ def plan_rows(results):
 
 
 def time_rows(results):
-    """Plans at the roofline, and with the times that the kernels took in a process before."""
+    """Compares plans at the roofline, and with kernel times from an earlier process."""
     ratios = {}
     for name, result in results.items():
         weft, profile = weft_of(result), result.get("profile", {})
@@ -197,7 +198,7 @@ def fact_rows(document):
 
 
 def reasons(results):
-    """Where the time goes of the rows that miss a goal."""
+    """Prints the time by kind of operation for rows that miss a goal."""
     for name, result in results.items():
         profile = result.get("profile", {})
         if not missed(result) or not profile.get("operations"):

@@ -36,7 +36,7 @@ MAKE_ENVIRONMENT = """make an environment and name its Python:
 
 
 def versions_of(python):
-    """Which of the peers this Python can import, and their versions."""
+    """Returns the peers that this Python can import, and their versions."""
     found = {}
     for name in ("torch", "jax", "optax"):
         code = f"import importlib.metadata as m; print(m.version('{name}'))"
@@ -51,7 +51,7 @@ def versions_of(python):
 
 
 def settings_of(case, installed, wanted):
-    """The settings of peers that a case is held against, of those that are installed."""
+    """Returns the peer settings that a case is compared with, as far as they are installed."""
     jax = WORKLOADS[case.workload].jax and {"jax", "optax"} <= installed.keys()
     known = [s for s in wanted or case.peers if s != "jax" or jax]
     if case.workload == "adamw":  # the fused update is one kernel already
@@ -74,7 +74,7 @@ def run_case(runner, name, case, installed, args):
 
 
 def run_train_characters(runner, installed, args):
-    """2,000 steps of nanoGPT's character setting and one validation: seconds of the process."""
+    """Times 2,000 steps of nanoGPT's character setting and one validation, as one process."""
     if not args.text:
         sys.exit("run.py: train-characters needs --text FILE (the tiny Shakespeare text)")
     steps, text = args.steps or 2000, args.text.resolve()
@@ -151,13 +151,13 @@ def parse():
 
 
 def identity(args, installed):
-    """What results must share to stand in one table."""
+    """Returns what results must have in common to share a table."""
     program = hashlib.sha256(args.weft.read_bytes()).hexdigest()[:16] if args.weft else None
     return {"weft": program, "versions": installed, "threads": args.threads, "machine": machine()}
 
 
 def open_document(args, installed):
-    """What the file has, where it stands for the same programs on the same machine."""
+    """Returns the file's contents if they are of the same programs on the same machine."""
     who = identity(args, installed)
     if args.json and args.json.is_file() and not args.fresh:
         kept = json.loads(args.json.read_text())

@@ -1,4 +1,4 @@
-"""What every side starts from: weft's initial weights, and batches by one formula.
+"""The common start of all sides: weft's initial weights, and batches by one formula.
 
 Both peers need NumPy; run.py does not, so this is no part of workloads.py.
 """
@@ -16,19 +16,19 @@ INPUTS, LABELS = 1000, 2000  # streams of the formula
 
 
 def images(batch, shape, classes):
-    """f32 [batch, *shape] in [-1, 1) and i64 [batch], as `weft bench` has them."""
+    """Returns f32 [batch, *shape] in [-1, 1) and i64 [batch], as in `weft bench`."""
     return (formula.uniform(INPUTS, [batch, *shape]).astype(np.float32),
             formula.integers(LABELS, [batch], classes))
 
 
 def tokens(batch, length, vocabulary):
-    """Two of i64 [batch, length]: ids and what is to be predicted."""
+    """Returns two i64 [batch, length]: ids and targets."""
     shape = [batch, length]
     return formula.integers(INPUTS, shape, vocabulary), formula.integers(LABELS, shape, vocabulary)
 
 
 def read_weights(path):
-    """Name -> array of a safetensors file: eight bytes of header size, JSON header, elements."""
+    """Reads a safetensors file by name: eight bytes of header size, JSON header, elements."""
     data = np.fromfile(path, np.uint8)
     begin = 8 + int(data[:8].view("<u8")[0])
     header = json.loads(data[8:begin].tobytes())

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import_seconds = time.perf_counter() - before_import
 
 
-# The names of weft's parameters where weft has the model, so that its weights load by name.
+# Parameter names are weft's where weft has the model, so that its weights load by name.
 class Attention(nn.Module):
     def __init__(self, width, heads, causal, bias):
         super().__init__()
@@ -54,7 +54,7 @@ class PreNormBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with tied head; bias=False and gelu="none" (exact) give nanoGPT's character form."""
+    """GPT-2 with tied head; bias=False and gelu="none" (exact) give nanoGPT's character model."""
 
     def __init__(self, layers, heads, width, vocabulary, context, bias=True, gelu="tanh"):
         super().__init__()
@@ -116,7 +116,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT-base with the masked language model's tied head, every position predicted, no dropout."""
+    """BERT-base with the masked language model's tied head, all positions predicted, no dropout."""
 
     def __init__(self, layers=12, heads=12, width=768, vocabulary=30522, context=512):
         super().__init__()
@@ -175,7 +175,7 @@ class Bottleneck(nn.Module):
 
 
 class Basic(nn.Module):
-    """CIFAR form: the shortcut subsamples and appends zero channels (He et al. 2015, option A)."""
+    """CIFAR block: the shortcut subsamples and appends zero channels (He et al. 2015, option A)."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -220,7 +220,7 @@ def resnet20():
 
 
 def alexnet():
-    """The one-tower form with dropout before the first two linear layers."""
+    """The one-tower model with dropout before the first two linear layers."""
     conv, relu, pool = nn.Conv2d, nn.ReLU, lambda: nn.MaxPool2d(3, 2)
     return named(
         features=nn.Sequential(
@@ -245,7 +245,7 @@ def mlp():
 
 
 def load_weights(model, path):
-    """Of a safetensors file; seconds that it took."""
+    """Loads weights from a safetensors file; returns the seconds it took."""
     begin = time.perf_counter()
     weights = {k: torch.from_numpy(v) for k, v in start.read_weights(path).items()}
     missing, unexpected = model.load_state_dict(weights, strict=False)
@@ -266,7 +266,7 @@ def train_step(model, inputs, targets, optimizer, args):
     def loss_of(inputs, targets):
         return F.cross_entropy(model(inputs), targets)
 
-    # The loss is compiled, too: of a language model it is a large part of the step.
+    # The loss is compiled, too: for a language model it is a large part of the step.
     run = torch.compile(loss_of) if args.mode == "compile" else loss_of
 
     def step():
@@ -281,20 +281,20 @@ def train_step(model, inputs, targets, optimizer, args):
 
 
 def finish(args):
-    """Waits for a step that returns nothing: a GPU is still at it."""
+    """Waits for a step that returns nothing: a GPU is still busy."""
     if args.device == "cuda":
         torch.cuda.synchronize()
 
 
 def token_task(model, vocabulary, args):
-    """AdamW on all parameters; items are tokens."""
+    """Uses AdamW on all parameters; items are tokens."""
     ids, targets = map(torch.from_numpy, start.tokens(args.batch, args.length, vocabulary))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, weight_decay=0.1, fused=True)
     return train_step(model, ids, targets.flatten(), optimizer, args), ids.numel()
 
 
 def image_task(model, shape, classes, args):
-    """SGD with momentum; items are images."""
+    """Uses SGD with momentum; items are images."""
     images, labels = map(torch.from_numpy, start.images(args.batch, shape, classes))
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4,
                                 fused=True)
@@ -302,7 +302,7 @@ def image_task(model, shape, classes, args):
 
 
 def adamw_task(args):
-    """The update of GPT-2's 124M parameters alone; items are bytes: 16 read, 12 written each."""
+    """The update of GPT-2's 124M parameters alone; items are bytes, 16 read and 12 written each."""
     sizes = [50257 * 768, 1024 * 768] + [7087872] * 12
     parameters = [torch.randn(n, requires_grad=True) for n in sizes]
     for p in parameters:
@@ -318,7 +318,7 @@ def adamw_task(args):
 
 
 def row_task(function, passes, args):
-    """Forward and backward of one operation; items are the fewest bytes it has to move."""
+    """Forward and backward of one operation; items are the minimum bytes moved."""
     x = torch.randn(args.batch, args.length, requires_grad=True)
     upstream = torch.randn(args.batch, args.length)
     run = torch.compile(function) if args.mode == "compile" else function
@@ -371,7 +371,7 @@ def learning_rate(step, total, peak=1e-3, least=1e-4, warmup=100):
 
 
 def validation_loss(model, text, context=64, rows=64):
-    """Mean over all whole windows of the text."""
+    """Returns the mean over all whole windows of the text."""
     windows = (len(text) - 1) // context
     x = text[:windows * context].view(windows, context)
     y = text[1:windows * context + 1].view(windows, context)
@@ -382,7 +382,7 @@ def validation_loss(model, text, context=64, rows=64):
 
 
 def train_characters(args, context=64, batch=12):
-    """nanoGPT's published CPU setting on a text; seconds of training, then validation loss."""
+    """Trains nanoGPT's published CPU setting on a text; then measures the validation loss."""
     text = pathlib.Path(args.text).read_text()
     index = {c: i for i, c in enumerate(sorted(set(text)))}
     data = torch.tensor([index[c] for c in text])
@@ -416,7 +416,7 @@ def train_characters(args, context=64, batch=12):
 
 
 def open_device(device):
-    """Bytes of its memory that are free before anything lies there; 0: the host's."""
+    """Returns the free bytes of device memory before any allocation; 0: the host's."""
     if device == "cpu":
         return 0
     torch.backends.cudnn.benchmark = True
@@ -425,7 +425,7 @@ def open_device(device):
 
 
 def device_memory(device, free_before):
-    """As weft's device_gb: what the driver has given since, code of kernels and all."""
+    """Returns what the driver has allocated since, kernel code included, like weft's device_gb."""
     if device == "cpu":
         return {}
     return {"device_gb": round((free_before - torch.cuda.mem_get_info()[0]) / 1e9, 3),
@@ -448,7 +448,7 @@ def main():
     parser.add_argument("--weights", help="initial weights, of weft bench --write-weights")
     parser.add_argument("--text", help="text file of train-characters")
     args = parser.parse_args()
-    args.untimed = 0.0  # seconds to leave out: what a run of its own would not do
+    args.untimed = 0.0  # seconds to leave out: work that a normal run would not do
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     line = {"workload": args.workload, "system": f"PyTorch {torch.__version__}",

@@ -1,4 +1,4 @@
-"""Starts weft and its peers, each visit a process of its own, and takes turns between them."""
+"""Starts weft and its peers, each visit in its own process, and alternates between them."""
 import json
 import os
 import pathlib
@@ -12,7 +12,7 @@ import time
 from workloads import WORKLOADS
 
 HERE = pathlib.Path(__file__).resolve().parent
-# glibc hands large blocks back at every free and faults them in again; kept, some steps take half.
+# glibc returns large blocks at every free and faults them in again; kept, some steps take half.
 KEEP_PAGES = ("glibc.malloc.mmap_max=0:glibc.malloc.mmap_threshold=4294967296:"
               "glibc.malloc.trim_threshold=34359738368")
 
@@ -30,7 +30,7 @@ class Runner:
                                          "WEFT_THREADS": threads}
 
     def output(self, command, extra=None):
-        """What a command prints, with wall seconds and the load before; throws OSError."""
+        """Returns a command's output, with wall seconds and the load before; throws OSError."""
         print("  $", shlex.join(map(str, command)), file=sys.stderr, flush=True)
         start, load = time.perf_counter(), os.getloadavg()[0]
         done = subprocess.run(
@@ -43,7 +43,7 @@ class Runner:
         return done.stdout, time.perf_counter() - start, load
 
     def call(self, command, extra=None):
-        """The last JSON line that the command prints; a failure has `error`."""
+        """Returns the last JSON line that the command prints; a failure has `error`."""
         try:
             text, wall, load = self.output(command, extra)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -61,7 +61,7 @@ class Runner:
         return self.call([*command, *flags], extra)
 
     def peaks(self):
-        """Peaks of the machine, measured here and now."""
+        """Measures the peaks of the machine now."""
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as empty:
             command = [self.args.weft, "devices", "--measure", "--json"]
             text, _, _ = self.output(command, {"WEFT_CACHE_DIR": empty})
@@ -69,7 +69,7 @@ class Runner:
         return found["peak_gflops"] | {"bandwidth": found["bandwidth_gb_per_s"]}
 
     def weights(self, case):
-        """Flags that give a peer the weights from which weft starts; none where it has no such."""
+        """Returns flags that give a peer weft's initial weights; none where the model has none."""
         if not self.args.weft or not WORKLOADS[case.workload].model:
             return []
         path = os.path.join(self.scratch.name, "weights.safetensors")  # of the last case
@@ -112,7 +112,8 @@ def visit_in_turn(run_weft, run_peer, settings, visits, keep):
             if ours and "error" not in ours and "error" not in theirs:
                 theirs["ratio"] = theirs["time"] / ours["time"]
             seen[name].append(theirs)
-        # least times, as one disturbed visit must not drop a peer; what failed once fails again
+        # Uses least times, as one disturbed visit must not drop a peer; a failed peer would fail
+        # again.
         times = {name: least(seen[name]) for name in running}
         best = min((t for t in times.values() if t), default=None)
         running = [n for n in running if times[n] and times[n] <= keep * best]
@@ -126,7 +127,7 @@ def least(visits):
 
 
 def summary(visits):
-    """One side of one case: median of visits, their spread, and the best of the other numbers."""
+    """Summarizes one side of a case: median of visits, spread, best of the other numbers."""
     good = [v for v in visits if "error" not in v]
     if not good:
         return {"error": visits[-1]["error"] if visits else "not run"}

@@ -1,4 +1,4 @@
-"""What every side runs: sizes of the workloads, cases of the comparison, and the JSON line."""
+"""Common to all sides: workload sizes, cases of the comparison, and the JSON line."""
 import dataclasses
 import json
 import os
@@ -9,9 +9,9 @@ import time
 @dataclasses.dataclass(frozen=True)
 class Workload:
     batch: int
-    length: int = 0  # tokens of a row; 0 where there is no such thing
+    length: int = 0  # tokens of a row; 0 where there is no length
     convolutions: bool = False  # channels-last
-    jax: bool = False  # jax_peer.py has it
+    jax: bool = False  # implemented by jax_peer.py
     model: bool = True  # peers start from weft's weights
 
 
@@ -35,7 +35,7 @@ WORKLOADS = {
 }
 
 SHORT = ("eager", "compile", "eager+malloc", "compile+malloc", "jax")
-LONG = ("eager", "eager+malloc", "compile+malloc")  # what costs a minute a visit is chosen by hand
+LONG = ("eager", "eager+malloc", "compile+malloc")  # for visits that take a minute
 LAST = ("eager-channels-last", "compile-channels-last", "eager-channels-last+malloc",
         "compile-channels-last+malloc")
 LONG_LAST = ("eager-channels-last", "eager-channels-last+malloc", "compile-channels-last+malloc")
@@ -43,18 +43,18 @@ LONG_LAST = ("eager-channels-last", "eager-channels-last+malloc", "compile-chann
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One row of the table: what runs, how often, beside whom, and what is to be reached."""
+    """One row of the table: what runs, how often, compared with whom, and its goals."""
     workload: str
     title: str
     precision: str = "f32"
     batch: int = 0
     length: int = 0
-    steps: int = 7  # timed, of a visit; seven at least in all
+    steps: int = 7  # timed, per visit; at least seven in total
     visits: int = 2
     peers: tuple = SHORT
     ratio: float = 1  # goal: the best peer's time over weft's
-    ceiling: float = 0  # goal: the rate of the products alone that a step reaches
-    floor: float = 0  # goal: the share of the larger floor, memory or arithmetic
+    ceiling: float = 0  # goal: share of the rate of the products alone
+    floor: float = 0  # goal: share of the larger floor, memory or arithmetic
 
 
 ROWS = "16,384 x 4,096, forward and backward"
@@ -89,7 +89,7 @@ CASES = {
 
 
 def seconds_since_start():
-    """Since the process began (Linux), so that the interpreter and imports count."""
+    """Returns the seconds since process start (Linux), including interpreter and imports."""
     with open("/proc/self/stat") as stat:
         began = int(stat.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began

@@ -1,4 +1,4 @@
-// Budgets that are none, and what every device computes.
+// Invalid budgets, and budgets that are too small on each device.
 #include <iomanip>
 #include <sstream>
 #include <string>
@@ -29,12 +29,12 @@ int changes_that_fit(const Workplace& place, const std::vector<std::string>& com
   const size_t hint = refusal.find("Hint: ");
   std::string changes = hint == std::string::npos ? "" : refusal.substr(hint + 6);
   int count = 0;
-  double before = 0;  // the quickest comes first
+  double before = 0;  // the fastest change comes first
   for (size_t end; (end = changes.find(" fits at ")) != std::string::npos; ++count) {
     std::vector<std::string> changed = command;
     std::istringstream words(changes.substr(0, end));  // "--a 1 --b '[c]'"
     for (std::string word; words >> std::quoted(word, '\'');) {
-      if (word.starts_with("--"))  // what was typed gives way
+      if (word.starts_with("--"))  // the new value replaces a flag of the command
         std::erase_if(changed, [&](auto& typed) { return typed.starts_with(word + "="); });
       changed.push_back(word);
     }
@@ -106,7 +106,7 @@ TEST_CASE("what is said to fit does, and what is kept of the limit by other step
     const Outcome outcome = place.weft(command, {{"WEFT_PATIENCE", "600"}});
     CHECK(fails_with(outcome, 3, "train: [compile] the step takes at least ") == "");
     CHECK(changes_that_fit(place, command, outcome.err) >= 1);
-    // A flag that was typed is named as it was: its new value takes the place of the old one.
+    // A flag of the command line keeps its spelling: its new value replaces the old one.
     CHECK((outcome.err.find(" --recompute auto fits at ") != std::string::npos) == (limit > least));
   }
 }

@@ -1,4 +1,4 @@
-// What goes wrong with an NVIDIA GPU, on a driver that has none (tests/fake_cuda/fake.h).
+// Errors around NVIDIA GPUs, on a simulated driver (tests/fake_cuda/fake.h).
 #include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -23,8 +23,8 @@ namespace {
 constexpr int failed = 1, usage = 2, does_not_fit = 3, not_finite = 6, device = 7;
 using Settings = Workplace::Environment;
 
-// Settings with a folder that has all of the driver's libraries but one, as a wheel may; with
-// `instead`, that one by this name.
+// Returns settings with a folder of all the driver's libraries but one, as a wheel may have; with
+// `instead`, that one under this name.
 Settings without(const FakeGpu& place, const std::string& library,
                  const std::string& instead = "") {
   const fs::path to = place.path("cuda-without-" + library + instead);
@@ -59,7 +59,8 @@ TEST_CASE("a run trains on a GPU, logs what it takes and closes with its energy"
   CHECK(has(log, R"("watts":123.4)"));
   CHECK(has(log, R"("celsius":41.0)"));
   CHECK(has(log, R"("slowed_by":"power limit")"));
-  // A quarter of a joule between two readings: at the start, at each of six lines, at the end.
+  // The meter adds a quarter of a joule per reading: at the start, at each of six lines, at the
+  // end.
   CHECK(has(log, R"("joules":1.75)"));
 }
 
@@ -70,12 +71,12 @@ TEST_CASE("a step stays one graph where losses are read and checkpoints are writ
     const Outcome outcome = place.train({{"FAKE_CUDA_GRAPHS", graphs}},
                                         {"--precision", precision, "--steps", "20", "--overwrite"});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-    CHECK(place.read(precision).size() == 19);  // all but the first, which loads what it needs
+    CHECK(place.read(precision).size() == 19);  // all but the first, which loads modules
   }
 }
 
 namespace {
-// A run's plan.json says how many kernels a step has, and what each module's are.
+// Reads a run's plan.json, which lists the number of kernels of each step and those of each module.
 nlohmann::json plans_of(const FakeGpu& place) {
   return nlohmann::json::parse(place.read("runs/tiny/plan.json"))["plans"];
 }
@@ -99,8 +100,7 @@ TEST_CASE("a step that no graph takes is launched kernel by kernel, which is sai
     const Outcome outcome =
         place.train({{"FAKE_CUDA_CAPTURE_FAILS", how}, {"FAKE_CUDA_GRAPHS", place.path("graphs")}},
                     {"--data.val_split", "0.2"});
-    CHECK(outcome.code ==
-          not_finite);  // the evaluation's loss after the last update: none computes
+    CHECK(outcome.code == not_finite);  // the evaluation's loss: no kernel computes
     CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
     CHECK(has(outcome.err, said));
     CHECK(has(outcome.err,
@@ -123,7 +123,7 @@ TEST_CASE(
                                : "cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED."));
     CHECK(has(outcome.err, " Refused: cublaslt:matmul"));
     CHECK(has(outcome.err, " of h.0.attn.c_attn and "));
-    // Products without a bias are refused as well, once those with one are left out.
+    // After products with a bias, those without one are refused as well.
     CHECK(lines_with(outcome.err, "The step is planned again without, which may be slower.") == 1);
     CHECK(
         std::regex_search(outcome.err, std::regex(R"( and \d+ more \(WEFT_DEBUG=1 lists them\))")));
@@ -301,7 +301,7 @@ TEST_CASE("a cuDNN that is made for another CUDA than the library of products is
 }
 
 namespace {
-// Plans of cuDNN that are built, a letter each, and engines that a run's plan.json names.
+// Counts the plans of cuDNN that are built, one letter each, and reads the engines of plan.json.
 struct CudnnPlans {
   explicit CudnnPlans(const FakeGpu& place) : place(place) {}
 
@@ -332,7 +332,7 @@ TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by t
     std::vector<std::string> deep = with_attention;
     deep.insert(deep.end(), {"--model.config.num_hidden_layers", layers});
     REQUIRE(place.train(plans.settings(), deep).code == 0);
-    // Attention that stores its statistics, and its backward pass.
+    // The plans are attention that stores its statistics, and its backward pass.
     CHECK(plans.built() == "pp");
     const std::vector<std::string> engines = plans.engines();
     CHECK(engines == std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
@@ -352,7 +352,7 @@ TEST_CASE("plans of cuDNN are built together, by the threads that compile kernel
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   CHECK(plans.built() == "tt");
   fs::remove(place.path("plans"));
-  // Those that are measured, too: of three graphs two at least are built at the same time.
+  // Measured plans are built in parallel, too: at least two of the three graphs at the same time.
   const Settings tuned =
       plans.settings({{"FAKE_CUDNN_TOGETHER", "1"}, {"WEFT_THREADS", "2"}, {"WEFT_TUNE", "1"}});
   REQUIRE(place.train(tuned, with_attention).code == 0);
@@ -365,8 +365,8 @@ TEST_CASE("plans that are measured are built once, and the next run reads the ch
   const Settings tuned = plans.settings({{"WEFT_TUNE", "1"}});
   REQUIRE(place.train(tuned, with_attention).code == 0);
   const std::string built = plans.built();
-  // Eight of each graph, of which one was chosen: attention that stores its statistics is measured
-  // beside attention without, whose statistics are a kernel of their own.
+  // Each graph has eight candidates, one of which is chosen: attention that stores its statistics
+  // is measured against attention without, whose statistics are a separate kernel.
   CHECK(built == std::string(3 * 8, 'p'));
   const std::vector<std::string> engines = plans.engines();
   REQUIRE(place.train(tuned, with_attention).code == 0);
@@ -408,8 +408,8 @@ TEST_CASE("an evaluation whose kernel fails is planned again, too, before the fi
     plan.insert(plan.end(), evaluated.begin(), evaluated.end());
     return json_of(place.run(plan, {{"WEFT_CUDA_OFF", off}}))["plans"];
   };
-  // Without statistics, attention has a single result. No kernel computes here, so that the loss
-  // of the evaluation after the last update is not finite.
+  // Attention without statistics has a single result. No kernel computes here, so the loss of the
+  // evaluation after the last update is not finite.
   const Outcome outcome = place.train(plans.settings({{"FAKE_CUDNN_FAILS", "2"}}), evaluated);
   CHECK(outcome.code == not_finite);
   CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
@@ -444,7 +444,7 @@ TEST_CASE("what a run does without is chosen by hand") {
   CHECK(has(kernels("epilogues,padding"), "cudnn:attention"));
   CHECK(!has(kernels("padding,cudnn-attention"), "cudnn:attention"));
   CHECK(has(kernels("cudnn-conv,cudnn-attention"), "weft:attention"));
-  // A letter c for each copy beside the kernels, and one for each graph that is launched.
+  // The files have a letter c for each copy beside the kernels, and one per launched graph.
   for (const std::string off : {"graphs", "joins", "side-copies", "read-only"}) {
     CAPTURE(off);
     const Outcome outcome = place.train({{"WEFT_CUDA_OFF", off},
@@ -490,7 +490,7 @@ TEST_CASE("loads of what no kernel writes are like all others where that is chos
     size_t loads = 0;
     for (const auto& file : fs::directory_iterator(place.path("cache/refused"))) {
       const std::string source = place.read("cache/refused/" + file.path().filename().string());
-      // The last definition is the one that holds.
+      // The last definition is the effective one.
       const size_t last = source.rfind("#define READ_ONLY(at) ");
       REQUIRE(last != std::string::npos);
       const std::string holds = source.substr(last, source.find('\n', last) - last);
@@ -526,7 +526,7 @@ TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, 
   CHECK(std::regex_search(
       named.err, std::regex(R"(\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. Kernel (cublaslt|cudnn):\S+, )"
                             R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
-  settings["WEFT_TUNE"] = "1";  // while it is measured against others, and others are compiled
+  settings["WEFT_TUNE"] = "1";  // fails while candidates are measured and others are compiled
   settings["WEFT_THREADS"] = "4";
   for (int i = 0; i < 8; ++i) {
     settings["FAKE_CUDA_LOST_AFTER"] = i % 2 == 0 ? "5" : "15";
@@ -611,7 +611,7 @@ TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is nam
   for (const char* code : {"214", "700"}) {
     CAPTURE(code);
     FakeGpu place;
-    std::string last;  // until it is lost after the second checkpoint, and before the third
+    std::string last;  // retried until it is lost between the second and the third checkpoint
     Outcome outcome;
     for (int launches = 200; last != "step-00000004" && launches < 2000; launches += 30) {
       outcome = place.train(
@@ -671,7 +671,7 @@ TEST_CASE("memory that another process holds is named, and weft devices says who
   const Outcome outcome = place.train(held, {"--model.config.hidden_size", "256"});
   CHECK(fails_with(outcome, does_not_fit, "which has 100 MiB, 5 of them free") == "");
   CHECK(has(place.run({"devices"}, held).out, "process 4242424 "));
-  const Settings full{{"FAKE_CUDA_MEMORY", "1"}};  // nothing that fits can be advised
+  const Settings full{{"FAKE_CUDA_MEMORY", "1"}};  // no advice could fit
   CHECK(fails_with(place.train(full, {"--model.config.hidden_size", "256"}), does_not_fit,
                    "which has 1 MiB") == "");
 }
@@ -728,7 +728,7 @@ TEST_CASE("a GPU of several goes by its number") {
   CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:2"}, two).code == 0);
 }
 
-// NVML counts the fake's GPUs from the other end.
+// The simulated NVML counts GPUs in reverse.
 TEST_CASE("weft devices names each GPU as --device takes it, whatever order NVML has") {
   FakeGpu place;
   const auto listed = [&](const Settings& settings) {

@@ -1,4 +1,4 @@
-// Data that is missing or broken.
+// Missing or damaged data.
 #include <cstdlib>
 
 #include <doctest/doctest.h>

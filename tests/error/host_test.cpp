@@ -1,4 +1,4 @@
-// Hosts that are smaller, or asked for more, than most.
+// Hosts with fewer resources than usual, or with higher demands.
 #include <sched.h>
 #include <set>
 #include <sys/resource.h>
@@ -25,7 +25,7 @@ struct Place : Workplace {
   }
 };
 
-// What children inherit, for as long as this lives.
+// Sets the affinity that child processes inherit, during its lifetime.
 class OneCore {
  public:
   OneCore() {
@@ -80,10 +80,10 @@ TEST_CASE("a home that cannot be written is named once, and the run goes on") {
                               "/.cache/weft cannot keep anything: Not a directory. Each run "
                               "compiles its kernels anew. Hint: WEFT_CACHE_DIR.\n";
   CHECK(outcome.err == warning);
-  // The cause is that of the first folder that cannot be made, not of those below it.
+  // The reported cause is that of the first folder that cannot be created, not of those below it.
   const Outcome system =
       place.weft(train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
-  CHECK(system.code == 0);  // why not is the system's to say
+  CHECK(system.code == 0);  // the reason is up to the system
   CHECK(system.err.find("/sys/nobody/.cache/weft cannot keep anything: ") != std::string::npos);
   CHECK(system.err.find("No such file or directory") == std::string::npos);
 }
@@ -100,9 +100,9 @@ TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does 
   }
   CHECK(fails_with(place.weft({"bench", "gpt2"}), /*does not fit=*/3, "This process can have 0.") ==
         "");
-  // From small to too large: what is planned to fit runs, and nothing ends the process. Between the
-  // two lie some MiB, by which the heaps of two processes differ: there a run may do without what
-  // its plan was refused for.
+  // From small to too large: a plan that fits runs, and nothing kills the process. In between lie
+  // some MiB, by which the heaps of two processes differ: there a run may succeed although its plan
+  // was refused.
   constexpr int fits = 0, does_not_fit = 3;
   std::set<int> answers;
   for (const int batch : {1000, 4000, 16000, 32000, 50000, 62000, 66000, 80000}) {

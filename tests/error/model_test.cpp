@@ -1,4 +1,4 @@
-// Models that cannot be: unknown names and options, impossible values, shapes that do not match.
+// Invalid models: unknown names and options, impossible values, mismatched shapes.
 #include <doctest/doctest.h>
 
 #include "tests/support/images.h"

@@ -1,4 +1,4 @@
-// Mistakes in recipes, and in the flags and variables that stand for their keys.
+// Errors in recipes, and in the flags and variables for their keys.
 #include <doctest/doctest.h>
 
 #include "tests/support/program.h"
@@ -15,7 +15,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
   };
   const std::vector<Mistake> mistakes = {
       {"optimiser: {lr: 1}\n", "wrong.yaml:1: optimiser is no recipe key. Did you mean optimizer?"},
-      // Which the YAML reader would go through for ever.
+      // yaml-cpp would parse this text forever.
       {std::string(", betas:\001\000\000\0009, 0.99], nesterov: true/}\n", 39),
        "wrong.yaml:1: a recipe is UTF-8 text without control characters. Got the byte 0x01."},
       {"seed: 1\nname: \"\xe9\"\n",

@@ -1,4 +1,4 @@
-// Runs and checkpoints that cannot be used.
+// Unusable runs and checkpoints.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 constexpr int usage = 2, does_not_fit = 3, checkpoint = 5, failed = 1, data_code = 4;
 
-// Two steps of a tiny model, saved as runs/tiny.
+// A run of two steps with a tiny model, saved as runs/tiny.
 struct TinyRun : Workplace {
   TinyRun() {
     write("tiny.yaml",
@@ -70,7 +70,7 @@ TEST_CASE("a folder for offloaded values that cannot be written, or is full, end
   getrlimit(RLIMIT_FSIZE, &saved);
   rlimit limit = saved;
   limit.rlim_cur = size_t{2} << 20;
-  setrlimit(RLIMIT_FSIZE, &limit);  // of the program, too: a file can be no larger
+  setrlimit(RLIMIT_FSIZE, &limit);  // also limits the program's files
   const Outcome full = with({"--train.offload_folder", place.folder()});
   setrlimit(RLIMIT_FSIZE, &saved);
   CHECK(fails_with(full, failed, "[offload] " + place.folder() + " has no room for ") == "");
@@ -91,7 +91,7 @@ TEST_CASE("what is no run is not overwritten") {
                          "a run. --overwrite would replace what is there.") == "");
   CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
   CHECK(place.read("runs/letter") == "a file");
-  // A folder that is a run by chance, of a recipe beside other work, and files beside checkpoints.
+  // Folders that resemble a run: a recipe next to other work, and files next to checkpoints.
   place.write("tiny/recipe.yaml", place.read("tiny.yaml"));
   place.write("tiny/plan.json", place.read("runs/tiny/plan.json"));
   place.write("tiny/thesis.txt", "years of work");
@@ -145,7 +145,7 @@ TEST_CASE("what a killed start left is overwritten") {
 
 TEST_CASE("what --overwrite set aside stays until somebody says what becomes of it") {
   TinyRun place;
-  const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // no process
+  const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // dead pid
   const std::string run = place.path("runs/tiny");
   fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";
@@ -154,7 +154,7 @@ TEST_CASE("what --overwrite set aside stays until somebody says what becomes of 
                               " removes it.";
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
   CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
-  // Moved where the run lies that replaced it.
+  // The folder set aside is moved into the run that replaced it.
   const std::string inside = run + "/" + fs::path(aside).filename().string();
   fs::rename(aside, inside);
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "3"}),
@@ -179,7 +179,7 @@ TEST_CASE("no output replaces a part of a run or of a checkpoint") {
                        std::string(part) + " would replace a part of ") == "");
     CHECK(place.read(part) == before);
   }
-  for (int i = 0; i < 2; ++i)  // what a user keeps beside them may be written anew
+  for (int i = 0; i < 2; ++i)  // a user's own files in the run may be overwritten
     CHECK(place.weft({"plan", "tiny.yaml", "--dot", "runs/tiny/graph.dot"}).code == 0);
 }
 
@@ -187,7 +187,7 @@ TEST_CASE("what is printed where standard output is closed lands in no file of t
   TinyRun place;
   const std::string command = "cd '" + place.path(".") + "' && '" + std::getenv("WEFT") +
                               "' train tiny.yaml --name closed <&- >&- 2>&-";
-  CHECK(WEXITSTATUS(std::system(command.c_str())) == failed);  // what it printed is lost
+  CHECK(WEXITSTATUS(std::system(command.c_str())) == failed);  // its output is lost
   CHECK(fs::exists(place.path("runs/closed/checkpoints/latest")));
   std::istringstream lines(place.read("runs/closed/log.jsonl"));
   int count = 0;
@@ -208,10 +208,10 @@ TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, a
   };
   replace("runs/tiny/recipe.yaml");
   refused({"train", "runs/tiny", "--resume", "--steps", "10"});
-  // The recipe is the user's, and the run's is written.
+  // The recipe is the user's, but recipe.yaml of the run must be written.
   const Outcome resumed = place.weft({"train", "tiny.yaml", "--resume", "--steps", "10"});
   CHECK(fails_with(resumed, failed, "it is a FIFO.") == "");
-  // Nothing is written through a link, not where it leads nowhere either.
+  // Nothing is written through a link, even one that leads nowhere.
   const std::pair<std::string, bool> cases[] = {
       {"recipe.yaml", true}, {"log.jsonl", true}, {"log.jsonl", false}};
   for (const auto& [file, leads_somewhere] : cases) {
@@ -333,7 +333,7 @@ TEST_CASE("a run that is not there is not resumed") {
   Outcome outcome = place.weft({"train", "tiny.yaml", "--resume"});
   CHECK(outcome.code == 0);
   CHECK(outcome.out.find("no checkpoint yet: the run begins at its start") != std::string::npos);
-  // Nor does its log go on after what is lost.
+  // The log does not continue after lost steps, either.
   std::istringstream log(place.read("runs/tiny/log.jsonl"));
   int lines_of_step_2 = 0;
   for (std::string line; std::getline(log, line);) {
@@ -649,14 +649,14 @@ TEST_CASE(
     CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
                      "MANIFEST.json: " + message) == "");
   }
-  // The manifest lists each of these files as it is, so that its contents are what is wrong.
+  // The manifest matches each of these files, so that only their contents are wrong.
   const auto whole = nlohmann::json::parse(place.read(folder + "data.json"));
   for (const auto& [key, value] : whole.items())
     for (const auto& other :
          {nlohmann::json("x"), nlohmann::json::array(), nlohmann::json(1e300)}) {
       auto changed = whole, listed = nlohmann::json::parse(manifest);
       changed[key] = key == "data_fingerprint" ? nlohmann::json(3) : other;
-      if (key.starts_with("best") && other.is_number()) continue;  // any number may be there
+      if (key.starts_with("best") && other.is_number()) continue;  // any number is valid there
       place.write(folder + "data.json", changed.dump());
       listed["files"]["data.json"] = {
           {"bytes", changed.dump().size()},
@@ -892,7 +892,7 @@ TEST_CASE("a loss that is not finite leads to the user's line, of a program or o
                    non_finite, fmt::format(" in head (04_own_program.cpp:{}). ", line)) == "");
   CHECK(fails_with(place.weft({"train", "layers.yaml", "--json"}), non_finite,
                    " of matmul in 3 (layers.yaml:7). ") == "");
-  // A model of weft's own has no line of the user's: the module says which of its layers it was.
+  // A built-in model has no line of the user's: the module identifies the layer.
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50",
                                "--optimizer.name", "sgd", "--lr", "100", "--json"}),
                    non_finite, " in h.0.attn (gpt.cpp:") == "");

@@ -1,4 +1,4 @@
-// Tensors that cannot be, in C++: one line that names the operation and the user's line.
+// Invalid tensors in C++: one line that names the operation and the user's line.
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -212,7 +212,7 @@ TEST_CASE("a graph has no arithmetic on bool, so that no two backends can read i
   for (const char* name : {"sum", "prod"})
     has(message_of([&] { make_node(op(name), {flags}, {{"axes", Dims{0}}}); }),
         fmt::format("[{}] needs numbers. Got bool.", name));
-  // The functions lift it as PyTorch does.
+  // The functions promote bool as PyTorch does.
   CHECK(reciprocal(flags).dtype() == DType::f32);
   CHECK(sum(flags).dtype() == DType::i64);
   CHECK(prod(flags).dtype() == DType::i64);

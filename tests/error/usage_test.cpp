@@ -1,4 +1,4 @@
-// Mistakes on the command line.
+// Errors on the command line.
 #include <cstdlib>
 #include <filesystem>
 #include <sys/stat.h>
@@ -117,7 +117,7 @@ TEST_CASE("files of a profile are whole or absent") {
     CHECK(fails_with(place.weft({"plan", "bad.yaml", "--memory-svg", "file"}), 2, "gtp") == "");
     for (const auto& entry : std::filesystem::directory_iterator(place.folder()))
       if (std::string name = entry.path().filename(); !name.starts_with("."))  // .out and .err
-        CHECK(name == "bad.yaml");  // not even a part of another
+        CHECK(name == "bad.yaml");  // not even a partial file
   }
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("outputs that are devices or links stay what they are") {
       {"profile", "tiny.yaml", "--roofline-svg"},
       {"bench", "mlp", "--steps", "1", "--write-weights"},
       {"init", "image", "-o"}};
-  // A shell reads the pipe, which it opens once more for a program that did not.
+  // A shell reads the pipe, and opens it again in case the program did not.
   const std::string through_pipe =
       R"(cat pipe >piped & "$WEFT" "$@" pipe; code=$?; : <>pipe; wait; exit $code)";
   REQUIRE(mkfifo(place.path("pipe").c_str(), 0600) == 0);
@@ -164,7 +164,7 @@ TEST_CASE("outputs that are devices or links stay what they are") {
     CHECK(place.weft(command).code == 0);
     CHECK(std::filesystem::is_symlink(place.path("link")));
     CHECK(place.read("behind") != "");
-    if (command.front() != "profile") CHECK(place.read("behind") == piped);  // which has times
+    if (command.front() != "profile") CHECK(place.read("behind") == piped);  // it has times
     CHECK(piped.size() * 2 > place.read("behind").size());
     std::filesystem::remove(place.path("link"));
     std::filesystem::remove(place.path("behind"));
@@ -173,7 +173,8 @@ TEST_CASE("outputs that are devices or links stay what they are") {
 
 TEST_CASE("output that cannot be written is an error") {
   Workplace place;
-  // Standard output of a full device: through a shell, as the program is given its streams.
+  // Redirects standard output to a full device through a shell, as weft() sets the program's
+  // streams.
   for (const char* errors : {"/dev/null", "/dev/full"}) {
     std::string command = std::string("\"$WEFT\" config reference >/dev/full 2>") + errors;
     CHECK(WEXITSTATUS(std::system(command.c_str())) == 1);
@@ -188,7 +189,7 @@ TEST_CASE("an environment variable that is no number is named") {
     for (const char* verb : {"doctor", "list"})
       CHECK(fails_with(place.weft({verb}, {{"WEFT_THREADS", count}}), 2,
                        "WEFT_THREADS is 1 to 1024. Got " + count + ".") == "");
-  // OpenMP's has a number for each level of nested teams.
+  // OMP_NUM_THREADS may list a number for each level of nested teams.
   CHECK(place.weft({"doctor"}, {{"OMP_NUM_THREADS", "999,4"}, {"WEFT_THREADS", ""}})
             .out.find("999 threads on ") != std::string::npos);
   const Outcome other = place.weft({"doctor"}, {{"OMP_NUM_THREADS", "abc"}, {"WEFT_THREADS", ""}});

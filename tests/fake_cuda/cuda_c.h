@@ -1,5 +1,4 @@
-// What CUDA C has beside C++, as far as weft's kernels use it, for one thread of many on a
-// processor.
+// The parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a processor.
 #pragma once
 
 namespace fake {
@@ -91,7 +90,7 @@ template <class... P> constexpr int parameters_of(void (*)(P...)) { return sizeo
   extern "C" const int name##_parameters = parameters_of(name);
 )";
 
-// Instructions of the GPU that kernels name, and what they do.
+// GPU instructions that kernels contain, and their C++ replacements.
 struct Replaced {
   const char *instruction, *by;
 };

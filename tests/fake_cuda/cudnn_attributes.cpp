@@ -1,4 +1,4 @@
-// Which attributes descriptors have: of what type, how many values, and whether they are asked for.
+// The attributes of descriptors: type, number of values, and whether they are required.
 #include <array>
 
 #include "tests/fake_cuda/cudnn_descriptors.h"

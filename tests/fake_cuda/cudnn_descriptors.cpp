@@ -118,7 +118,7 @@ Operation operation_of(const Descriptor& from) {
   return made;
 }
 
-// In an order in which they can run.
+// Sorts topologically.
 std::vector<Operation> operations_of(const Descriptor& graph) {
   std::map<int64_t, Tensor> tensors;
   std::set<int64_t> written;

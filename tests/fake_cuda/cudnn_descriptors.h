@@ -1,4 +1,4 @@
-// What descriptors of cuDNN are told and say, and the graphs that they describe.
+// Descriptors of cuDNN with their attributes, and the graphs that they describe.
 #pragma once
 
 #include <array>
@@ -21,12 +21,13 @@ struct Attribute {
   int64_t most = 1;  // values
   Use use = Use::required;
 };
-// Of descriptors of that kind, as far as weft knows them; none: there is no such kind.
+// Returns the attributes of descriptors of that kind, as far as weft uses them; none for an unknown
+// kind.
 const std::vector<Attribute>& attributes_of(int kind);
 
 struct ConvolutionNames {
   Kind kind;
-  size_t result;  // of the tensors
+  size_t result;  // index among the tensors
   AttributeName alpha, beta, convolution;
   std::array<AttributeName, 3> tensors;  // x, w, y
 };
@@ -38,7 +39,7 @@ struct Value {
   int type = 0;
   int64_t count = 0;
   std::vector<std::byte> bytes;
-  std::vector<Shared> parts;  // of CUDNN_TYPE_BACKEND_DESCRIPTOR
+  std::vector<Shared> parts;  // for CUDNN_TYPE_BACKEND_DESCRIPTOR
 };
 struct Descriptor {
   Kind kind{};
@@ -78,11 +79,11 @@ struct Descriptor {
   }
 };
 
-// Throw Refused where it is none.
+// Throw Refused for an invalid descriptor.
 void check_tensor(const Descriptor& descriptor);
 void check_convolution(const Descriptor& descriptor);
 Operation operation_of(const Descriptor& descriptor);
-// Of a graph, in an order in which they can run.
+// Returns the operations of a graph in executable order.
 std::vector<Operation> operations_of(const Descriptor& graph);
 
 }  // namespace fake::cudnn

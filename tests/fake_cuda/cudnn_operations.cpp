@@ -17,7 +17,7 @@ int64_t product(const Extents& extents) {
   return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
 }
 
-// Where each element lies, in the order of rows.
+// Returns the offset of each element, in row-major order.
 Extents places(const Extents& extents, const Extents& strides) {
   Extents all{0};
   for (size_t axis = 0; axis < extents.size(); ++axis) {
@@ -35,7 +35,8 @@ Extents row_major(const Extents& extents) {
     strides[axis - 1] = strides[axis] * extents[axis];
   return strides;
 }
-// Of an array of `extents`, for each element of one of `over`: axes of one element are repeated.
+// Returns the offsets into an array of `extents` for each element of one of `over`; axes of one
+// element are broadcast.
 Extents broadcast(const Extents& extents, const Extents& over) {
   Extents strides = row_major(extents);
   for (size_t axis = 0; axis < extents.size(); ++axis)
@@ -43,7 +44,7 @@ Extents broadcast(const Extents& extents, const Extents& over) {
   return places(over, strides);
 }
 
-// Of those that lie in memory.
+// For types that are stored in memory.
 Number number_of(int type) {
   return type == CUDNN_DATA_DOUBLE  ? Number::f64
          : type == CUDNN_DATA_FLOAT ? Number::f32
@@ -96,7 +97,7 @@ struct Geometry {
     return all;
   }
 
-  // Of each product: the places of its elements of x, w and y.
+  // Calls `use` for each product with the offsets of its elements of x, w and y.
   void for_each(const auto& use) const {
     const int64_t channels = w[1], outputs = w[0] / groups();
     for (int64_t n = 0; n < x[0]; ++n)
@@ -148,9 +149,10 @@ Array convolve(const Operation& operation, std::map<int64_t, Array>& values, Rou
   return sums;
 }
 
-// ---- the others
+// ---- other operations
 
-// Leading axes are of batches: c of them in turn read one of an operand that has fewer by c.
+// Leading axes are batches: where an operand has fewer by a factor of c, c consecutive batches
+// share one.
 Array multiply(const Operation& operation, std::map<int64_t, Array>& values, Rounding rounding) {
   const Extents &as = operation.inputs[0].extents, &bs = operation.inputs[1].extents,
                 &cs = operation.result.extents;
@@ -183,7 +185,7 @@ Array multiply(const Operation& operation, std::map<int64_t, Array>& values, Rou
   return c;
 }
 
-// 0: the fake has no such mode.
+// 0: unsupported mode.
 size_t inputs_of(int pointwise_mode) {
   switch (pointwise_mode) {
     case CUDNN_POINTWISE_EXP:
@@ -257,7 +259,7 @@ Array reduce(const Operation& operation, std::map<int64_t, Array>& values) {
   return results;
 }
 
-// The same memory, seen with other extents and strides.
+// Views the same memory with other extents and strides.
 Array reshape(const Operation& operation, std::map<int64_t, Array>& values) {
   const Tensor &x = operation.inputs[0], &y = operation.result;
   const Extents from = places(x.extents, x.strides);
@@ -281,7 +283,7 @@ bool is_matmul(const Extents& a, const Extents& b, const Extents& c) {
          b[rank - 1] == c[rank - 1] && a[rank - 1] == b[rank - 2] &&
          factors(batches(a), batches(c), false) && factors(batches(b), batches(c), false);
 }
-// Extents and strides of the axes that have several elements, whatever the order of the axes.
+// Returns extents and strides of the axes with several elements, independent of the order of axes.
 std::vector<std::pair<int64_t, int64_t>> axes_of(const Tensor& tensor) {
   std::vector<std::pair<int64_t, int64_t>> axes;
   for (size_t axis = 0; axis < tensor.extents.size(); ++axis)
@@ -290,7 +292,7 @@ std::vector<std::pair<int64_t, int64_t>> axes_of(const Tensor& tensor) {
   return axes;
 }
 bool same_memory(const Tensor& x, const Tensor& y) {
-  if (axes_of(x) == axes_of(y)) return true;  // transposed: large tensors are not walked through
+  if (axes_of(x) == axes_of(y)) return true;  // transposed: avoids enumerating large tensors
   Extents from = places(x.extents, x.strides), to = places(y.extents, y.strides);
   std::ranges::sort(from);
   std::ranges::sort(to);

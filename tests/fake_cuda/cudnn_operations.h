@@ -1,4 +1,4 @@
-// What the operations of cuDNN's graphs compute, as its documentation has them, on the host.
+// Computes the operations of cuDNN's graphs on the host, as its documentation defines them.
 #pragma once
 
 #include <cstddef>
@@ -27,33 +27,33 @@ struct Tensor {
   bool is_virtual = false, is_by_value = false;
   bool operator==(const Tensor&) const = default;
 };
-size_t size_of(int type);  // bytes; 0: the fake has none of that type
+size_t size_of(int type);  // bytes; 0: unsupported type
 
 struct Convolution {
-  size_t result = 2;  // of x, w and y
+  size_t result = 2;  // index of the result in x, w, y
   Extents stride, before, after, dilation;
-  double alpha = 1, beta = 0;  // result = alpha * sums + beta * what it was
+  double alpha = 1, beta = 0;  // result = alpha * sums + beta * old result
 };
 
 struct Operation {
   Kind kind{};
   std::vector<Tensor> inputs;
   Tensor result;
-  int mode = 0;      // of PointwiseMode or ReductionOperator
-  int64_t axis = 0;  // of CUDNN_POINTWISE_GEN_INDEX
+  int mode = 0;      // PointwiseMode or ReductionOperator
+  int64_t axis = 0;  // for CUDNN_POINTWISE_GEN_INDEX
   Convolution convolution = {};
 };
-// Throws Refused where the tensors are none of such an operation.
+// Throws Refused where the tensors do not fit the operation.
 void check(const Operation& operation);
 
-// How engines take float32 and narrower operands of products: as they are, of 10 bits after the
-// first, or so that everybody sees it.
+// The precision of float32 and narrower operands of products: unchanged, with 10 fraction bits, or
+// so coarse that every test notices.
 enum class Rounding : uint8_t { none, tf32, coarse };
 
-using Array = std::vector<double>;  // row by row, however the tensor lies in memory
+using Array = std::vector<double>;  // row-major, independent of the tensor's strides
 Array load(const Tensor& tensor, const void* from);
 void store(const Tensor& tensor, const Array& values, void* to);
-// Adds the result to `values`, which has the inputs by their ids, rounded to its type.
+// Adds the result, rounded to its type, to `values`, which maps ids of inputs to arrays.
 void compute(const Operation& operation, std::map<int64_t, Array>& values, Rounding rounding);
 
 }  // namespace fake::cudnn

@@ -1,4 +1,4 @@
-// Products, as they are written down, in float64.
+// cuBLASLt: products are computed by definition, in float64.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -39,7 +39,7 @@ struct Matmul {
   }
 };
 
-// The tanh form, and its derivative.
+// GELU by the tanh approximation, and its derivative.
 double gelu_of(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -47,7 +47,7 @@ double gelu_slope(double x) {
   const double scale = std::sqrt(2 / M_PI), t = std::tanh(scale * (x + 0.044715 * x * x * x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
 }
-// Column by column.
+// A column-major matrix layout.
 struct Layout {
   int type = 0;
   int64_t rows = 0, columns = 0, stride = 0;
@@ -81,7 +81,7 @@ void store(int type, void* to, int64_t at, double value) {
   fake::store(number_of(type), to, at, value);
 }
 
-// An operand: element (row, column) of one of a batch, of the matrix or of its transpose.
+// An operand: gives element (row, column) of a matrix of the batch, or of its transpose.
 struct Operand {
   Layout layout;
   const void* data = nullptr;
@@ -191,8 +191,8 @@ int cublasLtMatmulPreferenceSetAttribute(Handle handle, int attribute, const voi
     preference.alignment = std::min(preference.alignment, as<uint32_t>(value));
   return 0;
 }
-// Two algorithms, which do the same; before them one for whoever allows all reductions and aligns
-// everything.
+// Returns two equivalent algorithms, preceded by a third one if the preference allows all
+// reductions and promises full alignment.
 int cublasLtMatmulAlgoGetHeuristic(Handle, Handle matmul, Handle, Handle, Handle, Handle,
                                    Handle preference_handle, int most, Found* found, int* count) {
   const long refuses = fake::number("FAKE_CUBLASLT_REFUSES", 0);

@@ -1,4 +1,4 @@
-// The driver: the functions of weft/backends/cuda/driver.h.
+// The CUDA driver: the functions of weft/backends/cuda/driver.h.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -62,16 +62,16 @@ ErrorCode described(int code) {
   return {code, "CUDA_ERROR_UNKNOWN", "unknown error"};
 }
 
-// Of the host there is only what is pinned.
+// Device memory, and pinned host memory; other host memory is not registered.
 struct Memory {
   size_t bytes = 0;
-  const Context* context = nullptr;  // null: the host's
+  const Context* context = nullptr;  // null: host memory
 };
 struct Event {
   const Context* context = nullptr;
   bool has_no_time = false;
   std::shared_ptr<Task> at;       // null: never recorded
-  std::shared_ptr<long> reached;  // the device's clock when the stream was there
+  std::shared_ptr<long> reached;  // the device's clock when the stream reached it
 };
 struct Module {
   const Context* context = nullptr;
@@ -82,7 +82,7 @@ struct Function {
   fake::Kernel kernel;
 };
 using Graph = std::vector<Work>;
-using Executable = std::shared_ptr<Graph>;  // a launch that waits keeps it
+using Executable = std::shared_ptr<Graph>;  // shared with pending launches
 
 struct Gpu {
   std::recursive_mutex mutex;
@@ -92,9 +92,9 @@ struct Gpu {
   std::set<Stream*> streams;
   size_t used = 0;
   long launches = 0;
-  long clock = 0;  // microseconds, of which each piece of work takes one
+  long clock = 0;  // microseconds; each task takes one
 };
-// Never destroyed: what is on a GPU may be freed as the process ends.
+// Never destroyed: GPU memory may be freed as the process ends.
 Gpu& gpu() {
   static Gpu& instance = *new Gpu;
   return instance;
@@ -102,7 +102,7 @@ Gpu& gpu() {
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 thread_local const Context* current;
-thread_local int captures;  // that this thread began
+thread_local int captures;  // begun by this thread
 
 int status() {
   if (gpu().fault != 0) return gpu().fault;
@@ -110,12 +110,12 @@ int status() {
   if (most < 0 || gpu().launches <= most) return 0;
   return static_cast<int>(fake::number("FAKE_CUDA_LOST_CODE", lost));
 }
-// Whether what belongs to that context can be used now; 0: it can.
+// Returns why objects of that context cannot be used now; 0: they can.
 int refusal(const Context* owner) {
   if (current == nullptr) return invalid_context;
   return owner == current ? 0 : invalid_handle;
 }
-// Whoever lets something go looks at no status.
+// Aborts, as callers ignore the status of calls that release something.
 void require(const Context* owner, const char* call) {
   if (refusal(owner) == 0) return;
   std::fprintf(stderr, "fake CUDA: %s while its context is not current\n", call);
@@ -142,7 +142,7 @@ void do_all() {
     do_until(stream->capture == nullptr ? stream->last : stream->last_outside);
 }
 
-// For a test that asks in which order things were done.
+// Records the order of tasks for tests.
 void tell(char what) {
   if (const char* file = std::getenv("FAKE_CUDA_WORK")) std::ofstream(file, std::ios::app) << what;
 }
@@ -150,10 +150,10 @@ void tell(char what) {
 void* at(Address address) { return reinterpret_cast<void*>(address); }
 Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
 
-// Bytes that mean nothing: not a number in any type that has such.
+// Uninitialized bytes: NaN in every floating-point type.
 constexpr int garbage = 0xff;
 
-// An idle GPU has more memory than the host, as nobody touches it.
+// An idle GPU may have more memory than the host, as nobody touches it.
 void* take_memory(size_t bytes) {
   if (fake::is_idle()) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -185,7 +185,8 @@ int allocate(Address& address, size_t bytes, const Context* context) {
   if (on_device) gpu().used += bytes;
   return status();
 }
-// What still reads the host's memory does so too late; that of a device is waited for.
+// Frees memory. Pending work that still reads pinned host memory reads garbage; for device memory,
+// cuMemFree waits for it.
 int release(Address address) {
   const Lock lock(gpu().mutex);
   const auto found = gpu().memory.find(address);
@@ -204,7 +205,7 @@ int release(Address address) {
   gpu().memory.erase(found);
   return status();
 }
-// Null: the host's, and not pinned.
+// Returns null for host memory that is not pinned.
 const Memory* memory_at(Address address) {
   auto next = gpu().memory.upper_bound(address);
   if (next == gpu().memory.begin()) return nullptr;
@@ -221,7 +222,7 @@ bool lies_with_host(Address address) {
   return memory == nullptr || memory->context == nullptr;
 }
 
-// Memory of the host that is not pinned is read, and is there, when the call returns.
+// Copies; unpinned host memory is read, or written, before the call returns.
 int copy(Address to, Address from, size_t bytes, Handle stream) {
   const Lock lock(gpu().mutex);
   const bool reads = memory_at(from) == nullptr, writes = memory_at(to) == nullptr;
@@ -402,7 +403,7 @@ int cuStreamSynchronize(Handle handle) {
   do_until(stream.last);
   return status();
 }
-// The event may be another context's.
+// The event may be of another context.
 int cuStreamWaitEvent(Handle handle, Handle event, unsigned) {
   const Lock lock(gpu().mutex);
   auto& stream = as<Stream>(handle);
@@ -505,7 +506,7 @@ int cuEventDestroy_v2(Handle event) {
   delete static_cast<Event*>(event);
   return status();
 }
-// What libnvrtc.cpp made.
+// Loads the output of libnvrtc.cpp.
 int cuModuleLoadData(Handle* module, const void* image) {
   if (current == nullptr) return invalid_context;
   void* library = nullptr;
@@ -513,8 +514,7 @@ int cuModuleLoadData(Handle* module, const void* image) {
     uint64_t size = 0;
     std::memcpy(&size, image, sizeof size);
     const std::string_view code(static_cast<const char*>(image) + sizeof size, size);
-    const weft::test::TemporaryFolder
-        folder;  // a name of its own: the loader knows libraries by it
+    const weft::test::TemporaryFolder folder;  // unique: dlopen() identifies libraries by path
     library = dlopen(folder.file("kernels.so", code).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return no_image;
   }
@@ -528,7 +528,7 @@ int cuModuleUnload(Handle handle) {
   delete module;
   return status();
 }
-// Never let go: graphs have them.
+// Functions are never freed: graphs hold them.
 int cuModuleGetFunction(Handle* function, Handle handle, const char* name) {
   const auto& module = as<Module>(handle);
   if (const int refused = refusal(module.context)) return refused;

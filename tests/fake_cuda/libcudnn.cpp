@@ -1,4 +1,4 @@
-// cuDNN's backend API, version 9. Graphs of operations are computed as they are written down
+// cuDNN's backend API, version 9. Graphs of operations are computed by definition
 // (cudnn_operations.h); what the library refuses by its documentation is refused.
 #include <algorithm>
 #include <chrono>
@@ -35,7 +35,7 @@ Handle current_context() {
   return context;
 }
 
-// What a handle of a descriptor points to.
+// The object that a descriptor's handle points to.
 using Held = std::shared_ptr<Descriptor>;
 Held& held(Handle handle) {
   require(handle != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a descriptor");
@@ -84,7 +84,7 @@ struct Engine {
   Rounding rounding;
   HeuristicsMode found_by;
 };
-// Those that nobody may take who wants the same exact bits twice come first.
+// The first engines break the rules of bitwise reproducible results.
 std::vector<Engine> all_engines() {
   constexpr auto tensor_core = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
   constexpr auto best = CUDNN_HEUR_MODE_A;
@@ -138,7 +138,7 @@ void rank_engines(Descriptor& heuristics) {
       configs.push_back(config_of(graph, i));
   heuristics.say(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::move(configs));
 }
-// A descriptor and its parts, each of them as "{KIND NAME TYPE COUNT VALUES ...}", bytes as
+// Serializes a descriptor and its parts, each as "{KIND NAME TYPE COUNT VALUES ...}", bytes as
 // numbers.
 void write(std::ostream& to, const Descriptor& descriptor) {
   to << "{ " << descriptor.kind << ' ';
@@ -171,7 +171,7 @@ Shared read(std::istream& from) {
   return made;
 }
 
-// Waits for the build of another plan, which waits for this one: false where none begins.
+// Waits until another plan's build begins, which waits for this one; returns false if none begins.
 bool meets_another() {
   static std::mutex& mutex = *new std::mutex;
   static std::condition_variable& begins = *new std::condition_variable;
@@ -182,7 +182,7 @@ bool meets_another() {
   return begins.wait_for(lock, std::chrono::seconds(120), [&] { return begun > 1; });
 }
 
-// From an engine's configuration, which takes long, or from what another plan was written down as.
+// Builds a plan from an engine's configuration, which takes long, or from a serialized plan.
 void make_plan(Descriptor& plan) {
   constexpr auto config = CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG;
   constexpr auto json = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
@@ -264,7 +264,7 @@ void finalize(Descriptor& descriptor) {
 
 // ---- runs
 
-// All that is known when a plan is executed; the host may change or free the rest while it waits.
+// Everything known when a plan is executed; the host may change or free the rest before it runs.
 struct Run {
   std::vector<Operation> operations;
   std::map<int64_t, void*> addresses;
@@ -274,7 +274,7 @@ struct Run {
   Rounding rounding;
 
   void operator()() const {
-    std::memset(workspace, 0xff, workspace_bytes);  // all of it is the engine's
+    std::memset(workspace, 0xff, workspace_bytes);  // the engine owns all of it
     std::map<int64_t, Array> values = constants;
     auto read = [&](const Tensor& tensor) {
       if (!values.contains(tensor.id)) values[tensor.id] = load(tensor, addresses.at(tensor.id));
@@ -300,7 +300,7 @@ Range range_of(const Tensor& tensor, const void* at) {
   const auto* begin = static_cast<const std::byte*>(at);
   return {begin, begin + elements * size_of(tensor.type)};
 }
-// What is written is nowhere else read; results may lie between one another.
+// Checks that results overlap no input; results may interleave.
 void check_memory(const Run& run) {
   const auto* scratch = static_cast<const std::byte*>(run.workspace);
   const Range workspace{scratch, scratch + run.workspace_bytes};
@@ -430,7 +430,7 @@ int cudnnBackendSetAttribute(Handle handle, int name, int type, int64_t count, c
     descriptor.say(attribute.name, std::move(parts));
   });
 }
-// Descriptors are written over those that the caller made.
+// Descriptors are copied into those that the caller created.
 int cudnnBackendGetAttribute(Handle handle, int name, int type, int64_t wanted, int64_t* count,
                              void* values) {
   return answer([&] {

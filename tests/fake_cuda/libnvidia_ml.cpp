@@ -22,7 +22,7 @@ struct Utilisation {
   unsigned gpu, memory;
 };
 
-// A handle is the number that the driver gives the GPU, and one.
+// A handle is the driver's number of the GPU plus one.
 Gpu handle_of(int number) { return reinterpret_cast<Gpu>(static_cast<intptr_t>(number) + 1); }
 int number_of(Gpu gpu) { return static_cast<int>(reinterpret_cast<intptr_t>(gpu)) - 1; }
 int all_gpus() {
@@ -64,7 +64,7 @@ int nvmlSystemGetDriverVersion(char* version, unsigned bytes) {
 int nvmlDeviceGetCount_v2(unsigned* count) {
   return give(count, static_cast<unsigned>(all_gpus()));
 }
-// In an order that is not the driver's.
+// Indices are reversed relative to the driver's.
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu* gpu) {
   return give(gpu, handle_of(all_gpus() - 1 - static_cast<int>(index)));
 }
@@ -85,7 +85,7 @@ int nvmlDeviceGetCudaComputeCapability(Gpu, int* major, int* minor) {
 }
 int nvmlDeviceGetMemoryInfo_v2(Gpu, Memory* memory) {
   constexpr unsigned version = 2U << 24 | sizeof(Memory);
-  if (memory->version != version) return 25;  // of an argument: does not match
+  if (memory->version != version) return 25;  // NVML_ERROR_ARGUMENT_VERSION_MISMATCH
   *memory = {version, fake::memory(), 0, fake::memory() - fake::held(), fake::held()};
   return 0;
 }

@@ -1,5 +1,5 @@
-// The compiler: machine code of a few bytes, or a shared library for the processor, after its size.
-// Under versions that no real one has, so that nobody else takes either from the cache of kernels.
+// The compiler: its code is a few bytes, or a shared library for the processor after its size. It
+// has versions that no real NVRTC has, so that neither is found in the kernel cache by others.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -40,7 +40,7 @@ void compile(Program& program) {
       std::string(fake::compiler()) +
       " -std=c++17 -O1 -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + to + " " + from +
       " -lm 2>" + log;
-  if (std::system(command.c_str()) != 0) {  // NOLINT(bugprone-command-processor): of a test
+  if (std::system(command.c_str()) != 0) {  // test code
     program.log = weft::test::contents_of(log);
   } else {
     const std::string library = weft::test::contents_of(to);

@@ -1,4 +1,4 @@
-// Numbers in memory, of the types that NVIDIA's libraries compute with.
+// Loads and stores numbers of the types that NVIDIA's libraries compute with.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ inline double load(Number type, const void* from, int64_t at) {
   return std::nan("");
 }
 
-// Rounded to float32 before it is rounded to less.
+// Rounds to float32 first, then to the narrower type.
 inline void store(Number type, void* to, int64_t at, double value) {
   const auto single = static_cast<float>(value);
   const auto bits = std::bit_cast<uint32_t>(single);

@@ -11,7 +11,7 @@ void push(Stream& stream, Work what, std::shared_ptr<Task> awaited) {
       Task{std::move(what), std::move(stream.last), std::move(awaited), stream.capture});
 }
 
-// Line by line: a stream may hold more than fits on the stack.
+// Recurses per stream, not per task: a stream may hold more tasks than the stack has room for.
 void take_until(const std::shared_ptr<Task>& last, const std::function<void(Work&)>& take) {
   std::vector<std::shared_ptr<Task>> line;
   for (auto task = last; task != nullptr && !task->taken; task = task->before) line.push_back(task);

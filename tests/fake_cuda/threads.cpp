@@ -26,7 +26,7 @@ struct Thread {
   State state = State::ready;
 };
 
-// Of the launch that runs.
+// State of the current launch.
 std::vector<Thread> all(most_threads);
 ucontext_t scheduler;
 size_t current;
@@ -60,7 +60,7 @@ void begin(Thread& thread) {
   thread.state = State::ready;
 }
 
-// Of `threads`, those that wait all at one place go on. False: others come first.
+// Resumes `threads` if all of them wait at this place; returns false if some do not.
 bool release(std::span<Thread> threads, State place) {
   const auto here = std::ranges::count(threads, place, &Thread::state);
   if (here == 0) return false;
@@ -71,7 +71,7 @@ bool release(std::span<Thread> threads, State place) {
   return true;
 }
 
-// A GPU promises no order.
+// Threads run in a configurable order, as a GPU guarantees none.
 const std::vector<unsigned>& in_order(unsigned count) {
   static const std::string order = fake::text("FAKE_CUDA_ORDER", "");
   static std::map<unsigned, std::vector<unsigned>> orders;
@@ -134,7 +134,7 @@ void run(const Kernel& kernel, unsigned groups, unsigned threads,
   if (groups == 0 || threads == 0 || threads > most_threads) fail("a launch of no such size");
   *kernel.threads = {threads, 1, 1};
   *kernel.groups = {groups, 1, 1};
-  const std::vector<unsigned> numbers = in_order(groups);  // those of threads come between
+  const std::vector<unsigned> numbers = in_order(groups);  // in_order() may reshuffle it
   for (unsigned group : numbers) {
     *kernel.group = {group, 0, 0};
     run_group(threads);

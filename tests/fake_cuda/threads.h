@@ -1,5 +1,5 @@
-// Groups of threads on one thread of the host: each goes on until it waits for others of its group
-// (__syncthreads) or of its warp (__shfl_sync).
+// Runs groups of threads on one host thread: each runs until it waits for its group (__syncthreads)
+// or its warp (__shfl_sync).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace fake {
 struct Position {
   unsigned x, y, z;
 };
-// A kernel as cuda_c.h has it, in a module that was loaded.
+// A kernel as defined by cuda_c.h, in a loaded module.
 struct Kernel {
   std::string name;
   void (*call)(const uint64_t* arguments) = nullptr;
@@ -19,10 +19,10 @@ struct Kernel {
   Position *thread = nullptr, *group = nullptr, *threads = nullptr, *groups = nullptr;
 };
 
-// The kernel of that name in what dlopen() gave; `call` is null where there is none.
+// Returns the kernel of that name in a module of dlopen(); `call` is null where there is none.
 Kernel kernel_in(void* module, const std::string& name);
-// Ends the process, with a line that says why, where threads wait for one that has ended, or a warp
-// is at two places.
+// Runs a launch. Ends the process with a message where threads wait for one that has ended, or
+// where a warp waits at two places.
 void run(const Kernel& kernel, unsigned groups, unsigned threads,
          std::span<const uint64_t> arguments);
 

@@ -1,5 +1,5 @@
-// The JSON files of a checkpoint: one of them is the input, of which the first byte says which, and
-// the manifest lists it as it is.
+// Fuzzes the JSON files of a checkpoint: the first byte of the input selects a file, the rest
+// replaces it, and the manifest is updated to match.
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -18,15 +18,15 @@ constexpr const char* recipe =
     "model: {name: mlp, config: {hidden_sizes: [1]}}\n"
     "data: {dataset: random-images, image_size: 1, classes: 2}\ntrain: {steps: 1}\n";
 
-// A checkpoint of two weights.
+// A checkpoint with two weights.
 struct Saved {
   Saved() : experiment(train::make_experiment(train::Recipe::parse(recipe, "recipe"))) {
     std::filesystem::create_directory(folder.path() + "/checkpoints");
     path = train::save_checkpoint(folder.path(), experiment, {}, false);
     manifest = nlohmann::json::parse(io::read_file(file(names[0]), 1 << 20));
-    list("recipe.yaml", recipe);  // without its defaults, which take most of the time to read
+    list("recipe.yaml", recipe);  // without the defaults, which take most of the time to read
     for (std::string_view name : names) contents[name] = io::read_file(file(name), 1 << 20);
-    load();  // throws where what is never changed is wrong
+    load();  // throws if the unchanged files are invalid
   }
   std::string file(std::string_view name) const { return path + "/" + std::string(name); }
   void load() {
@@ -36,7 +36,7 @@ struct Saved {
   void write(std::string_view name, std::string_view text) const {
     std::ofstream(file(name), std::ios::binary) << text;
   }
-  // One file is `text`, and the others are as they were saved.
+  // Replaces one file by `text` and restores the others.
   void replace(std::string_view name, std::string_view text) {
     if (!replaced.empty() && replaced != name) put(replaced, contents[replaced]);
     put(name, text);
@@ -45,7 +45,7 @@ struct Saved {
   void put(std::string_view name, std::string_view text) {
     name == names[0] ? write(name, text) : list(name, text);
   }
-  // Writes a file, and a manifest that lists it as it is.
+  // Writes a file and updates its entry in the manifest.
   void list(std::string_view name, std::string_view text) {
     write(name, text);
     manifest["files"][name] = {{"bytes", text.size()},
@@ -61,7 +61,7 @@ struct Saved {
   std::string_view replaced;
 };
 
-// The first byte says which file the rest is to be.
+// The first byte selects the file that the rest replaces.
 const std::string valid[] = {
     R"(0{"format":1,"step":0,"files":{"a":{"bytes":1,"xxh3":"00"}}})",
     R"(1{"step":0,"epoch":0,"position":1,"evaluated_step":0,"evaluations_since_best":0,)"

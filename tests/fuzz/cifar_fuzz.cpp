@@ -1,4 +1,4 @@
-// CIFAR-10 records.
+// Fuzzes CIFAR-10 records.
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"

@@ -1,7 +1,7 @@
-// What every fuzz target shares. A parser may refuse its input in one way only: an Error of the
-// kind it promises, with a message of one line. Anything else ends the run as a finding.
+// Shared by all fuzz targets. A parser may refuse its input only by an Error of the promised kind
+// with a message of one line. Anything else ends the run as a finding.
 //
-// Run: build/check/fuzz/NAME -max_total_time=60; with a file as argument it tries that input again.
+// Run: build/check/fuzz/NAME -max_total_time=60; a file as argument reruns that input.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void expect_value_or_error(ErrorKind kind, Parse&& parse) {
   }
 }
 
-// A copy of exactly these bytes on the heap, so that reading past its end is seen.
+// Copies exactly these bytes to the heap, so that the sanitizer detects reads past the end.
 inline std::shared_ptr<Buffer> exact_copy(const uint8_t* data, size_t size) {
   auto owner = std::shared_ptr<std::byte[]>(new std::byte[size]);
   if (size > 0) std::memcpy(owner.get(), data, size);
@@ -41,16 +41,16 @@ inline std::shared_ptr<Buffer> exact_copy(const uint8_t* data, size_t size) {
   return buffer;
 }
 
-// Of folders for parsers of files: in memory.
+// The folder for files of parsers that take paths: it is in memory.
 inline constexpr const char* memory_folder = "/dev/shm";
 
-// Reads every byte, for the sanitizer to watch.
+// Reads every byte, for the sanitizer to check.
 inline void touch(std::span<const std::byte> bytes) {
   volatile unsigned sum = 0;
   for (std::byte b : bytes) sum = sum + static_cast<unsigned>(b);
 }
 
-// Starts again from a valid input now and then, so that a run needs no corpus.
+// Restarts from a valid input at times, so that a run needs no corpus.
 inline size_t mutate(std::span<const std::string> valid, uint8_t* data, size_t size,
                      size_t max_size, unsigned seed) {
   if (size < 4 || seed % 64 == 0) {

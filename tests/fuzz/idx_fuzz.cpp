@@ -1,4 +1,4 @@
-// IDX files, plain and gzipped.
+// Fuzzes IDX files, plain and gzipped.
 #include <zlib.h>
 
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Recipes in YAML: what is accepted is written in full and reads back as the same recipe.
+// Fuzzes recipes in YAML: an accepted recipe, written in full, must read back as the same recipe.
 #include "tests/fuzz/fuzz.h"
 #include "weft/train/recipe.h"
 

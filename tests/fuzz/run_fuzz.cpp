@@ -1,4 +1,4 @@
-// What a run left in its folder: log.jsonl, then after a zero byte plan.json.
+// Fuzzes the files of a run's folder: log.jsonl, then after a zero byte plan.json.
 #include <filesystem>
 
 #include "tests/fuzz/fuzz.h"
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto read = [&] { cli::read_run(folder.path()); };
   fuzz::expect_value_or_error(ErrorKind::data, read);
 
-  std::filesystem::create_directory(folder.file("checkpoints"));  // else it is no run's
+  std::filesystem::create_directory(folder.file("checkpoints"));  // makes it a run folder
   const std::filesystem::path path = folder.path();
   const train::RunFolder run(path.parent_path(), path.filename(), /*resume=*/true, false);
   run.kernels();

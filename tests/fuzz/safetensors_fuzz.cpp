@@ -1,4 +1,4 @@
-// Safetensors files.
+// Fuzzes safetensors files.
 #include "tests/fuzz/fuzz.h"
 #include "weft/io/safetensors.h"
 

@@ -1,4 +1,4 @@
-// UTF-8 text and vocabularies in JSON: what is accepted survives a round trip.
+// Fuzzes UTF-8 text and vocabularies in JSON: accepted ones must survive a round trip.
 #include "tests/fuzz/fuzz.h"
 #include "weft/io/text.h"
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# tools/gpu_check.py as a whole, in small sizes, on the driver that pretends to have a GPU: every rung
-# and every part passes, the digest and the archive hold what they promise, and what is amiss is told
-# apart.
+# Runs tools/gpu_check.py as a whole, in small sizes, with the simulated driver: every rung and part
+# passes, the digest and the archive are complete, and failures are reported separately.
 set -euo pipefail
 compiler=$(command -v clang++-19 || command -v clang++ || true)
 [ -n "$compiler" ] || { echo "skipped: without Clang the fake libcuda computes nothing"; exit 77; }
@@ -13,10 +12,10 @@ python3 tests/gpu/gpu_check_test.py
 mkdir -p "$scratch/pack/bin" "$scratch/pack/lib/weft"
 ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli,backends} "$scratch/pack/bin"
 nvrtc=${WEFT_CUDA_PATH:-}
-# A busy processor is given three times as long.
+# The time limit is tripled, as the processor may be busy.
 export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
 export WEFT_CUDA_PATH=$BUILD/tests/fake_cuda FAKE_CUDA_COMPILER=$compiler
-# What runs beside weft on a visit is stood in for: each writes down how it was asked.
+# The other tools of a GPU check are replaced by stand-ins that record their arguments.
 export PATH=$PWD/tests/gpu/tools:$PATH PEERS_PYTHON=$PWD/tests/gpu/tools/python_with_torch
 export TOOLS_ASKED=$scratch/asked
 
@@ -25,7 +24,7 @@ python3 - "$OUT" "$TOOLS_ASKED" <<'END'
 import json, pathlib, re, sys, tarfile
 out, tools_asked = map(pathlib.Path, sys.argv[1:])
 parts = {part["part"]: part["state"] for part in json.loads((out / "gpu-check.json").read_text())["parts"]}
-# That one computes too much for a processor; it runs below, on a GPU that computes nothing.
+# This part computes too much for a processor; it runs below, on a GPU that computes nothing.
 assert parts.pop("memory as planned") == "skipped", parts
 assert set(parts.values()) == {"passed"}, parts
 assert list(parts) == [
@@ -68,10 +67,10 @@ for name, rung in rungs.items():
         continue
     assert rung["build_ms"] > 0 and rung["apart"] <= rung["allowed"], rung
     assert all(kernel["workspace"] >= 0 for kernel in rung["kernels"]), rung
-    # The kernel for which a rung is there.
+    # The rung must run the kernel that it is meant to test.
     kernels = {kernel["kernel"] for kernel in rung["kernels"]}
     assert rung_kernels.get(name, "") in kernels | {""}, rung
-    # What a vendor's library chose: the algorithm, or the engine with its notes.
+    # The choice of a vendor's library: the algorithm, or the engine with its notes.
     for vendor, choice in (("cublaslt", r"([0-9a-f]{16}\.){7}[0-9a-f]{16}"),
                            ("cudnn", r"0: engine 5, uses tensor cores, \d+ bytes")):
         asked = any(kernel["kernel"].startswith(vendor + ":") for kernel in rung["kernels"])
@@ -101,7 +100,7 @@ broken = {seen["engine"]: seen["against_rules"] for seen in libraries
           if "engine" in seen and "against_rules" in seen}
 assert kept == set(range(5, 14)) and sorted(broken) == list(range(5)), (kept, broken)
 assert broken[0] == "is nondeterministic" and "bytes of workspace" in broken[4], broken
-# Of each product the two algorithms that weft may take, then the one that it never asks for.
+# For each product: the two algorithms that weft may use, then the one that it never requests.
 products = {}
 for seen in libraries:
     if seen["library"] == "cublaslt":
@@ -115,8 +114,8 @@ assert "no roofline" not in digest, digest
 assert len(list(out.iterdir())) <= 8, list(out.iterdir())
 END
 
-# A rung whose kernels do not compile fails, and leaves logs of what the libraries said, and of what
-# compute-sanitizer said of the same rung.
+# A rung whose kernels do not compile fails, and leaves logs of the libraries and of
+# compute-sanitizer.
 if FAKE_NVRTC_FAILS=1 WEFT_CACHE_DIR=$scratch/empty tools/gpu_smoke.py --rung "$BUILD/bench/gpu_rung" \
   --small --out "$scratch/smoke" copy reduce >"$scratch/said"; then
   echo "a rung without kernels passed"
@@ -127,26 +126,26 @@ grep -q "expected a ';'" "$scratch/smoke/smoke-reduce-libraries.log"
 for said in "========= COMPUTE-SANITIZER" "expected a ';'" "========= ERROR SUMMARY: 1 error" "exit 1"; do
   grep -q "$said" "$scratch/smoke/smoke-reduce-sanitizer.log"
 done
-[ "$(grep -c "^compute-sanitizer" "$TOOLS_ASKED")" = 1 ]  # the rung that passed was not run again
+[ "$(grep -c "^compute-sanitizer" "$TOOLS_ASKED")" = 1 ]  # the passed rung was not rerun
 grep -q "^compute-sanitizer --print-limit 20 $BUILD/bench/gpu_rung reduce --device cuda --small$" "$TOOLS_ASKED"
 grep -q "\"error\": \".*expected a ';'" "$scratch/smoke/smoke.json"
 
-# The bench goes on after an engine that fails: thirteen of five shapes are said, each with its error,
-# beside one that finds no memory for its workspace.
+# The bench continues after a failing engine: thirteen engines of five shapes report an error, and
+# one per shape finds no memory for its workspace.
 FAKE_CUDNN_FAILS=1 WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_libraries" bench --small --engines \
   >"$scratch/said"
 [ "$(grep -c CUDNN_STATUS_EXECUTION_FAILED "$scratch/said")" = 65 ]
 [ "$(grep -c "memory has run out" "$scratch/said")" = 5 ]
 
-# An engine that needs as much workspace as convolutions may have in a run, but attention may not, is
-# against the rules of attention alone.
+# An engine with a workspace that convolutions may have in a run, but attention may not, violates
+# the rules for attention alone.
 FAKE_CUDNN_WORKSPACE=$((256 << 20)) "$BUILD/bench/gpu_libraries" bench --small --engines >"$scratch/said"
 [ "$(grep -c '"engine":4,' "$scratch/said")" = 5 ]
 [ "$(grep '"engine":4,' "$scratch/said" | grep against_rules | grep -c '"attention')" = 2 ]
 [ "$(grep '"engine":4,' "$scratch/said" | grep -c against_rules)" = 2 ]
 
-# Steps are compiled without being computed, in memory that nobody touches: those of GPT-2, too, and
-# what the device then says of its memory.
+# Steps, including those of GPT-2, are compiled without being computed, in memory that nobody
+# touches; then the device's memory is reported.
 idle() { FAKE_CUDA_IDLE=1 FAKE_CUDA_COMPILER='' FAKE_CUDA_HELD=500 WEFT_CACHE_DIR=$scratch/empty "$@"; }
 idle "$BUILD/bench/gpu_rung" vocabulary --build >/dev/null
 [ "$(find "$scratch/empty/kernels" -type f | wc -l)" -gt 3 ]
@@ -167,8 +166,8 @@ END
 BACKEND=cuda idle "$BUILD/tests/models" --test-suite='slow device memory' >"$scratch/said"
 grep -q 'assertions: *10 | *10 passed' "$scratch/said"
 
-# What gpu_cubins.py packs is machine code for sm_90: all that an H100 asks for in two rows, on the ladder
-# and in a part of the suite of every op.
+# tools/gpu_cubins.py packs machine code for sm_90: everything that an H100 requests in two rows, on
+# the ladder and in a part of the suite of every op.
 if [ -n "$(find "${nvrtc:-/nowhere}" -name libnvrtc.so.13 -print -quit 2>/dev/null)" ]; then
   tools/gpu_cubins.py --build "$BUILD" --nvrtc "$nvrtc" --out "$scratch/cubins" gpt2 gpt-char-1
   rows=$(find "$scratch/cubins/kernels" -type f | wc -l)
@@ -184,7 +183,7 @@ gpu_cubins.link_libraries(scratch / "nvidia", build, nvrtc)
 HEADER, CUDA = 32, 190  # bytes before an object in the cache; of ELF
 
 def codes():
-    """But for plans of cuDNN, which are each GPU's own."""
+    """Returns kernels, but not plans of cuDNN, which are specific to a GPU."""
     objects = [path.read_bytes()[HEADER:] for path in (scratch / "cubins" / "kernels").iterdir()]
     return [code for code in objects if not code.startswith(b"engine ")]
 
@@ -213,7 +212,7 @@ else
   echo "skipped: no libnvrtc.so.13 in WEFT_CUDA_PATH (tools/setup.sh --cuda)"
 fi
 
-# Without a GPU the check ends at once, with the exit code of a device that is not there.
+# Without a GPU the check ends at once, with the exit code for a missing device.
 status=0
 FAKE_CUDA_DEVICES=0 tools/gpu_check.py >"$scratch/said" 2>&1 || status=$?
 [ "$status" = 7 ] || { cat "$scratch/said"; echo "exit $status without a GPU"; exit 1; }

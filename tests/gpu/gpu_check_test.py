@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How tools/gpu_check.py judges processes, finds what cures a failure, and shortens a digest."""
+"""Tests how tools/gpu_check.py judges processes, finds the cure of a failure, and shortens a
+digest."""
 import contextlib
 import io
 import os
@@ -16,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import gpu_check
 import gpu_report
 import gpu_smoke
-import gpu  # of bench/peers, which gpu_check looks in
+import gpu  # of bench/peers, which gpu_check adds to the path
 
 COUNTS = "test cases: 2 | 2 passed\n[doctest] assertions: 7 | 7 passed |\n"
 
@@ -206,7 +207,7 @@ class Digest(unittest.TestCase):
             self.assertTrue((out / "gpu-check-logs.tar.xz").exists())
 
     def packed(self, sizes):
-        """(what the archive has of files of noise, which does not compress; the digest)"""
+        """Returns (archived files of noise, which does not compress; the digest)."""
         with (tempfile.TemporaryDirectory() as folder,
               mock.patch.object(gpu_report, "MOST_ARCHIVE", 100_000)):
             folder = pathlib.Path(folder)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/gpu_pack.sh packs programs, stripped, with the libraries that they need, says how large the
-# archive is, and refuses what is too large to travel. The programs are small ones.
+# tools/gpu_pack.sh packs stripped programs with the libraries that they need, prints the size of
+# the archive, and refuses one that is too large. The programs are small stand-ins.
 set -euo pipefail
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -25,7 +25,7 @@ grep -qx "gpu-pack: $(awk -v bytes="$size" 'BEGIN {printf "%.1f", bytes / 1e6}')
   "$scratch/said"
 grep -q "without machine code of kernels, as no NVRTC is in $scratch/empty" "$scratch/said"
 rm -r "$scratch/out/pack" "$build/libanswer.so"
-# As tools/gpu_check.py unpacks it.
+# Unpacks the archive as tools/gpu_check.py does.
 python3 - "$scratch/out/pack.tar.xz" <<'PY'
 import pathlib, sys, tarfile
 archive = pathlib.Path(sys.argv[1])
@@ -38,7 +38,7 @@ for program in "${programs[@]}"; do
   nm "$packed" 2>&1 | grep -q "no symbols"
 done
 
-# What does not compress stays as large as it is.
+# Noise does not compress.
 head -c 59000000 /dev/urandom >"$scratch/noise"
 echo '__asm__(".section .rodata\n.incbin \"noise\"\n.text");' >>"$scratch/program.cpp"
 echo 'int answer(void) { return 42; }' | cc -shared -fPIC -x c - -o "$build/libanswer.so"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# tools/setup.sh --cuda replaces a compiler of another version than the one that is pinned, says so
-# where that did not help, and leaves alone what is right. Nothing is installed here: the package
-# managers are stand-ins.
+# tools/setup.sh --cuda replaces a compiler of another version than the pinned one, reports if that
+# did not help, and otherwise changes nothing. Nothing is installed: the package managers are
+# stand-ins.
 set -euo pipefail
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/bin" "$scratch/cuda"
 python=$(command -v python3)
 
-# Every package is here, and pip writes down what it is asked for.
+# Every package counts as installed, and pip records its arguments.
 cat >"$scratch/bin/dpkg-query" <<'END'
 #!/bin/sh
 for package; do echo "ii $package"; done
@@ -55,7 +55,8 @@ grep -qx "setup: $scratch/cuda still lacks cudnn_graph.h: remove that folder" "$
 touch "$scratch/brings"
 setup
 
-# A cache that others may enter is not read, so it is closed; what they may have written stays so.
+# setup.sh closes a cache that others may enter, as weft does not read it; one that others may write
+# to stays as it is.
 for mode in 755 775; do
   mkdir -p "$scratch/cache/cuda"
   chmod $mode "$scratch/cache" "$scratch/cache/cuda"

@@ -18,7 +18,7 @@ namespace {
 std::atomic<bool> watching{false};
 std::atomic<int64_t> live{0}, most{0}, largest{0}, own{0};
 
-uintptr_t onednn_begin = 0, onednn_end = 0;  // where its code lies
+uintptr_t onednn_begin = 0, onednn_end = 0;  // range of its code
 
 void raise_to(std::atomic<int64_t>& value, int64_t to) {
   int64_t before = value;
@@ -65,7 +65,7 @@ Allocations stop_watching() {
           static_cast<size_t>(largest), own};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they have a malloc themselves
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // sanitizers replace malloc
 bool can_watch_allocations() {
   skipped("sanitizers allocate beside the program");
   return false;
@@ -75,7 +75,7 @@ bool can_watch_allocations() {
 bool can_watch_allocations() { return true; }
 }  // namespace weft::testing
 
-// glibc's own, under the names that it keeps for interposers.
+// The allocator of glibc, under the names that it provides for interposers.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 void* __libc_malloc(size_t bytes);
@@ -119,7 +119,7 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int file, off
 }
 }
 
-// libstdc++'s would call malloc: then the caller would be libstdc++ for all.
+// Replaces libstdc++'s operator new, whose calls of malloc would all have libstdc++ as caller.
 void* operator new(size_t bytes) {
   if (void* memory = counted(__libc_malloc(bytes), CALLER)) return memory;
   throw std::bad_alloc();

@@ -1,5 +1,5 @@
-// What the process allocates while a test watches: malloc and its kin, operator new and mmap are
-// interposed.
+// Counts the allocations of the process while a test watches: malloc and its relatives, operator
+// new and mmap are interposed.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,19 @@
 
 namespace weft::testing {
 
-// Of all threads, since the start.
+// Allocations of all threads since start_watching().
 struct Allocations {
-  size_t most_live = 0;  // bytes allocated and not yet freed, at the worst moment
+  size_t most_live = 0;  // peak bytes allocated and not yet freed
   size_t kept = 0;       // bytes not freed at the end
-  size_t largest = 0;    // bytes of the largest one
-  int64_t own = 0;       // how many were not asked for by oneDNN's code
+  size_t largest = 0;    // bytes of the largest allocation
+  int64_t own = 0;       // number of allocations not made by oneDNN's code
 };
 
-// Not under the sanitizers, which interpose themselves; said once for each test that asks.
+// Returns false under the sanitizers, which interpose malloc themselves; reports the skip once per
+// test case.
 bool can_watch_allocations();
 
-// Allocations of all threads while f() runs.
+// Count the allocations of all threads between start and stop, or while f() runs.
 void start_watching();
 Allocations stop_watching();
 template <class F>

@@ -1,4 +1,4 @@
-// What a test writes to a descriptor: 1 for standard output, 2 for standard error.
+// Captures what a test writes to a descriptor: 1 for standard output, 2 for standard error.
 #pragma once
 
 #include <cstdio>
@@ -7,7 +7,7 @@
 
 namespace weft::test {
 
-// Takes it while it lives.
+// Redirects the descriptor to a file during its lifetime.
 class Captured {
  public:
   explicit Captured(int descriptor) : descriptor_(descriptor), before_(dup(descriptor)) {

@@ -52,7 +52,7 @@ class Cubin {
     return name(sections_.at(table->sh_link), symbol.st_name);
   }
 
-  // Each: format, attribute, and two bytes that are the value or its size.
+  // An attribute is its format, its number, and two bytes that hold the value or its size.
   void read_attributes(const Elf64_Shdr& section) {
     for (size_t at = section.sh_offset; at < section.sh_offset + section.sh_size;) {
       const auto format = read<uint8_t>(bytes_, at), attribute = read<uint8_t>(bytes_, at + 1);

@@ -1,5 +1,5 @@
-// What the machine code of an NVIDIA GPU (a cubin, an ELF file) says that its kernels need. Source:
-// the attributes of section .nv.info, as `cuobjdump -elf` names them.
+// Reads the resources of kernels from the machine code of an NVIDIA GPU (a cubin, an ELF file).
+// Source: the attributes of section .nv.info, as `cuobjdump -elf` names them.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace weft::testing {
 
 struct KernelResources {
   std::string name;
-  int registers = 0;  // of a thread
-  int stack = 0;      // bytes of a thread in memory: registers that were spilled, and local arrays
+  int registers = 0;  // per thread
+  int stack = 0;      // bytes of local memory per thread: spilled registers and local arrays
 };
 
-// Of every kernel, and of every function that one calls. Throws InternalError on what is no 64-bit
-// ELF file.
+// Returns the resources of every kernel and of every function that kernels call. Throws
+// InternalError if the file is not 64-bit ELF.
 std::vector<KernelResources> resources_of(const std::string& cubin);
 
 }  // namespace weft::testing

@@ -1,5 +1,4 @@
-// The program under test beside a driver that only pretends to have an NVIDIA GPU
-// (tests/fake_cuda/fake.h).
+// Runs the program under test with a driver that simulates an NVIDIA GPU (tests/fake_cuda/fake.h).
 #pragma once
 
 #include <string>
@@ -9,16 +8,16 @@
 
 namespace weft::test {
 
-// A place with the recipe tiny.yaml, of a GPT of one layer that trains on the GPU.
+// A workplace with the recipe tiny.yaml, a GPT of one layer that trains on the GPU.
 class FakeGpu : public Workplace {
  public:
   FakeGpu();
 
-  static std::string libraries();  // the folder of all that pretends
+  static std::string libraries();  // the folder of the simulated libraries
 
-  // `more` may name other libraries (WEFT_CUDA_PATH).
+  // `more` may select other libraries (WEFT_CUDA_PATH).
   Outcome run(const std::vector<std::string>& arguments, Environment more = {}) const;
-  // `weft train tiny.yaml`
+  // Runs `weft train tiny.yaml`.
   Outcome train(const Environment& more = {}, const std::vector<std::string>& flags = {}) const;
 };
 

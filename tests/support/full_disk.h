@@ -1,4 +1,4 @@
-// A disk that fills, as a limit for the sizes of files.
+// Simulates a full disk by a limit on file sizes.
 #pragma once
 
 #include <csignal>
@@ -6,7 +6,7 @@
 
 namespace weft::test {
 
-// While it lives, no file of this process can grow beyond `bytes`.
+// During its lifetime no file of this process can grow beyond `bytes`.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -21,7 +21,7 @@ constexpr std::byte untouched{0x5a};
 
 size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
-// Guard page, bytes to fill up a page, the buffer, bytes to fill up a cache line, guard page.
+// Layout: guard page, padding to a page, the buffer, padding to a cache line, guard page.
 struct Mapping {
   std::byte *begin, *end, *data;
   size_t bytes;
@@ -36,7 +36,7 @@ struct Mapping {
   }
 };
 
-std::mutex mutex;                        // no code that holds it touches a guard page
+std::mutex mutex;                        // code that holds it must not touch a guard page
 std::map<std::byte*, Mapping> mappings;  // by their begin
 std::atomic<int64_t> stray_count{0}, allocated_count{0};
 struct sigaction handler_before;
@@ -46,7 +46,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
   std::lock_guard lock(mutex);
   auto next = mappings.upper_bound(at);
   if (next == mappings.begin() || at >= std::prev(next)->second.end) {
-    sigaction(signal, &handler_before, nullptr);  // faults again, as it would have
+    sigaction(signal, &handler_before, nullptr);  // not a guard page: the access faults again
     return;
   }
   const Mapping& mapping = std::prev(next)->second;

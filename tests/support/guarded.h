@@ -1,4 +1,4 @@
-// Buffers between pages that nobody may touch: what reads or writes beyond one is counted.
+// Buffers between guard pages: reads or writes beyond a buffer are counted.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace weft::testing {
 
-// While it lives, all that Buffer::allocate hands out (arena, state, constants) ends, in whole
-// cache lines, where a guard page begins, and another stands before it. Whoever touches a guard
-// page is counted and goes on, so that a test can say what happened. One at a time.
+// During its lifetime, every buffer of Buffer::allocate (arena, state, constants) ends, rounded up
+// to whole cache lines, at a guard page, and another guard page precedes it. An access to a guard
+// page is counted and then allowed, so that a test can report it. At most one object may exist.
 class GuardedBuffers {
  public:
   GuardedBuffers();
@@ -18,17 +18,18 @@ class GuardedBuffers {
   GuardedBuffers(const GuardedBuffers&) = delete;
   GuardedBuffers& operator=(const GuardedBuffers&) = delete;
 
-  int64_t allocated() const;  // buffers, since it lives
-  // Guard pages that were read or written, and runs of bytes between a buffer and its guard pages
-  // that were written.
+  int64_t allocated() const;  // buffers allocated during its lifetime
+  // Returns the number of guard pages accessed, and of byte ranges between a buffer and its guard
+  // pages that were written.
   int64_t strays() const;
 };
 
-// A library asks for scratch with room to align its parts, and a product for whole tiles of its
-// packed operands, of which each then may use less.
+// A library requests workspace with room to align its parts, and a matrix product requests whole
+// tiles of its packed operands; each may then use less.
 inline constexpr size_t slack_of_scratch = 1024;  // bytes
 
-// So many bytes at the end of a plan's arena may stay as they were: none where a value ends there.
+// Returns how many bytes at the end of a plan's arena may stay unwritten: none where a value ends
+// there.
 size_t unsure_bytes(const Plan& plan);
 
 }  // namespace weft::testing

@@ -1,4 +1,4 @@
-// Small data sets on disk, in the formats that recipes name.
+// Writes small data sets in the formats that recipes name.
 #pragma once
 
 #include <string>
@@ -7,8 +7,7 @@
 
 namespace weft::test {
 
-// IDX with the file names of MNIST: `count` images of noise and as many labels, for training and
-// testing.
+// IDX files with the names of MNIST: `count` noise images and labels, for training and testing.
 inline std::string idx_images(int count, int side) {
   auto big_endian = [](int n) {
     return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16),

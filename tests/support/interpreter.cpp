@@ -73,7 +73,7 @@ class Interpreter {
   bool bounds_;
   std::unordered_map<const Node*, Errors> errors_;
   std::unordered_map<const Node*, Value> known_;
-  std::vector<Value> kept_;  // expressions of composites: their nodes must outlive `known_`
+  std::vector<Value> kept_;  // expanded composites: their nodes must outlive `known_`
 };
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Evaluates a graph node by node on the reference kernels, every value dense and row-major: no
-// pass, no plan, no arena. What the planned path must agree with.
+// Evaluates a graph node by node on the reference kernels, with dense row-major values, without
+// passes, plan or arena: the oracle for planned execution.
 #pragma once
 
 #include <span>
@@ -10,12 +10,13 @@
 
 namespace weft::testing {
 
-// "data" leaves with the values of graph.roots(); changes no variable. `inputs` are data leaves.
+// Return "data" leaves with the values of graph.roots(); variables stay unchanged. `inputs` are
+// data leaves.
 std::vector<Value> interpret(const Graph& graph, std::span<const Value> inputs = {});
 Value interpret(const Value& value);
 std::vector<Value> interpret(std::span<const Value> values);
 
-// The same, with how far a correct backend may lie from each element.
+// Also computes how far each element of a correct backend may deviate.
 struct Interpreted {
   Value value;
   Errors allowed;

@@ -1,4 +1,4 @@
-// Comparisons of numbers: `CHECK(got == near(want, 1e-9))`, up to a relative error.
+// Comparisons within a relative error: `CHECK(got == near(want, 1e-9))`.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@ namespace weft::testing {
 
 struct Near {
   double value;
-  double tolerance;  // relative to `value` alone: nothing but 0 is near 0
+  double tolerance;  // relative to `value` alone: only 0 is near 0
 };
 
 inline Near near(double value, double tolerance = 1e-6) { return {value, tolerance}; }
@@ -19,7 +19,7 @@ inline bool operator==(double got, const Near& want) {
   return std::isfinite(want.value) &&
          std::fabs(got - want.value) <= want.tolerance * std::fabs(want.value);
 }
-// The larger of two distances; NaN where either is, which std::max may drop.
+// Returns the larger of two distances; NaN if either is NaN, which std::max might drop.
 inline double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 inline std::ostream& operator<<(std::ostream& out, const Near& want) {

@@ -1,4 +1,4 @@
-// While it lives, OpenCL devices that are opened count as without float64.
+// During its lifetime, OpenCL devices that are opened count as lacking float64.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Settings that send to files whatever may go there.
+// Settings that offload to files everything that may be offloaded.
 #pragma once
 
 #include <filesystem>

@@ -9,14 +9,14 @@
 
 namespace weft::testing {
 namespace {
-// One use being drawn: the op, its dtype, and where operands come from.
+// One case being drawn: the op, its dtype, and the source of operands.
 struct Draw {
   const OpDef& def;
   DType dtype;
   CaseSource& source;
   Random& random;
 
-  // The range of operand `i`: (low, high), or the second pair where the row has one.
+  // Draws operand `i` from the range of the test row, or from its second range.
   Value operand(const Shape& shape, int i = 0) const { return operand({dtype, shape}, i); }
   Value operand(const Type& type, int i = 0) const {
     const TestRow& row = def.test;
@@ -25,16 +25,16 @@ struct Draw {
                           second ? row.second_high : row.high);
   }
   Value indices(const Shape& shape, int64_t count) const {
-    // Now and then one that is out of range, on either side.
+    // Some indices are out of range, on either side.
     double beyond = random.chance(0.3) ? 1 : 0;
     DType type = random.chance(0.5) ? DType::i64 : DType::i32;
     return source.operand({type, shape}, -beyond, static_cast<double>(count) - 1 + beyond);
   }
   Shape shape(int least_rank = 0) const { return source.shape(least_rank, source.max_rank); }
   int64_t extent() const { return random.pick(source.extents); }
-  // Channels: the extents of the case, but few where it is small.
+  // Returns the number of channels: an extent of the case, limited in small cases.
   int64_t few() const { return std::clamp<int64_t>(extent(), 1, 2 + source.most_elements / 100); }
-  // Images, queries: ops take none of them.
+  // Returns the number of images or queries, which may be zero.
   int64_t many(int64_t low, int64_t high) const {
     return source.empty && random.chance(0.5) ? 0 : random.between(low, high);
   }
@@ -59,7 +59,7 @@ Value elementwise(const Draw& draw) {
   for (int i = 0; i < draw.def.arity; ++i) inputs.push_back(draw.operand(shape, i));
   if (draw.def.name == "select") inputs[0] = draw.operand({DType::boolean, shape});
   if (draw.def.name != "cast") return draw.make(inputs);
-  // To types that only store from one of them, too.
+  // Casts to storage-only types start from such types alone.
   std::vector<DType> targets;
   for (int i = 0; i < dtype_count; ++i)
     if (const auto type = static_cast<DType>(i);
@@ -110,7 +110,7 @@ Value slice_case(const Draw& draw) {
   int axis = draw.axis(shape);
   int64_t start = draw.random.below(shape[axis] + 1),
           stop = draw.random.between(start, shape[axis]);
-  if (start == stop && start > 0 && draw.random.chance(0.8)) --start;  // seldom empty
+  if (start == stop && start > 0 && draw.random.chance(0.8)) --start;  // mostly not empty
   return draw.make({draw.operand(shape)}, {{"axis", int64_t{axis}},
                                            {"start", start},
                                            {"stop", stop},
@@ -181,7 +181,7 @@ Value matmul_add_case(const Draw& draw) {
   return draw.make({draw.operand(sums), product->inputs[0], product->inputs[1]});
 }
 
-// A convolution's attributes and shapes.
+// Draws a convolution's attributes and shapes.
 struct Convolution {
   Shape x, weight, y;
   Dims stride, padding, dilation;
@@ -292,7 +292,7 @@ Value argsort_case(const Draw& draw) {
 }
 Value over_axes(const Draw& draw) {
   Shape shape = draw.shape(1);
-  shape[draw.axis(shape)] = 5;  // more than one element to normalise
+  shape[draw.axis(shape)] = 5;  // several elements to normalize over
   Dims axes = draw.some_axes(shape);
   return draw.make({draw.operand(shape)}, {{"axes", axes}, {"eps", 1e-2}});
 }
@@ -327,7 +327,7 @@ Value attention_case(const Draw& draw) {
   return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
 }
 
-// T steps of B rows with H states, K gates: what all recurrent layers begin with.
+// Returns the operands of all recurrent layers: T steps of B rows with H states and K gates.
 std::vector<Value> recurrent_operands(const Draw& draw, int64_t gates) {
   int64_t steps = draw.random.between(1, 4), batch = draw.many(1, 3);
   int64_t hidden = draw.random.between(1, 3);
@@ -360,7 +360,7 @@ Value attention_logsumexp_case(const Draw& draw) {
                     draw.operand(Shape{batch, heads, keys, draw.random.between(1, 4)})},
                    {{"causal", draw.random.below(2)}, {"scale", 0.5}});
 }
-// With y and the logarithms of its q, k and v, the only ones that it is for.
+// Uses y and the log-sum-exp of its own q, k and v, the only ones that are valid.
 Value attention_backward_case(const Draw& draw) {
   const Value gradient =
       attention_gradient_case({op("attention_gradient"), draw.dtype, draw.source, draw.random});
@@ -455,7 +455,7 @@ Value draw_case(const OpDef& def, DType dtype, CaseSource& source) {
 }
 
 namespace {
-// Extremes of nothing have no value.
+// The minimum or maximum of no elements has no value.
 bool has_meaning(const Value& value) {
   if (value->op->kind != OpKind::reduce || value->is("sum") || value->is("prod")) return true;
   const Dims& axes = value->attrs.dims("axes");

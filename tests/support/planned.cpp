@@ -27,7 +27,7 @@ Value copy_of(const void* bytes, const Type& type) {
   return from_buffer(std::move(buffer), type);
 }
 
-// A code generator with a bug: fused kernels read their operands from the start of the slot.
+// A faulty code generator: fused kernels read their operands from the start of the slot.
 class ForgetsOffsets : public KernelLibrary, public KernelCompiler {
  public:
   explicit ForgetsOffsets(const KernelLibrary& right) : right_(right) {}
@@ -46,7 +46,7 @@ class ForgetsOffsets : public KernelLibrary, public KernelCompiler {
   }
 
  private:
-  static bool forward(const Placement& at) {  // else it would read before the slot
+  static bool forward(const Placement& at) {  // negative strides would read before the slot
     return std::all_of(at.strides.begin(), at.strides.end(), [](int64_t s) { return s >= 0; });
   }
   const KernelLibrary& right_;

@@ -1,4 +1,4 @@
-// Evaluates a graph as programs do: passes, plan, executable. And the backends that tests cover.
+// Evaluates a graph as programs do: passes, plan, executable. Also lists the backends under test.
 #pragma once
 
 #include <span>
@@ -14,38 +14,38 @@
 
 namespace weft::testing {
 
-// Backends that run kernels, the reference first: with cpu, or with the BACKEND of the environment.
+// Returns the backends under test: the reference, then cpu or that of the variable BACKEND.
 std::span<const KernelLibrary* const> backends();
 
-// Whether this process tests what goes by a name, as an op does: all do, but with PART=2/16 in the
-// environment, sixteen processes do so together.
+// Returns whether this process tests an item such as an op: always, except with PART=2/16 in the
+// environment, where sixteen processes share the items by name.
 bool is_in_part(std::string_view name);
 
 struct PlanSettings {
   std::vector<std::string> skip;  // optional passes
-  // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
+  // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" in code generation.
   std::string fault;
-  DType narrow = DType::f32;  // of products (PassOptions)
+  DType narrow = DType::f32;  // type of products (PassOptions)
   Recompute recompute = Recompute::automatic;
-  int chunks = 0;        // of the widest rows,
-  bool anywhere = true;  // cut between any two of them
+  int chunks = 0;        // tiles of the widest rows
+  bool anywhere = true;  // tiles may begin at any row
   size_t memory = 0;
   Offload offload = {};
-  DType keep = DType::f32;  // of what the backward pass reads (PassOptions)
+  DType keep = DType::f32;  // type of compressed activations (PassOptions)
 };
-// "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
+// Returns "data" leaves with the values of graph.roots(), and restores all variables. Every pass is
 // verified.
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
                                const KernelLibrary& library, const PlanSettings& settings = {});
 
-// "" where each result agrees with the interpreter's: to the bit on the reference backend (unless a
-// pass cut sums: then it is not `exact`), within what rounding allows (rounding.h) on others. Else
-// the first that does not.
+// Compares results with the interpreter's: bitwise on the reference backend (unless a pass split
+// sums: then it is not `exact`), within rounding errors (rounding.h) on others. Returns "" where
+// all agree, else a description of the first difference.
 std::string disagreement(std::span<const Value> got, std::span<const Interpreted> want,
                          const KernelLibrary& library, bool exact = true);
 
-// Whether the verifier of graphs or of plans threw it, or the check that a fused graph is one. Any
-// other exception is a crash, which proves nothing of who looks for a seeded bug.
+// Returns whether the verifier of graphs or plans, or the cycle check of fusion, threw the error.
+// Any other exception is a crash, which does not show that a seeded bug was detected.
 bool is_verifiers(const InternalError& error);
 template <class F>
 bool verifier_refuses(F&& f) {

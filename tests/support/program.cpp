@@ -30,18 +30,18 @@ void redirect(int descriptor, const std::string& path) {
   if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
 }
 
-// A shell reads the result as one argument.
+// Quotes an argument for a shell.
 std::string quoted(const std::string& argument) {
   const bool plain = !argument.empty() &&
                      argument.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos;
   return plain ? argument : "'" + argument + "'";
 }
 
-// tools/bad_input.py writes docs/bad-input.md from what is recorded here, and checks it.
+// Records outcomes from which tools/bad_input.py writes and checks docs/bad-input.md.
 void record(const Outcome& outcome) {
   const char* path = std::getenv("RECORD_REFUSALS");
   if (path == nullptr) return;
-  static std::ofstream file(path);  // anew for each test program
+  static std::ofstream file(path);  // overwritten by each test program
   const nlohmann::json entry{
       {"command", outcome.command}, {"code", outcome.code}, {"says", outcome.err}};
   file << io::json_text(entry) << std::endl;
@@ -84,7 +84,7 @@ Outcome Workplace::run(const std::string& program, const std::vector<std::string
 Running Workplace::start(const std::string& program, const std::vector<std::string>& arguments,
                          const Environment& environment) const {
   Outcome outcome;
-  for (const auto& [name, value] : environment)  // what is a setting, and no folder of the test's
+  for (const auto& [name, value] : environment)  // settings only, not the test's folders
     if (name.starts_with("WEFT_") && !value.empty() && value.find('/') == std::string::npos)
       outcome.command += name + "=" + quoted(value) + " ";
   outcome.command += program.substr(program.rfind('/') + 1);

@@ -1,4 +1,4 @@
-// Runs the program under test, as a user would: tests of the command line.
+// Runs the program under test as a user would, for tests of the command line.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@
 namespace weft::test {
 
 struct Outcome {
-  int code = -1;  // exit code; 128 + signal where one killed it
+  int code = -1;  // exit code; 128 + signal if killed
   std::string out, err;
   std::string command;  // for messages
 };
 
-// A program that goes on while a test looks on; one that nobody waited for is killed.
+// A program that runs while a test observes it; the destructor kills it unless wait() was called.
 class Running {
  public:
   ~Running();
@@ -27,7 +27,7 @@ class Running {
 
   void signal(int number) const;
   bool ended() const;
-  // False where it ended before `holds` did.
+  // Waits until `holds` returns true; returns false if the program ends first.
   bool until(const std::function<bool()>& holds) const;
   Outcome wait();
 
@@ -36,16 +36,16 @@ class Running {
   Running(pid_t process, Outcome outcome, std::string folder)
       : process_(process), outcome_(std::move(outcome)), folder_(std::move(folder)) {}
 
-  pid_t process_;  // 0: it was waited for
+  pid_t process_;  // 0: already waited for
   Outcome outcome_;
   std::string folder_;
 };
 
-// The cache of programs under test: WEFT_CACHE_DIR (cmake/testing.cmake); where nobody set that,
-// one that is not the user's.
+// Returns the cache of programs under test: WEFT_CACHE_DIR (cmake/testing.cmake), or by default a
+// folder other than the user's cache.
 std::string test_cache();
 
-// A folder of its own, in which the program runs; removed at the end.
+// A temporary folder in which the program runs; removed at the end.
 class Workplace {
  public:
   Workplace();
@@ -55,17 +55,18 @@ class Workplace {
 
   const std::string& folder() const { return folder_; }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  void write(const std::string& name, const std::string& contents) const;  // makes its folders
+  void write(const std::string& name, const std::string& contents) const;  // creates parent folders
   std::string read(const std::string& name) const;
 
-  // It reads its standard input from the file ".in" there, if there is one.
+  // Runs weft; standard input is the file ".in" of the folder, if it exists.
   using Environment = std::map<std::string, std::string>;
   Outcome weft(const std::vector<std::string>& arguments,
                const Environment& environment = {}) const;
-  // The same of any program, by its path.
+  // Does the same for any program, given by its path.
   Outcome run(const std::string& program, const std::vector<std::string>& arguments,
               const Environment& environment = {}) const;
-  // Does not wait. Only one at a time, as its output goes to files of the folder.
+  // Starts a program without waiting. Only one may run at a time, as its output goes to fixed
+  // files.
   Running start(const std::string& program, const std::vector<std::string>& arguments,
                 const Environment& environment = {}) const;
 
@@ -73,14 +74,14 @@ class Workplace {
   std::string folder_;
 };
 
-// One line on standard error that holds `message`, nothing internal, and this exit code. Returns
-// what is wrong, "" for nothing.
+// Checks for this exit code and one line on standard error that contains `message` and nothing
+// internal. Returns what is wrong, "" for nothing.
 std::string fails_with(const Outcome& outcome, int code, const std::string& message);
 
-// The same of a run that goes on: exit code 0, and warnings on standard error.
+// Does the same for a run that succeeds with warnings on standard error.
 std::string goes_on_with(const Outcome& outcome, const std::string& message);
 
-// What it printed; requires exit code 0.
+// Parses the program's output; requires exit code 0.
 nlohmann::json json_of(const Outcome& outcome);
 
 }  // namespace weft::test

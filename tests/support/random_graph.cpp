@@ -18,7 +18,7 @@ namespace weft::testing {
 namespace {
 constexpr int most_nodes = 24;
 
-// Ops of exact operands whose results every backend must give to the bit.
+// Ops whose results on exact operands must be bitwise equal on every backend.
 bool is_exact_op(const OpDef& def) {
   static const std::set<std::string_view> exact = {"identity",
                                                    "stop_gradient",
@@ -45,7 +45,7 @@ bool is_exact_op(const OpDef& def) {
   return def.predicate || def.kind == OpKind::movement || def.kind == OpKind::random ||
          exact.contains(def.name);
 }
-// Ops whose value, or whose gradient, jumps: they take exact operands only.
+// Ops whose value or gradient is discontinuous: they take exact operands only.
 bool decides(const OpDef& def) {
   static const std::set<std::string_view> jumps = {"sign",
                                                    "floor",
@@ -92,7 +92,7 @@ class Grower {
  private:
   struct Entry {
     Value value;
-    bool exact;  // to the bit, on every backend
+    bool exact;  // bitwise equal on every backend
   };
 
   void add_node() {
@@ -116,7 +116,7 @@ class Grower {
     keep(value, exact && is_exact_op(def));
   }
 
-  // Large enough that backends share out the rows, or the sum itself, among threads.
+  // Adds a sum large enough that backends divide the rows, or the sum itself, among threads.
   void add_large_sum() {
     DType dtype = random_.pick<DType>({DType::f32, DType::f64, DType::i32});
     Value x = leaf({dtype, {40, 1024}}, -1, 1);
@@ -129,7 +129,7 @@ class Grower {
     return pool_.back();
   }
 
-  // A value of this type within [low, high]: an earlier one, fitted, or a new leaf.
+  // Returns a value of this type within [low, high]: an earlier one, adapted, or a new leaf.
   Entry operand(const Type& type, double low, double high, bool exact) {
     if (!pool_.empty() && random_.chance(0.85))
       for (int attempt = 0; attempt < 12; ++attempt) {
@@ -141,7 +141,7 @@ class Grower {
     return {leaf(type, low, high), true};
   }
 
-  // `entry` as a value of `type`, by casts and movement; empty where that does not go.
+  // Adapts `entry` to `type` by casts and movement; undefined where that is impossible.
   Value fit(const Entry& entry, const Type& type) {
     Value x = entry.value;
     if (x.dtype() != type.dtype) {
@@ -226,7 +226,7 @@ class Grower {
       for (const Entry& entry : pool_)
         if (entry.value.type() == variable.type() && random_.chance(0.5))
           assign(variable, entry.value);
-    // The old value is read beside, and so after, what replaces it.
+    // Reads the old value together with, and therefore before, its replacement.
     for (const Graph::Assignment& assignment : result_.graph.assignments)
       if (random_.chance(0.3))
         result_.graph.outputs.push_back(stack({assignment.value, assignment.variable}, 0));
@@ -276,8 +276,8 @@ std::vector<std::string> random_skips(uint64_t seed) {
 }
 
 namespace {
-// What a graph is to compute with its products on a narrow type. What the pass makes of it is no
-// oracle unless `change` is empty.
+// The expected results of a graph whose products use a narrow type. They are valid only if `change`
+// is empty: the precision pass changes nothing but roundings.
 struct Oracle {
   std::vector<Interpreted> want;
   std::string change;
@@ -297,7 +297,7 @@ Oracle oracle_of(const RandomGraph& drawn, DType narrow) {
 std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
                                const PlanSettings& settings) {
   static uint64_t last = seed;
-  static std::map<DType, Oracle> oracles;  // of the last seed: a graph runs in many settings
+  static std::map<DType, Oracle> oracles;  // of the last seed: a graph runs with many settings
   if (std::exchange(last, seed) != seed) oracles.clear();
   RandomGraph drawn = random_graph(seed);
   auto found = oracles.find(settings.narrow);

@@ -1,4 +1,4 @@
-// What PyTorch computed: tests/reference/*.json, and the formula that makes its inputs (README
+// Results of PyTorch: tests/reference/*.json, and the formula that generates their inputs (README
 // there).
 #pragma once
 
@@ -16,9 +16,10 @@ uint64_t formula_bits(uint64_t stream, uint64_t index);
 double formula_uniform(uint64_t stream, uint64_t index, double scale);  // in [-scale, scale)
 int64_t formula_integer(uint64_t stream, uint64_t index, int64_t count);
 
-// A file of tests/reference, by name; tests run in the source root.
+// Reads a file of tests/reference by name; tests run in the source root.
 nlohmann::json reference_file(const std::string& name);
-// A tensor as ops.json describes it: by stream, or by its values. Listed integers become i64.
+// Builds a tensor as described in ops.json: by stream, or by its values. Listed integers become
+// i64.
 Value reference_tensor(const nlohmann::json& recipe, DType dtype = DType::f64);
 
 }  // namespace weft::testing

@@ -11,15 +11,15 @@
 
 namespace weft::testing {
 namespace {
-// The least positive number: below the normal ones, roundings are of this size.
+// Returns the least positive number, which is the size of roundings below the normal range.
 double least_number(DType dtype) {
-  // Devices may flush those of the range of float32.
+  // Devices may flush denormals of float32's range.
   if (dtype == DType::f32 || dtype == DType::bf16) return std::numeric_limits<float>::min();
   const FloatFormat& format = info(dtype).format;
   return std::ldexp(1.0, format.least_exponent() - format.fraction);
 }
 
-// Roundings of the result that two evaluations of a scalar operation may differ by.
+// Returns by how many roundings two evaluations of a scalar operation may differ.
 double roundings(ScalarOp scalar) {
   switch (scalar) {
     case ScalarOp::identity:
@@ -87,11 +87,11 @@ class Rule {
   Value part(size_t operand, const Errors& numbers) const {
     return leaf(numbers, operands_[operand].shape());
   }
-  // The op itself, in float64, on other operands.
+  // Evaluates the op in float64 on other operands.
   Value apply(const std::vector<Value>& operands) const {
     return interpret(make_node(*node_.op, operands, node_.attrs));
   }
-  // `roundings` of a result, and of a sum of `terms` whose magnitudes add up to `sums`.
+  // Returns the error of rounding the results and of summing `terms` with magnitudes `sums`.
   Errors rounded(const Errors& sums, double terms) const {
     double unit = unit_roundoff(node_.type.dtype),
            inner = unit_roundoff(accumulator(node_.type.dtype)) * (4 + terms / 2);
@@ -117,7 +117,7 @@ class Rule {
     }
     return all;
   }
-  // How far the result moves where operand `k` moves by `error`.
+  // Returns how far the result moves if operand `k` changes by `error`.
   double carried(const double (&x)[3], size_t k, double error) const {
     if (error == 0 || !is_float(node_.type.dtype)) return 0;
     double here = evaluate(*node_.op, x[0], x[1], x[2]), most = 0;
@@ -152,7 +152,7 @@ class Rule {
     return elements(interpret(pad(moved[0], node_.attrs.dims("low"), node_.attrs.dims("high"))));
   }
 
-  // Linear in each of these operands.
+  // Propagates errors of an op that is linear in each of these operands.
   Errors linear(std::initializer_list<size_t> places) const {
     std::vector<Value> sizes(operands_.begin(), operands_.end());
     for (size_t place : places) sizes[place] = part(place, magnitudes(operands_[place]));

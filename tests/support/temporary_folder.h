@@ -1,4 +1,4 @@
-// A folder that goes away with its object.
+// A temporary folder that is removed with its object.
 #pragma once
 
 #include <cerrno>
@@ -29,7 +29,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
-  // Writes `contents` there; its path.
+  // Writes `contents` to the file and returns its path.
   std::string file(std::string_view name, std::string_view contents) const {
     std::ofstream(file(name), std::ios::binary) << contents;
     return file(name);

@@ -1,4 +1,4 @@
-// The size of the team, for as long as a test needs it.
+// Sets the number of threads during the object's lifetime.
 #pragma once
 
 #include "weft/base/parallel.h"

@@ -67,7 +67,7 @@ std::vector<double> elements(const Value& data) {
 }
 
 namespace {
-// The root mean square of what is finite.
+// Returns the root mean square of the finite elements.
 double typical_size(const std::vector<double>& numbers) {
   double squares = 0, count = 0;
   for (double x : numbers)
@@ -92,7 +92,7 @@ std::string difference(const Value& got, const Value& want, std::span<const doub
     return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
   std::vector<double> a = elements(got), b = elements(want);
   const double a_third_of_digits = std::cbrt(unit_roundoff(want.dtype()));
-  double worst = 0;  // beyond what is allowed
+  double worst = 0;  // excess over the allowed difference
   size_t at = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;

@@ -27,23 +27,25 @@ struct Random {
   }
 };
 
-// A data leaf with elements in [low, high], whole numbers for integers, coin flips for bool.
+// Returns a data leaf with elements in [low, high]: whole numbers for integers, coin flips for
+// bool.
 Value random_values(const Type& type, double low, double high, Random& random);
-// The same as a slice, a transpose, a flip or a broadcast of other data.
+// Returns such values as a slice, transpose, flip or broadcast of other data.
 Value random_view(const Type& type, double low, double high, Random& random);
 
-// Row-major elements of a data leaf.
+// Returns the row-major elements of a data leaf.
 std::vector<double> elements(const Value& data);
 
-// "" where two data leaves agree (NaN equals NaN), else what differs most. Integers must be equal.
-// Each float may be off by `tolerance` times its own magnitude and that of a typical element (the
-// root mean square), which is what rounding a sum costs (0: to the bit); or by `allowed` of its
-// own; where such a bound is infinite or NaN, by the cube root of the type's roundoff.
+// Compare two data leaves; return "" where they agree (NaN equals NaN), else the largest
+// difference. Integers must be equal. A float may differ by `tolerance` times the sum of its
+// magnitude and that of a typical element (the root mean square), as rounding errors of a sum do
+// (0: bitwise); or by its own `allowed`; an infinite or NaN bound is replaced by the cube root of
+// the type's roundoff.
 std::string difference(const Value& got, const Value& want, double tolerance);
 std::string difference(const Value& got, const Value& want, std::span<const double> allowed);
-// To the bit: 0 is not -0. Only the bits of a NaN are left open.
+// Compares bitwise: 0 differs from -0. Only the bits of a NaN are ignored.
 std::string bit_difference(const Value& got, const Value& want);
-// The same of numbers, and of NaN's bits.
+// Compares all bits of numbers, including those of NaN.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;

@@ -15,7 +15,8 @@ const Node* product_of(const Step& step) {
   return found == step.body.end() ? nullptr : found->node();
 }
 
-// Where the inputs of a node lie; what the step computes itself counts as row-major.
+// Returns the placements of a node's inputs; values that the launch computes itself count as
+// row-major.
 std::vector<Placement> operands_of(const Step& step, const Node& node) {
   std::vector<Placement> placements;
   for (const Value& input : node.inputs) {
@@ -29,7 +30,7 @@ std::vector<Placement> operands_of(const Step& step, const Node& node) {
   return placements;
 }
 
-// All that its time depends on.
+// Returns everything that the time of the node depends on, as text.
 std::string signature(const Node& node, std::span<const Placement> operands) {
   std::string text(node.op->name);
   for (const Attrs::Entry& entry : node.attrs.entries()) {

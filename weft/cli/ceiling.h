@@ -1,5 +1,5 @@
-// What no step can do better than: the floor of arithmetic and memory, and the time of its matrix
-// products and convolutions alone. For `weft bench`.
+// Bounds on the time of a step: the floor of arithmetic and memory traffic, and the time of its
+// matrix products and convolutions alone. For `weft bench`.
 #pragma once
 
 #include <map>
@@ -9,15 +9,15 @@
 
 namespace weft::cli {
 
-// What a step needs at least, however it is cut into kernels.
+// The minimum work of a step, however it is divided into kernels.
 struct LeastWork {
-  std::map<std::string, double> flops;  // by the type that they are done in: "f32"; once each
-  double bytes = 0;  // state that is read, state that is assigned, inputs and outputs: once each
+  std::map<std::string, double> flops;  // by the type they are computed in: "f32"; each once
+  double bytes = 0;                     // state read and assigned, inputs and outputs: each once
 };
 LeastWork least_work(const Plan& plan);
 
-// Milliseconds of the plan's matrix products and convolutions, each alone, by the fastest kernel
-// that there is for it. Runs each several times; holds memory for one at a time.
+// Returns the milliseconds of the plan's matrix products and convolutions, each alone in its
+// fastest kernel. Runs each several times; holds memory for one at a time.
 double products_milliseconds(const Plan& plan);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// The charts of svg.h: the memory of a plan, time over memory, the roofline of a profile.
+// The charts of svg.h: memory of a plan, time over memory, roofline of a profile.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,14 +13,14 @@
 namespace weft::cli {
 namespace {
 constexpr double width = 960, height = 520;
-constexpr double left = 90, right = 770, top = 50, bottom = 460;  // of what is drawn in
+constexpr double left = 90, right = 770, top = 50, bottom = 460;  // the plot area
 constexpr double legend = right + 20;
 constexpr std::string_view ink = "#333333", pale = "#dddddd";
-// Ten that stay apart for most eyes (Tableau 10).
+// Ten distinguishable colours (Tableau 10).
 constexpr std::string_view palette[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1",
                                         "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#bab0ac"};
 
-// From values to pixels along one axis, linear or by logarithm.
+// Maps values to pixels along one axis, linear or logarithmic.
 struct Axis {
   double from, to, first, last;  // values; pixels
   bool logarithmic = false;
@@ -52,7 +52,7 @@ void legend_row(Svg& svg, size_t row, std::string_view colour, std::string_view 
   svg.text({legend + 18, y + 10}, label);
 }
 
-// A round number near a fifth of `range`.
+// Returns a round number near a fifth of `range`.
 double round_step(double range) {
   double power = std::pow(10, std::floor(std::log10(range / 5)));
   for (double factor : {1.0, 2.0, 5.0})
@@ -62,8 +62,8 @@ double round_step(double range) {
 
 // ---- memory
 
-// A timeline holds the live bytes of each category during each step of a plan. State, of all plans
-// of the run, is live in all of them, so its bytes are in `live` as well as in `state`.
+// The live bytes of each category during each launch of a plan. The state of all plans of the run
+// is live throughout, so its bytes are in `live` as well as in `state`.
 struct Timeline {
   std::map<Category, std::vector<double>> live;
   double state = 0;
@@ -90,7 +90,7 @@ Timeline timeline_of(const Plan& plan, std::span<const NamedPlan> run) {
   return timeline;
 }
 
-// Adds a category on top of `below` and draws what lies between.
+// Stacks a category on top of `below` and draws the area between.
 void draw_layer(Svg& svg, const Axis& x, const Axis& y, std::vector<double>& below,
                 const std::vector<double>& bytes, std::string_view colour) {
   std::vector<Svg::Point> upper, lower;
@@ -120,7 +120,7 @@ struct Dot {
   double rate() const { return time.flops / time.seconds; }
 };
 
-// A dot per kernel of the plans that does arithmetic.
+// Returns a dot per kernel of the plans that does arithmetic.
 std::vector<Dot> dots_of(const Profile& profile, const MachineSpec& machine) {
   std::map<std::string, const KernelEvent*> first;
   auto key = [&](const KernelEvent& event) {
@@ -138,7 +138,7 @@ std::vector<Dot> dots_of(const Profile& profile, const MachineSpec& machine) {
   return dots;
 }
 
-// Whole powers of ten around the values.
+// Returns the powers of ten that enclose the values.
 std::pair<double, double> decades(double least, double most) {
   return {std::pow(10, std::floor(std::log10(least))), std::pow(10, std::ceil(std::log10(most)))};
 }
@@ -154,7 +154,7 @@ void draw_roof(Svg& svg, const Axis& x, const Axis& y, double peak, double bandw
                std::string_view label) {
   const double ridge = peak / bandwidth;
   std::vector<Svg::Point> roof;
-  const double begin = std::max(x.from, y.from / bandwidth);  // where the slope enters
+  const double begin = std::max(x.from, y.from / bandwidth);  // where the slope enters the plot
   if (begin < ridge) roof.emplace_back(x(begin), y(begin * bandwidth));
   roof.emplace_back(x(std::clamp(ridge, x.from, x.to)), y(std::min(peak, x.to * bandwidth)));
   roof.emplace_back(right, y(std::min(peak, x.to * bandwidth)));
@@ -223,7 +223,7 @@ std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string
   Svg svg(width, height);
   const double whole = points.front().seconds;
   double most = 1.1;
-  std::vector<std::pair<double, double>> values;  // bytes, relative time; least memory first
+  std::vector<std::pair<double, double>> values;  // bytes, relative time; ascending by memory
   for (const MemoryPoint& point : points) {
     values.emplace_back(static_cast<double>(point.planned), point.seconds / whole);
     most = std::max(most, values.back().second);

@@ -28,7 +28,7 @@ namespace {
   for (const Option& option : verb.options)
     for (const std::string& known : option.flags()) flags.push_back(known);
   std::vector<std::string_view> names(flags.begin(), flags.end());
-  for (std::string_view& name : names) name.remove_prefix(2);  // dashes are no letters in common
+  for (std::string_view& name : names) name.remove_prefix(2);  // dashes are not compared
   const std::string flag = word.substr(0, word.find('='));
   std::string_view similar =
       nearest(std::string_view(flag).substr(std::min<size_t>(2, flag.size())), names);
@@ -37,7 +37,7 @@ namespace {
                               : fmt::format("Did you mean --{}?", similar));
 }
 
-// As CLI11 spells it: "-o,--output", "--resume,!--no-resume", "RECIPE".
+// Returns the spelling of CLI11: "-o,--output", "--resume,!--no-resume", "RECIPE".
 std::string spelling(const Option& option) {
   if (option.flag.empty()) return option.type.substr(0, option.type.find('|'));
   std::string text = option.letter == 0 ? "" : fmt::format("-{},", option.letter);
@@ -46,7 +46,7 @@ std::string spelling(const Option& option) {
   return text;
 }
 
-// Adds an option of the kind that its target wants.
+// Adds an option of the type of its target.
 struct Add {
   CLI::App& app;
   const Option& option;
@@ -73,7 +73,7 @@ bool is_truth(std::string_view text) {
   return std::ranges::find(words, text) != std::end(words);
 }
 
-// With a value of its option; "" for nothing.
+// Returns what is wrong with a value of the option; "" for nothing.
 std::string what_is_wrong(const Option& option, const std::string& text) {
   if (option.is_switch())
     return is_truth(lower(text)) ? "" : fmt::format("does not take '{}'", text);
@@ -84,7 +84,7 @@ std::string what_is_wrong(const Option& option, const std::string& text) {
   const auto [low, high] = *option.range;
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  // CLI11 would take 0x63 for 99, whatever the range.
+  // CLI11 would read 0x63 as 99, whatever the range.
   if (end != text.data() + text.size() || error == std::errc::invalid_argument)
     return fmt::format("does not take '{}'", text);
   return error == std::errc() && number >= low && number <= high
@@ -104,7 +104,7 @@ void add_options(CLI::App& app, const Verb& verb) {
     if (!option.excludes.empty()) added.at(option.flag)->excludes(added.at(option.excludes));
 }
 
-// In our words where CLI11's name its own types.
+// Rephrases messages of CLI11 that name its own types.
 std::string reason(const CLI::ParseError& error) {
   constexpr std::string_view conversion = "Could not convert: ";  // "--resume = maybe"
   std::string text = error.what();
@@ -191,7 +191,7 @@ bool read_options(const Verb& verb, std::span<const std::string> words) {
   app.set_help_flag("-h,--help");
   app.allow_extras();
   add_options(app, verb);
-  std::vector<std::string> last_first(words.rbegin(), words.rend());  // as CLI11 wants them
+  std::vector<std::string> last_first(words.rbegin(), words.rend());  // the order that CLI11 takes
   try {
     app.parse(std::move(last_first));
   } catch (const CLI::CallForHelp&) {
@@ -200,7 +200,7 @@ bool read_options(const Verb& verb, std::span<const std::string> words) {
     refuse(verb, reason(error));
   }
   std::vector<std::string> extras = app.remaining();
-  std::erase(extras, "--");  // CLI11 keeps it, though what follows it was understood
+  std::erase(extras, "--");  // CLI11 keeps it although it parses what follows
   if (!extras.empty()) refuse_extra(verb, extras.front());
   return false;
 }

@@ -39,7 +39,7 @@ PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
   return figures;
 }
 
-// Views and constants would take no memory anyway.
+// Views and constants take no memory even when stored.
 bool takes_memory(const Node& node) { return node.op->view == nullptr && !is_constant(node); }
 
 void count_fused(const Plan& plan, Explanation& explanation) {
@@ -61,12 +61,12 @@ void count_fused(const Plan& plan, Explanation& explanation) {
 
 // ---- why a value is stored
 
-// What the kernels on both sides of a value show of it.
+// Why a value is stored, by the kernels on both sides of it.
 enum class Shown : uint8_t { transfer, result, of_library, by_library, refused, unread };
-// The first that holds says why a value is not inside one kernel with its reader.
+// Reasons are ordered; the smallest that holds explains why a value is not fused with its reader.
 struct Reason {
   Shown shown;
-  FusionRefusal refusal = FusionRefusal::none;  // of what was refused
+  FusionRefusal refusal = FusionRefusal::none;  // for Shown::refused
   auto operator<=>(const Reason&) const = default;
 };
 std::string text_of(FusionRefusal refusal) {
@@ -111,7 +111,7 @@ std::string text_of(const Reason& reason) {
 class Storage {
  public:
   explicit Storage(const Plan& plan) : plan_(plan) {
-    // Results, several: parts of a concatenation.
+    // A slot holds several results where they are parts of a concatenation.
     std::vector<std::vector<const Access*>> holds(plan.slots.size());
     for (size_t at = 0; at < plan.steps.size(); ++at) {
       const Step& step = plan.steps[at];
@@ -177,7 +177,7 @@ class Storage {
  private:
   struct Reader {
     size_t step;
-    const Node* operand;  // what it reads there: the value, or a view of it
+    const Node* operand;  // the value, or a view of it
     double bytes;
   };
   static bool moves(const Step& step) {
@@ -200,7 +200,7 @@ class Storage {
     return found == readers_.end() ? std::span<const Reader>() : found->second;
   }
 
-  // The first of those of its readers.
+  // Returns the smallest reason over its readers.
   Reason reason(size_t maker, const Access& result) const {
     if (moves(plan_.steps[maker])) return {Shown::transfer};
     if (kept_.contains(&result)) return {Shown::result};
@@ -220,11 +220,11 @@ class Storage {
   }
 
   const Plan& plan_;
-  std::unordered_set<const Access*> kept_, moved_;  // results of steps
+  std::unordered_set<const Access*> kept_, moved_;  // results of launches
   std::unordered_map<const Access*, std::vector<Reader>> readers_;
 };
 
-// "+12", "-", "-3.0 MiB": what the plan without a pass has more of.
+// Returns "+12", "-", "-3.0 MiB": the difference of the plan without a pass from the plan with it.
 template <class Format>
 std::string difference(double without, double with, Format format) {
   const std::string size = format(std::abs(without - with));

@@ -25,22 +25,22 @@ using nlohmann::json;
 
 std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
 
-// As --device has it; "" for a GPU that is hidden from CUDA.
+// The name that --device takes; "" for a GPU that is hidden from CUDA.
 using Name = std::string;
 
-// "[cuda] no libnvidia-ml.so.1 in .... Hint: ...", without who says it.
+// Strips the prefix: "[cuda] no libnvidia-ml.so.1 in .... Hint: ...".
 std::string reason_of(const std::string& error) { return error.substr(error.find(' ') + 1); }
 
 struct NvidiaGpu {
   Name name;
   GpuState state;
-  std::string unusable;  // why no step can run on it
+  std::string unusable;  // why it cannot run steps
 };
 struct NvidiaGpus {
   std::vector<NvidiaGpu> gpus;
   std::string missing;  // why there are none
 };
-// NVML and CUDA have each an order of their own.
+// Matches the GPUs of NVML and CUDA by UUID, as each has its own order.
 NvidiaGpus nvidia_gpus() {
   try {
     NvidiaGpus all;
@@ -146,7 +146,7 @@ void add_rows(Table& table, const Name& name, const opencl::DeviceInfo& device) 
   table.row({"driver", device.driver});
   table.row({"memory", fmt::format("{}{}", size_text(device.memory),
                                    device.shares_memory ? ", the host's" : "")});
-  // What a unit does in a cycle OpenCL does not say, so no peak is shown; some drivers know no
+  // OpenCL does not report the throughput of a unit, so no peak is shown; some drivers report no
   // clock.
   table.row({"units", device.clock_mhz > 0
                           ? fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)

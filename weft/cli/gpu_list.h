@@ -7,11 +7,11 @@
 
 namespace weft::cli {
 
-// Every GPU of NVIDIA's driver and every OpenCL device, as --device has them, with what they are
-// and how they do.
+// Lists every GPU of NVIDIA's driver and every OpenCL device by the names that --device takes, with
+// properties and state.
 std::string gpus_text();
-// {"gpus": [...], "opencl": [...]}; where there are none, "gpus_missing" and "opencl_missing" say
-// why.
+// Returns {"gpus": [...], "opencl": [...]}; "gpus_missing" and "opencl_missing" give the reason
+// where there are none.
 nlohmann::json gpus_json();
 
 }  // namespace weft::cli

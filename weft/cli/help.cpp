@@ -10,7 +10,7 @@ namespace weft::cli {
 namespace {
 std::string heading(std::string_view text) { return paint(Colour::bold, text) + "\n"; }
 
-// "-o, --output FILE", "--resume, --no-resume"
+// Returns "-o, --output FILE" or "--resume, --no-resume".
 std::string flag_text(const Option& option) {
   std::string text = option.letter == 0 ? "" : fmt::format("-{}, ", option.letter);
   for (const std::string& flag : option.flags()) text += fmt::format("{}, ", flag);

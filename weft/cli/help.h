@@ -1,4 +1,4 @@
-// The help of the program and of each verb: what it does, its flags, an example.
+// The help of the program and of each verb: purpose, flags, an example.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@
 namespace weft::cli {
 namespace {
 
-// The number in hexadecimal digits that `line` begins with, which are taken from it.
+// Parses and removes the hexadecimal number at the start of `line`.
 uintptr_t take_address(std::string_view& line) {
   uintptr_t address = 0;
   while (!line.empty()) {
@@ -28,8 +28,8 @@ uintptr_t take_address(std::string_view& line) {
   return address;
 }
 
-// "BEGIN-END MODE OFFSET DEVICE INODE   PATH", as /proc/self/maps has it: the path, if the address
-// is in it.
+// Returns the path of a line of /proc/self/maps, "BEGIN-END MODE OFFSET DEVICE INODE   PATH", if it
+// contains the address.
 std::string_view path_at(std::string_view line, uintptr_t address) {
   const uintptr_t begin = take_address(line);
   line.remove_prefix(line.empty() ? 0 : 1);
@@ -38,7 +38,7 @@ std::string_view path_at(std::string_view line, uintptr_t address) {
   return path == std::string_view::npos ? std::string_view() : line.substr(path);
 }
 
-// Only what POSIX allows in a handler: it may interrupt anything.
+// The handler calls only async-signal-safe functions (POSIX).
 void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
   static char text[4096];
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
@@ -56,10 +56,10 @@ void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
           if (write(STDERR_FILENO, part.data(), part.size()) < 0) break;
         _exit(static_cast<int>(ErrorKind::data));
       }
-    kept = rest.size() < sizeof text ? rest.size() : 0;  // a line that is cut goes on
+    kept = rest.size() < sizeof text ? rest.size() : 0;  // keep a partial line for the next read
     std::memmove(text, rest.data(), kept);
   }
-  std::signal(SIGBUS, SIG_DFL);  // of no file: the instruction runs again, and ends the process
+  std::signal(SIGBUS, SIG_DFL);  // not a file: the instruction faults again and ends the process
 }
 }  // namespace
 

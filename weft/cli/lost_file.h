@@ -1,10 +1,10 @@
-// Files that are mapped, and lose what is read from them.
+// Handles mapped files whose contents become unavailable while they are read.
 #pragma once
 
 namespace weft::cli {
 
-// From now on a read beyond the end of a mapped file that shrank, or of a disk that went away, ends
-// the process with one line that names the file, and the exit code for data.
+// Installs a SIGBUS handler: a read beyond the end of a mapped file that shrank, or from a failed
+// disk, ends the process with one line that names the file, and the exit code for data.
 void name_lost_files();
 
 }  // namespace weft::cli

@@ -1,7 +1,7 @@
 #include "weft/weft.h"
 
-// The heap of the program is jemalloc's, which reads this: addresses that it no longer uses go back
-// to the system, as they count where `ulimit -v` limits them.
+// The program's heap is jemalloc, which reads this option: unused address space returns to the
+// system, as `ulimit -v` limits it.
 extern "C" {
 const char* malloc_conf = "retain:false";
 }

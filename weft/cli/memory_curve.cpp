@@ -20,7 +20,7 @@ size_t bytes_outside_arena(const Plan& plan) {
   return bytes;
 }
 
-// Of the step as these options plan it, without running it.
+// Returns the bytes of the step as planned with these options, without running it.
 size_t planned_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   nn::BuildScope no_weights({.initialize = false});
   options.compile.device = "null:" + options.compile.device;
@@ -29,7 +29,7 @@ size_t planned_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   return bytes_outside_arena(plan) + plan.arena_bytes;
 }
 
-// What a limit that nothing keeps to names as enough.
+// Returns the minimum that the planner reports for a limit that cannot be met.
 size_t least_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   options.compile.memory = 1;
   try {
@@ -44,7 +44,7 @@ double median(std::vector<double> values) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
-// Runs the step, after one that is not timed, and says what its losses were.
+// Runs the step after one untimed step and records its losses.
 MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int steps,
                 std::vector<double>& losses) {
   std::unique_ptr<Workload> workload = make_workload(kind, options);

@@ -1,5 +1,5 @@
-// What a step costs in time for each byte that it may not have: budgets from what it takes as it
-// is, down to the least that it can run in. For `weft bench --memory-curve`.
+// The time of a step over its memory budget, from what it takes without a limit down to the least
+// that it can run in. For `weft bench --memory-curve`.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace weft::cli {
 
-// All bytes are those of state, constants and arena together, as CompileOptions::memory counts
-// them.
+// A point of the curve. Bytes are those of state, constants and arena, as CompileOptions::memory
+// counts them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;
-  size_t kernels = 0, again = 0;  // and those of them that run again
+  size_t kernels = 0, again = 0;  // all, and the rematerialized ones
   double seconds = 0;             // of a step, median
-  bool same_losses = false;       // to the bit, as without a budget, at every step
+  bool same_losses = false;       // bitwise equal to those without a budget, at every step
 };
 
-// Plans and runs `points` budgets (two at least), spread evenly, each on a model of its own from
-// equal weights, for so many timed steps. The first is what the step takes without a budget.
+// Plans and runs `points` budgets (at least two), evenly spaced, each on its own model with equal
+// initial weights, for `steps` timed steps. The first is the step's memory without a budget.
 std::vector<MemoryPoint> memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
                                       int points, int steps);
 

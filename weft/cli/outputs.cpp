@@ -12,7 +12,7 @@ namespace weft::cli {
 namespace {
 namespace fs = std::filesystem;
 
-// Whether it is that file, or one that is there within that folder.
+// Returns whether `output` is the existing file `input`, or an existing file within that folder.
 bool is_in(const fs::path& output, const fs::path& input) {
   std::error_code none;
   if (!fs::is_regular_file(output, none)) return false;
@@ -23,7 +23,7 @@ bool is_in(const fs::path& output, const fs::path& input) {
   return left == folder.end();
 }
 
-// The same for all names of a file, which need not be there.
+// Resolves links, so that all names of a file, which need not exist, give one path.
 fs::path place_of(const std::string& path) {
   std::error_code none;
   return fs::weakly_canonical(fs::absolute(io::behind_links(path), none), none);

@@ -1,4 +1,4 @@
-// Files that a command line asks to be written, which may be none that it reads.
+// Output files of a command line, which must not overwrite its inputs.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace weft::cli {
 // or checkpoint.
 void find_outputs(Program& program, const Verb& verb);
 
-// The same for what is read besides: `what` names it in the message.
+// Does the same for an additional input `path`; `what` names it in the message.
 void check_not_written(const Program& program, std::string_view what, const std::string& path);
 
-// The same for every file that this process has read: data sets that are found by their names, and
-// the standard input.
+// Does the same for every file that this process has read: data sets found by name, and standard
+// input.
 void check_outputs_not_read(const Program& program);
 
 }  // namespace weft::cli

@@ -23,14 +23,14 @@ namespace fs = std::filesystem;
 
 namespace weft::cli {
 namespace {
-constexpr double seconds_each = 0.25;                // for each of the peaks
-constexpr auto busy_for = std::chrono::minutes(10);  // then a busy machine is measured again
+constexpr double seconds_each = 0.25;                // per peak
+constexpr auto busy_for = std::chrono::minutes(10);  // then the peaks are measured again
 
-// What the numbers were measured on.
+// Identifies what the peaks were measured on.
 std::string machine_text() {
   return fmt::format("{}, {}, {} threads", cpu::this_machine().model, name(isa()), thread_count());
 }
-// Nullopt where nothing is kept.
+// Returns nullopt where nothing may be cached.
 std::optional<std::string> cache_file() {
   const auto folder = private_cache("peaks");
   if (!folder) return std::nullopt;
@@ -42,7 +42,7 @@ struct Kept {
   cpu::Peaks peaks;
   bool busy = false;
 };
-// Nullopt where nothing was kept, or that of another machine.
+// Returns nullopt where nothing is cached, or only peaks of another machine.
 std::optional<Kept> kept(const std::optional<std::string>& path) {
   const auto content = path ? read_private(*path) : std::nullopt;
   if (!content) return std::nullopt;
@@ -78,12 +78,12 @@ cpu::Peaks keep(cpu::Peaks peaks) {
   return peaks;
 }
 
-// In a process of its own, so that ours never has the memory that the bandwidth is measured on.
+// Measures in a child process, so that this one never holds the memory for the bandwidth test.
 void measure_elsewhere() {
   const pid_t child = fork();
   if (child == 0) {
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
-    const int nowhere = open("/dev/null", O_WRONLY);  // this process has said what the child would
+    const int nowhere = open("/dev/null", O_WRONLY);  // the parent already printed the warnings
     if (dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0) _exit(1);
     execl("/proc/self/exe", "weft", "devices", "--measure", nullptr);
     _exit(1);

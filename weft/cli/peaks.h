@@ -1,4 +1,4 @@
-// What this machine can do at best, measured once per processor and kept in the cache folder.
+// The measured peaks of this machine, measured once per processor and kept in the cache folder.
 #pragma once
 
 #include <string>
@@ -8,21 +8,21 @@
 
 namespace weft::cli {
 
-// Peaks on thread_count() threads: from the cache, else measured by another process of this
-// program, so that this one neither grows nor starts threads. What a busy machine gave is measured
-// again after some minutes; the best that was seen holds. Zeros where there is no cache.
+// Returns the peaks on thread_count() threads: from the cache, else measured by another process of
+// this program, so that this one neither grows nor starts threads. Results of a busy machine are
+// measured again after some minutes, and the best values are kept. Returns zeros without a cache.
 cpu::Peaks machine_peaks();
-// Measures here and now, for one to three seconds, and keeps the result.
+// Measures in this process, for one to three seconds, and caches the result.
 cpu::Peaks measure_machine_peaks();
 
-bool machine_is_busy();  // with others, so that what is measured now is slower than the machine
-// The specification of a device by its name ("cuda:h200"). Where this machine's processor is the
-// device, or runs it, peaks are the measured ones; a device that the catalogue lacks has unknown
-// ones.
+bool machine_is_busy();  // other processes slow down what is measured now
+// Returns the specification of a device by its name ("cuda:h200"). Where this machine's processor
+// is the device, or executes it, its peaks are the measured ones; the peaks of a device outside the
+// catalogue are unknown.
 MachineSpec machine_spec(const std::string& device);
 
-// What a user should know of a machine without instructions for products of this type; "": nothing.
+// Returns a remark on a machine without instructions for products of this type; "": none.
 std::string lacks_instructions(DType products, const cpu::Machine& machine);
-std::string lacks_instructions(DType products, const MachineSpec& device);  // not of the host
+std::string lacks_instructions(DType products, const MachineSpec& device);  // not for the host
 
 }  // namespace weft::cli

@@ -24,14 +24,14 @@ namespace {
 using nlohmann::json;
 using train::Recipe;
 
-// A recipe on one machine: its report, or why it does not fit.
+// A recipe planned for one machine: its report, or the reason why it does not fit.
 struct Planned {
   std::string on;
   std::optional<train::RunReport> report;
   std::string report_json, refusal;
 };
 
-// "h100x8" names eight GPUs, "h100x1" one.
+// "h100x8" means eight GPUs, "h100x1" one.
 bool names_several(std::string_view name) {
   const size_t x = name.rfind('x');
   return x != std::string_view::npos && x + 1 < name.size() &&
@@ -43,7 +43,7 @@ std::string device_of(std::string_view name) {
   if (name == "cpu") return "cpu";
   if (name.empty())
     throw Error(ErrorKind::usage, "--on has a name that is empty. Hint: --on h100,h200.");
-  if (name.starts_with("cuda:")) name.remove_prefix(5);  // as weft list gpus prints it
+  if (name.starts_with("cuda:")) name.remove_prefix(5);  // as printed by weft list gpus
   if (names_several(name) && name.ends_with("x1")) name.remove_suffix(2);
   if (const GpuModel* gpu = find_gpu(name)) return fmt::format("cuda:{}", gpu->id);
   if (names_several(name))
@@ -64,7 +64,7 @@ Planned planned_on(Recipe recipe, const std::string& device) {
     const auto run = train::plan_run(recipe, machine_spec(device));
     result.report_json = to_json(run->report);
     result.report = run->report;
-    result.report->step_reports.clear();  // their plans go with the run
+    result.report->step_reports.clear();  // their plans are destroyed with the run
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
     result.refusal = error.what();
@@ -136,7 +136,7 @@ std::vector<std::string> devices_on(const std::string& names) {
 
 void train_on_tokens(Recipe& recipe, const std::string& tokens) {
   std::string count = tokens;
-  if (count.ends_with('B')) count.back() = 'G';  // billions, as people say of tokens
+  if (count.ends_with('B')) count.back() = 'G';  // billions
   const auto wanted = parse_count(count);
   if (!wanted || *wanted < 1)
     throw Error(ErrorKind::usage, "--tokens is a count such as 300M or 1B. Got '{}'.", tokens);

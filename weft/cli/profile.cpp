@@ -20,7 +20,7 @@ bool is_trained(Category category) {
   return category == Category::parameter || category == Category::optimizer_state;
 }
 
-// New values of parameters and of the optimiser's state.
+// Returns the new values of parameters and optimizer state.
 std::unordered_set<const Node*> updated_values(const Plan& plan) {
   std::unordered_set<const Node*> values;
   for (const Assign& assign : plan.assigns)
@@ -29,7 +29,7 @@ std::unordered_set<const Node*> updated_values(const Plan& plan) {
   return values;
 }
 
-// The first family that a node of the body belongs to.
+// Returns the first family that a node of the body belongs to.
 Family family_of(const Step& step, const std::unordered_set<const Node*>& updated) {
   auto any = [&](auto&& holds) { return std::any_of(step.body.begin(), step.body.end(), holds); };
   auto is_kind = [&](OpKind kind) {
@@ -90,7 +90,7 @@ std::string_view words(const std::string& family) {
   return found == all.end() ? std::string_view(family) : found->second;
 }
 
-// " at 81 % of the peak"; "" where nothing is known of it.
+// Returns " at 81 % of the peak"; "" where unknown.
 std::string against_limit(const KernelTime& row) {
   const bool computes = row.best.compute > row.best.memory;
   const double most = std::max(row.best.compute, row.best.memory);
@@ -175,7 +175,7 @@ std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machin
   rows.reserve(by_name.size());
   for (auto& [key, row] : by_name) {
     row.name = key;
-    row.count = std::round(row.count * 1e6) / 1e6;  // thirds add up
+    row.count = std::round(row.count * 1e6) / 1e6;  // rounds sums of fractions
     rows.push_back(std::move(row));
   }
   std::sort(rows.begin(), rows.end(), [](auto& a, auto& b) { return a.seconds > b.seconds; });

@@ -1,5 +1,5 @@
-// Where the time of an update goes: its kernels, timed one by one, and summed by what one asks for.
-// For `weft bench` and `weft profile`.
+// The time of an update by kernel: kernels are timed one by one and summed by several keys. For
+// `weft bench` and `weft profile`.
 #pragma once
 
 #include <functional>
@@ -13,39 +13,39 @@
 
 namespace weft::cli {
 
-// What a kernel mostly is.
+// The dominant kind of work of a kernel.
 enum class Family : uint8_t {
   matmul,  // the first three are products
   conv,
   attention,
   pooling,
-  gather,       // and scatter
-  update,       // of parameters and of the optimiser's state
-  reduce,       // and what is fused with it: softmax, norms, losses
-  elementwise,  // casts and random numbers too
+  gather,       // includes scatter
+  update,       // of parameters and optimizer state
+  reduce,       // with fused work: softmax, norms, losses
+  elementwise,  // includes casts and random numbers
   movement,     // copies
-  files,        // waits for transfers to and from files, and their begins
+  files,        // transfers to and from files: starts and waits
 };
 std::string_view name(Family family);  // "matmul"
 
 struct KernelEvent {
-  size_t plan = 0, step = 0;  // which kernel: of Profile::plans, of its steps
+  size_t plan = 0, step = 0;  // indexes Profile::plans and the launches of that plan
   int update = 0;
-  double begin = 0, seconds = 0;  // since the first update began
+  double begin = 0, seconds = 0;  // relative to the start of the first update
 };
 
-// Updates that were watched. The executables must outlive it.
+// A record of updates. The executables must outlive it.
 struct Profile {
   struct Part {
     std::string name;  // "train", "accumulate"
     const Plan* plan = nullptr;
-    std::vector<Family> families = {};  // of each step
+    std::vector<Family> families = {};  // of each launch
   };
   struct Update {
     double begin = 0, seconds = 0;
   };
   std::vector<Part> plans;
-  std::vector<KernelEvent> events;  // in the order in which they ran
+  std::vector<KernelEvent> events;  // in execution order
   std::vector<Update> updates;
 
   const Step& step(const KernelEvent& event) const {
@@ -57,42 +57,43 @@ struct Profile {
 };
 
 using NamedExecutables = std::vector<std::pair<std::string, Executable*>>;
-// Calls `update` so often, and writes down what the executables run.
+// Calls `update` `updates` times and records the launches of the executables.
 Profile record(const NamedExecutables& executables, int updates,
                const std::function<void()>& update);
 
-// Kernels under one name, of an update, on average.
+// The kernels under one name, averaged per update.
 struct KernelTime {
   std::string name;
   double count = 0, seconds = 0, flops = 0, bytes = 0;
   Roofline best = {};  // sums
-  double at_best = 0;  // seconds: the sum of what each kernel needs at best
+  double at_best = 0;  // seconds: the sum of the roofline times
 
   KernelTime& operator+=(const KernelTime& other);
 };
-// Slowest first.
+// Sum the events by name, slowest first.
 std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machine,
                                const std::function<std::string(const KernelEvent&)>& name);
 std::vector<KernelTime> by_kernel(const Profile& profile, const MachineSpec& machine);
 std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& machine);
-// In the order of the plans: "train 12 cublaslt:matmul h.0.attn.c_attn".
+// Returns one row per launch, in the order of the plans: "train 12 cublaslt:matmul
+// h.0.attn.c_attn".
 std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machine);
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth);
 KernelTime total(const std::vector<KernelTime>& rows, std::string name);
 
-// The `most` slowest, the sum of the others, and that of all, as a table whose first column has
-// this title.
+// Returns a table of the `most` slowest rows, the sum of the others and the total; `title` heads
+// its first column.
 std::string to_table(const std::vector<KernelTime>& rows, const std::string& title,
                      size_t most = 12);
 
-// What takes most of an update, how near it is to what the machine can do, and what comes next: in
-// words with figures.
+// Describes what takes most of an update, how close it is to the peak of the machine, and what
+// comes next, with figures.
 std::string bottleneck(const Profile& profile, const MachineSpec& machine);
 
-std::string percent_text(double part, double whole);  // "81.2%"; "-" where there is nothing to say
+std::string percent_text(double part, double whole);  // "81.2%"; "-" where undefined
 
-// Chrome's trace format, which Perfetto reads: an event per update, and in it one per kernel, in
-// the order of their begin.
+// Returns Chrome's trace format, which Perfetto reads: an event per update, containing one per
+// kernel, in the order of their start.
 std::string to_trace(const Profile& profile);
 
 }  // namespace weft::cli

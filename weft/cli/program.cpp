@@ -1,4 +1,4 @@
-// weft::main: parses the command line, runs the verb, and turns whatever went wrong into one line.
+// weft::main: parses the command line, runs the verb, and reports any failure as one line.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -26,7 +26,7 @@ namespace weft {
 namespace cli {
 namespace {
 
-// "weft help train" is "weft train --help", "weft version" is "weft --version".
+// Rewrites "weft help train" to "weft train --help" and "weft version" to "weft --version".
 void take_words_for_flags(std::vector<std::string>& arguments) {
   if (arguments.empty()) return;
   if (arguments.front() == "version") arguments.front() = "--version";
@@ -42,7 +42,7 @@ std::string version_text() {
 
 int run(std::vector<std::string> arguments) {
   bool wants_version = false;
-  // Not among the initialisers below: where one throws, GCC 12 destroys those before it twice.
+  // Not among the initializers below: if one throws, GCC 12 destroys the earlier ones twice.
   RecipeFlags flags = take_recipe_flags(arguments);
   Program program{.root = {.name = "weft",
                            .doc = "weft plans, trains and runs neural networks.",
@@ -67,7 +67,7 @@ int run(std::vector<std::string> arguments) {
   }
   if (wants_help || !verb->run) {
     show(help_text(*verb));
-    return wants_help ? 0 : static_cast<int>(ErrorKind::usage);  // a verb is missing
+    return wants_help ? 0 : static_cast<int>(ErrorKind::usage);  // the verb is missing
   }
   if (!program.flags.empty() && !verb->recipe_keys)
     throw Error(ErrorKind::usage, "{} has no flag {}. Hint: {} --help.", verb->path(),
@@ -78,10 +78,10 @@ int run(std::vector<std::string> arguments) {
 }
 
 int report(std::string what, int code) {
-  std::ranges::replace(what, '\n', ' ');  // one line, whatever it holds
+  std::ranges::replace(what, '\n', ' ');  // the report is one line
   std::fflush(stdout);
   std::string prefix = paint(Colour::red, "weft: error:", stderr);
-  // Unlike fmt::print this does not throw where standard error is full, too.
+  // Unlike fmt::print, fputs does not throw where standard error is full, too.
   std::fputs(fmt::format("{} {}\n", prefix, escaped(what)).c_str(), stderr);
   return code;
 }
@@ -107,11 +107,11 @@ int report_failure() {
 }
 
 int main(int argc, char** argv) {
-  // A file that is opened while one of these is closed would get its number, and what is printed.
-  // What stands there instead takes nothing, so that a verb whose output is lost still fails.
+  // Opens closed standard streams: otherwise the next opened file would get such a number and
+  // receive the output. They are opened read-only, so that a verb whose output is lost still fails.
   for (int standard = 0; standard <= 2; ++standard)
     if (fcntl(standard, F_GETFD) < 0 && errno == EBADF) open("/dev/null", O_RDONLY);
-  // Each thread's heap would map 64 MiB, most of it untouched.
+  // The arena of each thread would reserve 64 MiB of address space, most of it untouched.
   if (addresses_are_limited()) mallopt(M_ARENA_MAX, 1);
   register_backends();
   cli::name_lost_files();

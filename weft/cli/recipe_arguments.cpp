@@ -31,7 +31,7 @@ train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments
     throw Error(ErrorKind::usage,
                 "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
   train::Recipe recipe = load_recipe(arguments.recipe, flags);
-  recipe.check();  // before the machine is measured
+  recipe.check();  // before machine_spec() measures
   if (!arguments.recipe.empty())
     check_not_written(program, "the recipe", find_recipe(arguments.recipe));
   for (const char* key : {"data.path", "data.val_path"})

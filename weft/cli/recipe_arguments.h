@@ -1,4 +1,4 @@
-// What verbs that take a recipe have in common: its name, and flags for its keys.
+// The common arguments of verbs that take a recipe: its name, and flags for its keys.
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@ namespace weft::cli {
 
 struct RecipeArguments {
   std::string recipe;
-  RecipeFlags flags;  // short ones; "--section.key" are the program's
+  RecipeFlags flags;  // short ones; the program holds "--section.key"
 };
 
-// One of short_flags(), whose value is appended to `flags`.
+// Returns an option for one of short_flags(), whose value is appended to `flags`.
 Option short_flag(RecipeFlags& flags, std::string_view flag);
-// Adds those of short_flags() but for `without`: flags that mean something else to this verb.
+// Adds the short flags except `without`, which mean something else to this verb.
 void add_short_flags(Verb& verb, RecipeArguments& arguments,
                      std::span<const std::string_view> without = {});
 
-// Throws Error(usage) where there is neither a recipe nor a flag.
+// Loads and checks the recipe. Throws Error(usage) where there is neither a recipe nor a flag.
 train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments,
                         std::string_view verb);
 

@@ -29,7 +29,7 @@ constexpr ShortFlag shorts[] = {
     {"--device", "train.device", "auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
 };
 
-// A recipe has one of the two.
+// Pairs of keys that exclude each other.
 constexpr std::string_view rivals[][2] = {{"train.steps", "train.epochs"},
                                           {"model.name", "model.layers"},
                                           {"data.dataset", "data.format"},
@@ -40,7 +40,7 @@ bool is_truth(const std::string& text) {
   return std::find(std::begin(words), std::end(words), text) != std::end(words);
 }
 
-// A word as YAML, whatever is in it.
+// Quotes any text as a YAML scalar.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (char c : text) {
@@ -149,7 +149,7 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
     for (int i : {0, 1})
       if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
         recipe.set(pair[1 - i], std::string(train::find_key(pair[1 - i])->initial), "flag");
-  RecipeFlags ordered = flags;  // a model goes before its config, wherever it stands
+  RecipeFlags ordered = flags;  // the model is set before its config
   std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
   for (const RecipeFlag& flag : ordered) {
     const train::RecipeKey* key = train::find_key(flag.path);

@@ -1,5 +1,5 @@
 // Recipe keys on the command line: "--optimizer.lr 0.1", "--optimizer.lr=0.1", "--data.reversed",
-// "--no-data.reversed"; and the short flags of the commonest ones.
+// "--no-data.reversed"; and short flags for the most common ones.
 #pragma once
 
 #include <span>
@@ -21,22 +21,24 @@ struct ShortFlag {
 };
 std::span<const ShortFlag> short_flags();  // "--lr" for "optimizer.lr"
 
-// Takes the flags with a dot in their name out of the arguments. Throws Error(usage) for an unknown
-// key or a missing value.
+// Removes the flags with a dot in their name from the arguments and returns them. Throws
+// Error(usage) for an unknown key or a missing value.
 RecipeFlags take_recipe_flags(std::vector<std::string>& arguments);
 
-// A recipe by its path, or by its name among ./recipes and those that were installed.
+// Returns the path of a recipe, given by path or by its name in ./recipes or among the installed
+// ones.
 std::string find_recipe(const std::string& name);
 std::vector<std::string> known_recipes();  // paths, sorted by name
 
-// Those of a verb, then those of the program. Throws Error(usage) where two set the same key.
+// Joins the flags of a verb and of the program. Throws Error(usage) where two set the same key.
 RecipeFlags joined(RecipeFlags flags, const RecipeFlags& more);
 
-// Flags win. A flag that sets one of two keys of which a recipe has one (train.steps, train.epochs)
-// unsets the other.
+// Applies flags, which override the recipe. A flag that sets one of two exclusive keys
+// (train.steps, train.epochs) unsets the other.
 void apply_flags(train::Recipe& recipe, const RecipeFlags& flags);
 
-// Flag > environment > recipe > default. An empty name: defaults alone.
+// Loads a recipe; precedence: flag > environment > recipe > default. An empty name gives the
+// defaults.
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags);
 
 }  // namespace weft::cli

@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 constexpr size_t largest_log = size_t{1} << 30;  // bytes
 
-// What is not finite stands in JSON as null.
+// JSON has null for numbers that are not finite.
 double number_of(const json& entry, const char* key) {
   return io::number_or_null_at(entry, key).value_or(std::numeric_limits<double>::quiet_NaN());
 }
@@ -55,7 +55,7 @@ void read_plan(const json& plan, RunLog& run) {
   if (plan.contains("process_bytes")) run.planned_bytes = io::number_at(plan, "process_bytes");
 }
 
-// What is no object of JSON, as a line that was cut by a kill, is passed over.
+// Skips text that is not a JSON object, such as a line cut off by a kill.
 template <class Read>
 void read_object(const std::string& text, const std::string& path, RunLog& run, Read read) {
   const json entry = io::parse_json_or_discard(text);
@@ -101,7 +101,7 @@ std::vector<RunLog> read_runs(const std::string& runs) {
     try {
       if (io::exists((entry.path() / "log.jsonl").string()))
         all.push_back(read_run(entry.path().string()));
-    } catch (const Error& wrong) {  // one that is damaged hides no others
+    } catch (const Error& wrong) {  // a damaged run must not hide the others
       logging::warn("{} This run is left out.", wrong.what());
     }
   }
@@ -112,7 +112,7 @@ std::vector<RunLog> read_runs(const std::string& runs) {
 std::map<std::string, std::string> recipe_values(const RunLog& run) {
   std::map<std::string, std::string> values;
   std::string section;
-  // Recipe::to_yaml writes a line per key, sections without indentation.
+  // Recipe::to_yaml writes a line per key, and sections without indentation.
   std::istringstream lines(train::checkpoint_recipe(run.folder).to_yaml());
   for (std::string text; std::getline(lines, text);) {
     size_t begin = text.find_first_not_of(' '), colon = text.find(':');

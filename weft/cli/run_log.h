@@ -1,4 +1,4 @@
-// What a run left in its folder: recipe.yaml, plan.json and log.jsonl, read back for tables.
+// Reads what a run left in its folder: recipe.yaml, plan.json and log.jsonl, for tables.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ struct LoggedEvaluation {
 
 struct RunLog {
   std::string name, folder, model;
-  int64_t step = 0, steps = 0;  // done; of how many (0: unknown)
+  int64_t step = 0, steps = 0;  // done; planned (0: unknown)
   double parameters = 0;
   std::vector<double> losses;  // of every logged step
-  std::optional<double> rate;  // of the last line, in `unit`
+  std::optional<double> rate;  // on the last line, in `unit`
   std::string unit;            // "img/s"
   std::vector<LoggedEvaluation> evaluations;
-  bool closed = false;  // it ran to its end
+  bool closed = false;  // ran to its end
   double seconds = 0;   // of the closed run
   double step_seconds = 0, planned_step_seconds = 0;
   double process_peak = 0, planned_bytes = 0;
@@ -31,13 +31,13 @@ struct RunLog {
   const LoggedEvaluation* best() const;  // by accuracy, then loss
 };
 
-// Throws Error(data) if the folder holds no run, or something else stands where a number should.
-// Lines that are not JSON (a run was killed in the middle of one) are passed over.
+// Throws Error(data) if the folder holds no run, or a field has the wrong type. Lines that are not
+// JSON (from a killed run) are skipped.
 RunLog read_run(const std::string& folder);
-// All of a folder, sorted by name.
+// Reads all runs of a folder, sorted by name.
 std::vector<RunLog> read_runs(const std::string& runs);
 
-// "optimizer.lr" -> "0.001", of the recipe that a run was made with.
+// Maps keys of the run's recipe to values: "optimizer.lr" -> "0.001".
 std::map<std::string, std::string> recipe_values(const RunLog& run);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// Pictures as SVG: a canvas of shapes, and the charts that the program draws.
+// SVG output: a canvas of shapes, and the charts that the program draws.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace weft::cli {
 
-// Pixels; (0, 0) is at the top on the left. Colours as CSS has them.
+// Coordinates are pixels; (0, 0) is top left. Colours are CSS colours.
 class Svg {
  public:
   using Point = std::pair<double, double>;
@@ -21,7 +21,7 @@ class Svg {
   Svg(double width, double height);
   void line(Point from, Point to, std::string_view colour, bool dashed = false);
   void rectangle(Point corner, double width, double height, std::string_view colour);
-  // `hint`: shown where the pointer rests.
+  // `hint`: tooltip under the pointer.
   void circle(Point centre, double radius, std::string_view colour, std::string_view hint);
   void polygon(const std::vector<Point>& corners, std::string_view colour);
   void polyline(const std::vector<Point>& points, std::string_view colour);
@@ -37,16 +37,17 @@ struct NamedPlan {
   std::string_view name;  // "train"
   const Plan* plan;
 };
-// Live bytes by category, kernel by kernel of the plan with the largest arena, over the state of
-// all plans of a run, which is at least one; with the peak marked, and what is planned as a line.
+// Draws live bytes by category over the launches of the plan with the largest arena, on top of the
+// state of all plans of a run (at least one); marks the peak, and draws the planned bytes as a
+// line.
 std::string memory_svg(std::span<const NamedPlan> run, std::string_view title);
 
-// FLOP/s over FLOP per byte of each kernel, under the roofs of the machine, which must be known;
-// the area of a dot is the kernel's share of the time, its colour the family.
+// Draws FLOP/s over FLOP per byte of each kernel under the roofline of the machine, which must be
+// known; the area of a dot is the kernel's share of the time, its colour the family.
 std::string roofline_svg(const Profile& profile, const MachineSpec& machine,
                          std::string_view title);
 
-// Time of a step, against that without a budget, over the memory that it may have.
+// Draws the time of a step, relative to that without a budget, over its memory budget.
 std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string_view title);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// What the program prints: aligned tables, and colours where a terminal wants them.
+// Terminal output: aligned tables, and colours where the terminal supports them.
 #pragma once
 
 #include <cstdio>
@@ -8,18 +8,18 @@
 
 namespace weft::cli {
 
-// Whether `stream` is a terminal and NO_COLOR is unset.
+// Returns whether `stream` is a terminal and NO_COLOR is unset.
 bool has_colours(std::FILE* stream);
 
 enum class Colour { bold, dim, red, green, yellow };
-// For standard output (or `stream`); the text itself where it has no colours.
+// Colours text for standard output (or `stream`); returns it unchanged where there are no colours.
 std::string paint(Colour colour, std::string_view text, std::FILE* stream = stdout);
 
-// Columns as wide as their widest cell. A column whose title begins with '>' is aligned to the
-// right.
+// A table whose columns are as wide as their widest cell. Titles that begin with '>' right-align
+// their column.
 class Table {
  public:
-  // No titles: no line for them; columns align to the left.
+  // Without titles there is no title line, and columns are left-aligned.
   explicit Table(const std::vector<std::string>& titles = {}, std::string indent = "");
   void row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
@@ -32,9 +32,9 @@ class Table {
   std::string indent_;
 };
 
-std::string shortened(const std::string& text, size_t most);  // "..." for what is cut off
+std::string shortened(const std::string& text, size_t most);  // "..." marks the cut
 
-void out(std::string_view text);  // to standard output, as it is
+void out(std::string_view text);  // to standard output, unchanged
 // Prints tables and prose to standard output, wrapped at the terminal's width, or at 80 columns.
 void show(std::string_view text);
 void line(std::string_view text);

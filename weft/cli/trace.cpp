@@ -1,5 +1,5 @@
-// A profile as Chrome's trace events ("Trace Event Format": complete events, "ph": "X", and
-// metadata, "ph": "M"; microseconds).
+// A profile in Chrome's "Trace Event Format": complete events, "ph": "X", and metadata, "ph": "M";
+// times in microseconds.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 constexpr int process = 1, thread = 1;
 
-// "gpt.cpp:42" of the last node that stands on a line.
+// Returns "gpt.cpp:42", the location of the last node that has one.
 std::string source_of(const Step& step) {
   for (auto value = step.body.rbegin(); value != step.body.rend(); ++value)
     if (const UserLocation& where = (*value)->origin.where; where.file != nullptr)

@@ -1,5 +1,5 @@
-// The verbs of the program, a file per group. A group adds its verbs to the program's; the one that
-// was named is run when the command line is understood.
+// The verbs of the program, one file per group. Each group adds its verbs to the program's tree;
+// the named one runs after the command line is parsed.
 #pragma once
 
 #include "weft/cli/command_line.h"
@@ -10,7 +10,7 @@ namespace weft::cli {
 struct Program {
   Verb root;
   RecipeFlags flags;  // "--section.key value" of the command line
-  std::vector<std::pair<std::string, std::string>> outputs = {};  // flags, and what they write
+  std::vector<std::pair<std::string, std::string>> outputs = {};  // flags and the files they write
 };
 
 void add_run_verbs(Program& program);        // plan, train, eval, generate   (verbs_run.cpp)

@@ -1,4 +1,4 @@
-// bench: a workload's steps against the clock and against the roofline.
+// bench: compares a workload's steps with the clock and the roofline.
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int warm_up_steps = 3;
 constexpr int most_watched_steps = 10;
-constexpr size_t most_losses = 10;  // that JSON lists
+constexpr size_t most_losses = 10;  // listed in JSON
 
 struct BenchArguments {
   std::string workload, weights, written_weights;
@@ -49,21 +49,21 @@ struct BenchArguments {
 
 struct Measurement {
   double median = 0, best = 0;  // seconds of a step
-  double first_step_done = 0;   // seconds since the process began
+  double first_step_done = 0;   // seconds since process start
   double peak_rss = 0;          // bytes
-  double device_bytes = 0;      // that the workload has of the device's memory; 0: not known
+  double device_bytes = 0;      // of the device, used by the workload; 0: unknown
   std::vector<double> losses;   // of all steps, from the first
-  double products = 0;          // seconds of products and convolutions alone; 0: not asked for
-  double in_caches = 0;         // seconds of the same rows from the caches; 0: not asked for
+  double products = 0;          // seconds of products and convolutions alone; 0: not measured
+  double in_caches = 0;         // seconds of the same rows in the caches; 0: not measured
 };
 
-// Since the process began (Linux), so that loading and compiling count.
+// Returns the seconds since the process began (Linux), including loading and compiling.
 double seconds_since_start() {
   std::ifstream file("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
   std::istringstream fields(text.substr(text.rfind(')') + 2));
   std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;  // the 22nd of all: when it began, in ticks
+  for (int i = 0; i < 20; ++i) fields >> field;  // field 22: start time in ticks
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   double begin = std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
@@ -88,8 +88,8 @@ Measurement measure(Workload& workload, int steps) {
   return result;
 }
 
-// Seconds that the arithmetic of a workload of rows takes: its step on so few rows that operands
-// and results stay in the second-level caches, for as many rows as there are.
+// Returns the time of the arithmetic of a row workload: its step on few enough rows that operands
+// and results stay in the second-level caches, scaled to all rows.
 double rows_in_caches(const WorkloadKind& kind, const WorkloadOptions& options) {
   constexpr int64_t rows_of_a_thread = 4;
   constexpr int steps = 400;
@@ -99,7 +99,8 @@ double rows_in_caches(const WorkloadKind& kind, const WorkloadOptions& options) 
   return seconds * static_cast<double>(options.batch) / static_cast<double>(few.batch);
 }
 
-// What the process takes at most, as a plan of a run says it: a workload's data is one batch.
+// Returns the upper bound of the process's memory, as the plan of a run states it: a workload's
+// data is one batch.
 size_t process_bytes(const Plan& plan) {
   const Plan* plans[] = {&plan};
   size_t bytes = plan.arena_bytes + runtime_bytes(thread_count(), plans);
@@ -164,7 +165,7 @@ size_t memory_of(const std::string& text) {
   return static_cast<size_t>(bytes);
 }
 
-// Reads and writes the weights that are asked for.
+// Reads and writes weights as requested.
 void exchange_weights(Workload& workload, const WorkloadKind& kind,
                       const BenchArguments& arguments) {
   if (arguments.weights.empty() && arguments.written_weights.empty()) return;
@@ -210,11 +211,11 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
   return result;
 }
 
-// Exit code 1 where a budget changed a loss, or took more bytes than planned.
+// Returns exit code 1 where a budget changed a loss or used more bytes than planned.
 int draw_memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
                       const BenchArguments& arguments) {
   constexpr int points = 10;
-  io::AtomicFile file(arguments.curve);  // before the first step
+  io::AtomicFile file(arguments.curve);  // opened before the first step
   const std::vector<MemoryPoint> curve = memory_curve(kind, options, points, arguments.steps);
   const std::string length = options.length > 0 ? fmt::format(" x {}", options.length) : "";
   file.write(memory_curve_svg(
@@ -252,7 +253,7 @@ int bench(const BenchArguments& arguments) {
   const size_t free_before = memory.use().available;
   if (arguments.threads > 0) set_thread_count(arguments.threads);
   if (!arguments.curve.empty()) return draw_memory_curve(kind, options, arguments);
-  if (!arguments.as_json && memory.is_host()) machine_peaks();  // before there are threads
+  if (!arguments.as_json && memory.is_host()) machine_peaks();  // measured before threads start
   std::unique_ptr<Workload> workload = make_workload(kind, options);
   exchange_weights(*workload, kind, arguments);
   Measurement m = measure(*workload, arguments.steps);

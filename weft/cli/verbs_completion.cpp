@@ -1,4 +1,4 @@
-// completion: scripts for shells, which ask this program what may come next.
+// completion: scripts for shells, which ask this program for the possible next words.
 #include <algorithm>
 #include <filesystem>
 
@@ -14,8 +14,8 @@ namespace weft::cli {
 namespace {
 using Words = std::vector<std::string>;
 
-// Each hands over all words of the line up to the cursor. No answer: the shell completes files.
-// zsh's runs as the function itself where it is autoloaded from fpath.
+// Each script passes all words of the line up to the cursor. Without candidates the shell completes
+// files. zsh's script runs as the function itself where it is autoloaded from fpath.
 constexpr std::string_view bash_script = R"(_weft() {
   local IFS=$'\n' line=("${COMP_WORDS[@]:0:COMP_CWORD+1}")
   COMPREPLY=($("${line[0]}" completion words -- "${line[@]}" 2>/dev/null))
@@ -50,7 +50,7 @@ Words runs_here() {
   return names;
 }
 
-// Values of an argument without a flag, by the name that the help gives it.
+// Returns values of a positional argument, by its name in the help.
 Words argument_values(const std::string& name) {
   Words values;
   if (name == "RUN" || name == "CHECKPOINT") values = runs_here();
@@ -88,7 +88,7 @@ std::string_view key_of(std::string_view flag) {
 
 struct FlagValues {
   bool expected = false;  // the flag takes a value
-  Words known;            // all of them, or none
+  Words known;            // all of them, or empty
 };
 FlagValues values_after(const Verb& verb, const std::string& flag) {
   if (!flag.starts_with("--")) return {};
@@ -107,12 +107,12 @@ Words positional_values(const Verb& verb) {
   return {};
 }
 
-// What may stand in the place of the last word.
+// Returns the candidates for the last word.
 Words candidates(const Program& program, Words line) {
   std::erase(line, "=");  // bash splits --flag=value
   std::string typed = line.size() > 1 ? line.back() : "";
   const Verb* verb = &program.root;
-  size_t at = 1;  // the first is the program
+  size_t at = 1;  // skips the program
   for (; at + 1 < line.size(); ++at) {
     const Verb* next = verb->find(line[at]);
     if (next == nullptr) break;

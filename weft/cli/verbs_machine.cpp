@@ -33,7 +33,7 @@ int devices(bool measure, bool as_json) {
   cpu::Peaks peaks = measure ? measure_machine_peaks() : machine_peaks();
   std::vector<std::string> backends;
   for (const std::string& name : library_names())
-    if (name != "null") backends.push_back(name);  // runs nothing
+    if (name != "null") backends.push_back(name);  // null runs nothing
   if (as_json) {
     json result{{"device", "cpu"},
                 {"model", machine.model},

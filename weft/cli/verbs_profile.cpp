@@ -1,4 +1,4 @@
-// profile: where the time of a training step goes, by module, by kind of operation, by kernel.
+// profile: the time of a training step by module, kind of operation and kernel.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -36,9 +36,9 @@ struct ProfileArguments : RecipeArguments {
   bool as_json = false;
 };
 
-// ---- what is profiled
+// ---- the subject of a profile
 
-// Something that updates a model (or runs a workload's step) again and again.
+// A repeatable update of a model, or step of a workload.
 class Subject {
  public:
   virtual ~Subject() = default;
@@ -75,7 +75,7 @@ class RecipeSubject : public Subject {
                                     .seed = recipe.integer("seed")}) {}
 
   void update() override {
-    if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
+    if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
     steps_.run(batch_.inputs, batch_.labels);
   }
   NamedExecutables executables() override {
@@ -115,7 +115,7 @@ const train::PrecisionKind& precision_of(const RecipeFlag& flag) {
   return *found;
 }
 
-// A workload takes two of a recipe's keys.
+// A workload takes two keys of a recipe.
 std::unique_ptr<Subject> workload_subject(const Program& program,
                                           const ProfileArguments& arguments) {
   const WorkloadKind& kind = find_workload(arguments.recipe);
@@ -136,7 +136,7 @@ std::unique_ptr<Subject> workload_subject(const Program& program,
       kind, workload_options(kind, batch, arguments.length, precision));
 }
 
-// Of what is neither a file nor a name that is known.
+// Throws Error(usage) for a name that is neither a file nor known.
 void check_name(const std::string& name) {
   if (name.empty() || name == "-" || io::exists(name, ErrorKind::usage)) return;
   std::vector<std::string> recipes;
@@ -151,7 +151,7 @@ void check_name(const std::string& name) {
                               : fmt::format(" Did you mean {}?", similar));
 }
 
-// Nullopt for a workload.
+// Returns nullopt for a workload.
 std::optional<train::Recipe> profiled_recipe(const Program& program,
                                              const ProfileArguments& arguments) {
   check_name(arguments.recipe);
@@ -161,7 +161,7 @@ std::optional<train::Recipe> profiled_recipe(const Program& program,
   return recipe_of(program, arguments, "profile");
 }
 
-// ---- what is said of it
+// ---- output
 
 json rows_json(const std::vector<KernelTime>& rows, const char* title, double update_seconds) {
   json list = json::array();
@@ -218,7 +218,7 @@ std::vector<NamedPlan> plans_of(const Profile& profile) {
   return plans;
 }
 
-// Files are opened before the first step, so that nobody waits for what cannot be written.
+// Opens files before the first step, so that an unwritable path fails early.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path) {
@@ -238,7 +238,7 @@ class OutputFile {
 int run_profile(const Program& program, const ProfileArguments& arguments) {
   OutputFile trace(arguments.trace), memory(arguments.memory_svg), roof(arguments.roofline_svg);
   const std::optional<train::Recipe> recipe = profiled_recipe(program, arguments);
-  const MachineSpec machine =  // before there are threads
+  const MachineSpec machine =  // before threads start
       machine_spec(recipe ? recipe->text("train.device") : "auto");
   const bool busy = machine_is_busy();
   if (!arguments.roofline_svg.empty() && !machine.known())

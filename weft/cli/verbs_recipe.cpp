@@ -49,7 +49,7 @@ int init(const InitArguments& arguments) {
       line(recipe.substr(0, recipe.find_last_not_of('\n') + 1));
       return 0;
     }
-    std::error_code none;  // what is no regular file is written through, not replaced
+    std::error_code none;  // only a regular file is replaced; others are written through
     const bool replaces =
         io::exists(path, ErrorKind::usage) && std::filesystem::is_regular_file(path, none);
     if (replaces && !arguments.overwrite)
@@ -93,7 +93,7 @@ struct Topic {
   std::vector<std::vector<std::string>> rows;
 };
 
-// What the comment that a file begins with says first.
+// Returns the first line of the comment at the start of a file.
 std::string first_comment(const std::string& path) {
   std::string text = io::read_file(path, 1 << 20);
   if (!text.starts_with("#")) return "";
@@ -116,7 +116,7 @@ bool is_activation(const nn::LayerKind& layer) {
   return std::find(names.begin(), names.end(), layer.name) != names.end();
 }
 
-// Some names a line, as they have neither options nor much to say.
+// Lists several names per line, as activations have no options.
 std::string activations_text() {
   std::string text = "activations:";
   size_t width = text.size();
@@ -149,7 +149,7 @@ std::vector<std::vector<std::string>> gpu_rows() {
   return rows;
 }
 
-// Of a registry: what its entries are called, and what they are.
+// Lists the names and descriptions of a registry's entries.
 template <class Entry>
 Topic topic_of(const std::string& name, const std::string& title, const std::string& doc,
                const Registry<Entry>& registry) {

@@ -1,4 +1,4 @@
-// Verbs about what runs left behind: runs, ckpt.
+// Verbs on the records of runs: runs, ckpt.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,7 +35,7 @@ using train::time_text;
 std::string number(double value, int digits = 4) { return fmt::format("{:.{}f}", value, digits); }
 std::string unless_zero(double value, const std::string& text) { return value > 0 ? text : "-"; }
 
-// A curve in one line: each block the mean of its part; "!" where that is not finite.
+// Draws a curve in one line: each block is the mean of its part; "!" where it is not finite.
 std::string sparkline(const std::vector<double>& values, size_t width = 40) {
   constexpr std::string_view blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   width = std::min(width, values.size());
@@ -66,7 +66,7 @@ std::string progress(const RunLog& run) {
   return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
 }
 
-// What tables and JSON say of a run, in this order.
+// Returns the facts that tables and JSON show of a run, in this order.
 std::vector<std::pair<std::string, std::string>> facts(const RunLog& run) {
   const LoggedEvaluation *last = run.last(), *best = run.best();
   return {{"model", run.model.empty() ? "-" : run.model},
@@ -169,7 +169,7 @@ int runs_show(const RunsArguments& arguments) {
   return 0;
 }
 
-// Rows of the keys in which the recipes differ.
+// Adds rows for the keys in which the recipes differ.
 void add_differences(const std::vector<RunLog>& runs, Table& table) {
   std::vector<std::map<std::string, std::string>> recipes;
   recipes.reserve(runs.size());

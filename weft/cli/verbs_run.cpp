@@ -42,7 +42,7 @@ struct PlanArguments : RecipeArguments {
   bool explain = false, as_json = false;
 };
 
-// What a plan computes.
+// Returns the graph that a plan computes.
 Graph graph_of(const Plan& plan) {
   Graph graph;
   for (const Access& input : plan.inputs) graph.inputs.push_back(input.value);
@@ -62,7 +62,7 @@ void remark_on_precision(const Recipe& recipe) {
   if (!lack.empty()) remark("note", lack);
 }
 
-// Of a plan that has no times.
+// Prints a note for a plan without times.
 void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
   const std::string& device = recipe.text("train.device");
   if (machine.known() || library(device).on_host()) return;
@@ -74,7 +74,7 @@ void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
              : fmt::format("no times: the peaks of {} are not known.", machine.name));
 }
 
-// A refusal prints its table before its line.
+// Prints the table of a refusal before its line.
 template <class Function>
 auto with_table(bool as_json, Function function) {
   try {
@@ -142,7 +142,7 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   return 0;
 }
 
-// --on says what to plan for, and --device what runs here.
+// --on selects what to plan for, --device what runs here.
 void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   for (const RecipeFlag& flag : joined(arguments.flags, more)) {
     if (flag.path != "train.device") continue;
@@ -210,7 +210,7 @@ struct TrainArguments : PlanArguments {
   bool dry_run = false;
 };
 
-// Nulls where there was no evaluation (a run that was stopped, or had ended before).
+// Returns nulls where there was no evaluation (the run was stopped, or had ended before).
 json to_json(const train::Evaluation& evaluation) {
   if (evaluation.count == 0) return {{"loss", nullptr}, {"accuracy", nullptr}, {"count", 0}};
   json result = {
@@ -226,8 +226,8 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
   train::TrainOptions options = arguments.options;
   options.machine = machine_spec(recipe.text("train.device"));
   options.quiet = arguments.as_json;
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of files' sizes is an error of writing, in words
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves ends the lines, not the run
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes a write error
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the lines, not the run
   const train::TrainResult result =
       with_table(arguments.as_json, [&] { return train::train(recipe, options); });
   if (arguments.as_json) {
@@ -243,8 +243,8 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
   return result.exit_code;
 }
 
-// A run that is resumed is named by its folder, or by its name where no recipe has it: its own
-// recipe goes on.
+// Replaces a run by its recipe: a resumed run is named by its folder, or by its name where no
+// recipe has that name.
 void name_recipe_of_run(TrainArguments& arguments) {
   namespace fs = std::filesystem;
   const std::string& name = arguments.recipe;
@@ -261,7 +261,7 @@ void name_recipe_of_run(TrainArguments& arguments) {
     if (is_known || name == "-" || io::exists(name, ErrorKind::usage)) return;
     throw Error(ErrorKind::usage, "{}: no such run, and no such recipe. Hint: weft runs ls.", name);
   }
-  train::checkpoint_recipe(run.string());  // refuses what is no recipe, as a FIFO that nobody fills
+  train::checkpoint_recipe(run.string());  // refuses non-recipes, such as a FIFO without a writer
   run = fs::canonical(run, none);
   for (const RecipeFlag& flag : arguments.flags)
     if (flag.path == "name" && flag.value != run.filename())
@@ -316,7 +316,7 @@ void add_train(Program& program) {
 
 // ---- eval and generate
 
-// A checkpoint by its path, by the folder of its run, or by the name of its run.
+// Resolves a checkpoint by its path, its run's folder, or its run's name.
 std::string checkpoint_of(const std::string& name) {
   return train::verified_checkpoint(train::locate_run(name));
 }
@@ -385,7 +385,7 @@ struct GenerateArguments {
   bool as_json = false;
 };
 
-// What a reader of the text should know that the text does not say.
+// Warns of what the text does not show.
 void explain(const Experiment& experiment, const std::string& prompt) {
   auto tokens = static_cast<int64_t>(experiment.vocabulary->encode(prompt).size());
   int64_t window = experiment.shape.input[0];
@@ -396,12 +396,12 @@ void explain(const Experiment& experiment, const std::string& prompt) {
 }
 
 int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
-  if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // as shells pass it
+  if (arguments.options.stop == "\\n") arguments.options.stop = "\n";  // shells pass it so
   Experiment experiment =
       load_experiment(checkpoint_of(arguments.checkpoint), joined(arguments.flags, more), false);
   train::Generator generator(experiment, experiment.recipe.text("train.device"));
   int64_t tokens = 0;
-  std::optional<Stopwatch> since_first;  // which waited for its kernels to be compiled
+  std::optional<Stopwatch> since_first;  // excludes the compilation of kernels
   double seconds = 0;
   auto write = [&](std::string_view piece) {
     if (++tokens == 1)
@@ -409,7 +409,7 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
     else
       seconds = since_first->milliseconds() / 1000;
     if (arguments.as_json) return;
-    if (tokens == 1) out(arguments.prompt);  // one that is refused is not printed
+    if (tokens == 1) out(arguments.prompt);  // not printed for a refused prompt
     out(piece);
     std::fflush(stdout);
   };
@@ -424,7 +424,7 @@ int run_generate(GenerateArguments arguments, const RecipeFlags& more) {
     return 0;
   }
   line(tokens == 0 ? arguments.prompt : "");
-  constexpr int64_t enough = 10;  // tokens; of fewer a rate says little
+  constexpr int64_t enough = 10;  // tokens; fewer give no meaningful rate
   if (tokens >= enough && per_second > 0)
     remark("note", fmt::format("{} tokens, {} tok/s", tokens, train::count_text(per_second)));
   return 0;
@@ -450,7 +450,7 @@ void add_generate(Program& program) {
                    .doc = "what the text begins with",
                    .target = &arguments->prompt,
                    .required = true,
-                   .may_be_empty = true},  // and refused with more to say
+                   .may_be_empty = true},  // refused later with a better message
                   {.flag = "--max-new-tokens",
                    .type = "N",
                    .doc = "tokens to write (200)",

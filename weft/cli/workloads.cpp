@@ -22,7 +22,7 @@ namespace weft::cli {
 namespace {
 constexpr unsigned seed = 1337;
 
-// The formula of tests/reference/README.md: the peers of bench/peers draw the same batches.
+// The generator of tests/reference/README.md: bench/peers draws the same batches from it.
 uint64_t splitmix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -31,7 +31,7 @@ uint64_t splitmix64(uint64_t x) {
 }
 constexpr uint64_t inputs_stream = 1000, labels_stream = 2000;
 
-// In [-1, 1).
+// Returns numbers in [-1, 1).
 Variable formula_numbers(uint64_t stream, const Shape& shape) {
   const Variable numbers("numbers", {DType::f32, shape}, Category::input);
   uint64_t index = splitmix64(stream);
@@ -59,7 +59,7 @@ std::unique_ptr<optim::Optimizer> adamw(std::vector<Variable> parameters) {
                                         optim::AdamOptions{.lr = 1e-4, .weight_decay = 0.1});
 }
 
-// Before anything is filled; what the plan takes is checked where it is made.
+// Checks the fit before anything is filled; the plan checks its own memory.
 void check_workload_fits(std::string_view what, std::initializer_list<Type> types) {
   double bytes = 0;
   for (const Type& type : types) bytes += static_cast<double>(type.bytes());
@@ -67,7 +67,7 @@ void check_workload_fits(std::string_view what, std::initializer_list<Type> type
              static_cast<size_t>(std::min(bytes, 0x1p62)));
 }
 
-// Forward, backward and update of a model.
+// Forward pass, backward pass and update of a model.
 class Training : public Workload {
  public:
   Training(std::string_view model, const nn::Options& config, const TaskShape& task,
@@ -78,7 +78,7 @@ class Training : public Workload {
     Shape labels = tokens ? type.shape : Shape{batch};
     check_workload_fits("the elements of its batch", {type, {DType::i64, labels}});
     {
-      nn::BuildScope scope({.initialize = false});  // pages that nobody writes to take no memory
+      nn::BuildScope scope({.initialize = false});  // untouched pages take no memory
       size_t bytes = 0;
       for (const Variable& parameter : make_model(model, config, task)->parameters())
         bytes += parameter.type().bytes();
@@ -107,7 +107,7 @@ class Training : public Workload {
   Variable inputs_, labels_;
 };
 
-// The update of GPT-2's parameters alone; items are bytes: 16 read, 12 written for each.
+// The update of GPT-2's parameters alone; items are bytes, per parameter 16 read and 12 written.
 class Update : public Workload {
  public:
   explicit Update(const WorkloadOptions& options) {
@@ -141,17 +141,17 @@ class Update : public Workload {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-// One operation on rows, forward and backward; items are the fewest bytes that it has to move. What
-// it yields is kept where the step runs.
+// One operation on rows, forward and backward; items are the minimum bytes moved. Results stay in
+// the memory of the device.
 class Rows : public Workload {
  public:
-  // `weights`: parameters with an element for each column, differentiated too. `is_loss`: the
-  // operation yields one number, and nothing flows back into it.
+  // `weights`: parameters with an element per column, also differentiated. `is_loss`: the operation
+  // returns a scalar and has no upstream gradient.
   using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
   Rows(const WorkloadOptions& options, int passes, const Operation& operation, unsigned weights = 0,
        bool is_loss = false) {
     Shape shape{options.batch, options.length};
-    Type type{DType::f32, shape};  // of the rows, of what flows back, and of the results
+    Type type{DType::f32, shape};  // of the rows, the upstream gradients and the results
     check_workload_fits("the elements of its rows", {type, type, type, type});
     if (!is_loss) upstream_ = filled("upstream", shape, 1);
     inputs_of_gradient_ = {filled("x", shape, 2)};

@@ -1,5 +1,5 @@
-// The workloads of `weft bench`: models, sizes and optimisers as bench/peers/README.md lists them,
-// so that a figure stands beside those of other systems.
+// The workloads of `weft bench`: models, sizes and optimizers as in bench/peers/README.md, so that
+// figures are comparable with other systems.
 #pragma once
 
 #include <cstdint>
@@ -21,37 +21,38 @@ struct WorkloadOptions {
   CompileOptions compile = {};
 };
 
-// A step on one batch, which is used again and again and lies where the step runs: numbers and
-// labels by the formula of tests/reference/README.md, streams 1000 and 2000.
+// A step on one batch, which is reused and stays in the memory of the device: numbers and labels by
+// the formula of tests/reference/README.md, streams 1000 and 2000.
 class Workload {
  public:
   virtual ~Workload() = default;
-  double step();  // one step, to its end; its loss, 0 where there is none
+  double step();  // runs to completion; returns the loss, 0 where there is none
   Executable& executable();
   double items() const { return items_; }
-  virtual Model* model() { return nullptr; }  // null: it trains none
+  virtual Model* model() { return nullptr; }  // null: trains no model
 
  protected:
   void compile(CompiledStep::Function function, const CompileOptions& options);
 
-  double items_ = 0;  // of a step
+  double items_ = 0;  // per step
 
  private:
   std::unique_ptr<CompiledStep> compiled_;
-  DeviceMemory* memory_ = nullptr;  // where the step runs
+  DeviceMemory* memory_ = nullptr;  // of the device
 };
 
 struct WorkloadKind {
   std::string_view name, doc, item;
-  WorkloadOptions initial;  // what is not asked for; a length of 0 means that there is none
+  WorkloadOptions initial;  // defaults; a length of 0: the workload has none
   std::unique_ptr<Workload> (*make)(const WorkloadOptions& options);
 };
 std::span<const WorkloadKind> workload_kinds();
 bool is_workload(std::string_view name);
-// Throws Error(usage) for a name that there is not.
+// Throws Error(usage) for an unknown name.
 const WorkloadKind& find_workload(std::string_view name);
 
-// 0: as the workload's own. Throws Error(usage) for what it does not have.
+// Resolves options; 0 selects the workload's default. Throws Error(usage) for options it does not
+// have.
 WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_t length,
                                  Precision precision);
 std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const WorkloadOptions& options);

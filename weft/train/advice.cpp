@@ -17,15 +17,15 @@
 
 namespace weft::train {
 namespace {
-// Of WEFT_PATIENCE: since the plan began that failed, or since it failed, if that is later. A plan
-// that is begun before then is made whole.
+// Shares of WEFT_PATIENCE, counted from the start of the failed plan, and from its failure if that
+// is later. A plan that is begun before then is completed.
 constexpr double share = 0.7, least_share = 0.2;
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
 
 const Settings state_in_files{{"train.offload", "[parameters, optimizer]"}};
-// Each entry shrinks the state or moves it out of memory. The one that does most comes first, as
-// the time may end before the others, of which the least change comes first.
+// Each entry shrinks the state or moves it out of memory. The entry with the largest effect comes
+// first, as time may run out before the others, which are ordered from the smallest change up.
 const Settings less_state[] = {{{"train.precision", "bf16"}, state_in_files.front()},
                                {{"train.precision", "bf16"}},
                                {{"train.offload", "[optimizer]"}},
@@ -37,8 +37,8 @@ struct Change {
   double seconds;  // of an update; 0: unknown
 };
 
-// "--train.precision bf16-mixed --train.micro_batch_size 4"; a flag that was typed is named as it
-// was, as its new value takes the place of the old one.
+// Returns "--train.precision bf16-mixed --train.micro_batch_size 4"; a flag of the command line is
+// named as the user typed it, as its new value replaces the old one.
 std::string flags_of(const Recipe& recipe, const Settings& settings) {
   std::string flags;
   for (const auto& [key, value] : settings) {
@@ -56,7 +56,8 @@ Recipe with(Recipe recipe, const Settings& settings) {
 
 class Search {
  public:
-  // `before`: what prices are compared with; nullopt: an update in as much memory as it likes.
+  // `before`: seconds of an update to compare with; nullopt: those of an update without a memory
+  // limit.
   Search(const Recipe& recipe, const MachineSpec& machine, size_t has, double began,
          std::optional<double> before = {})
       : recipe_(recipe),
@@ -66,23 +67,24 @@ class Search {
         until_(std::max(began + share * env_patience(),
                         processor_seconds() + least_share * env_patience())) {}
 
-  // Bytes of model and optimiser in memory; 0: they fit.
+  // Returns the bytes of model and optimizer in memory if they exceed the limit, else 0.
   int64_t state_that_exceeds(const Settings& settings) const {
     const Experiment experiment = make_experiment(with(recipe_, settings), {.initialize = false});
     const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes();
     return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
   }
 
-  // Of an update; nullopt where the run does not fit, or where there is no time to plan it.
+  // Returns the seconds of an update; nullopt where the run does not fit, or where no time is left
+  // to plan it.
   std::optional<double> seconds(const Settings& settings) const { return seconds(settings, has_); }
 
   bool out_of_time() const { return processor_seconds() > until_; }
 
-  // 0: there was no time to plan it.
+  // Returns 0 where there was no time to plan it.
   double before() const { return before_.value_or(0); }
 
-  // This search is for recipes whose state alone exceeds the limit: the batch does not matter
-  // there.
+  // Searches changes for recipes whose state alone exceeds the limit, where the batch does not
+  // matter.
   std::vector<Change> run_for_state() {
     for (const Settings& settings : less_state)
       if (is_allowed(settings) && state_that_exceeds(settings) == 0 && !attempt(settings))
@@ -90,8 +92,8 @@ class Search {
     return by_time();
   }
 
-  // Changes of one plan each come first, the surest before all, as the time may end among the
-  // batches.
+  // Tries changes that take one plan each before batches, and the one most likely to fit first, as
+  // time may run out among the batches.
   std::vector<Change> run() {
     const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
     // GPUs before Ampere multiply in float16 alone.
@@ -111,7 +113,8 @@ class Search {
   }
 
  private:
-  // As whoever types these flags gets it: within the device's memory only where it would not fit.
+  // Plans as for a user who types these flags: within the device's memory only where the plan would
+  // not fit otherwise.
   std::optional<double> seconds(const Settings& settings, size_t has) const {
     if (out_of_time()) return std::nullopt;
     const Recipe limited = with(recipe_, settings);
@@ -125,7 +128,8 @@ class Search {
     const auto planned = plan_that_fits(limited, machine_, has, options);
     return planned == nullptr ? std::nullopt : std::optional(planned->report.expected_seconds());
   }
-  // A change may contradict another key of the recipe, as bfloat16 parameters do `train.keep`.
+  // Returns whether a change is consistent with the other keys: bfloat16 parameters contradict
+  // `train.keep`.
   bool is_allowed(const Settings& settings) const {
     try {
       with(recipe_, settings).check();
@@ -134,12 +138,13 @@ class Search {
     }
     return true;
   }
-  // Whether the recipe says so already.
+  // Returns whether the recipe has this value already.
   bool has(const std::pair<std::string, std::string>& setting) const {
     return with(recipe_, {setting}).to_yaml(setting.first) == recipe_.to_yaml(setting.first);
   }
 
-  // A norm of all gradients keeps each of them until the last is there.
+  // Returns whether gradients are clipped: the norm of all gradients keeps each live until the last
+  // is computed.
   bool clips() const {
     return recipe_.has("train.grad_clip") && recipe_.number("train.grad_clip") > 0;
   }
@@ -149,8 +154,8 @@ class Search {
     return found_;
   }
 
-  // The largest micro-batch that fits, about half of the one before each time. Where the smallest
-  // does not fit, none does.
+  // Finds the largest micro-batch that fits, halving it about each time. If the smallest does not
+  // fit, none does.
   void smaller_batches(const Settings& others) {
     const int64_t whole = recipe_.integer("train.global_batch_size");
     const int64_t now =
@@ -171,7 +176,8 @@ class Search {
     add(smaller.back(), *least);
   }
 
-  // What the recipe does not say yet; empty where it contradicts another of its keys.
+  // Returns the settings that differ from the recipe; empty where they contradict another of its
+  // keys.
   Settings changed(Settings settings) const {
     std::erase_if(settings, [&](const auto& setting) { return has(setting); });
     return is_allowed(settings) ? settings : Settings{};
@@ -201,7 +207,7 @@ class Search {
   std::vector<Change> found_;
 };
 
-// "--train.keep bf16 fits at 1.10 times the time, ..."
+// Returns "--train.keep bf16 fits at 1.10 times the time, ...".
 std::string text_of(const std::vector<Change>& changes, double before) {
   std::string text;
   std::string_view between;

@@ -1,4 +1,4 @@
-// What to change in a recipe whose step does not fit.
+// Suggestions of recipe changes with which a training step fits in memory or takes less time.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace weft::train {
 
-// Returns a sentence that names the changes which would fit in the recipe's `train.memory`, and all
-// in all in `has` bytes (0: unknown): kernels that run again, products in bfloat16, smaller
-// micro-batches, activations kept in bfloat16, no limit of the gradients' norm, state in files;
-// where state alone exceeds the limit, what shrinks or moves it. The cheapest comes first, each
-// with its planned time against that of the recipe in as much memory as it likes. The search plans
-// what it names until most of WEFT_PATIENCE is over since `began`, when the plan that failed was
-// begun, and holds no memory of a run.
+// Returns a sentence that names changes with which the run fits within the recipe's `train.memory`
+// and takes at most `has` bytes in total (0: unknown): rematerialization, products in bfloat16,
+// smaller micro-batches, bfloat16 activations, no gradient clipping, state in files; where the
+// state alone exceeds the limit, what shrinks or moves it. The cheapest change comes first, each
+// with its planned time relative to that of the recipe without a memory limit. The search plans
+// candidates until most of WEFT_PATIENCE has passed since `began`, the time at which the failed
+// plan was started, and it allocates none of a run's memory.
 std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
                              double began);
 
-// The same of a recipe that fits at `seconds` an update, of changes that take clearly less; ""
-// where there is none.
+// Does the same for a recipe that fits and takes `seconds` an update: names changes that take
+// clearly less time. Returns "" where there is none.
 std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
                             double began, double seconds);
 

@@ -20,9 +20,9 @@
 
 namespace weft::train {
 namespace {
-using Json = nlohmann::ordered_json;  // written in the order in which it is read
+using Json = nlohmann::ordered_json;  // keeps the order of keys for readers
 
-// JSON has no infinities: they are words.
+// JSON has no infinities or NaN: words stand for them.
 Json number(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
@@ -48,7 +48,7 @@ Json to_json(const NonFiniteOrigin& origin) {
   return entry;
 }
 
-// "exp in blocks.0 (gpt.cpp:12)"
+// Returns "exp in blocks.0 (gpt.cpp:12)".
 std::string described(const NonFiniteOrigin& origin) {
   if (origin.is_leaf()) return fmt::format("{} {}", origin.op, origin.module);
   std::string text = origin.op;
@@ -59,17 +59,17 @@ std::string described(const NonFiniteOrigin& origin) {
   return text;
 }
 
-// The run again, up to an update and into it.
+// Replays the run up to an update and searches that update.
 class Replay {
  public:
   Replay(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals)
       : recipe_(recipe), failure_(failure), signals_(signals) {}
 
-  Json batch() const { return batch_; }  // that update `step` takes
+  Json batch() const { return batch_; }  // the batch of update `step`
   const std::string& shows_in() const { return shows_in_; }
-  int64_t begins() const { return begins_; }  // updates that its checkpoint has
+  int64_t begins() const { return begins_; }  // updates done at the checkpoint it starts from
 
-  // The origin of what is not finite in update `step`; empty where there is none.
+  // Returns the origin of the first non-finite value in update `step`; nullopt where there is none.
   std::optional<NonFiniteOrigin> look_into(int64_t step, Precision products) {
     experiment_ = make_experiment(recipe_);
     data::Loader loader(experiment_.train, {.batch_size = experiment_.global_batch,
@@ -78,7 +78,7 @@ class Replay {
                                             .seed = recipe_.integer("seed")});
     data::Batch batch;
     go_to(failure_.evaluation ? step : step - 1, loader, batch);
-    // What each step stores is looked at, so it lies in the host's memory.
+    // The search reads the results of every launch, so the step runs where they are in host memory.
     const std::string device = recipe_.text("train.device");
     Steps plain(experiment_, library(device).on_host() ? device : "cpu",
                 {.skip = {"fuse", "join", "copies"}, .products = products});
@@ -106,7 +106,7 @@ class Replay {
     if (!loader.next(batch)) loader.next(batch);
   }
 
-  // The state after `updates` of the run.
+  // Restores the state after `updates` updates of the run.
   void go_to(int64_t updates, data::Loader& loader, data::Batch& batch) {
     random_step().assign(tensor(std::vector<int64_t>{0}, {}));
     std::string from;
@@ -170,7 +170,8 @@ struct Finding {
   std::optional<NonFiniteOrigin> origin;
 };
 
-// In the type of the parameters first: what float16 alone cannot hold is looked for in float16.
+// Searches in the type of the parameters first; what overflows only in float16 is then searched in
+// float16.
 Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals) {
   Replay replay(recipe, failure, signals);
   const PrecisionKind& trained = *find_precision(recipe.text("train.precision"));
@@ -183,7 +184,7 @@ Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals&
   found.entry = {{"batch", replay.batch()}, {"replayed_from_step", replay.begins()}};
   int64_t step = failure.step;
   std::string shows_in = replay.shows_in();
-  // State that was spoiled before the step: by the update of the last one.
+  // A non-finite variable was spoiled before this step, by the last update.
   if (found.origin && found.origin->op == "variable" && step > 1 && !failure.evaluation)
     if (auto earlier = replay.look_into(step - 1, products)) {
       --step;
@@ -228,7 +229,7 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
     try {
       io::write_own_file(path, io::json_text(box, 2) + "\n");
       more = path + " has more.";
-    } catch (const Error& error) {  // a full disk does not hide why the run ended
+    } catch (const Error& error) {  // a full disk must not hide why the run ended
       more = fmt::format("There is no black box: {}", error.what());
     }
   };
@@ -240,7 +241,7 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
     if (found.origin)
       first = fmt::format(" First: {} of {}.", found.origin->range.nans > 0 ? "nan" : "inf",
                           described(*found.origin));
-  } catch (const std::exception& error) {  // no memory for it, a signal, data that have changed
+  } catch (const std::exception& error) {  // no memory for the search, a signal, changed data
     write({{"note", fmt::format("the search ended: {}", error.what())}});
   }
   if (failure.evaluation)

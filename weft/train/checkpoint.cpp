@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t small_file = size_t{16} << 20;  // bytes; of every file but tensors
+constexpr size_t small_file = size_t{16} << 20;  // bytes; limit for every file but tensors
 constexpr int manifest_format = 1;
 constexpr const char* required[] = {
     "model.safetensors", "config.json", "state-optimizer.safetensors",
@@ -30,7 +30,7 @@ std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
 }
 
-// Reads fields of a file; what is missing or of another kind names it.
+// Reads fields of a file; errors for missing fields and wrong types name the file.
 template <class Read>
 auto fields_of(const std::string& path, Read read) {
   const std::string text = io::read_file(path, small_file, ErrorKind::checkpoint);
@@ -68,7 +68,7 @@ Progress progress_of(const json& fields) {
   auto number = [&](const char* key) { return io::number_or_null_at(fields, key); };
   auto integer = [&](const char* key) { return io::integer_at(fields, key); };
   return {.step = integer("step"),
-          .data_fingerprint = fields.contains("data_fingerprint")  // older ones have none
+          .data_fingerprint = fields.contains("data_fingerprint")  // older checkpoints have none
                                   ? io::text_at(fields, "data_fingerprint")
                                   : "",
           .loader = {.epoch = integer("epoch"), .position = integer("position")},
@@ -79,7 +79,7 @@ Progress progress_of(const json& fields) {
           .stopped = io::truth_at(fields, "stopped")};
 }
 
-// Writes the files of a checkpoint, each noted for the manifest, which comes last.
+// Writes the files of a checkpoint and records each for the manifest, which is written last.
 class Writer {
  public:
   explicit Writer(std::string folder) : folder_(std::move(folder)) {}
@@ -122,7 +122,7 @@ std::string checkpoints_of(const std::string& run_folder) {
   return join(run_folder, "checkpoints");
 }
 
-// Links may lead nowhere or in a circle: false, as for what is not there.
+// Returns false for links that lead nowhere or in a circle, as for missing files.
 bool is_whole(const fs::path& checkpoint) {
   std::error_code error;
   return fs::exists(checkpoint / "MANIFEST.json", error);
@@ -132,7 +132,7 @@ bool is_link(const fs::path& path) {
   return fs::is_symlink(path, error);
 }
 
-// The step in "step-00001000"; nullopt for any other name.
+// Returns the step of "step-00001000"; nullopt for any other name.
 std::optional<int64_t> step_of(const std::string& name) {
   int64_t step = 0;
   if (!name.starts_with("step-")) return std::nullopt;
@@ -141,7 +141,8 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Renamed first: a checkpoint under its own name is always whole. One that stays harms no run.
+// Renames the checkpoint before it removes it: a checkpoint under its own name is always complete.
+// A leftover harms no run.
 void remove_checkpoint(const std::string& path) {
   const std::string partial = partial_name(path);
   std::error_code error;
@@ -150,7 +151,7 @@ void remove_checkpoint(const std::string& path) {
   if (error) logging::warn("cannot remove checkpoint {}: {}.", path, error.message());
 }
 
-// A path in the folder of a checkpoint that is no file of one; "" for none.
+// Returns a path in the folder of a checkpoint that is no file of one; "" for none.
 std::string foreign_in(const fs::path& checkpoint) {
   std::error_code error;
   for (const auto& file : fs::directory_iterator(checkpoint, error)) {
@@ -162,8 +163,8 @@ std::string foreign_in(const fs::path& checkpoint) {
   return "";
 }
 
-// A step that is saved again takes the place of what was there; a file of the user's does not go
-// with it.
+// Renames an existing checkpoint that holds a file of the user's, which would otherwise be removed
+// when a step is saved again.
 void spare_foreign(const std::string& checkpoint) {
   const std::string foreign = foreign_in(checkpoint);
   if (foreign.empty()) return;
@@ -184,7 +185,7 @@ void spare_foreign(const std::string& checkpoint) {
 void prune(const std::string& run_folder, int64_t keep_last) {
   static std::set<std::string> said;
   std::vector<CheckpointInfo> all = list_checkpoints(run_folder);
-  // A run that goes on from an earlier one finds later ones, which it could not take.
+  // A run that resumed from an earlier checkpoint may find later ones, which are not counted.
   while (!all.empty() && !all.back().latest) all.pop_back();
   for (size_t i = 0; i + static_cast<size_t>(keep_last) < all.size(); ++i) {
     const CheckpointInfo& old = all[i];
@@ -228,7 +229,7 @@ Manifest read_manifest(const std::string& path) {
   return result;
 }
 
-// One line on what differs between the models of the file and of the recipe.
+// Throws one line that names the first difference between the models of the file and of the recipe.
 void check_same_model(const std::string& folder, const Experiment& experiment) {
   std::string path = join(folder, "config.json");
   json saved = read_json(path), here = to_json(experiment.model->config());
@@ -241,7 +242,8 @@ void check_same_model(const std::string& folder, const Experiment& experiment) {
                   io::printable(io::json_text(there)), io::json_text(value));
   }
 }
-// Going on with other data, another order of them or another optimiser would be another run.
+// Refuses to resume with other data, another order of them or another optimizer: that would be
+// another run.
 void check_same_run(const std::string& folder, const Recipe& here) {
   constexpr std::string_view keys[] = {"seed",
                                        "data.dataset",
@@ -280,7 +282,7 @@ std::string find_checkpoint(const std::string& path) {
   if (is_link(fs::path(checkpoints_of(path)) / "latest"))
     throw Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.",
                 join(checkpoints_of(path), "latest"));
-  // What cannot be entered is no empty folder: these say why.
+  // A folder that cannot be entered is not empty: io::exists() throws the reason.
   for (const std::string& folder : {path, checkpoints_of(path)})
     io::exists(join(folder, "MANIFEST.json"), ErrorKind::checkpoint);
   throw Error(ErrorKind::checkpoint,
@@ -312,7 +314,7 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {
                         .step = *step,
                         .latest = name == latest,
                         .best = name == best};
-    // A run that goes on meanwhile may remove it.
+    // A run in progress may remove the checkpoint meanwhile.
     std::error_code gone;
     for (const auto& file : fs::directory_iterator(entry.path(), gone)) {
       std::error_code absent;
@@ -409,8 +411,8 @@ void verify_checkpoint(const std::string& folder) {
 
 namespace {
 struct Whole {
-  std::string path;            // "": none is
-  std::optional<Error> wrong;  // with the last that was saved
+  std::string path;            // "": no checkpoint is intact
+  std::optional<Error> wrong;  // what is wrong with the last one saved
 };
 
 Whole newest_whole(const std::string& path) {
@@ -454,7 +456,7 @@ Recipe checkpoint_recipe(const std::string& folder) {
   const std::string path = join(folder, "recipe.yaml");
   try {
     return Recipe::parse(io::read_file(path, small_file), path);
-  } catch (const Error& error) {  // the checkpoint is at fault, not who named it
+  } catch (const Error& error) {  // report the checkpoint, not the user's input
     throw Error(ErrorKind::checkpoint, error.what());
   }
 }
@@ -464,7 +466,7 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   if (!read_manifest(join(folder, "MANIFEST.json")).lists("vocabulary.json")) return std::nullopt;
   try {
     return io::Vocabulary::load(path);
-  } catch (const Error& error) {  // the checkpoint is at fault, not the data
+  } catch (const Error& error) {  // report the checkpoint, not the data
     throw Error(ErrorKind::checkpoint, error.what());
   }
 }

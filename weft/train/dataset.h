@@ -1,4 +1,4 @@
-// What a run trains on: the data sets and the formats of files that recipes name, each an entry of
+// The data that a run trains on: the data sets and file formats that recipes name, each an entry of
 // a registry. docs/adding-to-training.md shows how to add one.
 #pragma once
 
@@ -24,39 +24,40 @@ std::string_view name(Task task);
 
 struct DataOptions {
   bool with_data = true;                          // false: no sources; text then needs `vocabulary`
-  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of the data's own
+  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, not built from the data
 };
 
 struct TaskData {
   Task task = Task::classification;
   TaskShape shape;                                        // of one sample
   std::optional<io::Vocabulary> vocabulary = {};          // of tokens that spell text
-  std::shared_ptr<const data::Source> train, validation;  // the second is null where none is kept
+  std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
 };
 
 struct DataEntry {
   std::string name, doc;
-  // Throws Error(usage) for what is wrong with the recipe (Recipe::refuse), Error(data) for files.
+  // Throws Error(usage) for errors of the recipe (Recipe::refuse), Error(data) for errors of files.
   std::function<TaskData(const Recipe&, const DataOptions&)> read;
-  // Keys of the recipe's table that it reads, where not every data set does: masking and
-  // normalization are refused for the others.
+  // Keys of the recipe's table that only some data sets read; masking and normalization are refused
+  // for the others.
   std::vector<std::string_view> reads = {};
-  std::vector<RecipeKey> keys = {};         // that it brings to the table
-  std::function<std::string()> where = {};  // for weft list; empty: "always"
-  std::string metric = "accuracy";          // what evaluations report as accuracy
-  std::string unit = {};                    // what its samples are called; "": by their kind
-  std::function<std::string(const Experiment&)> examples = {};  // shown when a run ends
-  std::function<std::string(const Experiment&)> note = {};      // said below generated text
+  std::vector<RecipeKey> keys = {};         // added to the recipe's table
+  std::function<std::string()> where = {};  // availability, for weft list; empty: "always"
+  std::string metric = "accuracy";          // the metric that evaluations report as accuracy
+  std::string unit = {};                    // the name of its samples; "": by their kind
+  std::function<std::string(const Experiment&)> examples = {};  // printed when a run ends
+  std::function<std::string(const Experiment&)> note = {};      // printed below generated text
 
   bool does_read(std::string_view key) const;
 };
 
-// The entry that a recipe names.
+// Returns the entry that a recipe names.
 const DataEntry& data_entry(const Recipe& recipe);
 
-// A path as it stands, else under the folder of data sets. Throws Error(data) if it is in neither.
+// Returns `path` if it exists or is absolute, else the path under the folder of data sets. Throws
+// Error(data) if that is missing, too.
 std::string find_data(const std::string& path);
-// The folder of data sets, to look for `wanted` in. Throws Error(data) if there is none.
+// Returns the folder of data sets. Throws Error(data), which names `wanted`, if there is none.
 std::string data_folder(const std::string& wanted);
 
 }  // namespace weft::train

@@ -15,7 +15,7 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
   sums.own.resize(experiment.metrics.size());
   auto value = [&](size_t i) { return experiment.metrics[i]->value(sums, sums.own[i]); };
   const bool whole = experiment.metrics[0]->of_samples;
-  // Sums that a kernel spoiled may be no number; the loss, which is none then, ends the run.
+  // Non-finite sums give no number to convert; the loss, which is then not finite, ends the run.
   const double counted = whole ? sums.rows : sums.count;
   const bool counts = counted >= 0 && counted < 0x1p62;
   Evaluation evaluation{.loss = sums.loss / sums.count,

@@ -1,4 +1,4 @@
-// Evaluation: the model on the validation data, every sample once.
+// Evaluation: runs the model on the validation data, every sample once.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,12 @@
 
 namespace weft::train {
 
-// Loss and the experiment's metrics over all that counts: images, tokens, or whole samples where
-// the data set says so. `interrupted` is asked before each batch; nullopt once it says yes.
+// Returns the loss and the experiment's metrics over everything that counts: images, tokens, or
+// whole samples where the data set says so. `interrupted` is called before each batch; once it
+// returns true, the result is nullopt.
 std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
                                    const std::function<bool()>& interrupted);
-// The same on its own; the device is the recipe's.
+// Does the same with steps of its own, on the recipe's device.
 Evaluation evaluate(const Experiment& experiment);
 
 }  // namespace weft::train

@@ -11,7 +11,7 @@
 
 namespace weft::train {
 namespace {
-// Some tokens are to be guessed; one more than the vocabulary has stands for them.
+// Sets up the masked tokens that the model predicts; one id beyond the vocabulary stands for them.
 void mask_tokens(const Recipe& recipe, const DataEntry& entry, TaskData& parts) {
   if (parts.task != Task::causal_lm || !entry.does_read("data.mlm_probability"))
     recipe.refuse("task", "task masked_lm needs text or random-tokens.");
@@ -106,7 +106,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
                                     .rounding = rounding_of(recipe)};
   double momentum = recipe.number("optimizer.momentum");
   bool nesterov = recipe.flag("optimizer.nesterov");
-  // Defaults of settings that the optimiser lacks are no mistake of the user's.
+  // Defaults of settings that the optimizer lacks are not errors of the user.
   if (entry.has("momentum") || momentum != 0) settings.momentum = momentum;
   if (entry.has("nesterov") || nesterov) settings.nesterov = nesterov;
   const std::vector<double>& betas = recipe.numbers("optimizer.betas");
@@ -130,7 +130,7 @@ void count_steps(Experiment& experiment) {
                                : recipe.integer("train.epochs") * experiment.steps_per_epoch;
 }
 
-// The model, and the optimizer where there is something to train on.
+// Builds the model, and the optimizer where there is training data.
 void build(Experiment& experiment, bool initialize) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
@@ -204,8 +204,8 @@ int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offloa
 }
 
 namespace {
-// Weights are made in the host's memory, and go to that of a device. State in files takes none; of
-// a device, what is in files is with the host.
+// Checks that host memory suffices: weights are initialized there before they move to a device.
+// Offloaded state of a host run is in files and takes none; that of a device run is in host memory.
 void check_host(const Experiment& experiment) {
   const int64_t kept = experiment.kept_optimizer_bytes(), weights = experiment.model_bytes();
   if (library(experiment.recipe.text("train.device")).on_host())
@@ -243,7 +243,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
 
   manual_seed(recipe.integer("seed"));
   if (options.with_data) count_steps(experiment);
-  if (options.initialize) {  // pages that nobody writes to take no memory
+  if (options.initialize) {  // untouched pages take no memory
     build(experiment, false);
     check_host(experiment);
   }

@@ -1,5 +1,4 @@
-// Experiment: what a run is made of, built from its recipe: task, data, vocabulary, model,
-// optimiser.
+// Experiment: the parts of a run, built from its recipe: task, data, vocabulary, model, optimizer.
 #pragma once
 
 #include <cstdint>
@@ -21,53 +20,57 @@
 namespace weft::train {
 
 struct ExperimentOptions {
-  // Weights stay zero, so their memory is never touched: for plans, and where a file brings them.
+  // Without initialization the weights stay zero and their pages are never touched: for plans, and
+  // where a file provides the weights.
   bool initialize = true;
   bool with_data = true;                          // as in DataOptions
-  std::optional<io::Vocabulary> vocabulary = {};  // the same
+  std::optional<io::Vocabulary> vocabulary = {};  // as in DataOptions
 };
 
 struct Experiment {
   Recipe recipe;
-  const DataEntry* dataset = nullptr;  // of its registry
+  const DataEntry* dataset = nullptr;  // an entry of its registry
   const LossEntry* loss = nullptr;
-  // What evaluations report: the first as accuracy, the others by their names.
+  // The metrics that evaluations report: the first as accuracy, the others by their names.
   std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
   TaskShape shape;                           // of one sample
   std::optional<io::Vocabulary> vocabulary;  // of tokens that spell text
-  // Null without data, and the second where a text keeps nothing to evaluate on.
+  // Both are null without data; `validation` is null where a text holds nothing out.
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
   std::unique_ptr<optim::Optimizer> optimizer =
       {};  // null without data: a schedule needs its length
   PrecisionKind precision;
-  std::unique_ptr<optim::LossScale> loss_scale = {};  // null but for products in float16
+  std::unique_ptr<optim::LossScale> loss_scale = {};  // null except for products in float16
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
-  // What a sample counts for in rates: its tokens, or 1.
+  // Returns the units that a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
-  // Hash of what was read from files to train and be evaluated on, in hexadecimal digits; "" where
-  // nothing was. It is worked out anew in each call.
+  // Returns the hash, in hexadecimal digits, of the training and validation data that came from
+  // files; "" where there are none. Each call computes it again.
   std::string data_fingerprint() const;
-  // What an update needs besides the model: the optimiser's state and the loss scale.
+  // Returns the state that an update needs besides the model: that of the optimizer, and the loss
+  // scale.
   std::vector<Variable> update_state() const;
-  // Bytes of samples, and of the batches of a loader for training and another for evaluation; 0
+  // Returns the bytes of the samples and of the batches of a training and an evaluation loader; 0
   // without data.
   size_t data_bytes() const;
-  // Of parameters and buffers, and of the update's state.
+  // Bytes of parameters and buffers, and of the state of an update.
   int64_t model_bytes() const, optimizer_bytes() const;
-  // What the recipe lets go to files, and what of the two stays in memory.
+  // Returns which state the recipe moves to files; the two below give the bytes that stay in
+  // memory.
   Offload offload() const;
   int64_t kept_model_bytes() const, kept_optimizer_bytes() const;
 };
 
-// Of those that stay in memory.
+// Returns the bytes of those variables that stay in memory.
 int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload);
 
-// Checks the recipe first. Throws Error(usage) for the recipe, Error(data) for the data.
+// Checks the recipe and builds the experiment. Throws Error(usage) for the recipe, Error(data) for
+// the data.
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options = {});
 
 }  // namespace weft::train

@@ -29,20 +29,20 @@ std::vector<double> Generator::next_logits(std::span<const int32_t> tokens) {
   WEFT_ASSERT(!tokens.empty(), "logits after no token");
   auto window = static_cast<size_t>(window_);
   if (tokens.size() > window) tokens = tokens.last(window);
-  // What follows the last token is masked by causality: any id fills the window up.
+  // The causal mask hides what follows the last token, so any id may fill the window.
   std::vector<int64_t> ids(window, 0);
   std::copy(tokens.begin(), tokens.end(), ids.begin());
   std::vector<int64_t> last = {static_cast<int64_t>(tokens.size()) - 1};
   std::vector<double> logits =
       step_.run(std::array{tensor(ids, {1, window_}), tensor(last, {1})})[0].to_doubles();
-  logits.resize(static_cast<size_t>(experiment_.vocabulary->size()));  // a model may know more
+  logits.resize(static_cast<size_t>(experiment_.vocabulary->size()));  // a model may have more ids
   return logits;
 }
 
 std::string Generator::generate(std::string_view prompt, const GenerateOptions& options,
                                 const std::function<void(std::string_view)>& on_text) {
   if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
-  if (!(options.temperature >= 0))  // nan, too
+  if (!(options.temperature >= 0))  // or NaN
     throw Error(ErrorKind::usage, "temperature is at least 0. Got {}.", options.temperature);
   if (!(options.top_p > 0 && options.top_p <= 1))
     throw Error(ErrorKind::usage, "--top-p must be above 0 and at most 1. Got {}.", options.top_p);
@@ -74,7 +74,7 @@ int32_t choose_token(std::span<const double> logits, const GenerateOptions& opti
       return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
     });
   if (fewer) order.resize(static_cast<size_t>(options.top_k));
-  std::vector<double> up_to(order.size());  // sums of weights, in order
+  std::vector<double> up_to(order.size());  // prefix sums of the weights, in order
   double total = 0;
   for (size_t i = 0; i < order.size(); ++i)
     up_to[i] = total += std::exp((logit(order[i]) - *best) / options.temperature);

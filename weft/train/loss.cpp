@@ -4,7 +4,7 @@
 
 namespace weft {
 namespace {
-// Smoothed targets teach, and an evaluation asks for the labels themselves.
+// Training uses smoothed targets; evaluations use the labels themselves.
 train::LossEntry cross_entropy_entry() {
   return {.name = "cross_entropy",
           .doc = "-log of the probability that softmax gives the label",

@@ -11,16 +11,16 @@
 
 namespace weft::train {
 
-// scores [batch, C] or [batch, length, C] and labels i64 of the axes before the last -> a scalar:
-// the mean over labels that are not data::ignored_label, as passes of one update are weighed by
-// these.
+// Maps scores [batch, C] or [batch, length, C] and i64 labels of the axes before the last to a
+// scalar: the mean over labels that are not data::ignored_label, by whose number the passes of one
+// update are weighted.
 using Loss = std::function<Tensor(const Tensor& scores, const Tensor& labels, const Recipe&)>;
 
 struct LossEntry {
   std::string name, doc;
   Loss train;
-  Loss evaluate = {};                // what evaluations report; empty: the same
-  std::vector<RecipeKey> keys = {};  // that it brings to the recipe's table: "loss.gamma"
+  Loss evaluate = {};                // reported by evaluations; empty: `train`
+  std::vector<RecipeKey> keys = {};  // added to the recipe's table: "loss.gamma"
 };
 
 }  // namespace weft::train

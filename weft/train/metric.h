@@ -11,23 +11,23 @@
 
 namespace weft::train {
 
-// Sums over what counts in a batch: rows or positions whose label is not data::ignored_label.
+// Sums over the elements that count in a batch: rows or positions whose label is not
+// data::ignored_label.
 struct EvalSums {
   double loss = 0, correct = 0, count = 0;
-  double rows = 0, exact_rows = 0;  // rows in which something counts, and all that counts is right
-  std::vector<std::vector<double>> own = {};  // for each metric that is reported, what `sums` gives
+  double rows = 0, exact_rows = 0;  // rows where something counts; where all of it is right
+  std::vector<std::vector<double>> own = {};  // for each reported metric, the result of its `sums`
   EvalSums& operator+=(const EvalSums& other);
 };
 
 struct MetricEntry {
   std::string name, doc;
-  // Its value from the sums over all batches.
+  // Computes the metric from the sums over all batches.
   std::function<double(const EvalSums& all, std::span<const double> own)> value;
-  // More sums of a batch than EvalSums has, in the graph: of any shape, in f64 added up from
-  // batch to batch. `scores` are [.., C], of labels [..], of which data::ignored_label counts
-  // nowhere. Empty: none.
+  // Computes further sums of a batch in the graph, of any shape, accumulated over batches in f64.
+  // `scores` are [.., C], `labels` [..]; data::ignored_label must not count. Empty: none.
   std::function<Tensor(const Tensor& scores, const Tensor& labels)> sums = {};
-  bool of_samples = false;  // it counts whole samples, not labels
+  bool of_samples = false;  // counts whole samples, not labels
 };
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Reports of a plan: where its memory and its work go.
+// Reports of a plan: the distribution of its memory and its work.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -23,9 +23,9 @@ using nlohmann::json;
 
 bool in_arena(const Slot& slot) { return slot.space == Space::arena && slot.bytes > 0; }
 
-// The first step at which most bytes of the arena are live.
+// Returns the first launch at which the most bytes of the arena are live.
 int peak_of(const Plan& plan) {
-  std::map<int, int64_t> changes;  // of the live bytes, by the step that they show in
+  std::map<int, int64_t> changes;  // of the live bytes, by the launch where they occur
   for (const Slot& slot : plan.slots) {
     if (!in_arena(slot)) continue;
     changes[slot.first] += static_cast<int64_t>(slot.bytes);
@@ -65,8 +65,8 @@ double sum_bytes(const Plan& plan) {
   return bytes;
 }
 
-// State in files and copies of weights are all steps'; their other values there are each step's
-// own.
+// Counts offloaded state and copies of weights once for all steps, and their other values in files
+// for each step.
 void count_shared(RunReport& report) {
   std::set<const VariableState*> counted;
   for (const StepReport& step : report.step_reports) {
@@ -126,12 +126,12 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
 }
 
 namespace {
-// `seconds`: of a kernel.
+// `seconds`: the time of a kernel.
 template <class Seconds>
 double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds) {
   if (!machine.known()) return 0;
-  double now = 0, to_files = 0, from_files = 0;  // when the way is free
-  std::map<int, double> over;                    // when the transfer of a slot is
+  double now = 0, to_files = 0, from_files = 0;  // when each direction is free
+  std::map<int, double> over;                    // when the transfer of a slot ends
   for (const Step& step : plan.steps) {
     if (step.kind == Step::Kind::transfer) {
       double& way = machine.both_ways && is_fetch(plan, step) ? from_files : to_files;
@@ -227,7 +227,8 @@ std::string place_of(const RunReport& report) {
   return report.device_name.empty() ? report.device : report.device_name;
 }
 
-// In words: whether it fits and where, how long it takes, and what that rests on.
+// Describes in words whether the run fits and where, how long it takes, and what that estimate is
+// based on.
 std::string verdict(const RunReport& report) {
   const size_t takes = report.memory_taken(), has = report.memory_there();
   const std::string place = place_of(report);
@@ -261,7 +262,7 @@ std::string refusal_table(const RunReport& report, size_t room) {
     text += fmt::format("{:<24}{:>12}\n", what, sizes_text(bytes));
   };
   size_t takes = report.state_bytes() + report.arena_bytes;
-  const size_t made = report.on_host ? report.model_bytes : 0;  // before there is an arena
+  const size_t made = report.on_host ? report.model_bytes : 0;  // before the arena exists
   text +=
       fmt::format("does not fit {}: weights, state and arena take {}, there is room for {}.\n\n",
                   place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
@@ -325,7 +326,7 @@ std::string to_table(const RunReport& report) {
   else if (report.again > 0)
     row("recompute", fmt::format("{}", report.again),
         fmt::format("kernels of an update run again: {}", price));
-  if (report.file_bytes > 0)  // on a device, the host's memory is what files are to the host
+  if (report.file_bytes > 0)  // for a device, host memory takes the place of files
     row(report.on_host ? "files" : "host", bytes(report.file_bytes),
         fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));
   if (report.on_host)

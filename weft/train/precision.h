@@ -1,4 +1,5 @@
-// The precisions of a recipe: the type of parameters, and what a step computes its products in.
+// The precisions of a recipe: the type of the parameters, and the type in which a step computes its
+// products.
 #pragma once
 
 #include <span>
@@ -16,6 +17,6 @@ struct PrecisionKind {
   DType product_type() const;  // of the operands of products
 };
 std::span<const PrecisionKind> precisions();
-const PrecisionKind* find_precision(std::string_view name);  // null: there is none
+const PrecisionKind* find_precision(std::string_view name);  // null: unknown name
 
 }  // namespace weft::train

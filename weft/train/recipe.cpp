@@ -21,11 +21,11 @@ extern char** environ;
 
 namespace weft::train {
 namespace {
-constexpr size_t longest_name = 200;  // bytes; folders take 255, partial ones a suffix
+constexpr size_t longest_name = 200;  // bytes; file names take 255, partial ones have a suffix
 
 [[noreturn]] void unknown_key(const RecipeOrigin& origin, const YAML::Node& node,
                               const std::string& path) {
-  // A word alone may stand for a section.
+  // A word without a dot may stand for a section.
   std::vector<std::string_view> known;
   for (const RecipeKey& key : recipe_keys())
     known.push_back(path.find('.') != std::string::npos ? key.path
@@ -36,7 +36,7 @@ constexpr size_t longest_name = 200;  // bytes; folders take 255, partial ones a
                        : fmt::format("is no recipe key. Did you mean {}?", similar));
 }
 
-// Each is read once, and stays where it is.
+// Reads each default once; references stay valid.
 const Recipe::Value& default_of(std::string_view path) {
   static std::mutex mutex;
   static std::map<std::string, Recipe::Value, std::less<>> defaults;
@@ -153,7 +153,8 @@ void Recipe::apply_environment() {
                    [](unsigned char c) { return std::tolower(c); });
     settings.push_back({path, std::string(text.substr(equals + 1)), name});
   }
-  // In an order that the environment does not have: a model, its config, one option of it.
+  // Sorts, as the environment has no order: first the model, then its config, then one option of
+  // it.
   std::ranges::sort(settings, [](const Setting& a, const Setting& b) {
     return std::pair(a.path != "model.name", a.path) < std::pair(b.path != "model.name", b.path);
   });
@@ -161,7 +162,7 @@ void Recipe::apply_environment() {
 }
 
 void Recipe::check() const {
-  // Names the place of the first of `keys` that was given.
+  // Throws an error at the place of the first of `keys` that was given.
   auto usage = [this](std::initializer_list<std::string_view> keys, const std::string& message) {
     const auto* key = std::ranges::find_if(keys, [&](auto path) { return given_.contains(path); });
     throw Error(ErrorKind::usage, "{}: {}", key == keys.end() ? name_ : where(*key), message);

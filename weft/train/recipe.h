@@ -1,10 +1,9 @@
-// Recipe: what one run is. One table owns every key (name, type, default, range, help), and names
-// of data sets, losses and the like are those of their registries; the YAML parser, the flags, the
-// environment, `config print`, `config schema` and docs/recipe.md all come from it.
+// Recipe: the description of a run. One table owns every key (name, type, default, range, help),
+// and registries own the names of data sets, losses and the like; the YAML parser, the flags, the
+// environment, `config print`, `config schema` and docs/recipe.md all derive from them.
 //
-// Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Whatever is wrong is
-// one line (ErrorKind::usage) that names the file and line, the key, what it got and what is
-// allowed.
+// Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Every error is one
+// line (ErrorKind::usage) that names the file and line, the key, the value and what is allowed.
 #pragma once
 
 #include <cstdint>
@@ -44,14 +43,14 @@ struct RecipeKey {
   double low = 0, high = 0;       // range of numbers where low < high
   std::string_view help = {};
   std::string_view after =
-      {};  // of an entry of a registry: the key before it; "": its section's last
+      {};  // for keys of registry entries: the key that precedes it; "": last of its section
 };
-// Those of the one table, and those that entries of registries bring. Spans and keys stay valid.
+// Returns the keys of the table and those that registry entries add. Spans and keys stay valid.
 std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
-// Its choices, each by itself: "cuda:GPU" stands for every GPU of the catalogue.
+// Returns the choices of a key one by one: "cuda:GPU" stands for every GPU of the catalogue.
 std::vector<std::string> allowed_values(const RecipeKey& key);
-// Whether it is one of them, of which "opencl:DEVICE" has any word for DEVICE.
+// Returns whether `value` is one of them; "opencl:DEVICE" matches any word in place of DEVICE.
 bool allows(const RecipeKey& key, std::string_view value);
 
 struct TransformSpec {
@@ -65,20 +64,20 @@ class Recipe {
                              std::vector<double>, std::vector<std::string>, nn::Options,
                              std::vector<nn::LayerSpec>, std::vector<TransformSpec>>;
 
-  // `name` stands in messages. At most 1 MiB, 32 levels deep, no aliases.
+  // Parses at most 1 MiB of YAML, 32 levels deep, without aliases. `name` is used in messages.
   static Recipe parse(std::string_view yaml, const std::string& name);
-  static Recipe load(const std::string& path);  // "-": of the standard input
-  // One key from a flag or the environment; `value` is YAML. Maps are merged: options that `value`
-  // does not name stay, unless it is empty ("{}" or "null"). "model.config.dropout" is one option.
-  // A new model takes its config from the defaults.
+  static Recipe load(const std::string& path);  // "-": standard input
+  // Sets one key from a flag or the environment; `value` is YAML. Maps are merged: options that
+  // `value` does not name stay, unless it is empty ("{}" or "null"). "model.config.dropout" is one
+  // option. A new model resets its config to the defaults.
   void set(std::string_view path, const std::string& value, const std::string& origin);
   void apply_environment();
-  // Rules between keys ("exactly one of model.name and model.layers").
+  // Checks the rules between keys ("exactly one of model.name and model.layers").
   void check() const;
 
-  // Where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.
+  // Returns where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.
   const std::string& where(std::string_view path) const;
-  // Throws Error(usage) that begins with where the key was given.
+  // Throws Error(usage) with a message that begins with where the key was given.
   [[noreturn]] void refuse(std::string_view path, const std::string& message) const;
 
   bool has(std::string_view path) const;
@@ -92,17 +91,17 @@ class Recipe {
   const std::vector<nn::LayerSpec>& layers() const;
   const std::vector<TransformSpec>& transforms() const;
 
-  std::string to_yaml() const;                       // in full, in the order of the table
+  std::string to_yaml() const;                       // all keys, in the order of the table
   std::string to_yaml(std::string_view path) const;  // the value of one key
-  std::string to_json() const;                       // the same in full
+  std::string to_json() const;                       // all keys
 
  private:
   const Value& get(std::string_view path) const;
   void give(const std::string& path, Value value, std::string where);
 
   std::string name_ = "recipe";
-  std::map<std::string, Value, std::less<>> values_;       // those that are no default
-  std::map<std::string, std::string, std::less<>> given_;  // where
+  std::map<std::string, Value, std::less<>> values_;       // those that differ from the default
+  std::map<std::string, std::string, std::less<>> given_;  // where each key was given
 };
 
 std::string recipe_schema();     // JSON Schema, for editors

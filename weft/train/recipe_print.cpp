@@ -1,4 +1,4 @@
-// Recipes as YAML that reads back as the same, and as JSON.
+// Prints recipes as YAML that reads back as the same recipe, and as JSON.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@ namespace weft::train {
 namespace {
 using nlohmann::json;
 
-// Writes values as YAML that reads back as the same. Numbers go in as text: those that yaml-cpp
-// prints have the thousands separators of the program's locale.
+// Writes values as YAML that reads back as the same. Numbers are passed as text: yaml-cpp prints
+// them with the thousands separators of the program's locale.
 struct Writer {
   YAML::Emitter& out;
 
@@ -22,7 +22,7 @@ struct Writer {
   void operator()(int64_t value) const { out << fmt::format("{}", value); }
   void operator()(double value) const { out << fmt::format("{}", value); }
   void operator()(const std::string& value) const {
-    // yaml-cpp would write a carriage return as it is, and read it as the end of a line.
+    // yaml-cpp would write a carriage return as it is, and would read it as the end of a line.
     if (value.find('\r') != std::string::npos) out << YAML::DoubleQuoted;
     out << value;
   }

@@ -28,7 +28,7 @@ std::optional<double> as_number(const std::string& text) {
     return std::nullopt;
   return value;
 }
-// Whether a text is a number, such as 1e400, that no double is as large as.
+// Returns whether a text is a number that exceeds the range of a double, such as 1e400.
 bool exceeds_double(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -41,7 +41,7 @@ std::optional<bool> as_flag(const std::string& text) {
   return std::nullopt;
 }
 
-// Reads one value of a key's type.
+// Reads one value of the type of a key.
 class Reader {
  public:
   Reader(const RecipeOrigin& origin, const RecipeKey& key) : origin_(origin), key_(key) {}
@@ -75,7 +75,7 @@ class Reader {
     return {};
   }
 
-  // One entry of a map of options.
+  // Reads one entry of a map of options.
   nn::Option option(const YAML::Node& node) const {
     if (node.IsSequence()) {
       std::vector<int64_t> all;
@@ -127,7 +127,7 @@ class Reader {
     const auto value = parse_count(text);
     const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
     if (!value && digits > 0 && parse_count("1" + text.substr(digits)))
-      check_range(node, std::numeric_limits<double>::infinity());  // more than an int64_t holds
+      check_range(node, std::numeric_limits<double>::infinity());  // exceeds int64_t
     if (!value) wrong(node, "must be a whole number");
     check_range(node, static_cast<double>(*value));
     return *value;
@@ -170,7 +170,7 @@ class Reader {
     if (!origin_.lines || entry.Mark().line < 0) return {};
     return {interned(origin_.name).c_str(), static_cast<unsigned>(entry.Mark().line) + 1};
   }
-  // [name, {name: {option: value}}, ...]
+  // Reads [name, {name: {option: value}}, ...].
   template <class Spec>
   std::vector<Spec> named(const YAML::Node& node) const {
     if (!node.IsSequence()) wrong(node, "must be a list");
@@ -196,8 +196,8 @@ class Reader {
   const RecipeKey& key_;
 };
 
-// YAML 1.2.2, 5.1: of the control characters YAML has tabs and line breaks alone, and DEL within
-// quotes. yaml-cpp would read on, and put other characters in place of what is none.
+// Refuses the control characters that YAML 1.2.2, 5.1 does not allow: it has tabs and line breaks
+// alone, and DEL within quotes. yaml-cpp would read on and replace invalid characters.
 void check_characters(std::string_view yaml, const std::string& name) {
   auto is_printable = [](char32_t c) {
     return c == U'\t' || c == U'\n' || c == U'\r' || (c >= 0x20 && c <= 0x7f) || c == 0x85 ||
@@ -221,7 +221,8 @@ void check_characters(std::string_view yaml, const std::string& name) {
   }
 }
 
-// Before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its memory.
+// Checks the text before yaml-cpp builds a tree: deep nesting would exhaust its stack, aliases its
+// memory.
 void check_text(std::string_view yaml, const std::string& name) {
   if (yaml.size() > max_recipe_bytes)
     throw Error(ErrorKind::usage, "{}: a recipe has at most {} bytes. Got {}.", name,
@@ -258,8 +259,8 @@ void check_text(std::string_view yaml, const std::string& name) {
   }
 }
 
-// Documents that are counted and not built: yaml-cpp finds endlessly many in a text that begins
-// with a comma.
+// Counts documents without building them: yaml-cpp finds infinitely many in a text that begins with
+// a comma.
 class Unbuilt : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}

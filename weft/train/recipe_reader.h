@@ -1,5 +1,5 @@
-// Reads the values of a recipe from YAML: each by the type and the range of its key. What is wrong
-// throws Error(usage), one line that begins with where it stands.
+// Reads the values of a recipe from YAML, each by the type and the range of its key. Errors are
+// thrown as Error(usage), one line that begins with the place of the value.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ namespace weft::train {
 
 constexpr size_t max_recipe_bytes = 1 << 20;
 
-// Where a value came from, for messages: "mnist.yaml:12" or "--optimizer.lr".
+// The origin of a value, for messages: "mnist.yaml:12" or "--optimizer.lr".
 struct RecipeOrigin {
   std::string name;
-  bool lines = false;  // a file, in which nodes have lines
+  bool lines = false;  // a file, whose nodes have line numbers
   std::string at(const YAML::Node& node) const {
     return lines && node.Mark().line >= 0 ? name + ":" + std::to_string(node.Mark().line + 1)
                                           : name;
@@ -27,14 +27,15 @@ struct RecipeOrigin {
                        const std::string& rule);
 std::string shown(const YAML::Node& node);  // "'fast'", "a list"
 
-// One document without aliases, of bounded size and depth. `name` stands in messages.
+// Parses one document without aliases, of bounded size and depth. `name` is used in messages.
 YAML::Node parse_yaml(std::string_view yaml, const std::string& name);
-// yaml-cpp keeps both of two equal keys. `prefix` stands before them in the message: "optimizer.".
+// Refuses equal keys, of which yaml-cpp keeps both. `prefix` precedes them in the message:
+// "optimizer.".
 void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
                        const std::string& prefix);
 
 Recipe::Value read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node);
-// One entry of a key that is a map.
+// Reads one entry of a key that is a map.
 nn::Option read_option(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node);
 
 }  // namespace weft::train

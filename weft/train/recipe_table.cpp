@@ -1,4 +1,4 @@
-// The one table of recipe keys, and the pages that come from it.
+// The single table of recipe keys, and the pages that are generated from it.
 #include <algorithm>
 #include <list>
 #include <mutex>
@@ -119,7 +119,7 @@ constexpr RecipeKey table[] = {
     {"plan.usd_per_hour", number, "null", "", 0, many, "price of this machine, for costs"},
 };
 
-// What an entry of a registry brings comes after the key that it names, else at its section's end.
+// Inserts a key of a registry entry after the key that it names, else at the end of its section.
 void insert(std::vector<RecipeKey>& keys, const RecipeKey& key) {
   if (std::ranges::find(keys, key.path, &RecipeKey::path) != keys.end())
     throw Error(ErrorKind::usage, "[recipe] the key {} is taken.", key.path);
@@ -135,7 +135,7 @@ size_t registered_entries() {
          registry::metrics().size() + registry::optimizers().size() + registry::schedules().size();
 }
 
-// The table with what registries hold.
+// Returns the table with the choices and keys of the registries.
 std::vector<RecipeKey> assembled() {
   std::vector<RecipeKey> keys(std::begin(table), std::end(table));
   auto name_choices = [&](std::string_view path, const auto& registry) {
@@ -193,8 +193,10 @@ std::vector<std::string> words(std::string_view list) {
 }
 
 constexpr std::string_view any_device = "DEVICE";  // stands for any word
-constexpr std::string_view any_number = ":N";      // with its colon, for any whole number
-// "^(cpu|cuda:[0-9]+|opencl:.+)$"
+constexpr std::string_view any_number = ":N";      // with its colon, stands for any whole number
+// Returns "^(cpu
+// cuda:[0-9]+
+// opencl:.+)$".
 std::string pattern_of(const std::vector<std::string>& choices) {
   std::string pattern;
   for (std::string choice : choices) {
@@ -210,7 +212,7 @@ std::string pattern_of(const std::vector<std::string>& choices) {
 
 std::span<const RecipeKey> recipe_keys() {
   static std::mutex mutex;
-  static std::list<std::vector<RecipeKey>> tables;  // earlier ones stay for whoever holds a key
+  static std::list<std::vector<RecipeKey>> tables;  // earlier ones stay valid
   static size_t entries = 0;
   const std::lock_guard lock(mutex);
   if (const size_t now = registered_entries(); tables.empty() || now != entries) {

@@ -98,12 +98,12 @@ std::string_view verdict(const Window& window) {
   double known = 0, all = window.step + window.loader + window.checkpoint;
   for (const auto& [seconds, name] : parts) known += seconds;
   const auto& most = *std::max_element(std::begin(parts), std::end(parts));
-  // What is unknown might be all of one kind.
+  // The unknown part might be all of one kind.
   return most.first > all - known ? most.second : std::string_view();
 }
 
 namespace {
-// The sign of what is no number says nothing.
+// Drops the sign of NaN, which has no meaning.
 double unsigned_nan(double value) { return std::isnan(value) ? std::fabs(value) : value; }
 }  // namespace
 
@@ -113,7 +113,7 @@ std::string to_line(const StepLine& line, size_t width) {
   int digits = planned < 9.95 ? 1 : 0;
   struct Field {
     std::string text;
-    int rank;  // the highest goes first; 0 stays
+    int rank;  // the highest is dropped first; 0 stays
   };
   std::vector<Field> fields = {
       {fmt::format("step {}/{}", line.step, line.steps), 0},
@@ -183,8 +183,8 @@ std::pair<uint64_t, uint64_t> folder_of(const std::string& path) {
   return identity_of(folder);
 }
 
-// Of a regular file or, where it is there already, a device; never through a link that was put in
-// its place.
+// Opens a regular file, or an existing device, for appending; O_NOFOLLOW in `flags` refuses a link
+// that was put in its place.
 std::FILE* append_to(const std::string& path, int flags) {
   const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
   return file < 0 ? nullptr : fdopen(file, "a");
@@ -228,8 +228,8 @@ std::string fitted(std::string_view text, std::FILE* stream) {
   return wrapped(text, columns > 0 ? columns : 80);
 }
 
-// Lines of a file that has no name any more would be lost when the process ends. Where its folder
-// is gone, too, the next checkpoint makes both.
+// Recreates a log that was removed: lines written to a file without a name are lost when the
+// process ends. Where its folder is gone, too, the next checkpoint recreates both.
 void Reporter::restore_log() {
   struct stat named{}, own{};
   const bool is_there = stat(log_path_.c_str(), &named) == 0;
@@ -259,7 +259,7 @@ void Reporter::restore_log() {
 void Reporter::log(const std::string& line) {
   if (log_ == nullptr) return;
   restore_log();
-  // Nothing is thrown where a disk is full: the run goes on. A line is there as a whole or not.
+  // A full disk throws nothing: the run goes on. A line is written completely or not at all.
   const int file = fileno(log_.get());
   struct stat before{};
   fstat(file, &before);
@@ -283,7 +283,8 @@ void Reporter::log(const std::string& line) {
 void Reporter::text(std::string_view text) {
   if (out_ == nullptr) return;
   clear_live();
-  // Unlike fmt::print this does not throw where nobody reads: the run goes on, and its end says so.
+  // Unlike fmt::print, fwrite does not throw where nobody reads: the run goes on, and its end
+  // reports it.
   std::fwrite(text.data(), 1, text.size(), out_);
   std::fflush(out_);
 }
@@ -311,12 +312,12 @@ void Reporter::step(const StepLine& line) {
 void Reporter::live(int64_t step, int64_t steps) {
   if (!terminal_ || now() - last_live_ < live_interval) return;
   last_live_ = now();
-  // The step moves; the rest is what the last line said.
+  // Only the step changes; the rest repeats the last line.
   size_t rest = last_line_.find("  ");
   std::string line = fmt::format("step {}/{}{}", step, steps,
                                  rest == std::string::npos ? "" : last_line_.substr(rest));
   if (size_t most = columns_of(out_); most > 0)
-    line.resize(std::min(line.size(), most - 1));  // one that wraps cannot be cleared
+    line.resize(std::min(line.size(), most - 1));  // a wrapped line cannot be cleared
   fmt::print(out_, "\r\x1b[K\x1b[2m{}\x1b[0m", line);
   std::fflush(out_);
   live_shown_ = true;

@@ -1,4 +1,4 @@
-// Reports: what a plan needs, as tables and JSON, and what a run says on the screen and in
+// Reports: the needs of a plan, as tables and JSON, and the output of a run on the screen and in
 // log.jsonl.
 #pragma once
 
@@ -20,37 +20,37 @@
 
 namespace weft::train {
 
-// ---- what a plan needs
+// ---- the needs of a plan
 
-// Bytes of the arena by what they are for, at the moment when most are live; then what is lost
-// between them ("unused"). Sums to arena_bytes.
+// Returns the bytes of the arena by category at the launch where most are live, then the
+// fragmentation between them ("unused"). The sum is arena_bytes.
 std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan);
 
 struct ModuleCost {
-  std::string module;  // "" for what belongs to no module
+  std::string module;  // "" for kernels that belong to no module
   double flops = 0, bytes = 0;
-  size_t memory = 0;  // of its values in the arena at the moment of the peak
+  size_t memory = 0;  // live in the arena at the peak
   int kernels = 0;
 };
-std::string module_prefix(const std::string& module, int depth);  // its first `depth` names
-// Modules of at most `depth` names, in order of first appearance.
+std::string module_prefix(const std::string& module, int depth);  // the first `depth` names
+// Returns the cost of modules of at most `depth` names, in order of first appearance.
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 
-// Seconds at the roofline: each kernel takes as long as its operations or its bytes need, whichever
-// is more. Transfers take their time beside the kernels, one after another, and hold up those that
-// await them. 0 if the machine is unknown.
+// Returns the time of a plan at the roofline: each kernel takes as long as its operations or its
+// bytes need, whichever is more. Transfers run beside the kernels, one after another, and delay
+// launches that await them. Returns 0 if the machine is unknown.
 double planned_seconds(const Plan& plan, const MachineSpec& machine);
-// The same with the likely time of each kernel.
+// Does the same with the likely time of each kernel instead of the roofline.
 double likely_seconds(const Plan& plan, const MachineSpec& machine);
 
-// A step of a run as it was planned.
+// A compiled step of a run and its plan.
 struct StepReport {
   std::string name;  // "train"
   const Plan* plan = nullptr;
-  int64_t per_update = 1;  // how often it runs per update; 0: not at all (evaluation)
+  int64_t per_update = 1;  // executions per update; 0: none (evaluation)
 };
 
-// All that `weft plan` prints, and plan.json holds.
+// All that `weft plan` prints and plan.json holds.
 struct RunReport {
   std::string model, device;
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
@@ -58,74 +58,76 @@ struct RunReport {
   double units = 0;            // tokens or images of an update
   std::string_view unit = {};  // "tok" or "img"
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t copy_bytes = 0;              // of weights in the narrower type of products
+  size_t copy_bytes = 0;              // copies of weights in the narrower type of products
   size_t offloaded_bytes = 0;         // of the first three, in files instead of memory
-  size_t file_bytes = 0;              // all in files: those, and values of the steps
-  double file_traffic = 0;            // bytes of an update, to and from files
-  size_t arena_bytes = 0;             // of the largest step: they share it
+  size_t file_bytes = 0;              // in files: offloaded state, and values of the steps
+  double file_traffic = 0;            // bytes to and from files per update
+  size_t arena_bytes = 0;             // of the largest step: the steps share it
   size_t constant_bytes = 0;          // of all steps
-  size_t staging_bytes = 0;           // of batches on their way to a device
+  size_t staging_bytes = 0;           // batches on their way to a device
   size_t data_bytes = 0;              // samples, and the batches of loaders
   size_t runtime_bytes = 0;           // see runtime_bytes()
   double flops = 0, bytes = 0;        // of an update
   double seconds = 0;                 // of an update, planned; 0: unknown
-  double likely_seconds = 0;          // of an update; 0: not known better
-  double measured_peaks_seconds = 0;  // as `seconds`, by peaks that were measured; 0: none were
-  double compute_bound_seconds = 0;   // of these, in kernels that wait for arithmetic
+  double likely_seconds = 0;          // of an update; 0: unknown
+  double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
+  double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
   std::optional<double> usd_per_hour = {};  // of the machine
-  // As total_bytes() and expected_seconds() where no kernel runs again and no memory is limited; 0:
-  // that is this plan, or it was not planned.
+  // total_bytes() and expected_seconds() of the plan without rematerialization and memory limit; 0:
+  // this plan is that one, or it was not planned.
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
   std::string quicker = {};      // a sentence: changes that fit as well, in less time
-  int64_t again = 0;             // kernels of an update that run again, for the memory
-  double again_seconds = 0;      // that they take of `seconds`
-  bool on_host = true;           // where kernels find their operands
+  int64_t again = 0;             // rematerialized kernels of an update
+  double again_seconds = 0;      // their part of `seconds`
+  bool on_host = true;           // the operands of kernels are in host memory
   std::string basis = {};        // MachineSpec::basis
   std::string device_name = {};  // "NVIDIA H200"; "": unknown, or the host
-  size_t device_bytes = 0;       // that a run can have there; 0: unknown, or the host's
+  size_t device_bytes = 0;       // available to a run there; 0: unknown, or the host
   std::vector<StepReport> step_reports;
   std::string machine = {};  // KernelChooser::machine()
-  // KernelChooser::selection(): a resumed run goes on with these.
+  // KernelChooser::selection(): a resumed run uses these kernels again.
   std::map<std::string, std::string> kernels = {};
 
-  // In memory.
+  // Bytes in memory.
   size_t state_bytes() const {
     return model_bytes + optimizer_bytes + accumulator_bytes + copy_bytes - offloaded_bytes;
   }
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
-  // Of an update, and of the run: as is likely, or at best where that is all that is known.
+  // Expected time of an update and of the run: the likely time, or the roofline where only that is
+  // known.
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
   double expected_total_seconds() const { return expected_seconds() * static_cast<double>(steps); }
-  // The part of its time that an update takes longer for kernels that run again.
+  // Returns the share by which rematerialization makes an update longer.
   double recompute_price() const;
-  // That a run can have: of its device, or of this machine; 0: unknown.
+  // Returns the memory that a run can have on its device, or on this machine; 0: unknown.
   size_t memory_there() const;
-  // That it takes of that.
+  // Returns how much of it the run takes.
   size_t memory_taken() const { return on_host ? process_bytes() : total_bytes() + constant_bytes; }
-  // The most that the process takes, all in all. What it really takes is within 2 % or 32 MiB
-  // below, whichever is more (see runtime_bytes()). Weights are made in
-  // memory, before there is an arena.
-  // 0: unknown, as the memory of a device is not the process's.
+  // Returns the upper bound of the process's memory. The measured peak is at most 2 % or 32 MiB
+  // below it, whichever is more (see runtime_bytes()). Weights are initialized in memory before the
+  // arena exists. Returns 0 on a device, whose memory is not the process's.
   size_t process_bytes() const {
     if (!on_host) return 0;
     return std::max(total_bytes(), model_bytes) + constant_bytes + data_bytes + runtime_bytes;
   }
 };
 
-// `steps` as planned; the machine gives the time.
+// Reports on planned `steps`; the machine gives the times.
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine);
 std::string to_table(const RunReport& report);
-// "20.5 h at best by the peaks measured on one, 18.1 h by its data sheet"; "": none were measured.
+// Returns "20.5 h at best by the peaks measured on one, 18.1 h by its data sheet"; "" without
+// measured peaks.
 std::string measured_text(const RunReport& report);
-// What a plan takes that has `room` for state and arena, and by how much that is too much.
+// Returns the table of what a plan takes where `room` is available for state and arena, and of the
+// excess.
 std::string refusal_table(const RunReport& report, size_t room);
 std::string to_table(const std::vector<ModuleCost>& modules);
 std::string to_json(const RunReport& report);
 
-// ---- numbers as people read them
+// ---- numbers for people
 
 std::string bytes_text(double bytes);                           // "812 MiB"
 std::string count_text(double count);                           // "21.4k"
@@ -137,15 +139,15 @@ std::string energy_text(double joules);     // "812 J", "1.20 Wh"
 std::string cost_text(double usd);          // "$0.0012", "$12.35"
 double cost(double seconds, double usd_per_hour);
 
-// ---- what a run says
+// ---- the output of a run
 
-// Where the seconds since the last line went.
+// How the seconds since the last line were spent.
 struct Window {
   double loader = 0, checkpoint = 0, step = 0;  // waited for data; saved; the rest
   double compute_share = 0, memory_share = 0;   // of `step`, as planned; zeros: unknown
 };
-// What took most of it: "compute" or "memory" (what the kernels wait for), "loader", "checkpoint";
-// "" where that is unknown.
+// Returns what took most of it: "compute" or "memory" (the bound of the kernels), "loader",
+// "checkpoint"; "" where unknown.
 std::string_view verdict(const Window& window);
 
 struct StepLine {
@@ -156,24 +158,25 @@ struct StepLine {
   double mfu = 0;          // 0: unknown
   double loss_scale = 0;   // 0: none
   size_t used_bytes = 0, planned_bytes = 0;
-  double data_share = 0;  // of the time, spent waiting for data
+  double data_share = 0;  // share of the time spent waiting for data
   double eta_seconds = 0;
-  std::string_view verdict = {};  // on `Window`; "": unknown
-  DeviceMeters device = {};       // now
+  std::string_view verdict = {};  // of `Window`; "": unknown
+  DeviceMeters device = {};       // current readings
 };
 struct Evaluation {
   double loss = 0, accuracy = 0;
   int64_t count = 0;                                        // samples or tokens
-  std::vector<std::pair<std::string, double>> others = {};  // metrics beside the accuracy, by name
+  std::vector<std::pair<std::string, double>> others = {};  // metrics besides the accuracy, by name
 };
-// In at most `width` columns (0: any number): what matters least goes first, step and loss stay.
+// Formats a line in at most `width` columns (0: unlimited): the least important fields are dropped
+// first, step and loss stay.
 std::string to_line(const StepLine& line, size_t width = 0);
-// "loss 1.7121  accuracy 0.9231", and the other metrics where there are some.
+// Returns "loss 1.7121  accuracy 0.9231", followed by the other metrics.
 std::string to_text(const Evaluation& evaluation);
 
 struct ClosingReport {
-  // Bytes. What is used was measured: the arena up to the highest cache line that was written, the
-  // state as it is allocated, the process at its peak.
+  // Bytes. The used_ fields are measured: the arena up to the highest cache line that was written,
+  // the state as it is allocated, the process at its peak.
   size_t planned_arena = 0, used_arena = 0;
   size_t planned_state = 0, used_state = 0;
   size_t planned_process = 0, process_peak = 0;
@@ -183,18 +186,18 @@ struct ClosingReport {
   int64_t last_step = 0;                    // of the run
   double train_loss = 0;                    // of the last update's batch
   Evaluation evaluation = {};               // the last one; count 0: there was none
-  std::optional<double> joules = {};        // nullopt: nothing measures them here
+  std::optional<double> joules = {};        // nullopt: no meter here
   std::optional<double> usd_per_hour = {};  // nullopt: no row of costs
   double planned_seconds() const { return planned_step_seconds * static_cast<double>(steps); }
 };
 std::string to_table(const ClosingReport& report);
 
-// The columns of a terminal, or what COLUMNS says; 0 where a stream has no such limit.
+// Returns the columns of a terminal, or of COLUMNS; 0 where a stream has no such limit.
 size_t columns_of(std::FILE* stream);
-// Wrapped by words at those columns, or at 80 where there is no limit.
+// Wraps `text` by words at those columns, or at 80 where there is no limit.
 std::string fitted(std::string_view text, std::FILE* stream);
 
-// Prints lines and appends them to log.jsonl. On a terminal the line in progress is drawn over.
+// Prints lines and appends them to log.jsonl. On a terminal it redraws the line in progress.
 class Reporter {
  public:
   // `out` null: nothing on the screen; `log_path` empty: no file.
@@ -203,13 +206,13 @@ class Reporter {
   Reporter(const Reporter&) = delete;
   Reporter& operator=(const Reporter&) = delete;
 
-  // Opens the log anew, after its folder was removed.
+  // Reopens the log after its folder was removed.
   void open_log(const std::string& path);
   void text(std::string_view text);
   void step(const StepLine& line);
-  // Between two lines; shown on a terminal only, at most ten times a second.
+  // Shows progress between two lines, on a terminal only, at most ten times a second.
   void live(int64_t step, int64_t steps);
-  // `epoch` counts from 1; `seconds` without evaluations and checkpoints.
+  // `epoch` counts from 1; `seconds` excludes evaluations and checkpoints.
   void epoch(int64_t step, int64_t epoch, double seconds);
   void evaluation(int64_t step, const Evaluation& evaluation);
   void closing(const ClosingReport& report);
@@ -223,9 +226,9 @@ class Reporter {
   std::string log_path_;
   std::unique_ptr<std::FILE, decltype(&std::fclose)> log_{nullptr, &std::fclose};
   bool terminal_ = false, live_shown_ = false;
-  std::pair<uint64_t, uint64_t> log_folder_;  // device and number of the folder that it is in
-  bool log_is_gone_ = false;                  // and cannot be made again, which was said
-  int64_t lost_lines_ = 0;  // since the log was last written; more than 0: said already
+  std::pair<uint64_t, uint64_t> log_folder_;  // device and inode of the log's folder
+  bool log_is_gone_ = false;                  // and cannot be recreated; the warning was printed
+  int64_t lost_lines_ = 0;  // since the log was last written; > 0: the warning was printed
   double last_live_ = 0;
   std::string last_line_;
 };

@@ -40,12 +40,12 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
                               : fmt::format("Did you mean --name {}?", shell_word(similar)));
 }
 
-// What runs write into their folders.
+// The files that runs write into their folders.
 constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.jsonl",
                                               "blackbox.json", "checkpoints"};
 
-// What a kill left of a file or folder that was being written. A run of such a name was set aside
-// by --overwrite, and is no leftover.
+// Returns whether a killed process left this file or folder while writing it. A run with such a
+// name was set aside by --overwrite and is not a leftover.
 bool is_leftover(const fs::path& path) {
   return partial_owner(path.filename().string()) && list_checkpoints(path.string()).empty();
 }
@@ -58,8 +58,8 @@ bool is_plan(const fs::path& file) {
   return plan.is_object() && plan.contains("arena_bytes");
 }
 
-// Throws Error(usage) but for a run, what is left of its start, or nothing, and for a folder that
-// holds something else beside: `flag` replaces what is there.
+// Throws Error(usage) unless the folder is a run, an unfinished start of one, or empty, and for a
+// folder that also holds foreign files: `flag` would replace what is there.
 void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
   std::error_code error;
   const bool is_run =
@@ -94,14 +94,14 @@ void warn_set_aside(const std::string& aside, const std::string& run) {
       aside, run, shell_word(aside), shell_word(run + "-before"));
 }
 
-// Removes what killed processes left in the folder of a run, and beside it.
+// Removes the leftovers of killed processes in the folder of a run and beside it.
 void remove_leftovers(const fs::path& run) {
   std::error_code error;
   std::vector<fs::path> left;
   for (const fs::path& folder : {run.parent_path(), run, run / "checkpoints"})
     for (const auto& entry : fs::directory_iterator(folder, error)) {
       const auto owner = partial_owner(entry.path().filename().string());
-      // Another user's process may not be sent a signal, but lives.
+      // kill() may not signal another user's live process and then fails with EPERM.
       if (!owner || kill(owner->pid, 0) == 0 || errno != ESRCH) continue;
       if (is_leftover(entry.path()))
         left.push_back(entry.path());
@@ -153,7 +153,7 @@ std::string RunFolder::checkpoint() const {
   std::error_code none;
   const bool saved = fs::is_symlink(fs::path(path_) / "checkpoints/latest", none);
   if (!resume_) return "";
-  // A folder that cannot be entered is not an empty one, from which a run would begin anew.
+  // A folder that cannot be entered must not count as empty, or the run would start from scratch.
   io::exists((fs::path(path_) / "checkpoints/MANIFEST.json").string(), ErrorKind::checkpoint);
   if (!saved && list_checkpoints(path_).empty()) return "";
   return newest_whole_checkpoint(path_);
@@ -232,8 +232,8 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   }
   try {
     make();
-  } catch (const Error&) {  // what is not locked may be another's by now, unless it is empty
-    if (lock_ == nullptr || is_of_another()) lock();  // throws where another trains in it
+  } catch (const Error&) {  // without the lock, another process may own it, unless it is empty
+    if (lock_ == nullptr || is_of_another()) lock();  // throws if another process trains in it
     std::error_code none;
     const bool is_link = fs::is_symlink(path_, none);
     if (!resume_ && !is_link) fs::remove(fs::path(path_) / "checkpoints", none);
@@ -268,8 +268,8 @@ void RunFolder::make() {
   check_may_save(path_);
   const std::string checkpoints = (fs::path(path_) / "checkpoints").string();
   io::create_folders(checkpoints);
-  lock();  // of the folder that is there now
-  // A disk without symbolic links says so now, and not after an hour.
+  lock();  // of the folder that exists now
+  // A disk without symbolic links must fail here and not after an hour.
   const std::string trial = partial_name((fs::path(checkpoints) / "link").string());
   std::error_code error;
   fs::create_symlink("nowhere", trial, error);
@@ -300,7 +300,7 @@ void RunFolder::go_back_to(int64_t step) const {
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
     auto entry = io::parse_json_or_discard(line);
-    if (!entry.is_object()) continue;  // cut by a kill
+    if (!entry.is_object()) continue;  // cut off by a kill
     auto is_later = [&](const char* key) {
       return entry.contains(key) && entry[key].is_number() && entry[key] > step;
     };

@@ -15,7 +15,7 @@ void on_signal(int number) {
     save = 1;
     return;
   }
-  if (number == SIGINT && stop != 0) {  // the second: as if nobody had caught it
+  if (number == SIGINT && stop != 0) {  // the second SIGINT gets the default action
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }

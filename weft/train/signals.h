@@ -1,11 +1,12 @@
-// Signals of a run. SIGTERM, SIGHUP and the first SIGINT: save at the next step and stop; the
-// second SIGINT: end at once; SIGUSR1: save and go on. SIGHUP stays ignored where it was (nohup).
+// Signals of a run. SIGTERM, SIGHUP and the first SIGINT save at the next step and stop; the second
+// SIGINT ends the process at once; SIGUSR1 saves and goes on. SIGHUP stays ignored where it was
+// (nohup).
 #pragma once
 
 namespace weft::train {
 
-// Catches them while it lives, then restores what was there. One within another shares its
-// requests: those of the time before a run count for the run.
+// Handles the signals during its lifetime and restores the previous handlers. Nested objects share
+// their requests, so a signal before the run's own object exists counts for the run.
 class Signals {
  public:
   Signals();

@@ -10,11 +10,11 @@
 
 namespace weft::train {
 namespace {
-// As many as rows or positions that count.
+// Marks the rows or positions that count.
 Tensor counted(const Tensor& labels) { return labels != data::ignored_label; }
 Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::f64)); }
 
-// Rows [from, from + rows) of a batch, over the same bytes; `rows` divides `from`.
+// Returns rows [from, from + rows) of a batch as a view of the same bytes; `rows` divides `from`.
 Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
   if (rows == whole.dim(0)) return whole;
   Type type = whole.type();
@@ -77,7 +77,7 @@ CompileOptions Steps::options(const std::string& device, Mode mode, int64_t else
 }
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
-  std::optional<StepTooLarge> largest;  // the least that is named does for every step
+  std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
   auto all = prepare(largest);
   if (largest) throw StepTooLarge(*largest);
   return all;
@@ -91,7 +91,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::prepare(
     std::optional<StepTooLarge>& largest) {
   auto types = [&](int64_t rows) {
     Type inputs = experiment_.shape.batch(rows), labels{DType::i64, {rows}};
-    if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // as loaders yield them
+    if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
     if (experiment_.shape.labels_tokens()) labels.shape = inputs.shape;
     return std::vector<Type>{inputs, labels};
   };
@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::prepare(
 Tensor Steps::logits(const Tensor& inputs) const {
   bool images = is_float(inputs.dtype());
   Tensor x = images ? cast(inputs, experiment_.precision.parameters) : inputs;
-  return (*experiment_.model)(Arg(x, UserLocation()));  // its nodes name the lines of the model
+  return (*experiment_.model)(Arg(x, UserLocation()));  // its nodes record the lines of the model
 }
 
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
@@ -137,7 +137,7 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   const optim::LossScale* scale = experiment_.loss_scale.get();
   if (scale != nullptr) gradients = scale->unscaled(gradients);
   double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 0;
-  // Without a limit only the norm is wanted.
+  // Without a limit only the norm is used.
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
   Tensor finite = logical_and(is_finite(loss), is_finite(clipped.norm)), only_if;
   Tensor failed = logical_not(finite);
@@ -197,7 +197,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
   Tensor count = number_of(counts);
   Tensor wrong = logical_and(logical_not(right), counts);
-  // Per sample: whether anything counts, and whether something of that is wrong.
+  // Per sample: whether any label counts, and whether any of those is wrong.
   Tensor row_counts = counts, row_wrong = wrong;
   if (labels.rank() > 1) {
     row_counts = any(counts, {.axes = {1}});
@@ -212,7 +212,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {
-  loss_ = grad_norm_ = {};  // results that are held when the next step runs are copied out
+  loss_ = grad_norm_ = {};  // results still held when the next step runs would be copied
   std::span<const Tensor> results = pass_.run(std::array{inputs, labels});
   if (accumulator_ == nullptr) keep(results);
 }

@@ -15,7 +15,7 @@
 
 namespace weft::train {
 
-// Of one update, from 1.
+// Norms of one update, counted from 1.
 struct StepNorms {
   int64_t step = 0;
   double loss = 0, grad_norm = 0;
@@ -24,74 +24,77 @@ inline constexpr int64_t kept_norms = 50;  // updates
 
 struct StepsOptions {
   std::vector<std::string> skip = {};  // as in CompileOptions
-  // Instead of what the recipe says; then without its limit of memory.
+  // Overrides the recipe's precision of products; the recipe's memory limit then does not apply.
   std::optional<Precision> products = {};
   std::optional<double> until = {};  // as in CompileOptions
 };
 
 class Steps {
  public:
-  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive
-  // this.
+  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive the
+  // object.
   Steps(const Experiment& experiment, const std::string& device, const StepsOptions& options = {});
 
-  // All of them, compiled: "train" and "evaluate"; with several passes per update "accumulate",
-  // "update" and "evaluate".
+  // Compiles and returns all steps: "train" and "evaluate", or with several passes per update
+  // "accumulate", "update" and "evaluate".
   std::vector<std::pair<std::string, Executable*>> executables();
-  // The same; null where one is too large for its limit, of which executables() throws.
+  // Does the same, with null for a step that exceeds its limit, for which executables() throws.
   std::vector<std::pair<std::string, Executable*>> executables_that_fit();
 
-  // One pass: a micro-batch. Where the update takes several, gradients add up until update().
+  // Runs one pass over a micro-batch. Where the update takes several, gradients accumulate until
+  // update().
   void pass(const Tensor& inputs, const Tensor& labels);
-  // Updates the parameters from the passes since the last one (nothing to do where it takes one).
+  // Updates the parameters from the passes since the last update (does nothing where it takes one
+  // pass).
   void update();
-  // Both: a whole batch, in as many passes as the update takes.
+  // Runs a whole batch: all passes of the update, and the update.
   void run(const Tensor& inputs, const Tensor& labels);
-  // The runs that make up such a batch's update, in order, for who wants to run them otherwise.
+  // Returns the executions that make up a batch's update, in order, for callers that run them
+  // themselves.
   std::vector<std::pair<Executable*, std::vector<Tensor>>> runs(const Tensor& inputs,
                                                                 const Tensor& labels);
-  // Of the last update, until the next pass; reads from the device.
+  // Loss and norm of the last update, until the next pass; reads from the device.
   double loss() const;
   double grad_norm() const;  // L2, before clipping
-  // The first update whose loss or gradient was not finite, counting from 1; 0: none. Reads from
-  // the device.
+  // Returns the first update whose loss or gradient was not finite, counting from 1; 0: none. Reads
+  // from the device.
   int64_t first_non_finite() const;
-  // Of the last updates up to that one, ascending. Reads from the device.
+  // Returns the norms of the last updates up to that one, ascending. Reads from the device.
   std::vector<StepNorms> norms() const;
 
   EvalSums evaluate(const Tensor& inputs, const Tensor& labels);
 
-  // Sums of gradients, where the update takes several passes.
+  // Accumulators of gradients, where the update takes several passes.
   std::vector<Variable> accumulators() const;
   int64_t accumulator_bytes() const;
   int64_t kept_accumulator_bytes() const;  // those that stay in memory
 
  private:
-  // `largest`: the error of the step that takes most of those that do not fit.
+  // `largest`: the error of the largest step that does not fit.
   std::vector<std::pair<std::string, Executable*>> prepare(std::optional<StepTooLarge>& largest);
   Tensor logits(const Tensor& inputs) const;
-  // The gradients of what a pass adds to the update: scaled where the loss is.
+  // Returns the gradients that a pass adds to the update, scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;
   Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
   std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> accumulate_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> update_step();
   std::vector<Tensor> eval_step(const Tensor& inputs, const Tensor& labels) const;
-  // The update by these gradients; yields {loss, norm}.
+  // Applies the update by these gradients; returns {loss, norm}.
   std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
   void keep(std::span<const Tensor> results);
-  // Row [step, loss, norm] of `norms_` while none was not finite.
+  // Writes row [step, loss, norm] of `norms_` until the first non-finite value.
   void note(const Tensor& step, const Tensor& loss, const Tensor& norm) const;
-  // `elsewhere`: bytes of state that live besides those that the step names.
+  // `elsewhere`: bytes of state besides that which the step reads or writes.
   CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere,
                          const StepsOptions& options) const;
 
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
-  Variable loss_sum_, count_;                        // of the passes so far
+  Variable loss_sum_, count_;                        // over the passes so far
   Variable first_non_finite_;
-  Variable norms_;  // [kept_norms, 3]: a ring of (step, loss, norm); step 0: none yet
+  Variable norms_;  // [kept_norms, 3]: a ring buffer of (step, loss, norm); step 0: empty
   CompiledStep pass_, update_, evaluate_;
   Tensor loss_, grad_norm_;
 };

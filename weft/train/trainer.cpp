@@ -39,7 +39,7 @@ RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpe
                      machine);
 }
 
-// Nothing is planned yet when the kernels that the run began with are named.
+// Selects the kernels that the resumed run started with, before anything is planned.
 Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   const KernelLibrary& device = library(recipe.text("train.device"));
   device.kernels().prefer(folder.kernels());
@@ -52,7 +52,8 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   return make_experiment(recipe);
 }
 
-// What has a place in the memory that kernels see: measured, as it is allocated.
+// Returns the bytes as allocated in the memory that kernels access: not those in files or pinned on
+// the host for a device.
 size_t allocated_bytes(const Storage& storage) {
   const Buffer* const buffer = storage.buffer().get();
   const bool is_there =
@@ -113,7 +114,7 @@ class Trainer {
     finish();
   }
 
-  // Of a run whose device failed.
+  // Returns the hint for a run whose device failed.
   std::string how_to_go_on() const {
     if (result_.checkpoint.empty())
       return fmt::format(
@@ -153,8 +154,8 @@ class Trainer {
     started_ = now();
   }
 
-  // Refuses changes of a recipe that come when its run is over: nothing would follow from them, and
-  // recipe.yaml would say that the run was made with them.
+  // Refuses changes to the recipe of a complete run: they would have no effect, yet recipe.yaml
+  // would claim that the run used them.
   void check_nothing_changed() const {
     const Recipe saved = checkpoint_recipe(result_.checkpoint);
     std::vector<std::string> changed;
@@ -170,10 +171,10 @@ class Trainer {
                 progress_.stopped ? "" : " Hint: more --train.steps go on.");
   }
 
-  // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one that it
-  // writes before an older one goes.
+  // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one written
+  // before an older one is removed.
   void check_room() const {
-    constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and the heads of files
+    constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
     const auto each =
         beside + static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
     const int64_t saves = experiment_.total_steps / recipe().integer("checkpoint.every") + 1;
@@ -191,17 +192,17 @@ class Trainer {
 
   void update() {
     double before = now();
-    if (!loader_.next(batch_)) loader_.next(batch_);  // another epoch
+    if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
     steps_.run(batch_.inputs, batch_.labels);
     folder_.keep();
     ++progress_.step;
     const bool last = progress_.step == experiment_.total_steps;
     const bool due = last || progress_.step % recipe().integer("log.every") == 0;
-    if (due) steps_.loss();  // a device may still be at work: what is read waits for it
+    if (due) steps_.loss();  // a device may still be busy: reading the loss waits for it
     const double seconds = now() - before;
     line_seconds_ += seconds;
     epoch_seconds_ += seconds;
-    // The first step finds cold caches: it says nothing of the others.
+    // The first step runs with cold caches and is not representative.
     if (progress_.step > first_step_ + 1) {
       measured_seconds_ += seconds;
       ++measured_steps_;
@@ -215,13 +216,13 @@ class Trainer {
   }
 
   void epoch() {
-    if (progress_.step - first_step_ >= experiment_.steps_per_epoch)  // all of it in this process
+    if (progress_.step - first_step_ >= experiment_.steps_per_epoch)  // all in this process
       reporter_->epoch(progress_.step, progress_.step / experiment_.steps_per_epoch,
                        epoch_seconds_);
     epoch_seconds_ = 0;
   }
 
-  // Measured; the steps share one.
+  // Returns the measured bytes of the arena, which all steps share.
   size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
 
   size_t used_state() const {
@@ -312,7 +313,7 @@ class Trainer {
     if (improves(*found) && !try_to_save(true)) progress_.best_score = best_before;
   }
 
-  // Whether this is the best so far, by what checkpoint.best names.
+  // Returns whether this evaluation is the best so far, by the metric of checkpoint.best.
   bool improves(const Evaluation& evaluation) {
     if (best_by_.empty()) return false;
     double score = best_by_ == "accuracy" ? evaluation.accuracy : -evaluation.loss;
@@ -326,7 +327,7 @@ class Trainer {
     reporter_->text(fmt::format("stopped at step {}: {}\n", progress_.step, reason));
   }
 
-  // A disk may have room again before the run ends.
+  // Warns where saving fails and goes on: the disk may have room again before the run ends.
   bool try_to_save(bool best) {
     try {
       save(best);
@@ -338,10 +339,10 @@ class Trainer {
     }
   }
 
-  // Nothing comes after it that would save once more.
+  // Retries a failing save for a while, as no later save follows.
   void save_at_last() {
     const double last_try = now() + options_.last_save_seconds;
-    const bool stops = signals_.stop_requested();  // who asks while it tries waits no longer
+    const bool stops = signals_.stop_requested();  // a signal during the retries ends them
     for (;;) {
       try {
         return save(false);
@@ -354,14 +355,14 @@ class Trainer {
     }
   }
 
-  // Once, until a save works again: a disk that is full stays so for many of them.
+  // Warns once until a save succeeds again: a full disk usually stays full for several saves.
   void say_failed(const Error& error, std::string_view what_follows) {
     if (error.kind() != ErrorKind::failed) throw Error(error);
     if (failed_save_ == 0) logging::warn("{} {}.", error.what(), what_follows);
     failed_save_ = now();
   }
 
-  // What to say where the folder is made again; else "".
+  // Returns the message about a recreated folder; "" where it still existed.
   std::string restored_folder() {
     try {
       return folder_.restore(recipe(), to_json(plan_));
@@ -398,7 +399,7 @@ class Trainer {
     result_.step = progress_.step;
   }
 
-  // Of the device, where it counts them; else of the processor.
+  // Returns the energy of the device where it has a meter, else that of the processor.
   std::optional<double> joules() {
     if (device_joules_before_)
       if (auto now = meters().read().joules) return *now - *device_joules_before_;
@@ -450,12 +451,12 @@ class Trainer {
   int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
   double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
   double save_seconds_ = 0;  // since the last line
-  double failed_save_ = 0;   // when; 0: the last one did not fail
+  double failed_save_ = 0;   // time of the failure; 0: the last save succeeded
   EnergyMeter energy_;
   std::optional<double> device_joules_before_;
 };
 
-// What a run can have of memory for state and arena.
+// Returns the memory that is available for state and arena.
 size_t room_for(const RunReport& report, size_t host_memory) {
   const size_t has = report.on_host ? host_memory : report.device_bytes;
   const size_t besides =
@@ -476,16 +477,16 @@ std::string too_large(const RunReport& report) {
                      report.on_host ? "this machine" : report.device_name);
 }
 
-// `whole`: a plan that gives up nothing for its memory.
+// `whole`: the plan without a memory limit.
 void compare(PlannedRun& planned, const PlannedRun& whole) {
   planned.report.unlimited_bytes = whole.report.total_bytes();
   planned.report.unlimited_seconds = whole.report.expected_seconds();
 }
 
-// A recipe that does not fit, for which `message` was said, planned within `host_memory`, or the
-// memory of its device: kernels run again, and logits exist in parts. Throws DoesNotFit where that
-// is not enough, or where the recipe has a smaller limit of its own. `whole`: its plan without a
-// limit, where there is one.
+// Plans a recipe that failed to fit with `message` again within `host_memory`, or the memory of its
+// device, using rematerialization and row tiling. Throws DoesNotFit where that is not enough, or
+// where the recipe has a smaller limit of its own. `whole`: its plan without a limit, where there
+// is one.
 std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
                                         size_t host_memory, std::string message, double began,
                                         std::unique_ptr<PlannedRun> whole = nullptr) {
@@ -515,7 +516,7 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
                    refusal_table(report, room));
 }
 
-// Says what the plan gave up for its memory, beside a plan that gives up nothing.
+// Records the cost of fitting in memory: plans again without a limit for comparison.
 void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
   Recipe unlimited = planned.experiment.recipe;
   const bool is_compared = planned.report.unlimited_bytes > 0;
@@ -527,13 +528,13 @@ void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
-  recipe.check();         // the name of its folder, too
-  const Signals signals;  // where the first plan does not fit, the search for another is long
+  recipe.check();         // checks the name of its folder, too
+  const Signals signals;  // the search for a plan that fits takes long
   const double began = processor_seconds();
   auto run = [&](const Recipe& with_limit) {
     try {
       return Trainer(with_limit, options).run();
-    } catch (const NonFiniteRun& failure) {  // the trainer is gone, and its memory with it
+    } catch (const NonFiniteRun& failure) {  // the trainer and its memory are gone
       throw Error(ErrorKind::non_finite, write_black_box(with_limit, failure));
     }
   };
@@ -558,8 +559,8 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
 
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
                                            const StepsOptions& options, size_t* least) {
-  // What a process takes beside state and arena depends on its plan: the second one has that much
-  // less room.
+  // The memory besides state and arena depends on the plan: the second attempt has less room by
+  // that excess.
   for (int time = 0; time < 2; ++time) {
     try {
       auto planned = std::make_unique<PlannedRun>(recipe, machine, options);
@@ -590,13 +591,13 @@ std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& ma
       throw Error(ErrorKind::does_not_fit, "{}", too_large(planned->report));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    if (recipe.has("train.memory")) planned.reset();  // it was planned within that limit
+    if (recipe.has("train.memory")) planned.reset();  // planned within that limit
     planned =
         plan_within(recipe, machine, machine_memory(), error.what(), began, std::move(planned));
   }
   compare_with_unlimited(*planned, machine);
   RunReport& report = planned->report;
-  constexpr double dear = 0.4;  // running the whole forward pass again takes about a third
+  constexpr double dear = 0.4;  // rematerializing the whole forward pass takes about a third
   if (report.recompute_price() > dear)
     report.quicker = quicker_changes(planned->experiment.recipe, machine, report.memory_there(),
                                      began, report.expected_seconds());

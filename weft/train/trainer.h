@@ -1,4 +1,4 @@
-// The training loop: a recipe from its first step, or from a checkpoint, to its end.
+// The training loop: runs a recipe from its first step, or from a checkpoint, to its end.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace weft::train {
 
-inline constexpr int exit_saved = 75;  // stopped by a signal after a good save
+inline constexpr int exit_saved = 75;  // stopped by a signal after a successful save
 
 struct TrainOptions {
   std::string runs = "runs";      // the folder of all runs
-  bool resume = false;            // go on with a run: from checkpoints/latest, else from its start
-  bool overwrite = false;         // replace a run of this name
+  bool resume = false;            // from checkpoints/latest, else from the start
+  bool overwrite = false;         // replace a run of the same name
   MachineSpec machine = {};       // for planned times and mfu
   bool quiet = false;             // no lines on the screen
-  double last_save_seconds = 10;  // for which the last save is tried again while it fails
-  std::function<void(int64_t step)> after_step = {};  // called on the thread that trains
+  double last_save_seconds = 10;  // how long a failing last save is retried
+  std::function<void(int64_t step)> after_step = {};  // called on the training thread
 };
 
 struct TrainResult {
@@ -36,13 +36,13 @@ struct TrainResult {
   std::string run_folder, checkpoint;  // the last one saved
 };
 
-// Runs a recipe to its end, planned as plan_run() does, in the memory that is free. Throws
-// Error(usage) if the run exists and neither resume nor overwrite is set, or it does not and resume
-// is, Error(non_finite) naming the step when a loss is not finite, Error(checkpoint), Error(data).
-// Signals: see signals.h.
+// Runs a recipe to its end, planned as in plan_run(), within the free memory. Throws Error(usage)
+// if the run exists and neither resume nor overwrite is set, or if it does not exist and resume is
+// set, Error(non_finite) naming the step when a loss is not finite, Error(checkpoint), Error(data).
+// signals.h describes the signals.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
-// What `weft plan` shows: compiled as train() does, for a device that runs nothing.
+// The plans that `weft plan` shows: compiled as in train(), for a device that runs nothing.
 struct PlannedRun {
   Experiment experiment;
   Steps steps;
@@ -51,25 +51,27 @@ struct PlannedRun {
   PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
 };
 
-// Recipe::where() of a `train.memory` that nobody wrote: what the device has, or this machine.
+// The Recipe::where() of a `train.memory` that no user set: the limit is the memory of the device
+// or of this machine.
 inline constexpr const char* limit_origin = "plan";
 
-// Planned within `train.memory`, so that all in all it takes at most `has` bytes of the memory of
-// its device, or of this machine (0: unknown); null where it does not fit. Where that is known by
-// then, `least` becomes the bytes of state and arena that it takes at the least.
+// Plans within `train.memory` so that the run takes at most `has` bytes in total of the memory of
+// its device, or of this machine (0: unknown). Returns null where it does not fit; where the
+// minimum is known by then, `least` is set to the smallest possible bytes of state and arena.
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
                                            const StepsOptions& options = {},
                                            size_t* least = nullptr);
 
-// The plan does not fit in the memory that there is.
+// Thrown where the plan does not fit in the available memory.
 struct DoesNotFit : Error {
   DoesNotFit(const std::string& message, std::string table)
       : Error(ErrorKind::does_not_fit, message), table(std::move(table)) {}
-  std::string table;  // what it would take of it
+  std::string table;  // the memory that it would take, by part
 };
 
-// Without `train.memory` the limit is what the device has, or this machine: where the plan takes
-// more, kernels run again and logits exist in parts. Throws DoesNotFit where that is not enough.
+// Plans a run. Without `train.memory` the limit is the memory of the device or of this machine: a
+// plan that exceeds it uses rematerialization and row tiling. Throws DoesNotFit where that is not
+// enough.
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine = {});
 
 }  // namespace weft::train

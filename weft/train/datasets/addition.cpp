@@ -16,7 +16,7 @@
 namespace weft::train {
 namespace {
 
-constexpr std::string_view alphabet = "\n+0123456789=";  // ascending, as a vocabulary numbers them
+constexpr std::string_view alphabet = "\n+0123456789=";  // ascending, as a vocabulary orders them
 
 using Sum = std::pair<int64_t, int64_t>;
 
@@ -70,8 +70,8 @@ class TrainSums : public AdditionSource {
     int64_t bound = numbers(options_);
     for (uint32_t draw = 0;; ++draw) {
       auto words = data::random_words(data::Choice::sum, key.seed, key.epoch, key.index, draw);
-      // Few numbers are short; in half of the sums every length is as likely, so that all are
-      // learnt.
+      // Short numbers are rare under uniform sampling; half of the sums draw each length equally
+      // often, so that all are learned.
       bool by_length = words[2] % 2 != 0;
       int64_t a = data::below(by_length ? some_bound(words[2]) : bound, words[0]);
       int64_t b = data::below(by_length ? some_bound(words[3]) : bound, words[1]);
@@ -80,7 +80,7 @@ class TrainSums : public AdditionSource {
   }
 
  private:
-  // 10, 100, ... up to numbers(options_).
+  // Returns 10, 100, ... up to numbers(options_).
   int64_t some_bound(uint32_t word) const {
     AdditionOptions shorter = options_;
     shorter.digits = static_cast<int>(1 + data::below(options_.digits, word));
@@ -95,7 +95,7 @@ class TestSums : public AdditionSource {
     for (int64_t a = 0; a < bound; ++a)
       for (int64_t b = 0; b < bound; ++b)
         if (addition_held_out(a, b, options)) sums_.push_back({a, b});
-    // Mixed, so that the first `size` are as good a sample as any.
+    // Shuffles, so that the first `size` sums are a random sample.
     std::vector<int64_t> order(sums_.size());
     data::shuffle(order, /*seed=*/0, /*epoch=*/0);
     std::vector<Sum> kept;
@@ -164,8 +164,8 @@ TaskData read(const Recipe& recipe, const DataOptions&) {
           .validation = addition_test(test)};
 }
 
-// The model's own answers to held-out sums, one a line: "123+045=168", and what is right where it
-// erred.
+// Returns the model's own answers to held-out sums, one a line: "123+045=168", with the right
+// answer where it is wrong.
 std::string examples(const Experiment& experiment) {
   constexpr int64_t shown = 10;
   const bool reversed = options_of(experiment.recipe).reversed;

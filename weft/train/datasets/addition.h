@@ -1,9 +1,9 @@
-// A task to learn from nothing: sums, spelled out. "123+045=168\n", padded with '\n' to one length.
-// Numbers begin with zeros, so that a digit's place says its worth: without them whether a model
-// comes to see which digits belong together hangs on its seed.
+// A synthetic task: sums, spelled out. "123+045=168\n", padded with '\n' to one length. Numbers
+// have leading zeros, so that a digit's position gives its place value: without them, whether a
+// model learns to align the digits depends on its seed.
 //
-// Which sums are held out is a hash of the two numbers in either order, so no sum of the test set
-// is ever trained, not even as b+a.
+// A hash of the two numbers, in either order, selects the held-out sums, so that no sum of the test
+// set is trained on, not even as b+a.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ namespace weft::train {
 
 struct AdditionOptions {
   int digits = 3;          // of the longest numbers; 1 to 4
-  bool reversed = false;   // the answer's digits from the last to the first: far easier to learn
-  double held_out = 0.01;  // the part of all sums that is for testing
-  int64_t size = 100'000;  // samples in an epoch of training; the most sums to test
+  bool reversed = false;   // the answer begins with its last digit: far easier to learn
+  double held_out = 0.01;  // the share of all sums that is for testing
+  int64_t size = 100'000;  // samples of a training epoch; at most this many sums for testing
 };
 
-// Thirteen characters: '\n', '+', the digits, '='.
+// The vocabulary has thirteen characters: '\n', '+', the digits, '='.
 io::Vocabulary addition_vocabulary();
-// Characters of a sample: inputs and labels are one fewer.
+// Returns the characters of a sample: inputs and labels have one fewer.
 int64_t addition_length(const AdditionOptions& options);
-// "a+b=" and its answer with the end of line.
+// Return "a+b=", and its answer with the end of line.
 std::string addition_question(int64_t a, int64_t b, const AdditionOptions& options);
 std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options);
 bool addition_held_out(int64_t a, int64_t b, const AdditionOptions& options);
 
-// Inputs i64 [length - 1], labels i64 [length - 1] the next characters; only those of the answer
-// and its end of line count, the others are data::ignored_label. Training: random sums, none held
-// out; short numbers come more often than by chance. Testing: held-out sums, the same in every
-// epoch.
+// Sources of inputs i64 [length - 1] and labels i64 [length - 1], the next characters; only those
+// of the answer and its end of line count, the others are data::ignored_label. Training draws
+// random sums that are not held out, and short numbers more often than uniformly. Testing uses
+// held-out sums, the same in every epoch.
 std::shared_ptr<const data::Source> addition_train(const AdditionOptions& options = {});
 std::shared_ptr<const data::Source> addition_test(const AdditionOptions& options = {});
 

@@ -1,4 +1,4 @@
-// The data sets and formats that come with weft.
+// The data sets and formats that are built into weft.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace weft::train {
 
 DataEntry addition();
 DataEntry random_images(), random_tokens();
-std::vector<DataEntry> known_image_datasets();  // MNIST and its like
+std::vector<DataEntry> known_image_datasets();  // MNIST and similar
 std::vector<DataEntry> image_formats();
 DataEntry text_format();
 

@@ -1,4 +1,4 @@
-// Labelled images, of the well-known data sets and of files in their formats.
+// Labelled images, of well-known data sets and of files in their formats.
 #include "weft/data/images.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace weft::train {
 namespace {
-// Of one split; `classes` is 0 where its labels say how many there are.
+// Loads one split; `classes` is 0 where the labels determine their number.
 using Load = std::function<data::ImageDataset(std::string_view split, int64_t classes)>;
 
 data::Transforms read_transforms(const Recipe& recipe) {
@@ -39,8 +39,8 @@ data::Transforms read_transforms(const Recipe& recipe) {
   return transforms;
 }
 
-// Published weights expect the normalization that they were trained with, which a recipe may set in
-// place of the data set's own.
+// A recipe may replace the data set's normalization: published weights expect the one that they
+// were trained with.
 std::optional<data::Normalization> read_normalization(const Recipe& recipe, int64_t channels) {
   if (!recipe.has("data.mean")) return std::nullopt;
   const std::vector<double>&mean = recipe.numbers("data.mean"), &std = recipe.numbers("data.std");

@@ -1,4 +1,4 @@
-// Data of any size that are made on the fly, to plan and to measure with.
+// Synthetic data of any size, to plan and to measure with.
 #include "weft/data/synthetic.h"
 #include "weft/train/datasets/datasets.h"
 

@@ -1,4 +1,4 @@
-// Text of a file, for language models.
+// The text of a file, for language models.
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
