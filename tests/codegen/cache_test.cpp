@@ -1,4 +1,4 @@
-// The disk cache of compiled kernels, and kernels compiled by several threads at once.
+// Tests the disk cache of compiled kernels, and compilation in several threads at once.
 #include <climits>
 #include <filesystem>
 #include <fstream>
@@ -20,11 +20,11 @@
 using namespace weft;
 
 namespace weft::loop {
-std::string compiler_text();  // llvm_jit.h, which needs LLVM's headers
+std::string compiler_text();  // from llvm_jit.h, which needs LLVM's headers
 }
 
 namespace {
-// A cache folder of its own while it lives.
+// Sets WEFT_CACHE_DIR to an unused folder and removes that at the end of its lifetime.
 class CacheFolder {
  public:
   explicit CacheFolder(const std::string& name)
@@ -91,7 +91,7 @@ TEST_SUITE("codegen cache") {
       CHECK(key.starts_with(processors.at(set)));
       return;
     }
-    // The key names the host as LLVM's own program does, and has the features that Linux tells of.
+    // The key names the host as LLVM's llc does, and has the features that Linux reports.
     CHECK(key.starts_with(first_word("llc-19 --version | sed -n 's/ *Host CPU: //p'") + "\n"));
     const size_t begin = key.find('\n') + 1;
     const std::string features = "," + key.substr(begin, key.find('\n', begin) - begin) + ",";

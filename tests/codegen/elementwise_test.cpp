@@ -1,4 +1,4 @@
-// Fused elementwise kernels against the reference, element by element.
+// Compares fused elementwise kernels with the reference, element by element.
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_step.h"

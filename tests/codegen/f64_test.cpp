@@ -1,5 +1,5 @@
-// float64 computed by integers, on a device that is told not to have any: arithmetic against the
-// same text computed by the device's own instructions, functions against libm.
+// Tests float64 emulated with integers, on a device that pretends to lack it: arithmetic against
+// the device's own instructions on the same source, functions against libm.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -30,7 +30,7 @@ using namespace weft;
 namespace {
 enum class Kind : uint8_t { f64, f32, integer };
 struct Operation {
-  const char* text;  // of x, y, z
+  const char* text;  // an expression of x, y, z
   Kind result;
 };
 constexpr Operation operations[] = {
@@ -110,9 +110,9 @@ double draw(std::mt19937_64& random) {
       return std::bit_cast<double>(bits);
     case 1:
       return specials[bits % specials.size()];
-    case 2:  // below the least normal number
+    case 2:  // subnormal
       return with_exponent(0, fraction >> (other >> 8) % 52);
-    case 3:  // where float32 ends
+    case 3:  // around the underflow of float32
       return with_exponent(1023 - 152 + (other >> 8) % 32, fraction);
     case 4:  // few bits, for ties
       return with_exponent(1023 - 60 + (other >> 8) % 120,
@@ -123,16 +123,16 @@ double draw(std::mt19937_64& random) {
       return with_exponent(1023 - 60 + (other >> 8) % 120, fraction);
   }
 }
-// Often such that a sum or difference of both loses most of its bits.
+// Returns a number that often cancels most bits of x in a sum or difference.
 double draw_near(std::mt19937_64& random, double x) {
   const uint64_t bits = random();
   if (bits % 2 == 0 || !std::isfinite(x)) return draw(random);
-  const uint64_t steps = (bits >> 8 & 3) - 1;  // may be less than none
+  const uint64_t steps = (bits >> 8 & 3) - 1;  // -1 to 2; wraps around
   const double near = std::bit_cast<double>(std::bit_cast<uint64_t>(x) + steps);
   return (bits >> 16 & 1) == 0 ? near : -near;
 }
 
-// For each of `inputs`, three numbers x, y and z, and each of `texts`, expressions of i64.
+// Evaluates `texts`, expressions of type i64, for triples x, y, z of `inputs`.
 std::vector<uint64_t> results_on(gpu::Device& device, const std::vector<std::string>& texts,
                                  const std::vector<double>& inputs) {
   const size_t count = inputs.size() / 3;
@@ -165,7 +165,7 @@ bool same(Kind kind, uint64_t a, uint64_t b) {
   return a == b;
 }
 
-// Null, once said, where there is no device.
+// Returns null and reports why if there is no device.
 std::unique_ptr<gpu::Device> open_device() {
   try {
     return opencl::open_device();
@@ -223,7 +223,7 @@ constexpr MathFunction held[] = {
     {"atanh", std::atanh, 4}, {"erf", std::erf, 3},     {"erfc", std::erfc, 8},
 };
 
-// Those of above, and what else has a formula, against the C library in double.
+// A function with its exact value: those above, and other formulas against the C library in double.
 struct Tested {
   std::string_view name;
   std::function<long double(long double)> exact;
@@ -245,14 +245,14 @@ std::vector<Tested> tested_functions() {
   return all;
 }
 
-// Distance of `got` from `want` in units of the last place of the double nearest to `want`.
+// Returns the distance of `got` from `want` in ULPs of the double nearest to `want`.
 double ulps_apart(double got, long double want) {
   if (std::isnan(want) || std::isnan(got))
     return std::isnan(want) && std::isnan(got) ? 0 : INFINITY;
   const auto nearest = static_cast<double>(want);
   if (std::signbit(got) != std::signbit(nearest)) return INFINITY;
   if (got == nearest) return 0;
-  // What would round to infinity is half a unit above the most.
+  // The threshold of rounding to infinity is half a unit above the largest number.
   if (std::isinf(got) || std::isinf(nearest))
     return std::isfinite(got) ? std::fabs(got) > 0x1.ffffffffffff0p1023L ? 1 : INFINITY
            : std::fabs(want) > 0x1.ffffffffffff0p1023L ? 1
@@ -267,7 +267,7 @@ void check_functions(uint64_t seed, size_t count) {
   std::mt19937_64 random(seed);
   std::vector<double> inputs;
   for (size_t i = 0; i < count; ++i) {
-    // Where most functions have most of their values, and everywhere.
+    // The inputs cover the usual range of most functions, and all numbers.
     std::uniform_real_distribution<double> near(-2, 2), wide(-30, 30), widest(-750, 750);
     const double x = i % 4 == 0   ? near(random)
                      : i % 4 == 1 ? wide(random)
@@ -294,7 +294,7 @@ void check_functions(uint64_t seed, size_t count) {
                                x, y, result, static_cast<double>(exact))};
     };
     compare(0, std::pow(static_cast<long double>(z), static_cast<long double>(y)));
-    // glibc's function of long double errs where x is -inf and y huge.
+    // glibc's long double function is wrong for x = -inf and huge y.
     const double whole = std::rint(y);
     compare(1, std::isinf(x)
                    ? static_cast<long double>(std::pow(x, whole))
@@ -311,7 +311,7 @@ void check_functions(uint64_t seed, size_t count) {
   }
 }
 
-// Integers are raised to powers in float64, and truncated: a unit below is one less.
+// Integer powers are computed in float64 and truncated, so one unit too small is off by one.
 void check_whole_powers() {
   const auto device = open_without_float64();
   if (device == nullptr) return;

@@ -47,7 +47,7 @@ struct Place {
   Dims strides;
 };
 
-// Strides of a reshape that only adds, drops or splits off axes of a row-major value.
+// Finds offset and strides of a view; a reshape must have a row-major operand.
 bool find_place(const Value& value, Place& place) {
   if (in_memory(value)) {
     place = {value, 0, row_major_strides(value.shape())};
@@ -120,7 +120,7 @@ FusedStep::FusedStep(std::vector<Value> outputs) {
   nodes = graph.nodes();
   std::unordered_map<const Node*, bool> wanted;
   for (const Value& output : graph.outputs) wanted[output.node()] = true;
-  // From users to inputs: what is a view of memory is an operand, the rest is computed.
+  // Users come before inputs: views of memory become operands, all else is computed.
   for (size_t i = nodes.size(); i-- > 0;) {
     const Value& value = nodes[i];
     if (!wanted.contains(value.node())) continue;
@@ -144,7 +144,7 @@ bool FusedStep::is_primitive() const {
   return step.body.size() == 1 && loop::has_loops(*step.body.front().node());
 }
 
-// One for each input, as the loops of primitives have them.
+// Orders the operands like the node's inputs, as the loops of primitives expect.
 void FusedStep::take_operands_in_order() {
   const std::vector<Access> known = std::move(step.operands);
   const std::vector<Value> leaves = std::move(operand_leaf);
@@ -183,9 +183,9 @@ double spread(const Value& leaf, int64_t index) {
 }
 
 namespace {
-constexpr size_t guard = 64;  // bytes behind each result that must stay as they are
+constexpr size_t guard = 64;  // bytes after each result that must not change
 
-// The bytes of leaves, as filled, and of all that the reference makes of them.
+// Returns the bytes of the filled leaves and of all values that the reference computes from them.
 Memories evaluate_all(const FusedStep& fused, const Fill& fill) {
   Memories memory;
   for (const Value& value : fused.nodes) {
@@ -204,7 +204,7 @@ Memories evaluate_all(const FusedStep& fused, const Fill& fill) {
   return memory;
 }
 
-// `bytes`: of each result, and its guard.
+// Collects the results; `bytes` holds each result and its guard.
 Run finish(const FusedStep& fused, const Memories& memory,
            std::vector<std::vector<std::byte>> bytes) {
   Run run;
@@ -226,17 +226,17 @@ Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
   kernel.work = worth_a_team;
   std::vector<void*> operands, results;
   for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
-  std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels want it
+  std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels require
   for (const Access& result : fused.step.results) {
     auto& buffer =
         memory_of_results.emplace_back(Buffer::allocate(result.value.type().bytes() + guard));
     results.push_back(buffer->data);
   }
   auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, target) + 64);
-  std::vector<std::vector<std::byte>> bytes;  // as one thread computes them
+  std::vector<std::vector<std::byte>> bytes;  // results of one thread
   for (int threads : testing::thread_counts) {
     const testing::Threads team(threads);
-    // A position that no part computes must not find what the runs before left there.
+    // A position that no part computes must not keep a result of an earlier run.
     for (const auto& buffer : memory_of_results) std::memset(buffer->data, 0x5a, buffer->bytes);
     std::memset(workspace->data, 0x5a, workspace->bytes);
     run_kernel(kernel, operands.data(), results.data(), workspace->data);
@@ -256,9 +256,8 @@ Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
 namespace {
 bool other_targets = false;
 
-// The root of the mean square of what is finite, one at most: numbers that are much smaller than
-// others beside them may have been their difference. So may results that are all zero: of numbers
-// near one.
+// Returns the root mean square of the finite values, at most one: much smaller values may be
+// differences of numbers that large. All-zero values may be differences of numbers near one.
 double usual_size(const std::vector<double>& values) {
   double sum = 0, count = 0;
   for (double value : values)
@@ -266,7 +265,7 @@ double usual_size(const std::vector<double>& values) {
   return sum == 0 ? 1.0 : std::min(1.0, std::sqrt(sum / count));
 }
 
-// `text`: of the kernel.
+// Compares the results of the kernel `text`.
 void compare(const Run& run, double tolerance, const std::string& text) {
   for (size_t r = 0; r < run.results.size(); ++r) {
     const double usual = usual_size(run.expected[r]);
@@ -296,16 +295,16 @@ FusedStep fused_of(std::vector<Value> outputs) {
 
 const char* const backend = std::getenv("BACKEND");
 
-// In place of the CPU, every case runs on GPUs, and CUDA C is compiled for each architecture (gpu);
-// or it is compiled for the one that visits find, and runs nowhere (nvrtc).
+// Target gpu runs every case on GPUs instead of the CPU and compiles CUDA C for each architecture;
+// nvrtc compiles for sm_90 alone and runs nothing.
 bool is_target(std::string_view name) {
   const char* target = std::getenv("CODEGEN_TARGET");
   return target != nullptr && name == target;
 }
 const bool compiled_alone = is_target("nvrtc"), gpu_alone = is_target("gpu") || compiled_alone;
 
-// The BACKEND of the environment, which must be there; without one, those that there are, and those
-// that there are not are said once.
+// Returns the device of BACKEND, which must exist, or else all existing devices; reports missing
+// ones once.
 const std::vector<gpu::Device*>& gpu_devices() {
   static const std::vector<std::unique_ptr<gpu::Device>> owned = [] {
     std::vector<std::unique_ptr<gpu::Device>> found;
@@ -331,7 +330,7 @@ const std::vector<gpu::Device*>& gpu_devices() {
   }();
   return devices;
 }
-// Null also where one device alone is asked for.
+// Returns null without NVRTC, or if BACKEND selects one device.
 const cuda::Nvrtc* nvrtc() {
   if (backend != nullptr) return nullptr;
   static const std::unique_ptr<cuda::Nvrtc> compiler = []() -> std::unique_ptr<cuda::Nvrtc> {

@@ -1,5 +1,5 @@
-// Makes one fused step of a small graph, runs it compiled and by the reference kernels, and
-// compares.
+// Builds one fused kernel launch of a small graph, runs it compiled and with the reference kernels,
+// and compares the results.
 #pragma once
 
 #include <functional>
@@ -14,30 +14,30 @@
 
 namespace weft::test {
 
-// A step that computes `outputs` from the graph's input and data leaves (through views of them).
-// Composites are decomposed. Results lie row-major. Or the step of one primitive that has loops
-// (weft/codegen/primitives.h).
+// A launch that computes `outputs` from the graph's input and data leaves, through views of them.
+// Composites are decomposed, and results are contiguous. It may also be the launch of one primitive
+// with loops (weft/codegen/primitives.h).
 struct FusedStep {
   explicit FusedStep(std::vector<Value> outputs);
   bool is_primitive() const;
   loop::Kernel loops(loop::GpuLanguage language) const;
 
   Step step;
-  std::vector<Value> nodes;  // everything, inputs before users, for the reference
-  // The leaf whose bytes each operand of the step lies in.
+  std::vector<Value> nodes;  // all nodes, inputs before users, for the reference
+  // The leaf whose bytes hold each operand of the launch.
   std::vector<Value> operand_leaf;
 
  private:
   void take_operands_in_order();
 };
 
-// Each op that is a function of one number (OpDef::function), of x.
+// Returns each op that is a function of one number (OpDef::function), applied to x.
 std::vector<Value> functions_of(const Value& x);
 
-// A kernel whose CompiledKernel::work is this runs on all threads, however small it is.
+// With this CompiledKernel::work, a kernel runs on all threads, however small it is.
 inline constexpr double worth_a_team = std::numeric_limits<double>::infinity();
 
-// Fills of leaves: element index -> value.
+// Computes an element of a leaf from its index.
 using Fill = std::function<double(const Value& leaf, int64_t index)>;
 double spread(const Value& leaf, int64_t index);  // in (-2, 2), different for each leaf
 
@@ -50,13 +50,13 @@ struct Run {
 // not depend on their number.
 Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& target = {});
 
-// Checks every element of every result: |a - b| <= tolerance * max(|b|, the root mean square of b,
-// 1 at most), nan equal to nan. Bits do not depend on the number of threads: see run().
+// Checks every element of every result: |a - b| <= tolerance * max(|b|, min(1, root mean square of
+// b)), with nan equal to nan. run() checks that bits do not depend on the number of threads.
 void check(std::vector<Value> outputs, double tolerance = 0, const Fill& fill = spread);
 
-// The same of many kernels, printed into one program for an OpenCL device; CUDA C of them compiles
-// for every architecture. Says so where there is no device, or no NVRTC. With BACKEND=cuda or
-// opencl in the environment, that device alone, which must be there.
+// Checks many kernels, emitted as one program for an OpenCL device, and compiles them as CUDA C.
+// Reports a missing device or NVRTC. If BACKEND is cuda or opencl, runs on that device alone, which
+// must exist.
 struct Case {
   std::vector<Value> outputs;
   double tolerance = 0;
@@ -64,8 +64,8 @@ struct Case {
 };
 void check_on_gpu(const std::vector<Case>& cases);
 
-// What check() compiles for: this machine, or also narrower vectors and results that all go past
-// the caches. With CODEGEN_TARGET=gpu or nvrtc in the environment check() is check_on_gpu().
+// Selects what check() compiles for: this machine, or also narrower vectors and non-temporal stores
+// of all results. If CODEGEN_TARGET is gpu or nvrtc, check() is check_on_gpu().
 void set_other_targets(bool also);
 
 }  // namespace weft::test

@@ -1,5 +1,5 @@
-// What the GPU emitters print: OpenCL C runs, against the reference, and CUDA C compiles. One of
-// each form and type; all cases of the other files run this way in the test codegen.gpu.slow.
+// Tests the source of GPU emitters: OpenCL C runs against the reference, and CUDA C compiles. Each
+// form and type has one case; codegen.gpu.slow runs all cases of the other files this way.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -39,22 +39,22 @@ loop::GpuSchedule schedule_of(const Value& value,
 bool contracts(const Value& value) {
   return schedule_of(value).form == loop::GpuSchedule::Form::contract;
 }
-// A convolution and its gradients.
+// Returns a convolution and its gradients.
 std::vector<Value> with_gradients(const Value& x, const Value& weight, const ConvOptions& options) {
   const Value y = conv(x, weight, {}, options);
   std::vector<Value> all = gradients(y, std::vector<Value>{x, weight}, input(y.type(), 2));
   all.insert(all.begin(), y);
   return all;
 }
-// The loss of each row of logits, and its gradient.
+// Returns the loss of each row of logits, and its gradient.
 std::vector<Value> cross_entropy_of(const Type& logits) {
   const int64_t rows = logits.shape[0];
   const Value x = input(logits, 0), label = input({DType::i32, {rows, 1}}, 1);
   const Value y = make_node(op("cross_entropy_rows"), {x, label}, {{"label_smoothing", 0.0}});
   return {y, gradients(y, std::vector<Value>{x}, input(y.type(), 2)).front()};
 }
-// In logits of so many columns: labels that are classes, and a few rows that are hard, of the
-// largest logit that is masked, or the only one that is not, of infinities, and of nan.
+// Fills labels with classes, and logits of `columns` columns with some hard rows: masked logits,
+// all or all but one of them, infinity, nan, very small and very different numbers.
 test::Fill hard_rows(int64_t columns) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   return [columns](const Value& leaf, int64_t i) {
@@ -82,7 +82,7 @@ test::Fill hard_rows(int64_t columns) {
     }
   };
 }
-// How often the text of a kernel reads neighbours of a row, which nothing else of it is read by.
+// Counts the vector loads of rows in the kernel's source.
 int reads_of(std::vector<Value> outputs, loop::GpuLanguage language) {
   const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(language);
   const std::string text =
@@ -95,7 +95,7 @@ std::string without(const std::string& text, const std::string& part) {
   rest.erase(rest.find(part), part.size());
   return rest;
 }
-// "" where `compile` takes the text.
+// Returns "" if `compile` accepts the source.
 template <class F>
 std::string complaint(F&& compile) {
   try {
@@ -200,7 +200,7 @@ TEST_SUITE("codegen gpu") {
       Value x = input({type, {20, 45}}, 0);
       cases.push_back({{max(x, over({0})), min(x, over({0}))}});
     }
-    // Of neighbouring columns, in chunks too, beside results of every element.
+    // These reductions run along columns, also split into chunks, beside elementwise results.
     cases.push_back(
         {{argmax(f32({3000, 16}), 0, true), max(input({DType::bf16, {3000, 16}}, 1), over({0}))}});
     for (const Shape& shape : {Shape{900, 96}, Shape{33, 30}}) {
@@ -220,7 +220,7 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{layer_norm(f32({9, 100}), reshape(f32({1, 100}, 1), {100}),
                                  reshape(f32({1, 100}, 2), {100}))},
                      2e-5});
-    // A turn of each thread, several, the last of them not of all, more than registers hold.
+    // The rows take one iteration of a group, several, a partial last one, or exceed the registers.
     for (const Shape& shape :
          {Shape{300, 67}, Shape{40, 4096}, Shape{33, 2900}, Shape{12, 20000}}) {
       Value x = f32(shape), dy = f32(shape, 1);
@@ -233,7 +233,7 @@ TEST_SUITE("codegen gpu") {
   }
   TEST_CASE("sums of exponentials in one loop with the largest, of rows of every kind") {
     std::vector<Case> cases;
-    // A turn of each thread; several; by large groups on CUDA, with a tail; cut into chunks.
+    // The rows take one iteration, several, large groups and a tail on CUDA, or several chunks.
     for (const Shape& shape :
          {Shape{8, 100}, Shape{300, 3000}, Shape{260, 9'001}, Shape{9, 70'000}}) {
       const Value x = f32(shape);
@@ -257,7 +257,7 @@ TEST_SUITE("codegen gpu") {
       CHECK(reads_of({softmax(x)}, language) == 2);
       CHECK(reads_of({log_softmax(x)}, language) == 2);
       CHECK(reads_of(cross_entropy_of({DType::bf16, {4096, 32'768}}), language) == 2);
-      // What a thread keeps is read once; there the largest is known before any exponential.
+      // Rows in registers are read once; their maximum is known before any exponential.
       CHECK(reads_of({softmax(f32({4096, 512}))}, language) == 1);
     }
   }
@@ -288,17 +288,16 @@ TEST_SUITE("codegen gpu") {
     CHECK(reread({x - mean(x, over({1}))}).bytes == static_cast<double>(x.type().bytes()));
     CHECK(reread({softmax(f32({4096, 512}))}).bytes == 0);
     CHECK(reread({softmax(f32({4096, 1600}))}).bytes == 0);
-    // Two groups of 1,024 threads on a processor, each with a row that is read and one that is
-    // written.
+    // Two groups of 1,024 threads share a multiprocessor; each reads one row and writes another.
     CHECK(reread(cross_entropy_of(logits)).in_flight == 2 * 2 * 65'536 * 2.0);
     const Reread chunked = reread({softmax(f32({2, 200'000}))});
     CHECK(chunked.bytes == 2 * 200'000 * 4.0);
-    CHECK(std::isinf(chunked.in_flight));  // all rows are read before any is read again
+    CHECK(std::isinf(chunked.in_flight));  // every row is read once before any reread
   }
   TEST_CASE("the likely traffic of cross entropy counts what an H100's second-level cache misses") {
     constexpr int64_t rows = 65'536, classes = 50'304;
     const MachineSpec h100 = spec_of(*find_gpu("h100"));
-    // Times the least that cross entropy and its gradient move: logits in, gradients out.
+    // Returns the traffic relative to the least: logits read once, gradients written once.
     auto traffic = [](MachineSpec gpu) {
       const Type logits{DType::bf16, {rows, classes}};
       const test::FusedStep fused(cross_entropy_of(logits));
@@ -312,7 +311,7 @@ TEST_SUITE("codegen gpu") {
           .reread = loop::reread(kernel, loop::schedule_gpu(kernel, loop::GpuLanguage::cuda))};
       return likely_seconds(step, gpu) * gpu.bytes_per_s / least;
     };
-    // 264 rows and their gradients are 53 MB; half of the cache has 26.
+    // 264 rows and their gradients are 53 MB; half of the cache holds 26.
     CHECK(traffic(h100) == testing::near(1 + 0.5 * (1 - 26.2144 / 53.121), 1e-4));
     MachineSpec other = h100;
     other.second_level_cache *= 3;
@@ -348,7 +347,7 @@ TEST_SUITE("codegen gpu") {
 }
 
 namespace {
-// Compiled for each of these generations, kernels of large products spill no register.
+// Checks that kernels of large products spill no register on any of these generations.
 void check_registers(const std::vector<int>& capabilities) {
   std::unique_ptr<cuda::Nvrtc> compiler;
   try {
@@ -369,7 +368,7 @@ void check_registers(const std::vector<int>& capabilities) {
   for (const Value& y : products) {
     const loop::Kernel kernel = test::FusedStep({y}).loops(loop::GpuLanguage::cuda);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, loop::GpuLanguage::cuda);
-    const bool narrow = is_float(y.dtype()) && y.dtype() != DType::f64;  // sums of 4 bytes
+    const bool narrow = is_float(y.dtype()) && y.dtype() != DType::f64;  // 4-byte accumulators
     if (y->is("matmul"))
       CHECK(schedule.left.tile * schedule.right.tile == (narrow ? 128 * 128 : 64 * 64));
     const std::string source =
@@ -420,7 +419,7 @@ TEST_SUITE("slow codegen gpu products") {
     cases.push_back({{matmul(a, turned(bt))}, 1e-5});
     cases.push_back({{matmul(turned(at), turned(bt))}, 1e-5});
     cases.push_back({{matmul(a, turned(a))}, 1e-5});
-    // Heads of attention, as they lie in memory: [batch, row, head, column].
+    // Heads of attention are permuted views of [batch, row, head, column].
     auto heads = [](int leaf) { return permute(f32({2, 40, 3, 16}, leaf), {0, 2, 1, 3}); };
     cases.push_back({{matmul(heads(0), permute(f32({2, 40, 3, 16}, 1), {0, 2, 3, 1}))}, 1e-5});
     cases.push_back({{matmul(f32({2, 3, 40, 40}), heads(1))}, 1e-5});
@@ -523,7 +522,7 @@ TEST_SUITE("codegen gpu products") {
     const Value long_row = f32({300003});
     cases.push_back({{sum(long_row, over({0})), max(long_row, over({0}))}, 1e-4});
     cases.push_back({{long_row - sum(long_row, over({0})) * 1e-3}, 1e-3});
-    for (const Shape& shape : {Shape{3, 20'000}, Shape{1, 20'003}}) {  // by large groups on CUDA
+    for (const Shape& shape : {Shape{3, 20'000}, Shape{1, 20'003}}) {  // large groups on CUDA
       const Value row = f32(shape);
       cases.push_back({{softmax(row), max(row, over({1}))}, 1e-5});
     }

@@ -1,5 +1,5 @@
-// What a fused kernel may do with memory: results over operands, scratch, any cut of its range, any
-// vector width.
+// Tests how fused kernels use memory: results that alias operands, scratch, arbitrary partitions
+// and vector widths.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -20,8 +20,8 @@ namespace {
 ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
 Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
 
-// Runs the step with results[result] in the memory of operand `operand`, on 1, 2, 3 and 8 threads,
-// and compares with a run apart.
+// Runs the launch on 1, 2, 3 and 8 threads with results[result] aliasing operand `leaf`, and
+// compares with a run without aliasing.
 void check_in_place(const std::vector<Value>& outputs, int result, const Value& leaf) {
   test::FusedStep apart(outputs), joined(outputs);
   test::Run expected = test::run(apart);
@@ -58,7 +58,7 @@ void check_in_place(const std::vector<Value>& outputs, int result, const Value& 
   }
 }
 
-// All bytes of the results when each stage is cut into `parts`.
+// Returns all bytes of the results when each stage is cut into `parts`.
 std::vector<std::byte> run_in_parts(const test::FusedStep& fused, int64_t parts) {
   CompiledKernel kernel = compile_cpu(fused.step);
   std::vector<std::vector<std::byte>> memory;
@@ -94,11 +94,11 @@ TEST_SUITE("codegen memory") {
     check_in_place({x + y, x * y}, 1, y);
     check_in_place({softmax(x)}, 0, x);
     check_in_place({softmax(x, 0)}, 0, x);
-    Value sum_of = x + y;  // stored, and normalised in the same kernel
+    Value sum_of = x + y;  // stored, and normalized in the same kernel
     check_in_place({sum_of, sum_of - mean(sum_of, over({1}))}, 0, x);
     check_in_place({sum_of, sum_of - mean(sum_of, over({0}))}, 0, y);
     check_in_place({tanh(x), sum(tanh(x), over({0}))}, 0, x);
-    for (int axis : {0, 1}) {  // the second loop reads x after the first could have written over it
+    for (int axis : {0, 1}) {  // the second loop reads x after the first could have overwritten it
       Value centred = x - mean(x, over({axis}));
       check_in_place({x + y, mean(centred * centred, over({axis}))}, 0, x);
     }
@@ -119,7 +119,7 @@ TEST_SUITE("codegen memory") {
     CHECK_FALSE(streams(scaled, 48 * 64 * 4 + 1));
     scaled.step.in_place.emplace_back(0, 0);
     CHECK_FALSE(streams(scaled));
-    CHECK_FALSE(streams(test::FusedStep({softmax(f32({48, 65}))})));  // rows begin anywhere
+    CHECK_FALSE(streams(test::FusedStep({softmax(f32({48, 65}))})));  // rows are not aligned
     CHECK_FALSE(streams(test::FusedStep({sum(x, over({0}))})));
     CHECK_FALSE(streams(test::FusedStep({concat({f32({99, 3}), f32({99, 3})}, 1)})));
   }
@@ -141,7 +141,7 @@ TEST_SUITE("codegen memory") {
   }
   TEST_CASE("every position of a stage is computed once, and every part has scratch of its own") {
     const size_t each = buffer_alignment, shared = 3 * buffer_alignment;
-    // Results: how often each position was computed, and with which scratch.
+    // The results are the times that each position was computed, and its scratch.
     auto record = [](void* const*, void* const* results, void* scratch, void*, int64_t begin,
                      int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -1,5 +1,4 @@
-// Random fused kernels: any rank, views, broadcasts, reductions over any axes and what follows
-// them.
+// Tests random fused kernels: any rank, views, broadcasts, reductions and their consumers.
 #include <random>
 
 #include <doctest/doctest.h>
@@ -48,7 +47,7 @@ class RandomGraph {
     return values_[static_cast<size_t>(pick(static_cast<int>(values_.size())))];
   }
 
-  // An input of the space's shape, through views and broadcasts.
+  // Returns an input of the space's shape, through views and broadcasts.
   Value leaf() {
     Shape shape = space_;
     for (int i = 0; i < shape.size(); ++i)

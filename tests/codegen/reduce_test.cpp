@@ -1,4 +1,4 @@
-// Fused reductions, and what follows them in the same kernel, against the reference.
+// Compares fused reductions and their consumers in the same kernel with the reference.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,7 @@ TEST_SUITE("codegen reduce") {
     }
   }
   TEST_CASE("loops over what is summed end with what lies closest in memory") {
-    const Value rows = slice(slice(f32({8, 6, 10}), 1, 0, 5), 2, 0, 7);  // no two axes are one
+    const Value rows = slice(slice(f32({8, 6, 10}), 1, 0, 5), 2, 0, 7);  // no two axes can merge
     const loop::Kernel kernel =
         loop::lower(test::FusedStep({sum(permute(rows, {2, 0, 1}), over({0, 1, 2}))}).step);
     const auto load = std::ranges::find(kernel.code, loop::Op::load, &loop::Instruction::op);
@@ -76,8 +76,8 @@ TEST_SUITE("codegen reduce") {
     for (int64_t n : {1, 3, 10, 17, 50, 1000}) check({softmax(f32({6, n}))}, 2e-6);
     check({softmax(f32({6, 50}), 0)}, 2e-6);
     check({softmax(f32({5, 20, 7}), 1)}, 2e-6);
-    // One running sum of n numbers is off by about sqrt(n) / 2 roundings of 6e-8; here, by four
-    // times that at most.
+    // A running sum of n numbers is off by about sqrt(n) / 2 roundings of 6e-8; the tolerance is
+    // four times that.
     check({softmax(f32({30000, 3}), 0)}, 2e-5);
     check({log_softmax(f32({7, 129}))}, 4e-6);
   }
@@ -122,7 +122,7 @@ TEST_SUITE("codegen reduce") {
       Value xhat = layer_norm(x);
       check({sum(dy * xhat, over({0})), sum(dy, over({0})), xhat * dy}, 1e-3);
     }
-    Value image = f32({40, 6, 10, 12});  // rows of several axes, not next to each other in memory
+    Value image = f32({40, 6, 10, 12});  // rows span several axes that are not adjacent in memory
     Value turned = permute(image, {0, 2, 1, 3});
     check({sum(turned, over({0})), turned - mean(turned, over({1, 2, 3}))}, 1e-4);
     Value blocks = f32({7, 9, 30});  // several axes of rows

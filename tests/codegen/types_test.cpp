@@ -1,4 +1,4 @@
-// All element types, guards, gathers and random numbers in fused kernels against the reference.
+// Compares element types, guards, gathers and random numbers in fused kernels with the reference.
 #include <cmath>
 #include <limits>
 

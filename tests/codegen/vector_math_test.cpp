@@ -1,5 +1,5 @@
-// Functions of f32 against libm in double: all on samples, and those that vector_math.cpp has
-// formulas for (slow) on all 2^32 inputs.
+// Compares functions of f32 with libm in double: all on samples, and those with a formula in
+// vector_math.cpp on all 2^32 inputs (slow).
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -20,7 +20,7 @@
 using namespace weft;
 
 namespace {
-// What formulas are held to; other functions are those of double, rounded.
+// Error bounds of formulas; other functions round the result of double.
 struct Bound {
   std::string_view name;
   double ulps;
@@ -42,7 +42,7 @@ std::vector<const OpDef*> functions() {
   return all;
 }
 
-// Distance of `got` from `want` in units of the last place of the float nearest to `want`.
+// Returns the distance of `got` from `want` in ULPs of the float nearest to `want`.
 double ulps_apart(float got, double want) {
   if (std::isnan(want) || std::isnan(got))
     return std::isnan(want) && std::isnan(got) ? 0 : INFINITY;
@@ -70,8 +70,8 @@ struct Evaluator {
   }
 };
 
-// Zeros, infinities, NaN, the least and the largest numbers, and every power of two with what lies
-// beside it, each of both signs.
+// Returns zeros, infinities, NaN, the least and the largest numbers, and every power of two with
+// its neighbours, each with both signs.
 std::vector<float> special_inputs() {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> x = {0, infinity, NAN, std::numeric_limits<float>::max()};
@@ -85,7 +85,7 @@ std::vector<float> special_inputs() {
   return x;
 }
 
-// The worst error over the inputs first, first + step, ... below 2^32, as bit patterns.
+// Returns the worst error and its input over the bit patterns first, first + step, ... below 2^32.
 std::pair<double, float> worst(const OpDef& def, uint64_t first, uint64_t step) {
   Evaluator apply(def);
   auto blocks = static_cast<int64_t>((0x100000000 / step) / Evaluator::count);

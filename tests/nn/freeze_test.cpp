@@ -1,4 +1,4 @@
-// Parameters that do not train: no gradient, no state of an optimizer.
+// Frozen parameters have no gradient and no optimizer state.
 #include <doctest/doctest.h>
 
 #include "weft/ir/plan.h"
@@ -69,7 +69,7 @@ TEST_CASE("frozen parameters keep their values, and cost neither gradients nor s
   optim::AdamW optimizer(net.parameters(), {.lr = 0.1});
   CHECK(all.state().size() == 1 + 2 * 4);
   CHECK(optimizer.state().size() == 1 + 2 * 2);
-  // Forward two; backward one for each weight and one for what lies between.
+  // Two products forward; backward one for each weight and one for the hidden activations.
   CHECK(products_of_all == 5);
   CHECK(products(net, optimizer) == 3);
   const std::vector<double> first = net.first.weight.value().to_doubles();

@@ -32,7 +32,7 @@ double correlation(const std::vector<float>& a, const std::vector<float>& b, siz
   for (size_t i = 0; i + lag < a.size(); ++i) total += static_cast<double>(a[i]) * b[i + lag];
   return total / static_cast<double>(a.size() - lag);
 }
-// Largest distance between the empirical and the normal distribution (Kolmogorov-Smirnov).
+// Returns the largest distance from the normal distribution (Kolmogorov-Smirnov statistic).
 double distance_from_normal(std::vector<float> values) {
   std::sort(values.begin(), values.end());
   double n = static_cast<double>(values.size()), worst = 0;

@@ -72,7 +72,7 @@ TEST_CASE("multi-head attention is attention per head between two linear layers"
   Tensor x = constant(elements, {2, 4, 6}, DType::f64);
   std::vector<double> got = layer(x).to_doubles();
 
-  // The same by loops over plain arrays.
+  // The expected values come from loops over plain arrays.
   std::vector<double> qkv =
       linear(x, layer.qkv.weight.value(), layer.qkv.bias.value()).to_doubles();
   auto part = [&](size_t which, size_t b, size_t t, size_t head, size_t d) {
@@ -135,7 +135,7 @@ TEST_CASE("what dropout draws follows its path, not what else the step draws") {
   });
   CHECK(after[0] == alone[0]);
   CHECK(after[1] != after[0]);
-  CHECK(after[2] != after[0]);  // the same module once more
+  CHECK(after[2] != after[0]);  // the same module, called again
 }
 
 TEST_CASE("a sequence applies its layers in order under numbered names") {

@@ -1,6 +1,6 @@
-// Attention, Transformers, recurrent nets with lengths, BERT with masks, embeddings with a row of
-// padding, shortcuts of ResNets and convolutions of volumes against PyTorch: names of parameters,
-// values and gradients (tests/reference/nets.json).
+// Compares attention, Transformers, recurrent nets with lengths, BERT with masks, embeddings with a
+// padding row, ResNet shortcuts and 3D convolutions with PyTorch: parameter names, values and
+// gradients (tests/reference/nets.json).
 #include <cmath>
 #include <map>
 #include <string>
@@ -20,11 +20,11 @@ using namespace weft::testing;
 namespace {
 using Named = std::map<std::string, Tensor>;
 
-// True where a sequence has ended, [B, longest].
+// Returns [B, longest], true past the end of a sequence.
 Tensor beyond(const std::vector<int64_t>& lengths, int64_t longest) {
   return unsqueeze(tensor(lengths, {static_cast<int64_t>(lengths.size())}), 1) <= arange(longest);
 }
-// True above the diagonal, [queries, keys].
+// Returns [queries, keys], true above the diagonal.
 Tensor future(int64_t queries, int64_t keys) {
   return iota({queries, keys}, 0) < iota({queries, keys}, 1);
 }
@@ -37,12 +37,12 @@ Json case_of(const std::string& name) {
   return {};
 }
 
-// The sum of the elements by those of the formula.
+// Returns the sum of the elements weighted by the reference formula.
 Tensor weighed(const Tensor& x, uint64_t stream) {
   return sum(x * uniform_tensor(stream, x.shape(), x.dtype()));
 }
 
-// Builds a net as child of a root, and compares what `run` makes of the inputs.
+// Builds a net as child of a root, and compares the results of `run` on the inputs.
 template <class Net, class Make, class Run>
 void check(const std::string& name, Make make, Run run) {
   CAPTURE(name);
@@ -60,13 +60,13 @@ void check(const std::string& name, Make make, Run run) {
         REQUIRE(own.variable.shape() == shape_of(parameter));
         known.emplace(own.name, own.variable);
       }
-  REQUIRE(known.size() == parameters.size());  // by name, as a file has them
+  REQUIRE(known.size() == parameters.size());  // names match those of a file
 
   Named inputs;
   for (const auto& [key, recipe] : row.at("inputs").items()) inputs[key] = reference_tensor(recipe);
   const Named results = run(*net, inputs);
   REQUIRE(results.size() == row.at("outputs").size());
-  // In the order in which PyTorch's are listed there: "y" before the states.
+  // The outputs have PyTorch's order: "y" before the states.
   std::vector<Tensor> losses;
   const Json& outputs = row.at("outputs");
   const std::vector<std::string> order =
@@ -85,7 +85,7 @@ void check(const std::string& name, Make make, Run run) {
   for (const auto& [key, variable] : known)
     names.push_back(key), wanted.push_back(variable.value());
   const std::vector<Tensor> gradients = grad(loss, wanted);
-  // Streams count inputs and parameters in the order of the file.
+  // Streams number inputs and parameters in the order of the file.
   std::map<std::string, uint64_t> stream;
   uint64_t next = 3000;
   for (const Json& key : row.at("gradient_names")) stream[key.get<std::string>()] = next++;
@@ -234,7 +234,7 @@ TEST_CASE("grouped heads: each head of keys and values serves the same number of
   const nn::MultiheadAttention grouped(root, "grouped", 12, 6, {.num_kv_heads = 2});
   const nn::MultiheadAttention equal(root, "equal", 12, 6);
   CHECK(grouped.in_proj_weight.shape() == Shape{12 + 2 * 4, 12});
-  // Rows of keys and values are repeated for the three heads that share them.
+  // Repeats the rows of keys and values for the three heads that share them.
   const auto repeated = [](const Variable& of, int64_t columns) {
     const Tensor all = reshape(of.value(), {20, columns});
     std::vector<Tensor> rows{all[range(0, 12)]};
@@ -258,7 +258,7 @@ TEST_CASE("attention drops weights in train mode alone, and keeps their mean") {
   nn::Module root;
   const nn::MultiheadAttention plain(root, "plain", 4, 1, {.bias = false});
   const nn::MultiheadAttention drops(root, "drops", 4, 1, {.dropout = 0.25, .bias = false});
-  // Values are the identity, and queries are 0: the result is the weights, 1 / 4 each.
+  // With identity values and zero queries, the result is the attention weights, 1 / 4 each.
   for (const nn::MultiheadAttention* each : {&plain, &drops}) {
     each->in_proj_weight.assign(concat({zeros({8, 4}), tril(triu(ones({4, 4})))}, 0));
     each->out_proj.weight.assign(tril(triu(ones({4, 4}))));
@@ -284,7 +284,7 @@ TEST_CASE("lengths: padding is not read, a sequence of no steps keeps its state"
   const Tensor x = uniform_tensor(1, {3, 4, 3}, DType::f64);
   const Tensor h = uniform_tensor(2, {2, 3, 4}, DType::f64),
                c = uniform_tensor(3, {2, 3, 4}, DType::f64);
-  const Tensor lengths = tensor({2, 0, 9}, {3});  // 9: all 4
+  const Tensor lengths = tensor({2, 0, 9}, {3});  // 9 is clamped to 4
   const Tensor nan = where(unsqueeze(beyond({2, 0, 4}, 4), 2), scalar(NAN, DType::f64), x);
   const nn::RecurrentResult all = net.run(nan, {.h = h, .c = c, .lengths = lengths});
   const std::vector<Variable> parameters = net.parameters();

@@ -29,7 +29,7 @@ void check_states(bool cells) {
   CHECK(all.y.shape() == Shape{2, 5, 8});
   CHECK(all.h.shape() == Shape{4, 2, 4});
   CHECK(all.c.defined() == cells);
-  // Of the upper layer, forward at the last step, backward at the first.
+  // In the upper layer, forward states end at the last time step, backward states at the first.
   Tensor last = reshape(slice(slice(all.y, 1, 4, 5), 2, 0, 4), {1, 2, 4});
   Tensor first = reshape(slice(slice(all.y, 1, 0, 1), 2, 4, 8), {1, 2, 4});
   CHECK(distance(slice(all.h, 0, 2, 3), last) == 0);
@@ -46,7 +46,7 @@ void check_states(bool cells) {
 struct Count {
   int products = 0, kernels = 0;
 };
-// Of a training step of one layer over `length` steps of time.
+// Counts the kernels of a training step of one layer over `length` time steps.
 template <class R>
 Count training_kernels(int64_t length) {
   Root root;
@@ -73,10 +73,10 @@ TEST_CASE("GRU: last states, and a sequence in two parts") { check_states<nn::GR
 TEST_CASE("inputs and weights' gradients are one product, states one for each step") {
   for (auto kernels : {training_kernels<nn::LSTM>, training_kernels<nn::GRU>}) {
     Count few = kernels(10), many = kernels(20);
-    // One product forward and one backward for each step; what is left does not grow with them.
+    // A time step has a product forward and one backward; the number of others is constant.
     CHECK(many.products - few.products == 2 * 10);
     CHECK(few.products <= 2 * 10 + 3);
-    // Forward one kernel beside the product, backward one for each gate and one that joins them.
+    // A step adds a forward kernel, a backward one for each gate and one that joins the gates.
     CHECK(many.kernels - few.kernels <= (2 + 6) * 10);
   }
 }

@@ -1,6 +1,6 @@
-// Sorting, sums up to each element, gathers and scatters along an axis, contractions by name: in
-// all types, on every backend, at the edges, against loops that are written here. Their values and
-// gradients in float64 are held against PyTorch's in pytorch_test.cpp.
+// Tests sorting, cumulative sums, gathers and scatters along an axis, and einsum against plain
+// loops: in all types, on every backend, at edge cases. pytorch_test.cpp compares their values and
+// gradients in float64 with PyTorch.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -23,7 +23,7 @@ using Doubles = std::vector<double>;
 Value numbers(const Doubles& list, const Shape& shape, DType dtype = f32) {
   return constant(list, shape, dtype);
 }
-// The elements on each backend, which must be the same.
+// Returns the elements of `y`; checks that every backend computes them.
 Doubles run(const Value& y) {
   Doubles first = elements(interpret(y));
   for (const KernelLibrary* library : backends()) {
@@ -47,7 +47,7 @@ TEST_CASE("argsort is what a stable sort gives, with NaN last, in every type") {
       INFO(name(dtype) << " descending " << descending);
       Random random(1);
       Value x = random_values({dtype, {3, 50, 2}}, is_float(dtype) ? -2 : 0, 9, random);
-      if (is_float(dtype)) {  // equals, NaN, 0 and -0
+      if (is_float(dtype)) {  // ties, NaN, 0 and -0
         const Value whole = round(x);
         x = interpret(select(whole == 1, NAN, select(whole > 2, whole, whole * 0)));
       }
@@ -65,7 +65,7 @@ TEST_CASE("argsort is what a stable sort gives, with NaN last, in every type") {
     }
 }
 
-// np.argsort(kind="stable").
+// The expected order is that of np.argsort(kind="stable").
 TEST_CASE("infinities are sorted below NaN, and the k greatest come in order") {
   const Value x = numbers({2, NAN, -1, 2, INFINITY, -INFINITY, 0}, {7});
   CHECK(run(argsort(x)) == Doubles{5, 2, 6, 0, 3, 4, 1});
@@ -113,7 +113,7 @@ TEST_CASE("norm and stddev of zeros are 0 with gradients of 0, and 16-bit norms 
   CHECK(run(norm(numbers({3, -4, 0}, {3}, i32), {}, 0)) == Doubles{2});
 }
 
-// NumPy's tile, repeat, pad(mode="reflect") and tril.
+// The expected values are those of NumPy's tile, repeat, pad(mode="reflect") and tril.
 TEST_CASE("tiles, repeats, reflections and triangles are NumPy's in every type") {
   CHECK(run(tile(numbers({1, 2}, {2}), {2, 2})) == Doubles{1, 2, 1, 2, 1, 2, 1, 2});
   CHECK(tile(arange(6).reshape({2, 3}), {2, 1, 2}).shape() == Shape{2, 2, 6});
@@ -156,7 +156,7 @@ TEST_CASE("of equal indices the last is put, and the others have no gradient") {
   CHECK(run(index_put(flags, numbers({1}, {1}, i32), ones({1}, boolean))) == Doubles{1, 1, 0});
 }
 
-// np.einsum
+// The expected values are those of np.einsum.
 TEST_CASE("einsum of integers and of axes that broadcast is NumPy's") {
   const Value a = arange(8).reshape({1, 2, 2, 2}), b = arange(6).reshape({3, 1, 2});
   const Value y = einsum("...ij,...j->...i", {a, b});
@@ -180,7 +180,7 @@ TEST_CASE("nearest neighbours of integers are those that PyTorch takes") {
 
 TEST_CASE("losses at the ends of their ranges are finite") {
   const Value p = numbers({0, 1, 0, 1}, {4}), t = numbers({0, 1, 1, 0}, {4});
-  CHECK(run(bce_loss(p, t, Reduction::none)) == Doubles{0, 0, 100, 100});  // as PyTorch bounds them
+  CHECK(run(bce_loss(p, t, Reduction::none)) == Doubles{0, 0, 100, 100});  // PyTorch's bounds
   for (double slope : gradient(bce_loss(p, t), p)) CHECK(std::isfinite(slope));
   const Value logits = numbers({1000, -1000}, {2}), classes = numbers({0, 0}, {2});
   CHECK(run(bce_with_logits(logits, classes, Reduction::none)) == Doubles{1000, 0});

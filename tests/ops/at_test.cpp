@@ -1,4 +1,4 @@
-// Slices and updates at a place that is known at run time, and gradients that a user defines.
+// Tests slices and updates at a position known at run time, and gradients that a user defines.
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using namespace weft::testing;
 namespace {
 using Doubles = std::vector<double>;
 
-// The elements on each backend, which must be the same.
+// Returns the elements of `y`; checks that every backend computes them.
 Doubles run(const Value& y) {
   for (const KernelLibrary* library : backends()) {
     INFO(library->name());
@@ -75,7 +75,7 @@ TEST_CASE("a user's gradient takes the place of that of what computed the value"
       custom_gradient(round(x), {x}, [](const Value& dy) { return std::vector{dy}; });
   CHECK(run(through) == Doubles{0, 2, -3});
   CHECK(run(slope(sum(through * w), x)) == Doubles{5, 6, 7});
-  // What computed it has a gradient of its own, which counts for nothing.
+  // The expression's own gradient is ignored.
   const Value reversed =
       custom_gradient(x * x, {x}, [](const Value& dy) { return std::vector{-dy}; });
   CHECK(run(slope(sum(reversed * w), x)) == Doubles{-5, -6, -7});
@@ -83,7 +83,7 @@ TEST_CASE("a user's gradient takes the place of that of what computed the value"
   CHECK(run(slope(sum(custom_gradient(behind * behind, {behind},
                                       [&](const Value& dy) { return std::vector{dy / behind}; })),
                   x)) == Doubles{1, 1, 1});
-  // An empty gradient is none, and an input may be one that the value was not computed from.
+  // An undefined gradient is zero, and an input may be one that the value does not depend on.
   const Value y =
       custom_gradient(x + w, {x, w}, [](const Value& dy) { return std::vector{Value(), 2 * dy}; });
   CHECK(run(slope(sum(y), x)) == Doubles{0, 0, 0});

@@ -1,5 +1,5 @@
-// How axes relate, of every op of the table: what its map says is made of parts is made of parts,
-// on the reference kernels, to the bit.
+// Tests the axis maps of all registered ops: whatever a map says can be computed in parts has the
+// same bits in parts, on the reference kernels.
 #include "weft/ir/axis_map.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Axes = std::vector<FactoredAxis>;
 struct Range {
   int64_t from, to;
 };
-// Where a value has a factor: on `axis`, of which `before` elements are major to it.
+// The position of a factor in a value: on `axis`, where factors of `before` elements precede it.
 struct Found {
   int axis;
   int64_t before;
@@ -38,7 +38,7 @@ std::optional<Found> find(const AxisMap& map, const Axes& axes, int factor) {
   return std::nullopt;
 }
 
-// What of a value lies in a range of a factor, which may be one of several of its axis.
+// Returns the part of a value in a range of a factor, which may be one of several on its axis.
 Value part_of(const Value& x, const AxisMap& map, const Axes& axes, int factor, Range range) {
   const auto at = find(map, axes, factor);
   if (!at) return x;
@@ -56,7 +56,7 @@ Value part_of(const Value& x, const AxisMap& map, const Axes& axes, int factor, 
   return reshape(slice(reshape(x, split), at->axis + 1, range.from, range.to), merged);
 }
 
-// The same operation on these operands, for a range of one factor.
+// Returns the same operation on the given operands, for a range of one factor.
 Value local(const Node& node, const AxisMap& map, int factor, Range range,
             std::vector<Value> operands) {
   const Factor& about = map.factors[static_cast<size_t>(factor)];
@@ -79,7 +79,7 @@ Value local(const Node& node, const AxisMap& map, int factor, Range range) {
   return local(node, map, factor, range, std::move(operands));
 }
 
-// Of an operand's axis, what a range of the result is made of.
+// Returns the range of an operand's axis that a range of the result depends on.
 Range window_of(const Window& window, Range range) {
   auto divide = [&](int64_t a) {
     return a >= 0 ? a / window.divisor : -((-a + window.divisor - 1) / window.divisor);
@@ -93,7 +93,7 @@ Range window_of(const Window& window, Range range) {
   return {least, most + 1};
 }
 
-// The node with other elements wherever a range of the result is not made of them.
+// Returns the node with operands changed wherever the range of the result does not read them.
 Value elsewhere_changed(const Node& node, const AxisMap& map, int factor, Range range,
                         Random& random) {
   const Factor& about = map.factors[static_cast<size_t>(factor)];
@@ -107,7 +107,7 @@ Value elsewhere_changed(const Node& node, const AxisMap& map, int factor, Range 
     const Range read =
         affine ? window_of(map.operands[i][static_cast<size_t>(at->axis)].window, range) : range;
     const int64_t extent = affine ? x.dim(at->axis) : about.size;
-    int64_t inner = x.dim(at->axis) / at->before / extent;  // elements from one to the next
+    int64_t inner = x.dim(at->axis) / at->before / extent;  // stride of the factor in elements
     for (int axis = at->axis + 1; axis < x.rank(); ++axis) inner *= x.dim(axis);
     std::vector<double> values = elements(x);
     for (size_t k = 0; k < values.size(); ++k) {
@@ -119,7 +119,7 @@ Value elsewhere_changed(const Node& node, const AxisMap& map, int factor, Range 
   return make_node(*node.op, std::move(operands), node.attrs);
 }
 
-// On operands that lie in memory.
+// Returns the node on operands that are evaluated into memory.
 Value evaluated_operands(const Value& value) {
   if (value->inputs.empty()) return value;
   return make_node(*value->op, interpret(value->inputs), value->attrs);
@@ -165,7 +165,7 @@ void try_factor(const Node& node, const AxisMap& map, int factor, const Value& w
       ++tried.sliced;
     }
     if (node.inputs.empty()) continue;
-    // An affine factor that the result lacks is that of its one element.
+    // If the result lacks an affine factor, all of the result depends on the range.
     const Range made = in_result ? range : Range{0, about.size};
     const Value changed = interpret(elsewhere_changed(node, map, factor, range, random));
     CHECK(same(part_of(changed, map, map.result, factor, made), made) == "");
@@ -173,7 +173,7 @@ void try_factor(const Node& node, const AxisMap& map, int factor, const Value& w
   }
 }
 
-// Each factor once in each value, and their sizes are the extents.
+// Each factor occurs once in each value, and the product of an axis' factors is its extent.
 void check_sizes(const AxisMap& map, const Axes& axes, const Shape& shape, bool is_result) {
   REQUIRE(std::ssize(axes) == shape.size());
   std::vector<int> seen;
@@ -188,7 +188,7 @@ void check_sizes(const AxisMap& map, const Axes& axes, const Shape& shape, bool 
       affine |= about.relation == Relation::affine;
       if (is_result) CHECK(about.relation != Relation::reduced);
     }
-    // Nothing is made of an operand's axis without factors.
+    // The result depends on no element of an operand's axis without factors.
     const bool unread = !is_result && axes[static_cast<size_t>(axis)].factors.empty();
     if (is_result || (!affine && !unread)) CHECK(extent == shape[axis]);
   }
@@ -260,7 +260,7 @@ TEST_CASE("maps say how axes relate") {
         "([a, bd, e, g], [bc, d, f, h]) -> [a, bc, e, g], d reduced, e affine, f whole, g affine, "
         "h whole");
   CHECK(map_of(iota({4, 6}, 1)) == "() -> [a, b], b positional");
-  // Of composites, from what they decompose to.
+  // The map of a composite comes from its decomposition.
   CHECK(map_of(gelu(x)) == "([a, b]) -> [a, b]");
   CHECK(map_of(softmax(x, 1)) == "([a, b]) -> [a, b], b whole");
   const Shape all{2, 4, 8, 16};

@@ -1,6 +1,6 @@
-// Every op on the CPU against live PyTorch, of random shapes, views and broadcasts, of special
-// values, and of large shapes: tests/pytorch/differential.py reads what is written here. Runs where
-// PEERS_PYTHON names a Python that has PyTorch, as make test-all does.
+// Compares every op on the CPU with live PyTorch, on random shapes, views and broadcasts, special
+// values and large shapes. tests/pytorch/differential.py reads the files written here. Runs if
+// PEERS_PYTHON names a Python with PyTorch, as in make test-all.
 #include <cstdlib>
 #include <limits>
 
@@ -22,8 +22,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A third of the elements beneath a view become zeros, infinities, NaN, denormals and the like;
-// where they are `summed`, none is so large that the order of a sum would decide whether it
+// Replaces a third of the elements beneath a view by zeros, infinities, NaN, subnormal numbers and
+// the like; omits the largest numbers if `summed`, since the order of a sum would decide whether it
 // overflows.
 void strew_special_values(const Value& view, bool summed, Random& random) {
   const Value* data = &view;
@@ -51,7 +51,7 @@ struct Cases {
   void add(const Value& y, const std::string& kind, bool simplify) {
     const KernelLibrary& cpu = *backends().back();
     PlanSettings settings;
-    if (!simplify) settings.skip = {"simplify"};  // which computes what is constant and small
+    if (!simplify) settings.skip = {"simplify"};  // the pass folds small constants
     const Value result = run_planned({.outputs = {y}}, {}, cpu, settings).front();
     nlohmann::json attributes = nlohmann::json::object();
     for (const auto& [key, attribute] : y->attrs.entries())
@@ -90,7 +90,7 @@ void add_cases_of(const OpDef& def, DType dtype, Cases& cases) {
         def.kind != OpKind::reduce && !of_rows)
       continue;
     const bool resizes = def.kind == OpKind::elementwise || def.kind == OpKind::reduce ||
-                         def.kind == OpKind::movement;  // whose results are as large as operands
+                         def.kind == OpKind::movement;  // their results are as large as operands
     if (large && (dtype != DType::f32 || !resizes)) continue;
     Random random(hash_combine(hash_text(def.name), 100 * static_cast<uint64_t>(dtype) + seed));
     CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
@@ -108,7 +108,7 @@ void add_cases_of(const OpDef& def, DType dtype, Cases& cases) {
   }
 }
 
-// Rows that no thread holds at once, along memory and across it, and attention over several tiles.
+// Adds rows that exceed a thread's block, contiguous and strided, and attention over many tiles.
 void add_large_rows(DType dtype, Random& random, Cases& cases) {
   auto operand = [&](const Shape& shape) { return random_values({dtype, shape}, -8, 8, random); };
   for (const Shape& shape : {Shape{37, 20'011}, Shape{5, 1031, 67}}) {
@@ -140,8 +140,8 @@ void add_large_rows(DType dtype, Random& random, Cases& cases) {
               std::string("large, ") + head.what, false);
 }
 
-// Products and convolutions that are larger than any block, tile or chunk of their kernels, with
-// extents that come out even with none of them.
+// Adds products and convolutions that are larger than any block or tile of their kernels, with
+// extents that none of these divides.
 void add_large_products(DType dtype, Random& random, Cases& cases) {
   auto operand = [&](const Shape& shape) { return random_values({dtype, shape}, -1, 1, random); };
   const Value a = operand({513, 1025}), b = operand({1025, 769});

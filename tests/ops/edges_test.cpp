@@ -1,5 +1,5 @@
-// What operations mean at their edges, on every backend: labels that are no class, nothing to
-// reduce, whole numbers that no double holds.
+// Tests edge cases of operations on every backend: labels outside of the classes, empty reductions,
+// integers that no double represents.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -40,7 +40,7 @@ struct LossAndGradient {
   double loss;
   std::vector<double> gradient;  // [3, 2]
 };
-// Of three rows with labels 0, `label` and 1.
+// Returns the mean loss and gradient of three rows with labels 0, `label` and 1.
 LossAndGradient cross_entropy_at(int64_t label, const CrossEntropyOptions& options,
                                  const KernelLibrary& library) {
   Value logits = constant(std::vector<double>{1, 2, 3, 5, 7, 4}, {3, 2}, DType::f32);
@@ -64,7 +64,7 @@ TEST_CASE("a label that is no class makes the loss and the gradient of its row N
 }
 
 TEST_CASE("an ignored label counts neither in the loss nor in the gradient, whatever it is") {
-  // -log p of the first and the last row, and p less one at the label, in halves.
+  // The loss is -log p of the first and the last row, the gradient p - 1 at the label, both halved.
   const double first = std::log1p(std::exp(1.0)), last = std::log1p(std::exp(3.0));
   const double p = 1 / (1 + std::exp(-1.0)), q = 1 / (1 + std::exp(-3.0));
   for (const KernelLibrary* library : backends())
@@ -204,7 +204,7 @@ TEST_CASE("rows without elements, and no rows, have gradients without elements")
       for (const KernelLibrary* library : backends()) {
         CAPTURE(library->name());
         Random random(1);
-        Value x = input({dtype, shape}, 0);  // no constant, which would be folded
+        Value x = input({dtype, shape}, 0);  // an input, since a constant would be folded
         for (const Value& y : {layer_norm(x), rms_norm(x), log_softmax(x), softmax(x)}) {
           Value loss = sum(square(y));
           Graph graph{.inputs = {x},

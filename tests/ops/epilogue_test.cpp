@@ -1,6 +1,6 @@
-// What CUDA's library of products computes as it stores them, or reads their factors: that plans
-// ask for it, and that it is what the graph means, on every backend, in one kernel or in what is
-// faster. Where the library refuses it (FAKE_CUBLASLT_REFUSES=2), in several.
+// Tests epilogues and prologues of cuBLASLt: plans use them, and every backend computes what the
+// graph means, in one kernel or in faster separate ones; in several where cuBLASLt refuses the
+// epilogue (FAKE_CUBLASLT_REFUSES=2).
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -23,7 +23,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// Of inputs, which nothing folds.
+// Builds products of graph inputs, which are never folded.
 struct Product {
   DType type = DType::bf16;
   int64_t columns = 24;
@@ -43,7 +43,7 @@ struct Product {
   }
   Value like_product() { return draw({2, 3, columns}, type); }
 
-  // Names of CUDA's kernels; the values are checked.
+  // Returns the names of the CUDA kernels, after checking the values.
   std::string kernels(std::vector<Value> outputs, const PassOptions& more = {}) const {
     const Graph graph{.inputs = inputs, .outputs = std::move(outputs)};
     Random random(5);
@@ -83,7 +83,7 @@ TEST_CASE("on CUDA a product of 16-bit numbers computes the GELU of its sums, an
     CHECK(of.kernels({sum, gelu_tanh(sum)}) == "cublaslt:matmul.bias.gelu.and_sum ");
     CHECK(of.kernels({gelu_tanh(product)}) == "cublaslt:matmul.gelu ");
     CHECK(of.kernels({product, gelu_tanh(product)}) == "cublaslt:matmul.gelu.and_sum ");
-    // Where values are made again, what is cheap to make stays by itself.
+    // With full rematerialization, cheap elementwise values stay out of the epilogue.
     CHECK(of.kernels({sum, gelu_tanh(sum)}, {.recompute = Recompute::full})
               .starts_with("cublaslt:matmul.bias cast"));
     const Value wide = widen(gelu_tanh(sum));
@@ -99,7 +99,7 @@ TEST_CASE("on CUDA a product is multiplied by the slope of GELU as it is stored"
     Product of{type};
     const Value at = of.like_product(), gradient = gelu_gradient(at, of.product());
     CHECK(of.kernels({gradient}) == "cublaslt:matmul.gelu_gradient ");
-    // A sum over its rows reads what is stored; one that reads what is not keeps all by itself.
+    // A sum reads the stored gradient; a sum of unrounded values keeps these out of the product.
     CHECK(of.kernels({gradient, sum(widen(gradient), {.axes = {0, 1}})}) ==
           "cublaslt:matmul.gelu_gradient cast.sum ");
     const Value wide = widen(at) * widen(of.product());
@@ -142,8 +142,7 @@ TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its 
   }
 }
 
-// The library's kernels take it for granted that what they read or write beside a product begins at
-// a multiple of 16 bytes.
+// cuBLASLt assumes that the auxiliary matrix of an epilogue is aligned to 16 bytes.
 TEST_CASE("on CUDA a matrix beside a product is copied where it begins elsewhere") {
   for (const int64_t begin : {0, 1, 3, 4, 8}) {
     CAPTURE(begin);
@@ -156,7 +155,7 @@ TEST_CASE("on CUDA a matrix beside a product is copied where it begins elsewhere
   }
 }
 
-// A part of a concatenation that nobody else reads is stored where it belongs.
+// A part of a concatenation with no other reader is stored directly into the result.
 TEST_CASE("on CUDA the gradient of a bias is copied to where it would not be aligned") {
   for (const int64_t before : {3, 32}) {
     CAPTURE(before);
@@ -215,7 +214,7 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
 TEST_CASE("on CUDA a product that is measured is told apart by how its operands are aligned") {
   const KernelLibrary& cuda = *backends().back();
   if (cuda.name() != "cuda") return;
-  const std::string shape = ": 1 x 6 x 40 x 16";  // of no other test
+  const std::string shape = ": 1 x 6 x 40 x 16";  // a shape that no other test uses
   const auto measured = [&] {
     std::vector<std::string> names;
     for (const auto& [what, chosen] : cuda.kernels().selection())
@@ -233,7 +232,7 @@ TEST_CASE("on CUDA a product that is measured is told apart by how its operands 
   }
   unsetenv("WEFT_TUNE");
   const std::vector<std::string> names = measured();
-  REQUIRE(names.size() == 3);  // whole packs of 16 bytes, elements, and pairs of them
+  REQUIRE(names.size() == 3);  // aligned to 16 bytes, to an element, to two elements
   CHECK(std::ranges::count_if(names, [](const std::string& name) {
           return name.find(", aligned to ") != std::string::npos;
         }) == 2);

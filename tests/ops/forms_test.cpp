@@ -1,5 +1,5 @@
-// Convolutions and attention, which vendors have kernels for, in every form and type that those
-// take: on the backend under test, against the interpreter.
+// Compares convolutions and attention, which vendor libraries have kernels for, in all variants and
+// types on the backend under test with the interpreter.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -31,7 +31,7 @@ std::vector<Interpreted> interpreted(const Value& value) {
   return interpret_with_errors(graph_of(value));
 }
 
-// `is_vendors`: where there is cuDNN, the kernel is its.
+// Checks `value`; if cuDNN is installed, `is_vendors` says whether the plan uses its kernel.
 void check(const Value& value, const std::vector<Interpreted>& expected, bool is_vendors = true) {
   const Graph graph = graph_of(value);
   INFO(to_text(graph));
@@ -63,7 +63,7 @@ const std::vector<Image> images = {
     {{1, 2, 3, 3}, {2, 2, 2, 2}, {.padding = {3, 2}}},
 };
 
-// The convolution and its two gradients, of data.
+// Returns a convolution of data and its two gradients.
 std::vector<Value> convolutions_of(const Image& image, DType dtype) {
   Random random(1);
   const Value x = random_view({dtype, image.x}, -1, 1, random),
@@ -80,7 +80,7 @@ Value with(const Value& node, std::string_view attribute) {
 Value in_tf32(const Value& node) {
   return make_node(*node->op, node->inputs, node->attrs, {.tf32 = true});
 }
-// Operands of products keep 10 bits after the first.
+// TF32 operands keep 10 bits after the first, which widens the allowed error.
 std::vector<Interpreted> interpreted_in_tf32(const Value& node) {
   std::vector<Interpreted> expected = interpreted(node);
   const std::vector<Value> sizes{abs(node->inputs[0]), abs(node->inputs[1])};
@@ -102,7 +102,7 @@ Value heads_of(DType dtype, const Shape& shape, Random& random, bool by_token) {
   return permute(random_values({dtype, tokens}, -2, 2, random), {0, 2, 1, 3});
 }
 
-// Of attention, where the sums of dy y are of y as it is stored (Dao et al. 2022).
+// Returns attention's gradients, with the sums of dy y over the rounded y (Dao et al. 2022).
 Value gradient_by_result(const Value& node) {
   const Value &q = node->inputs[0], &k = node->inputs[1], &v = node->inputs[2],
               &dy = node->inputs[3];

@@ -1,5 +1,4 @@
-// Gradients of every op of the table against central differences in float64, first and second
-// order.
+// Compares first and second order gradients of every op with central differences in float64.
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -40,7 +39,7 @@ Value weighted_sum(const Value& value, Random& random) {
   return sum(value * random_values(value.type(), -1, 1, random));
 }
 
-// d(loss) / d(element) by central differences of fourth order.
+// Returns d(loss) / d(element) by central differences of fourth order.
 double slope(const Value& loss, const Value& variable, int64_t element) {
   auto* data = reinterpret_cast<double*>(variable->data->data);
   double saved = data[element];
@@ -53,7 +52,7 @@ double slope(const Value& loss, const Value& variable, int64_t element) {
   return (8 * near - far) / (12 * step);
 }
 
-// "" where the gradients of `loss` agree with its slopes, else the first that does not.
+// Returns "" if the gradients of `loss` agree with its slopes, else the first that does not.
 std::string wrong_gradient(const Value& loss, const std::vector<Value>& variables) {
   std::vector<Value> wanted = gradients(loss, variables);
   std::vector<Value> computed = interpret(wanted);
@@ -72,7 +71,7 @@ void check_gradients(const Value& loss, const std::vector<Value>& variables) {
   CHECK(wrong_gradient(loss, variables) == "");
 }
 
-// Piecewise constant: every gradient is zero, and so is a wrong one.
+// Returns whether the op is piecewise constant: a wrong rule gives the same zero gradient.
 bool constant_gradient(const OpDef& def) {
   for (std::string_view name : {"sign", "floor", "ceil", "round", "trunc", "stop_gradient"})
     if (def.name == name) return true;
@@ -135,7 +134,7 @@ TEST_SUITE("slow gradients") {
   }
 }
 
-// Rules that are off by one part in a million, in the first operand that has a gradient.
+// The wrong rules are off by 1e-6 in the first operand that has a gradient.
 TEST_CASE("a wrong gradient rule of any op is caught") {
   for (const OpDef* def : registered_ops()) {
     if (!has_gradient(*def) || def->gradient == nullptr) continue;

@@ -1,5 +1,5 @@
-// Indexing and the operators of tensors. Expected values are NumPy's of x = arange(24).reshape(2,
-// 3, 4), indexed as the text says.
+// Tests indexing and the operators of tensors. The expected values are NumPy's for x =
+// arange(24).reshape(2, 3, 4) with the index in the case's text.
 #include <doctest/doctest.h>
 
 #include "tests/ops/refusals.h"
@@ -118,7 +118,7 @@ TEST_CASE("assigning operators make another value of their left side alone") {
   x /= 4;
   CHECK(values(x) == Doubles{2.5, 3, -5.5});
   x %= 2;
-  CHECK(values(x) == Doubles{0.5, 1, 0.5});  // the sign of the divisor
+  CHECK(values(x) == Doubles{0.5, 1, 0.5});  // sign of the divisor
   CHECK(values(before) == Doubles{5, 7, -9});
   check_calls({{"[add] shapes do not broadcast. Got [3] and [2]: axis 0 has 3 and 2.",
                 [&] { x += zeros({2}); }},
@@ -126,7 +126,7 @@ TEST_CASE("assigning operators make another value of their left side alone") {
                 [&] { return x % zeros({2}); }}});
 }
 
-// NumPy: 7 - np.array([2, -3]), ...
+// The expected values are those of NumPy, e.g. 7 - np.array([2, -3]).
 TEST_CASE("a number on the left is as weak as on the right") {
   const Value whole = numbers({2, -3}, DType::i64), half = numbers({2, -3}, DType::f16);
   const std::vector<std::pair<Value, Doubles>> of_integers = {

@@ -1,4 +1,4 @@
-// Rows that are reduced and read again stay in one kernel, whoever wrote the expression.
+// Reductions over rows and what reads those rows again share one kernel, however written.
 #include <algorithm>
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ const Subject subjects[] = {
 Plan planned(const Graph& graph) {
   return make_plan(graph, {.library = backends().back(), .threads = 2, .verify = true});
 }
-// The kernels of a step on `library`, separated by spaces.
+// Returns the number of kernels and their names, separated by spaces.
 std::pair<size_t, std::string> kernels(const Graph& graph) {
   Plan plan = planned(graph);
   std::string names;
@@ -50,7 +50,7 @@ TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is 
       kernels({.inputs = {x, dy, all[1], all[2]}, .outputs = gradients(loss, all)});
   INFO(norm_names);
   CHECK(norm == 1);
-  // The gradient of a bias before it sums dx over the rows; the kernel is of rows nevertheless.
+  // The gradient of a bias before the norm sums dx over rows; the kernel still loops over rows.
   std::vector<Value> biased = {x, all[1], all[2], input({DType::f32, {768}}, 4)};
   loss = sum(layer_norm(x + biased[3], all[1], all[2]) * dy);
   auto [block, block_names] =
@@ -67,7 +67,7 @@ TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is 
     });
   };
   auto whole = [&](const Step& step) { return touches(step.operands) || touches(step.results); };
-  CHECK(std::ranges::count_if(rows.steps, whole) == 1);  // all others have an element for a row
+  CHECK(std::ranges::count_if(rows.steps, whole) == 1);  // all others have one element per row
   for (const Step& step : rows.steps) {
     auto is_exp = [](const Value& value) { return value->is("exp"); };
     CHECK(std::ranges::count_if(step.body, is_exp) == (whole(step) ? 1 : 0));

@@ -1,4 +1,4 @@
-// What attention, convolutions, norms, pooling, recurrent layers and losses refuse.
+// Tests what attention, convolutions, norms, pooling, recurrent layers and losses refuse.
 #include "tests/ops/refusals.h"
 
 using namespace weft;

@@ -1,5 +1,5 @@
-// Products whose extents a GPU's library rounds up, so that its fast kernels fit: what they
-// multiply behind the elements reaches no result. The CUDA of the tests fills its memory with NaNs.
+// Tests products whose extents a GPU's library rounds up so that its fast kernels apply: padding
+// reaches no result. The fake CUDA device fills its memory with NaNs.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -30,8 +30,7 @@ using namespace weft::testing;
 namespace {
 bool is_product(const Step& step) { return step.kernel.starts_with("cublaslt:matmul"); }
 
-// Whether the library is given a matrix whose columns, as it sees them, are no whole multiple of 16
-// bytes.
+// Returns whether the columns of a matrix, as the library sees them, are no multiple of 16 bytes.
 bool is_unaligned(const Step& step) {
   const GemmStep product(step);
   const auto sums = static_cast<int64_t>(size_of(step.results.front().value.dtype()));
@@ -40,7 +39,7 @@ bool is_unaligned(const Step& step) {
          product.gemm.result.rows * sums % 16 != 0;
 }
 
-// The library reads and writes only bytes within the slots of its operands and results.
+// Checks that the library accesses only bytes within the slots of its operands and results.
 void check_room(const Plan& plan, const Step& step) {
   const GemmStep product(step);
   auto check = [&](const Access& access, const Bound& bound, const GemmMatrix& matrix) {
@@ -76,7 +75,7 @@ Plan planned(const Graph& graph, const char* device = "null:cuda:h100", PassOpti
   return make_plan(graph, options);
 }
 
-// The results of a step whose arena holds no number before it runs.
+// Returns the results of a step whose arena holds only NaNs before it runs.
 std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given,
                                 const KernelLibrary& library, PassOptions options = {}) {
   options.library = &library;
@@ -90,14 +89,14 @@ std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given
   };
   poison();
   const auto run = make_executable([&] { return plan; }, library, arena);
-  poison();  // kernels were tried
+  poison();  // tuning may have run kernels
   std::vector<Value> results;
   for (const Value& result : run->run(given)) results.push_back(result.eval());
   return results;
 }
 
-// The last layer of a language model and its loss: of rows [2, 5, 24], with a table [classes, 24]
-// that may also be what the rows are taken from, and labels, of which some do not count.
+// A language model's last layer and loss: rows [2, 5, 24], a table [classes, 24] that may also be
+// the embedding of the rows, and labels, some of which are ignored.
 struct Head {
   int64_t classes = 257;
   DType type = DType::bf16;
@@ -128,7 +127,7 @@ struct Head {
       values.push_back(random_values(leaf.type(), labels ? 0 : -most, most, random));
     }
     auto* labels = reinterpret_cast<int64_t*>(values[1]->data->data);
-    labels[0] = labels[7] = 3;  // does not count
+    labels[0] = labels[7] = 3;  // ignored label
     labels[1] = 0, labels[9] = classes - 1;
     return values;
   }
@@ -241,7 +240,7 @@ TEST_CASE("extents that are rounded up change no bit") {
   for (size_t i = 0; i < padded.size(); ++i) CHECK(bit_difference(padded[i], plain[i]) == "");
 }
 
-// Where operands are not the plan's, or lie densely in rows of odd extents.
+// These operands are graph inputs or contiguous rows of odd extents, without padding.
 TEST_CASE("operands without room are copied for a product that becomes faster by more than that") {
   auto product = [](DType type, int64_t rows, bool along_terms) {
     const int64_t columns = along_terms ? 2048 : 1001, terms = along_terms ? 1001 : 200;
@@ -262,12 +261,12 @@ TEST_CASE("operands without room are copied for a product that becomes faster by
     CHECK(many.unaligned == 0);
     CHECK(many.copies == (along_terms ? 2 : 1));
   }
-  // What is given away has no room, and needs none where only the terms are odd.
+  // A graph output has no padding, and needs none if only the reduced extent is odd.
   const Value x = input({DType::f16, {2048, 1001}}, 0),
               table = input({DType::f16, {2048, 1001}}, 1);
   const Graph given{.inputs = {x, table}, .outputs = {matmul(x, transpose(table))}};
   CHECK(look_at(planned(given, "null:cuda:t4")).padded == 1);
-  // TF32, in words of 4 bytes; float32 has no tensor cores to suit.
+  // TF32 elements have 4 bytes; float32 without TF32 uses no tensor cores.
   const Graph wide = product(DType::f32, 1 << 14, false);
   CHECK(look_at(planned(wide)).padded == 0);
   CHECK(look_at(planned(wide, "null:cuda:h100", {.tf32 = true})).padded == 1);

@@ -1,5 +1,5 @@
-// Values and gradients of ops against PyTorch's, in float64 (tests/reference/ops.json): by the
-// interpreter, and by plan on every backend.
+// Compares values and gradients of ops with PyTorch in float64 (tests/reference/ops.json): in the
+// interpreter, and planned on every backend.
 #include <cmath>
 #include <functional>
 #include <map>
@@ -24,7 +24,7 @@ constexpr double allowed = 1e-12;
 using Named = std::map<std::string, Value>;
 using Function = std::function<Value(const Named& in, const json& attributes)>;
 
-// One number or one per axis.
+// Returns one number or one per axis.
 Dims dims(const json& value) {
   if (value.is_number()) return {value.get<int64_t>()};
   return Dims(value.get<std::vector<int64_t>>());
@@ -121,7 +121,7 @@ Value interpolate_of(const Named& in, const json& a) {
                                                                      : Interpolation::linear,
                                       .align_corners = a.value("align_corners", false)});
 }
-// PyTorch pads from the last axis on, below and above each.
+// PyTorch lists the padding from the last axis backwards, low and high for each.
 Value reflect_pad_of(const Named& in, const json& a) {
   const Value& x = in.at("input");
   Dims low = Dims::filled(x.rank(), 0), high = low;
@@ -140,7 +140,7 @@ ReduceOptions along(const json& a) {
   return {.axes = {a["dim"].get<int64_t>()}, .keepdim = a.value("keepdim", false)};
 }
 
-// One step from given states; what a layer makes of all steps before it meets the weight of states.
+// Runs one time step from given states, with the input's product computed as the layer computes it.
 Value lstm_cell(const Named& in, const json&, const char* which) {
   const Value gates =
       matmul(in.at("input"), transpose(in.at("weight_ih"))) + in.at("bias_ih") + in.at("bias_hh");
@@ -282,7 +282,7 @@ const std::map<std::string, Function> functions = {
     {"prod", [](const Named& in, const json& a) { return prod(in.at("input"), along(a)); }},
 };
 
-// The name of the function that a row is of: "l1_loss_sum" is of "l1_loss".
+// Returns the function that a row tests: "l1_loss_sum" tests "l1_loss".
 std::string function_name(const std::string& row) {
   if (row.starts_with("einsum ")) return "einsum";
   for (const char* mode : {"nearest", "linear", "bilinear", "trilinear"})
@@ -330,7 +330,7 @@ TEST_CASE("the formula of the reference files is PyTorch's") {
 }
 
 TEST_CASE("values and gradients are PyTorch's") {
-  const std::set<std::string_view> elsewhere = {"lstm_cell"};  // of two results, below
+  const std::set<std::string_view> elsewhere = {"lstm_cell"};  // two results, tested below
   std::set<std::string> found;
   json file = reference_file("ops.json");
   for (const json& row : file["cases"]) {

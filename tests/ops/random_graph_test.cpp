@@ -1,4 +1,4 @@
-// Random graphs through any passes on any backend against the interpreter.
+// Compares random graphs on every backend, with any passes skipped, with the interpreter.
 #include "tests/support/random_graph.h"
 
 #include <doctest/doctest.h>
@@ -39,9 +39,9 @@ TEST_CASE("random graphs give the interpreter's results, whatever passes are ski
   check_range(0, 50);
 }
 
-// Of so many random graphs on the CPU backend, a bug in a pass shows in as many at least, about
-// half of the rate over 400 graphs: fewer are a tester that went blind. What rarely shows is looked
-// for in more.
+// `least` is the number of random graphs that must expose a bug on the CPU backend, about half of
+// the rate over 400 graphs; fewer mean that the tester lost sensitivity. Rarely exposed bugs get
+// more graphs.
 TEST_CASE("a bug seeded in any pass shows in random graphs") {
   struct Fault {
     const char* name;

@@ -1,4 +1,4 @@
-// Random numbers: the generator against its published values, distributions against their moments.
+// Compares Philox with its published values, and distributions with their moments.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -33,7 +33,7 @@ double deviation_of(const std::vector<double>& x) {
 }
 }  // namespace
 
-// Known answers of the authors' library, Random123 (kat_vectors).
+// The known answers are those of the authors' library, Random123 (kat_vectors).
 TEST_CASE("philox gives the published words") {
   using Words = std::array<uint32_t, 4>;
   uint32_t full = 0xffffffff;

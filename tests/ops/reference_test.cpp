@@ -1,4 +1,4 @@
-// The reference backend itself: placements with offsets and any strides, and results known by hand.
+// Tests the reference backend: layouts with offsets and any strides, and results known by hand.
 #include "weft/backends/reference/reference.h"
 
 #include <numeric>
@@ -21,8 +21,8 @@ Value numbers(std::vector<double> list, const Shape& shape, DType dtype = DType:
   return constant(list, shape, dtype);
 }
 
-// Memory in which a value lies with its axes in random order, some backwards, behind an offset, and
-// with gaps between its elements.
+// Memory that holds a value with its axes in random order, some reversed, at an offset, and with
+// gaps between its elements.
 struct Scattered {
   std::shared_ptr<Buffer> memory;
   Access access;
@@ -47,7 +47,7 @@ struct Scattered {
         Buffer::allocate(static_cast<size_t>(stride + 2 * at.offset + 4) * size_of(value.dtype()));
     access = {value, at};
   }
-  // Copies between a dense value and this memory, element by element.
+  // Copies between a contiguous value and this memory, element by element.
   void each(const Value& dense, bool to_memory) const {
     size_t bytes = size_of(dense.dtype());
     for (int64_t i = 0; i < dense.elements(); ++i) {
@@ -139,7 +139,7 @@ TEST_CASE("results known by hand") {
   CHECK(values(avg_pool(image, {.kernel = {3, 3}})) == std::vector<double>{5});
   CHECK(values(global_avg_pool(numbers({1, 3, 5, 7, 2, 4, 10, 20}, {2, 2, 1, 2}))) ==
         std::vector<double>{2, 6, 3, 15});
-  // The gradient of a product by a factor is that of the others, of which some are zero.
+  // The gradient of a product by a factor is the product of the others, some of which are zero.
   auto factors = [](const std::vector<double>& list) {
     const Value y = numbers(list, {3});
     return values(gradients(prod(y), std::vector{y})[0]);
@@ -149,7 +149,7 @@ TEST_CASE("results known by hand") {
   CHECK(factors({0, 0, 5}) == std::vector<double>{0, 0, 0});
 }
 
-// Additions, multiplications and functions of one element; what moves elements has none.
+// Operations are additions, multiplications and functions of one element; moving elements has none.
 TEST_CASE("the operations of a node are those of its definition") {
   auto count = [](const Value& value) { return flops(*value.node()); };
   Value x = zeros({2, 3}), image = zeros({1, 4, 6, 6}),
@@ -174,8 +174,8 @@ TEST_CASE("the operations of a node are those of its definition") {
   }
   CHECK(count(gelu(x)) == 5 * 6);
   CHECK(count(softmax(x)) ==
-        5 * 6 + 2);  // maximum, difference, exp, sum, product; a division a row
-  // A fused multiplication and the softmax of 2 x 3 x 3 scores between two products of depth 4.
+        5 * 6 + 2);  // maximum, difference, exp, sum, product; a division per row
+  // Attention scales and normalizes 2 x 3 x 3 scores between two products of depth 4.
   Value q = zeros({1, 2, 3, 4});
   CHECK(count(attention(q, q, q)) == 2 * (2 * 18 * 4) + 18 + 5 * 18 + 6);
 }

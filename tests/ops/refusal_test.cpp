@@ -1,4 +1,4 @@
-// What arithmetic, products, movement and random numbers refuse.
+// Tests what arithmetic, products, movement and random numbers refuse.
 #include "tests/ops/refusals.h"
 #include "weft/ops/autodiff.h"
 

@@ -1,5 +1,5 @@
-// Calls that operations refuse, and the nearest that they accept: each condition violated alone, at
-// its limit. The graph is refused while it is built; nothing runs.
+// Checks calls that operations refuse, with one condition violated just beyond its limit, and the
+// nearest calls that they accept. Errors arise while the graph is built; nothing runs.
 #pragma once
 
 #include <filesystem>
@@ -33,7 +33,7 @@ inline void check_refusals(const std::vector<Refusal>& cases, std::string_view p
     CHECK(error.substr(0, expected.size()) == expected);
   }
 }
-// What users call names their line; nodes that rules and passes make have none.
+// Errors of user calls name the caller's line; errors of nodes that rules create name none.
 inline void check_calls(const std::vector<Refusal>& cases,
                         std::source_location where = std::source_location::current()) {
   const std::string file = std::filesystem::path(where.file_name()).filename().string();

@@ -1,5 +1,5 @@
-// The value of every op of the table: on every backend, through passes, plan and executable,
-// against the interpreter; and the interpreter's against what does not depend on it.
+// Tests the values of every registered op: every backend, through passes, plan and executable,
+// against the interpreter, and the interpreter against independent results.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +17,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// Random operands: plain elements, or views of them; sometimes axes of extent 0.
+// Returns random operands: plain elements or views of them, some with axes of extent 0.
 CaseSource source_of_views(Random& random) {
   CaseSource source{.random = random,
                     .operand = [&random](const Type& type, double low, double high) {
@@ -26,7 +26,7 @@ CaseSource source_of_views(Random& random) {
   return source;
 }
 
-// Every op draws shapes of its own.
+// Gives every op its own shapes.
 uint64_t seed_of(const OpDef& def, DType dtype, uint64_t seed) {
   return hash_combine(hash_combine(hash_text(def.name), static_cast<uint64_t>(dtype)), seed);
 }
@@ -53,7 +53,7 @@ void test_all(uint64_t first_seed, uint64_t seeds) {
   }
 }
 
-// Gradients of an op's weighted sum with regard to its float operands.
+// Tests the gradients of an op's weighted sum with respect to its float operands.
 void test_gradients() {
   for (const OpDef* def : registered_ops()) {
     const bool has_gradient = def->kind != OpKind::leaf && def->test.no_gradient.empty();
@@ -81,7 +81,7 @@ void test_gradients() {
   }
 }
 
-// Each op with axes of nothing, of one, and of each extent alone; in one dtype, or in all.
+// Tests each op with each extent of an axis, 0 and 1 included; in one dtype or in all.
 void test_sizes(bool all_dtypes, uint64_t draws) {
   for (const OpDef* def : registered_ops()) {
     if (!has_cases(*def) || !is_in_part(def->name)) continue;
@@ -123,8 +123,8 @@ TEST_SUITE("slow ops") {
   TEST_CASE("every op takes axes of extent 0, 1, 3 and 17 in every type") { test_sizes(true, 4); }
 }
 
-// An op on a type that it does not take is the user's mistake, found before any backend is asked;
-// those that it takes are above.
+// A type that an op does not accept is a usage error, found before any backend is asked; the tests
+// above cover accepted types.
 TEST_CASE(
     "a type that an op does not take every backend computes or refuses as the reference does") {
   for (const OpDef* def : registered_ops()) {
@@ -133,7 +133,7 @@ TEST_CASE(
     for (int d = 0; d < dtype_count; ++d) {
       auto dtype = static_cast<DType>(d);
       if (std::ranges::find(taken, dtype) != taken.end()) continue;
-      // Their functions refuse bool or cast it, so that no such node is made.
+      // The functions of these ops refuse bool or cast it, so no such node exists.
       bool cast_before = def->name == "sum" || def->name == "reciprocal" || def->name == "relu";
       if (dtype == DType::boolean && cast_before) continue;
       INFO(def->name << " " << name(dtype));
@@ -154,7 +154,7 @@ TEST_CASE(
   }
 }
 
-// As PyTorch has it.
+// PyTorch gives the same results.
 TEST_CASE("a softmax over nothing is empty, a log of a sum over nothing is -inf") {
   Value none = zeros({5, 0});
   for (const KernelLibrary* library : backends()) {
@@ -354,7 +354,7 @@ TEST_CASE("casts from floats truncate, saturate, and make 0 of NaN") {
 }
 
 TEST_CASE("a small cross entropy keeps its digits under large logits") {
-  // log(1 + exp(-8)) and its gradient -p, p: as exact next to 1024 as next to 0.
+  // log(1 + exp(-8)) and its gradient -p, p must be as exact next to 1024 as next to 0.
   for (const KernelLibrary* library : backends()) {
     INFO(library->name());
     for (double peak : {0.0, 1024.0}) {

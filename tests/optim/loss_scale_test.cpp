@@ -25,7 +25,7 @@ TEST_CASE("a loss scale grows after good steps, shrinks at a bad one, and stays 
     CHECK(now() == expected);
   }
   CHECK(scale.may_shrink().item() == 0);
-  for (double expected : {2, 2, 4}) {  // the count of good steps began anew
+  for (double expected : {2, 2, 4}) {  // the count of good steps was reset
     update(good);
     CHECK(now() == expected);
   }

@@ -168,7 +168,7 @@ TEST_CASE("accumulated gradients of a ragged split are the gradient of the whole
     return grad(mean(square(sum(x * w.value(), {.axes = {1}}))), std::vector{w});
   };
   optim::Accumulator accumulator(std::vector{w});
-  for (int round = 0; round < 2; ++round) {  // the second round sees no trace of the first
+  for (int round = 0; round < 2; ++round) {  // the second round must not depend on the first
     accumulator.add(gradient(batch(0, 4)), 4);
     accumulator.add(gradient(batch(4, 7)), scalar(3, DType::i64));
     check_close(accumulator.mean()[0].to_doubles(), gradient(batch(0, 7))[0].to_doubles(), 1e-14,

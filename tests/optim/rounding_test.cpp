@@ -1,4 +1,4 @@
-// bfloat16 parameters: what rounding does to small updates.
+// Tests the effect of rounding on small updates of bfloat16 parameters.
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -52,7 +52,7 @@ TEST_CASE("stochastic rounding yields one of two neighbours, with the value as t
       CAPTURE(x);
       const double spacing = high - low, up = (x - low) / spacing;
       CHECK((low < x && x < high));
-      // Neighbours: as far apart as the bits of bfloat16 say.
+      // Neighbours differ by one in the bits of bfloat16.
       CHECK(static_cast<int>(to_bfloat16(high).bits) - static_cast<int>(to_bfloat16(low).bits) ==
             (x > 0 ? 1 : -1));
       const double deviation = spacing * std::sqrt(up * (1 - up) / (many * 4));
@@ -72,7 +72,7 @@ TEST_CASE("stochastic rounding leaves what bfloat16 holds, infinities and NaN") 
                        doctest::Contains("[round_stochastic] takes f32 values"), Error);
 }
 
-// At 1 the numbers of bfloat16 lie 2^-8 below: an update of 2^-12 is lost to nearest rounding.
+// Below 1, bfloat16 numbers are 2^-8 apart: rounding to nearest loses an update of 2^-12.
 TEST_CASE("updates below the spacing of bfloat16 are lost to nearest, and kept by the others") {
   constexpr double rate = 0x1p-12;
   constexpr int steps = 128;
@@ -88,7 +88,7 @@ TEST_CASE("updates below the spacing of bfloat16 are lost to nearest, and kept b
       const double expected = 1 - steps * rate;  // in exact arithmetic: 0.96875
       if (rounding == optim::Rounding::nearest) CHECK(mean_of(parameter) == 1);
       if (rounding == optim::Rounding::kahan) CHECK(mean_of(parameter) == expected);
-      // A walk of `steps` roundings of spacing at most 2^-8, each with a variance of 15 / 256.
+      // The sum of `steps` roundings of spacing at most 2^-8, each with a variance of 15 / 256.
       const double deviation = 0x1p-8 * std::sqrt(15.0 / 256 * steps / many);
       if (rounding == optim::Rounding::stochastic)
         CHECK(std::fabs(mean_of(parameter) - expected) < 4 * deviation);
@@ -112,7 +112,7 @@ TEST_CASE("equal parameters are rounded apart") {
     different += x[i] != y[i];
     lower += x[i] < 1;
   }
-  // Each goes down with probability p = 2^8 / 1000; independent ones differ in 2 p (1 - p).
+  // Each decreases with probability p = 2^8 / 1000; independent ones differ in 2 p (1 - p).
   CHECK(static_cast<double>(lower) / many == near(0.256, 0.1));
   CHECK(static_cast<double>(different) / many == near(0.381, 0.1));
 }

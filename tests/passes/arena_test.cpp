@@ -34,7 +34,7 @@ size_t peak_by_sweep(const std::vector<Block>& blocks) {
   return peak;
 }
 
-// Sizes over three decades; lifetimes either anywhere, mostly short, or nested as in training.
+// Sizes span three decades; live ranges are arbitrary (kind 0), mostly short (1) or nested (2).
 std::vector<Block> random_blocks(Random& random, int count, int kind) {
   std::vector<Block> blocks;
   for (int i = 0; i < count; ++i) {
@@ -69,7 +69,7 @@ TEST_SUITE("arena") {
   }
 
   TEST_CASE("a deep net packs as well as a shallow one") {
-    // Forward through a transformer, 9 steps a layer: bytes, first and last step of each value.
+    // The blocks of a transformer's forward pass, 9 launches per layer: MiB, first and last launch.
     constexpr Block layer[] = {{2, 0, 4, 0}, {2, 0, 1, 0}, {8, 1, 3, 0}, {2, 3, 4, 0}, {2, 4, 9, 0},
                                {2, 4, 5, 0}, {6, 5, 7, 0}, {2, 7, 8, 0}, {2, 8, 9, 0}};
     for (int layers : {1, 10, 100, 1000}) {

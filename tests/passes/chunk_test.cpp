@@ -28,7 +28,7 @@ int64_t widest(const Graph& graph) {
   return elements;
 }
 
-// The head of a language model: rows [batch, length, width] to a vocabulary, and one update.
+// Builds the head of a language model: logits of rows [batch, length, width], loss, one update.
 struct Head {
   Value x, labels, weight;
   Graph graph;
@@ -64,7 +64,7 @@ PlanSettings into(int chunks) {
 }  // namespace
 
 TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
-  // Rows over two axes, not a multiple of what a part has at least, and as many as there are.
+  // The rows span two axes, are no multiple of the least tile, or are cut into the most tiles.
   for (const Graph& graph : {Head(2, 512, 96, 1000).graph, Head(1, 1100, 64, 1500).graph,
                              gpt_step(1, 64, 4, 256, 1000)}) {
     const std::vector<Value> whole = run(graph, into(1));
@@ -79,8 +79,8 @@ TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
   }
 }
 
-// Sums of 16-bit products are the library's, and in parts of float32: they may end otherwise in the
-// last digit, of the gradient of the weight.
+// The library computes sums of 16-bit products, and row tiles add up in float32, so the last digit
+// of the weight's gradient may differ.
 TEST_CASE("rows of 16-bit products in parts agree to 1e-6") {
   for (DType dtype : {DType::bf16, DType::f16}) {
     const Graph graph = Head(2, 512, 96, 1000, false, dtype).graph;
@@ -112,8 +112,8 @@ TEST_CASE("a step is left alone whose widest rows are read whole, or would be su
   };
   CHECK(alone(mlp_step(3, 512, 2048)));
   CHECK(alone(conv_step(2, 8, 8)));
-  CHECK(alone(Head(1, 2048, 64, 1000, true).graph));  // the bias sums over rows
-  CHECK(alone(Head(1, 511, 64, 4000).graph));         // too few rows for two parts
+  CHECK(alone(Head(1, 2048, 64, 1000, true).graph));  // the gradient of the bias sums over rows
+  CHECK(alone(Head(1, 511, 64, 4000).graph));         // too few rows for two tiles
   Head kept(1, 2048, 64, 1000);
   kept.graph.outputs.push_back(linear(tanh(kept.x), kept.weight));
   CHECK(alone(kept.graph));
@@ -174,7 +174,7 @@ TEST_CASE("a limit below what the whole takes is met by parts, to the same bits"
   CHECK(bytes(make_plan(graph, options)) <= settings.memory);
   const std::vector<Value> whole = run(graph, into(1)), limited = run(graph, settings);
   for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(limited[i], whole[i], 0) == "");
-  // What it names as the least, it can do.
+  // A plan exists for the least memory that the error names.
   const size_t named = least_by_refusal(graph, options);
   CHECK(static_cast<double>(named) < 1.05 * static_cast<double>(least_parts) + (1 << 17));
   options.memory = named;

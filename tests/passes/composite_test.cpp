@@ -1,4 +1,4 @@
-// What a value is known to be the composite of, while passes rewrite the expression.
+// Tests the composite that a value is annotated with while passes rewrite the expression.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -24,7 +24,7 @@ PlanningLibrary with_gelu() {
   library.epilogues = {"gelu_tanh", "gelu_tanh_gradient"};
   return library;
 }
-// A product, its GELU, and the gradients of both.
+// Returns a graph with a product, its GELU and the gradients of both.
 Graph step() {
   const Value x = input({DType::f32, {8, 12}}, 0), w = input({DType::f32, {12, 10}}, 1);
   const Value by_row = sum(gelu_tanh(matmul(x, w) + 1.0) * 0.5, {.axes = {1}});
@@ -37,8 +37,8 @@ std::vector<Value> known(const Graph& graph) {
   std::erase_if(found, [](const Value& value) { return !value->annotations.composite.defined(); });
   return found;
 }
-// Names of the composites that are known, each of which must be what its value computes, of
-// operands in the graph.
+// Returns the names of the annotated composites; checks that each computes its value, from operands
+// in the graph.
 std::string composites_of(const Graph& graph) {
   std::unordered_set<const Node*> nodes;
   for (const Value& value : graph.nodes()) nodes.insert(value.node());
@@ -89,7 +89,7 @@ TEST_SUITE("composites") {
     const PassOptions options{.library = &library, .keep = DType::bf16};
     const Graph kept = keep(simplify(decompose(step(), options), options), options);
     verify(kept);
-    // The forward pass, that again of what is kept, and the gradient.
+    // The forward pass, its recomputation from the compressed operand, and the gradient.
     CHECK(composites_of(kept) == "gelu_tanh gelu_tanh gelu_tanh_gradient ");
     const Value forward = known(kept).front(), backward = known(kept).back();
     CHECK(forward->annotations.composite->inputs[0].node() !=

@@ -1,4 +1,4 @@
-// Weights kept in the type of products: the bits of weights that are cast, whoever writes them.
+// Tests that narrow copies of weights have the bits of weights that are cast.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,8 +24,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A library as of a device with memory of its own, where a step that updates weights has copies of
-// them, too.
+// Wraps a library as one of a device with its own memory, where steps that update weights keep
+// copies, too.
 class Apart : public KernelLibrary {
  public:
   explicit Apart(const KernelLibrary& of) : of_(of) {}
@@ -63,7 +63,7 @@ std::vector<float> bits(const Value& value) {
   return {at, at + value.elements()};
 }
 
-// Losses of updates from the same weights.
+// Returns the losses of successive updates that start from the same weights.
 std::vector<float> losses(Graph (*step)(), const KernelLibrary& of, PassOptions options) {
   const Apart library(of);
   Random random(1);
@@ -80,7 +80,7 @@ Graph mlp() { return mlp_step(2, 8, 4); }
 Graph conv() { return conv_step(2, 4, 2); }
 Graph gpt() { return gpt_step(2, 16, 2, 8); }
 
-// y = x w in bfloat16, and the same as it is without copies.
+// Computes y = x w in bfloat16, with weight copies and without.
 class Product {
  public:
   explicit Product(const Variable& weight, const std::string& device = "cpu")
@@ -131,7 +131,7 @@ TEST_CASE("an update writes the copies of all weights that products read, and ca
   const Apart library(weft::library("cpu"));
   const Plan plan = make_plan(gpt(), {.library = &library, .narrow = DType::bf16});
   const Figures figures = copies_in(plan);
-  CHECK(figures.read == 9);  // four of each block, and the table
+  CHECK(figures.read == 9);  // four weights of each block, and the embedding table
   CHECK(figures.assigned == 9);
   for (const Assign& assign : plan.assigns) CHECK(!assign.copy);
   for (const Step& step : plan.steps) CHECK(step.kernel != "cast");
@@ -183,7 +183,7 @@ TEST_CASE("a weight that another wrote since is copied before it is read") {
 
     auto add = compile([&] { weight.assign(weight + 0.4); }, {.device = device});
     const std::vector<float> before = product.result();
-    add();  // of a step in float32
+    add();  // a float32 step updates the weight
     const std::vector<float> after = product.result();
     CHECK(after == product.wanted());
     CHECK(after != before);
@@ -211,7 +211,7 @@ TEST_CASE("a copy is rounded to nearest, ties to even, as the type says") {
   for (const Precision precision : {Precision::bf16_mixed, Precision::fp16_mixed}) {
     const Variable weight("w", {DType::f32, {64, 64}});
     const std::span<float> elements = weight.floats();
-    for (float& element : elements)  // any bits: subnormal and infinite ones, too
+    for (float& element : elements)  // any bits, also subnormal and infinite values
       element = std::bit_cast<float>(static_cast<uint32_t>(random.bits()));
     const float special[] = {1.00390625F, 1.01171875F, 65520, 65519.9F, 3.4e38F, 6e-8F, -0.0F};
     std::ranges::copy(special, elements.begin());

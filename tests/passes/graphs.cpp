@@ -56,7 +56,7 @@ Value random_variable(const std::string& name, const Type& type, Random& random)
 }
 
 namespace {
-// Collects parameters while a model is written down, and turns the loss into a training step.
+// Collects parameters while a model is built, and turns the loss into a training step.
 struct Trainer {
   Random random{7};
   std::vector<Value> inputs, parameters;
@@ -167,7 +167,7 @@ std::vector<Value> random_inputs(const Graph& graph, Random& random) {
 }
 
 namespace {
-// Adds one random node on values of shapes [4, 6], [4, 1], [1, 6] and their kin.
+// Returns a random node on values of shapes [4, 6], [4, 1], [1, 6] and the like.
 Value random_node(Random& random, const std::vector<Value>& pool) {
   const Value& a = random.pick(pool);
   const Value& b = random.pick(pool);
@@ -226,7 +226,7 @@ Graph random_graph(Random& random, int nodes) {
   pool.push_back(random_values({DType::f32, {1, 6}}, -1, 1, random));
   while (static_cast<int>(pool.size()) < nodes) {
     Value made = random_node(random, pool);
-    // Contractions widen to [4, 4]: keep to shapes that broadcast with the others.
+    // Contractions widen to [4, 4], which does not broadcast with the other shapes.
     if (made.shape() == Shape{4, 4}) made = sum(made, {.axes = {1}, .keepdim = true});
     pool.push_back(made);
   }

@@ -1,4 +1,4 @@
-// Graphs to plan: training steps of small models, and random ones; and a library to plan them for.
+// Provides graphs for planner tests, training steps and random ones, and a library to plan them.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@
 
 namespace weft::testing {
 
-// Plans like a backend that generates fused kernels and has others for contractions and pooling;
-// runs nothing. `overrides` names composites that it has kernels for, `epilogues` those that it may
-// compute with a contraction, `alone` ops that share no kernel with anything, and `orders` how ops
-// want the axes of their last operand to lie; `workspace` is what contractions need,
-// `most_workspace` what they can use.
+// Plans like a backend that generates fused kernels and has library kernels for contractions and
+// pooling; runs nothing. `overrides` names composites with a library kernel, `epilogues` those that
+// a contraction may compute as its epilogue, `alone` ops that are fused into no library kernel, and
+// `orders` the axis order that an op requires of its last operand. `workspace` is the least
+// workspace of a contraction, `most_workspace` the most that it can use.
 class PlanningLibrary : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::vector<std::string> overrides, epilogues, alone;
   std::map<std::string, Dims, std::less<>> orders;
   size_t workspace = 0, most_workspace = 0;
-  size_t most_results = 0;  // of a node of its own and whatever stands beside it
+  size_t most_results = 0;  // results of a library kernel with fused nodes
 
   std::string name() const override { return "planning"; }
   const KernelChooser& kernels() const override { return *this; }
@@ -37,21 +37,21 @@ class PlanningLibrary : public KernelLibrary, public KernelChooser, public Kerne
   std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override { return nullptr; }
 };
 
-// State with random elements in [-1, 1], and the leaf that reads it.
+// Returns the leaf of a variable with random elements in [-1, 1].
 Value random_variable(const std::string& name, const Type& type, Random& random);
 Value zero_variable(const std::string& name, const Type& type);
 
-// A whole training step: loss as output, parameters and optimiser state assigned.
+// Each returns a training step that outputs the loss and assigns parameters and optimizer state.
 Graph mlp_step(int layers, int64_t width, int64_t batch);  // ReLU, cross entropy, SGD with momentum
 Graph conv_step(int layers, int64_t channels,
                 int64_t batch);  // conv, batch norm, ReLU, residual; SGD
 Graph gpt_step(int layers, int64_t width, int64_t batch, int64_t length,
                int64_t vocabulary = 50);  // blocks, AdamW
-// Inputs for a step: random, within range for integer inputs.
+// Returns random inputs for a step; integer inputs are within range.
 std::vector<Value> random_inputs(const Graph& graph, Random& random);
 
-// Shared values, views, broadcasts, reductions, products, variables that are read, assigned and
-// swapped.
+// Returns a random graph with shared values, views, broadcasts, reductions, contractions, and
+// variables that are read, assigned and swapped.
 Graph random_graph(Random& random, int nodes);
 
 }  // namespace weft::testing

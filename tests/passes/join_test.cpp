@@ -1,4 +1,4 @@
-// Kernels of one form in one launch: what the step means stays, and what it needs.
+// Joining kernels of one form into a launch changes neither a step's results nor its memory.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -19,7 +19,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// Every kernel that computes the same of operands of the same types may be one launch with others.
+// Joins kernels that compute the same from operands of the same types.
 class JoiningLibrary : public PlanningLibrary {
  public:
   std::optional<KernelForm> form(const Step& fused) const override {
@@ -44,7 +44,7 @@ int largest(const Plan& plan) {
   return most;
 }
 
-// What was planned on a real arena computes what the graph means.
+// Returns "" if the plan, run on a real arena, computes what the graph means.
 std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed) {
   Random random(seed);
   const std::vector<Value> inputs = random_inputs(graph, random);
@@ -113,7 +113,7 @@ TEST_CASE("launches are joined as far as there is room") {
   CHECK(joined.live_peak_bytes <= apart.live_peak_bytes + apart.live_peak_bytes / 100);
   CHECK(joined.flops() == apart.flops());
 
-  // A limit that the step keeps to by itself, it keeps to with joined launches.
+  // A memory limit that the plan meets without joined launches is also met with them.
   size_t state = 0;
   for (const Slot& slot : apart.slots)
     if (slot.space == Space::state || slot.space == Space::constant) state += slot.bytes;
@@ -155,13 +155,13 @@ TEST_CASE("a part of a launch is the kernel that it was") {
 TEST_CASE("on CUDA the updates of a GPT are a launch or two, and casts of its weights are one") {
   const auto library = cuda_library("h100");
   const Graph graph = gpt_step(6, 64, 16, 32);
-  const int parameters = static_cast<int>(graph.assignments.size()) / 3;  // and two moments each
+  const int parameters = static_cast<int>(graph.assignments.size()) / 3;  // each has two moments
   struct Setting {
     DType narrow;
     std::vector<std::string> skip;
     int casts, cast;  // launches, weights
   };
-  // Four of each block, and the table, which updates write where copies are kept.
+  // Updates write narrow copies of 25 weights, four of each block and the table, without casts.
   for (const Setting& setting : {Setting{DType::f32, {}, 0, 0}, Setting{DType::bf16, {}, 0, 0},
                                  Setting{DType::bf16, {"copies"}, 1, 25}}) {
     const Plan plan = make_plan(
@@ -192,7 +192,7 @@ TEST_CASE("a kernel that waits for a transfer, or that one waits for, is a launc
     PassOptions options{.library = &library, .threads = 2, .verify = true};
     if (offloads) options.offload = in_files({Category::parameter});
     const Plan plan = make_plan(mlp_step(6, 32, 512), options);
-    std::set<int> moved;  // slots of which elements are on their way, at some time
+    std::set<int> moved;  // slots with a transfer in flight at some time
     for (const Step& step : plan.steps)
       if (step.kind == Step::Kind::transfer)
         for (const auto* accesses : {&step.operands, &step.results})

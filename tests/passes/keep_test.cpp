@@ -19,7 +19,7 @@ Graph kept(const Graph& graph, DType type, const std::string& fault = "") {
   verify(result);
   return result;
 }
-// "" where the graph with what it keeps in float64, which rounds nothing, means what it meant.
+// Returns "" if keeping activations in float64, which rounds nothing, preserves the results.
 std::string change_of_meaning(const Graph& graph, std::span<const Value> inputs,
                               const std::string& fault = "") {
   std::vector<Value> got = interpret(kept(graph, DType::f64, fault), inputs);
@@ -31,7 +31,7 @@ int roundings(const Graph& graph) {
   return count;
 }
 
-// How far the changes of what a step assigns are from those of `exact`, of their length.
+// Returns the distance of the assigned changes from those of `exact`, relative to their length.
 double off(const Graph& step, std::span<const Value> got, std::span<const Value> exact) {
   double error = 0, length = 0;
   for (size_t i = 0; i < step.assignments.size(); ++i) {
@@ -74,7 +74,7 @@ TEST_CASE("nothing is kept of a step without a backward pass") {
   CHECK(roundings(kept(forward, DType::bf16)) == 0);
 }
 
-// Rounded to 8 bits each element is off by up to 0.4 %, and errors of many partly cancel; logits of
+// An element rounded to 8 bits is off by up to 0.4 %, and errors of many partly cancel; logits near
 // ten are off by 0.02, and so are their exponentials.
 TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
   Random random(1);
@@ -94,7 +94,7 @@ TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
 }
 
 TEST_CASE("kept in bfloat16, activations take half of the memory") {
-  const PlanningLibrary library;  // whose kernels have no workspace, unlike those of some hosts
+  const PlanningLibrary library;  // its kernels need no workspace, unlike those of some hosts
   for (const Graph& step : {mlp_step(16, 32, 512), conv_step(8, 8, 8), gpt_step(4, 32, 4, 64)}) {
     const PassOptions whole{.library = &library, .threads = 2};
     PassOptions narrow = whole;

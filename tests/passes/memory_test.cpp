@@ -62,11 +62,11 @@ TEST_SUITE("memory") {
     };
     Value x = input(f32({32, 32}), 0), wide = input(f32({32, 64}), 1);
     Plan before = plan_of({.inputs = {x, wide}, .outputs = {matmul(tanh(x), wide)}}, {"fuse"});
-    CHECK(kind_of(before, 0) == Category::activation);  // the input's before it
+    CHECK(kind_of(before, 0) == Category::activation);  // an input holds it before the peak
     Value left = input(f32({32, 64}), 0), right = input(f32({64, 32}), 1);
     Plan after =
         plan_of({.inputs = {left, right}, .outputs = {exp(matmul(left, right))}}, {"fuse"});
-    CHECK(kind_of(after, 1) == Category::activation);  // the output's after it
+    CHECK(kind_of(after, 1) == Category::activation);  // an output holds it after the peak
   }
 
   TEST_CASE("an operand that is read later, or twice in the step, is not overwritten") {
@@ -117,7 +117,7 @@ TEST_SUITE("memory") {
       sizes.insert(step.workspace);
     }
     CHECK(sizes.size() > 1);
-    CHECK(sizes.erase(256));  // where nothing is free
+    CHECK(sizes.erase(256));  // the launch with no free memory beside it
     for (const size_t size : sizes) CHECK((size == 16'384 || size == 32'768 || size == 65'536));
   }
 
@@ -146,7 +146,7 @@ TEST_SUITE("alias") {
   TEST_CASE("readers of the old value come before the writer") {
     Random random(1);
     Value v = random_variable("v", f32({64}), random), x = input(f32({64}), 0);
-    // The new value is ready long before the old one was read last.
+    // The new value is ready long before the last read of the old one.
     Graph graph{.inputs = {x}, .outputs = {exp(v * x)}, .assignments = {{v, v + 1.0}}};
     Plan plan = plan_of(graph, {"fuse"});
     CHECK(!assign_of(plan, "v").copy);
@@ -217,7 +217,7 @@ TEST_SUITE("alias") {
 }
 
 namespace {
-// Where the elements of a box of [rows, columns] lie in rows of `stride` elements.
+// Returns the positions that the elements of a [rows, columns] access have in its slot.
 std::set<int64_t> places(const Access& access) {
   std::set<int64_t> all;
   for (int64_t row = 0; row < access.value.dim(0); ++row)

@@ -28,7 +28,7 @@ size_t bytes_in(const Plan& plan, Space space) {
 size_t in_memory(const Plan& plan) {
   return plan.arena_bytes + bytes_in(plan, Space::state) + bytes_in(plan, Space::constant);
 }
-// Steps that run while the transfers of the plan do, summed over these.
+// Returns the number of launches that overlap a transfer, summed over all transfers.
 int overlapped(const Plan& plan) {
   int under_way = 0, steps = 0;
   for (const Step& step : plan.steps) {
@@ -46,7 +46,7 @@ int transfers(const Plan& plan) {
   for (const Step& step : plan.steps) count += step.kind == Step::Kind::transfer;
   return count;
 }
-// A plan with its transfers where they are needed, before they overlap with anything.
+// Returns a plan whose transfers run where they are needed, before the pass that overlaps them.
 Plan sequential(const Graph& step, const PassOptions& options) {
   const Graph ready = simplify(decompose(step, options), options);
   const Recomputation way(

@@ -12,8 +12,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// Live bytes recomputed from the accesses, step by step, with results that take over dying
-// operands: the naive counterpart of the pass's own accounting.
+// Returns the peak of live bytes, recomputed launch by launch from the accesses, with results that
+// alias dying operands: a naive counterpart of the pass's own accounting.
 size_t naive_peak(const Plan& plan) {
   std::map<int, std::pair<int, int>> lives;
   auto touch = [&](const Access& access, int at) {
@@ -43,7 +43,7 @@ size_t naive_peak(const Plan& plan) {
   return peak;
 }
 
-// Steps in a random order that respects which values they need, and what they overwrite.
+// Returns the launches in a random order that respects their dependencies and what they overwrite.
 Plan shuffled(const Plan& plan, Random& random) {
   size_t count = plan.steps.size();
   auto touches = [&](const std::vector<Access>& accesses, int slot) {
@@ -85,7 +85,7 @@ Plan scheduled(const Graph& graph, const KernelLibrary& library, std::vector<std
   return alias_state(schedule(step, options), options);
 }
 
-// Peaks of the ordered plan and of random orders, both measured after the memory pass.
+// Compares the peak of the ordered plan, after the memory pass, with those of random orders.
 void check_against_random(const Graph& graph, const std::vector<std::string>& skip, int trials) {
   PlanningLibrary library;
   library.workspace = 1024;
@@ -119,7 +119,7 @@ TEST_SUITE("order") {
       Plan plan = order(scheduled(graph, library, {}), {});
       size_t apart = naive_peak(plan);
       Plan planned = assign_memory(plan, {});
-      // After the pass, values that share memory have one slot, and scratch is a slot too.
+      // After the pass, values that share memory have one slot, and each workspace has a slot, too.
       for (Step& step : planned.steps) step.workspace = 0;
       CHECK(naive_peak(planned) == planned.live_peak_bytes);
       CHECK(planned.live_peak_bytes <= apart);

@@ -15,7 +15,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// "" where the plan, run on a real arena, gives what the graph means.
+// Returns "" if the plan, run on a real arena, computes what the graph means.
 std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed,
                          double tolerance) {
   Random random(seed);
@@ -28,7 +28,7 @@ std::string disagreement(const Graph& graph, const PassOptions& options, uint64_
   for (size_t i = 0; i < graph.assignments.size(); ++i) {
     const auto& [variable, value] = graph.assignments[i];
     const std::string& name = variable->variable->name;
-    auto found = got.assigned.find(name);  // not there: it keeps its value
+    auto found = got.assigned.find(name);  // absent if the variable keeps its value
     Value now = found != got.assigned.end() ? found->second : interpret(variable);
     if (std::string text = difference(now, want[graph.outputs.size() + i], tolerance);
         !text.empty())
@@ -37,7 +37,7 @@ std::string disagreement(const Graph& graph, const PassOptions& options, uint64_
   return "";
 }
 
-// Names of the kernels of a plan that computes what the graph means.
+// Checks the plan's results against the graph and returns the names of its kernels.
 std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
   const PassOptions options{.library = &library, .threads = 2, .verify = true};
   CHECK(disagreement(graph, options, 1, 1e-5) == "");
@@ -90,7 +90,7 @@ TEST_CASE("where one library's kernel refuses what it could compute beside, anot
     const Graph graph{.inputs = {a, b}, .outputs = outputs};
     return kernels_of(graph, library);
   };
-  // A sum of what both read, and a sum of what both make.
+  // One graph sums the operand of both kernels, the other adds their results.
   const std::vector<Value> beside{softmax(a), matmul(a, b), sum(a, {.axes = {1}})};
   const std::vector<Value> after{tanh(softmax(a)) + matmul(a, b)};
   library.alone = {"softmax"};
@@ -135,12 +135,12 @@ TEST_CASE("a library's kernel takes in nothing that has to run before it or amid
     const Graph graph{.inputs = {a, b}, .outputs = outputs};
     return kernels_of(graph, library);
   };
-  // What the kernel makes, less a maximum over its rows.
+  // The subtraction needs a maximum over whole rows of the product.
   const Value product = matmul(a, b);
   const Value most = max(product, {.axes = {1}, .keepdim = true});
   library.most_results = 2;
   CHECK(kernels({product, product - most, most}) == "test:matmul max.sub ");
-  // What is stored for the product, and summed beside.
+  // The sum shares a kernel with the product's operand, which has to run first.
   const Value factor = tanh(a);
   library.most_results = 3;
   CHECK(kernels({matmul(factor, b), sum(factor, {.axes = {1}})}) == "tanh.sum test:matmul ");
@@ -164,7 +164,7 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
     for (const Value& other : {product + rows, relu(product + bias), product * bias,
                                product + bias + bias, product + slice(bias, 0, 0, 1)})
       CHECK(kernels(other).starts_with("cublaslt:matmul "));
-    // As many rows, or matrices, as columns.
+    // The bias has as many elements as the result has rows, or matrices.
     for (const Shape& shape : {Shape{24, 16}, Shape{24, 8, 16}}) {
       const Value rows = input({type, shape}, 0), sums = widen(matmul(rows, b));
       const Value other = sums + reshape(bias, shape.size() == 2 ? Shape{24, 1} : Shape{24, 1, 1});
@@ -173,7 +173,7 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
         CHECK(step.kernel != "cublaslt:matmul.bias");
     }
   }
-  // Sums that are rounded to less on their way.
+  // The sums are rounded to a narrower type before the bias is added.
   const Value a = input({DType::f32, {8, 16}}, 0), b = input({DType::f32, {16, 24}}, 1);
   const Value bias = input({DType::f16, {24}}, 2);
   const Graph graph{.inputs = {a, b, bias},
@@ -209,7 +209,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
   for (const Step& step : plan.steps)
     for (const Access& result : step.results) {
       if (result.value.shape() != Shape{2, 6, 201}) continue;
-      const bool copied = step.kernel == "copy";  // for a reshape that cannot view
+      const bool copied = step.kernel == "copy";  // a reshape that no view can express
       const int64_t row = copied ? 201 : 208;
       CHECK(result.at.strides == Dims{6 * row, row, 1});
       const Slot& slot = plan.slots[static_cast<size_t>(result.at.slot)];
@@ -217,7 +217,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
       padded += copied ? 0 : 1;
     }
   CHECK(padded == 3);
-  // They are still one matrix, or a batch of them, for the library.
+  // The padded values still are one matrix, or one batch of matrices, for the library.
   for (const Shape& left : {Shape{4, 5, 1, 20}, {4, 5, 3, 20}, {1, 1, 3, 20}, {3, 20}, {1, 20}})
     for (const Shape& right : {Shape{4, 5, 20, 201}, {1, 5, 20, 201}, {20, 201}}) {
       const Value x = input({DType::bf16, left}, 0), y = input({DType::bf16, right}, 1);
@@ -225,7 +225,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
       for (const Step& step : make_plan(batch, options).steps)
         if (step.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmStep{step});
     }
-  // An update reads its gradient as the weight lies.
+  // A gradient has the same row stride as the weight that its update writes.
   const auto weight = std::make_shared<VariableState>("weight", Type{DType::bf16, {20, 201}});
   const Value old = variable_leaf(weight), right = input({DType::bf16, {12, 201}}, 1);
   const Value gradient = matmul(reshape(a, {20, 12}), right);
@@ -233,7 +233,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
   for (const Step& step : make_plan(update, {.library = &cuda}).steps)
     for (const Access& result : step.results)
       if (result.value.shape() == Shape{20, 201}) CHECK(result.at.strides == Dims{201, 1});
-  // What is asked for lies densely, as do narrow rows and those that begin there anyway.
+  // Outputs of the graph are contiguous, as are narrow rows and rows that are aligned anyway.
   for (const auto& [columns, root] : {std::pair{201, true}, {63, false}, {200, false}}) {
     const Value right = input({DType::bf16, {20, columns}}, 1);
     const Value made = matmul(a, right);

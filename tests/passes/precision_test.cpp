@@ -18,7 +18,7 @@ Graph narrowed(const Graph& graph, DType narrow, const std::string& fault = "") 
   verify(result);
   return result;
 }
-// "" where the graph with its products on float64, which rounds nothing, means what it meant.
+// Returns "" if the graph means the same with its products in float64, which rounds nothing.
 std::string change_of_meaning(const Graph& graph, std::span<const Value> inputs,
                               const std::string& fault = "") {
   std::vector<Value> got = interpret(narrowed(graph, DType::f64, fault), inputs);
@@ -84,7 +84,7 @@ TEST_CASE("transposes and slices of what is rounded move the narrow elements") {
   const Value& moved = mixed.outputs[0]->inputs[0];
   CHECK(moved->is("permute"));
   CHECK(moved->inputs[0]->is("matmul"));
-  // What no product reads, too, is moved before it is widened.
+  // A value that no product reads is also moved before it is widened.
   REQUIRE(mixed.outputs[1]->is("cast"));
   CHECK(mixed.outputs[1]->inputs[0]->is("flip"));
   CHECK(mixed.outputs[1]->inputs[0]->inputs[0].node() == moved->inputs[0].node());

@@ -20,7 +20,7 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu() { return {.library = backends().back(), .threads = 2, .verify = true}; }
-// In memory: state, constants and the arena.
+// Returns the bytes that the plan takes in memory: state, constants and the arena.
 size_t total(const Plan& plan) {
   size_t bytes = plan.arena_bytes;
   for (const Slot& slot : plan.slots)
@@ -30,7 +30,7 @@ size_t total(const Plan& plan) {
 std::vector<Graph> steps() {
   return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
 }
-// Steps of ten MiB and more; the last has logits that can be cut.
+// Returns steps of ten MiB and more; the rows of the last one's logits can be tiled.
 std::vector<Graph> larger_steps() {
   return {mlp_step(8, 64, 4096), conv_step(6, 32, 64), gpt_step(4, 64, 16, 64),
           gpt_step(2, 64, 16, 64, 4000)};
@@ -48,7 +48,7 @@ int again(const Plan& plan) {
 }  // namespace
 
 TEST_CASE("a plan fits every limit from what it takes down to the least it can, which it names") {
-  const PlanningLibrary library;  // whose kernels have no workspace, unlike those of some hosts
+  const PlanningLibrary library;  // its kernels need no workspace, unlike those of some hosts
   for (const Graph& step : steps()) {
     PassOptions options{.library = &library, .threads = 2, .verify = true};
     const Plan whole = make_plan(step, options);
@@ -114,7 +114,7 @@ TEST_CASE("selective recompute runs no product again") {
     count += again(plan);
     for (const Step& each : plan.steps) {
       CHECK(!(each.again && each.kind == Step::Kind::library));
-      // Cut down to one result, a kernel needs the workspace of that alone.
+      // A rematerialized kernel has only one result and needs the workspace of that alone.
       if (each.again) CHECK(each.workspace == options.library->compiler().workspace(each));
     }
   }

@@ -1,4 +1,4 @@
-// What a kernel needs at best: its products in the type of their operands, all else in float32.
+// In the roofline, products run at the peak of their operands' type, all else at float32's.
 #include <limits>
 
 #include <doctest/doctest.h>
@@ -48,10 +48,10 @@ TEST_CASE("measured peaks take the place of those of the data sheet, where both 
   measured.measured_half_flops_per_s = 800;
   CHECK(measured.was_measured());
   const Step product = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
-  CHECK(roofline(product, measured).compute == near(0.5));  // times go by the data sheet
+  CHECK(roofline(product, measured).compute == near(0.5));  // times follow the data sheet
   CHECK(roofline(product, as_measured(measured)).compute == near(1));
   CHECK(roofline(product, as_measured(measured)).memory == near(2));
-  CHECK(as_measured(measured).f16_flops_per_s == 0);  // which such a device has no cores for
+  CHECK(as_measured(measured).f16_flops_per_s == 0);  // the device has no cores for float16
   measured.measured_bytes_per_s = 5;
   CHECK(roofline(product, measured).memory == near(2));
   CHECK(roofline(product, as_measured(measured)).memory == near(4));
@@ -64,7 +64,7 @@ TEST_CASE("plans for the host go by any processor's spec, as do those for machin
   CHECK(library("reference").meters().spec().flops_per_s == host.flops_per_s);
   Step product = step_of(matmul(leaf(DType::f32), leaf(DType::f32)));
   for (const MachineSpec& of : {host, MachineSpec{}}) {
-    CHECK(cost(product, of) == 80);  // 800 operations, at 10 for each byte
+    CHECK(cost(product, of) == 80);  // 800 operations at 10 operations per byte
     product.bytes = 300;
     CHECK(cost(product, of) == 300);
     product.bytes = 20;
@@ -75,7 +75,7 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
   for (const char* gpu : {"h100", "h200"}) {
     CAPTURE(gpu);
     const MachineSpec spec = spec_of(*find_gpu(gpu));
-    // Products of K = 768: 610 to 670 TFLOP/s.
+    // Products with K = 768 reach 610 to 670 TFLOP/s.
     constexpr int64_t m = 65536, k = 768, n = 3072;
     const Value product = matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n}}, 1));
     Step step{.body = {product},
@@ -85,12 +85,12 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     const double products = step.flops / likely_seconds(step, spec) / 1e12;
     CHECK(products > 610);
     CHECK(products < 670);
-    // A row that is no multiple of 16 bytes is nothing that tensor cores are fast on.
+    // Tensor cores are slow on rows that are no multiple of 16 bytes.
     step.results[0].value =
         matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n + 1}}, 1));
     step.results[0].at.strides = {n + 1, 1};
     CHECK(step.flops / likely_seconds(step, spec) / 1e12 < 400);
-    // Attention of heads of 64: about 290 TFLOP/s (Shah et al. 2024, "FlashAttention-3").
+    // Attention with heads of 64 reaches about 290 TFLOP/s (Shah et al. 2024, "FlashAttention-3").
     const Value heads = input({DType::bf16, {64, 12, 1024, 64}}, 0);
     const Step attend{.body = {attention(heads, heads, heads)},
                       .flops = 4.0 * 64 * 12 * 1024 * 1024 * 64,
@@ -98,7 +98,7 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     const double attention_rate = attend.flops / likely_seconds(attend, spec) / 1e12;
     CHECK(attention_rate > 275);
     CHECK(attention_rate < 305);
-    // Its gradients: five products where the forward pass has two, at 260 to 350 (ibid.).
+    // Its backward pass has five products instead of two and reaches 260 to 350 TFLOP/s (ibid.).
     const Value gradients =
         make_node(op("attention_backward"),
                   {heads, heads, heads, heads, heads,
@@ -108,8 +108,8 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     const double backward_rate = back.flops / likely_seconds(back, spec) / 1e12;
     CHECK(backward_rate > 260);
     CHECK(backward_rate < 350);
-    // Norms: 60 to 75 % of the bandwidth. What reads and writes alone is quicker, and no kernel
-    // starts for nothing.
+    // Norms reach 60 to 75 % of the bandwidth. Elementwise kernels are faster, and every launch
+    // costs time.
     const Value rows = input({DType::f32, {m, k}}, 0);
     const double traffic = 2.0 * 4 * m * k, best = traffic / spec.bytes_per_s;
     const auto part = [&](const Value& value) {
@@ -150,7 +150,7 @@ TEST_CASE("what is read again comes from the second-level cache, as far as half 
     step.reread = {.bytes = 10, .in_flight = in_flight};
     return likely_seconds(step, gpu) * gpu.bytes_per_s;
   };
-  CHECK(traffic(1) == near(30));  // of a machine whose cache is not known
+  CHECK(traffic(1) == near(30));  // a machine with a cache of unknown size
   gpu.processors = 4;
   CHECK(traffic(1) == near(30));
   gpu.second_level_cache = 160;

@@ -97,7 +97,7 @@ class PlanRunner {
       std::vector<Value> inputs;
       for (const Value& input : value->inputs) {
         auto found = known.find(input.node());
-        // Leaves that kernels make themselves (scalars, indices) need no operand.
+        // Kernels compute leaves such as scalars and indices themselves, without an operand.
         inputs.push_back(found != known.end() ? found->second : interpret(input));
       }
       known[value.node()] =
@@ -120,7 +120,7 @@ PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
 
 size_t least_by_refusal(const Graph& step, PassOptions options) {
   options.memory = 1;
-  setenv("WEFT_PATIENCE", "600", 1);  // on a busy machine, too
+  setenv("WEFT_PATIENCE", "600", 1);  // enough on a busy machine, too
   std::string message;
   try {
     make_plan(step, options);

@@ -1,6 +1,6 @@
-// Runs a plan as it stands, on a real arena: each step loads its operands from where they lie,
-// evaluates its body on the reference kernels, and stores its results. A wrong offset, order or
-// lifetime shows in the numbers.
+// Runs a plan unchanged on a real arena: each launch loads its operands by slot, offset and
+// strides, evaluates its body on the reference kernels and stores its results. A wrong offset,
+// launch order or live range shows in the results.
 #pragma once
 
 #include <map>
@@ -18,10 +18,10 @@ struct PlanResult {
   std::map<std::string, Value> assigned;  // new values of variables, by name
 };
 
-// `inputs` are data leaves. The arena starts as noise; variables themselves are not changed.
+// Runs `plan` on data leaves, in an arena of arbitrary bytes; leaves the variables unchanged.
 PlanResult run_plan(const Plan& plan, std::span<const Value> inputs = {});
 
-// What the refusal of a limit that nothing meets names as the least, in bytes.
+// Returns the minimum in bytes that the planner's error names when no plan fits the memory limit.
 size_t least_by_refusal(const Graph& step, PassOptions options);
 
 }  // namespace weft::testing

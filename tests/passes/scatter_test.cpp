@@ -1,4 +1,4 @@
-// The gradient of a table from which few rows were read (weft/passes/scatter.cpp).
+// Tests the gradient of a table from which few rows were read (weft/passes/scatter.cpp).
 #include <algorithm>
 #include <cstring>
 
@@ -24,7 +24,7 @@ std::vector<std::byte> bytes_of(const Value& value) {
   return {value->data->data, value->data->data + value.type().bytes()};
 }
 
-// Numbers among which are zeros of both signs.
+// Returns random numbers, among them zeros of both signs.
 Value numbers(const Type& type, Random& random) {
   Value draw = random_values(type, -2, 2, random);
   if (!is_float(type.dtype)) return draw;
@@ -33,8 +33,8 @@ Value numbers(const Type& type, Random& random) {
   return draw;
 }
 
-// A training step: rows of a table times a number each, their sum as the loss; SGD, by the norm of
-// the gradient where `clips`.
+// A training step whose loss is the sum of table rows, each times a number. It updates the table by
+// SGD, scaled by the gradient's norm if `clips`.
 struct Lookup {
   Random random{5};
   Type type;
@@ -95,7 +95,7 @@ TEST_CASE("sums of few rows are those of all to the bit, on every backend and in
     for (uint64_t seed = 0; seed < 20; ++seed) {
       Random random(seed);
       const int64_t count = random.between(1, 12), rows = random.between(2 * count, 40);
-      const int64_t used = random.between(1, rows);  // the fewer, the more repeat
+      const int64_t used = random.between(1, rows);  // fewer rows repeat more often
       Value indices = random_values({DType::i32, {count}}, -2, static_cast<double>(used), random);
       Value updates = numbers({dtype, {count, 3}}, random);
       Value y = scatter_add(zeros({rows, 3}, dtype), indices, updates);

@@ -106,7 +106,7 @@ TEST_SUITE("simplify") {
     struct Range {
       DType dtype;
       bool fractions, negative;
-      int digits, exponent;  // bits of the significand; the greatest number is below 2^exponent
+      int digits, exponent;  // bits of the significand; all numbers are below 2^exponent
     };
     const std::vector<Range> ranges{
         {DType::boolean, false, false, 1, 1}, {DType::u8, false, false, 8, 8},
@@ -260,7 +260,7 @@ TEST_SUITE("simplify") {
     CHECK(is_number(simplified(sqrt(full({2, 2}, 2.0))), static_cast<double>(std::sqrt(2.0F))));
     CHECK(is_number(simplified(cast(scalar(2.7), DType::i32)), 2));
     CHECK(is_number(simplified(select(scalar(1) < scalar(2), scalar(5), scalar(6))), 5));
-    CHECK(simplified(scalar(1e30) * scalar(1e30))->is("mul"));  // overflows
+    CHECK(simplified(scalar(1e30) * scalar(1e30))->is("mul"));  // float32 overflows
     CHECK(simplified(scalar(1e9, DType::i32) + scalar(2e9, DType::i32))->is("add"));
     CHECK(is_number(simplified(floor_divide(scalar(-7, DType::i64), scalar(2, DType::i64))), -4));
   }
@@ -298,7 +298,7 @@ TEST_SUITE("simplify") {
   TEST_CASE("sums of equal elements fold where every partial sum is exact") {
     CHECK(is_number(simplified(sum(ones({1000, 1000}))), 1e6));
     CHECK(simplified(sum(full({10}, 0.1)))->inputs.size() == 1);  // rounding depends on the order
-    Value y = simplified(sum(ones({5000, 5000})));                // beyond 2^24
+    Value y = simplified(sum(ones({5000, 5000})));                // sums exceed 2^24
     CHECK(!uniform_value(y));
     CHECK(is_number(simplified(max(full({10}, 0.1))), static_cast<double>(0.1F)));
   }

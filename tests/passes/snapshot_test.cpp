@@ -1,6 +1,6 @@
-// What plans cost, for machines that the test describes: a pass that loses a fusion, an order or a
-// kernel's place shows here, though every number stays right. What is planned for less is a new
-// snapshot, and a change of a heuristic says so in its commit.
+// Checks the cost of plans for machines that the test describes: a pass that loses a fusion, a
+// launch order or a kernel's place shows here, although every result stays correct. A cheaper plan
+// is a new snapshot; a commit that changes a heuristic says so.
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -20,8 +20,8 @@ using namespace weft::testing;
 namespace {
 const std::string kept = "tests/passes/snapshot.txt";
 
-// Kernels, and what they move; memory; kernels that run while transfers do, and those that run
-// again.
+// Returns kernels and bytes that they move, arena, live peak, workspace, rematerialized kernels,
+// and kernels that overlap a transfer.
 std::string cost_of(const Plan& plan) {
   size_t kernels = 0, again = 0, under_way = 0, beside = 0, workspace = 0;
   double bytes = 0;

@@ -1,5 +1,5 @@
-// Why fusion left a value in memory between two kernels: each reason, on the smallest graph that
-// has it.
+// Tests each reason why fusion leaves a value in memory between two kernels, on the smallest graph
+// that has it.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -30,7 +30,7 @@ struct Drawn {
   }
 };
 
-// Of kernels that read what another one of the plan makes, by their names; each reads one.
+// Maps kernels that read another kernel's result to the reason; each reads one such value.
 std::map<std::string, FusionRefusal> reasons(const Plan& plan) {
   std::map<std::string, FusionRefusal> all;
   for (const Step& step : plan.steps)

@@ -1,4 +1,4 @@
-// What compile() says of tensors that a step captures.
+// Tests the warnings of compile() about tensors that a step captures.
 #include <source_location>
 #include <string>
 
@@ -10,7 +10,7 @@
 using namespace weft;
 
 namespace {
-// What the compilation of a function warns of.
+// Returns the warnings of compiling a function.
 template <class F>
 std::string warnings(const F& function) {
   const test::Captured errors(2);

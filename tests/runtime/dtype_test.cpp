@@ -1,4 +1,4 @@
-// Types of numbers: rounding to them is to the nearest, and what only stores says so.
+// Tests number types: stores round to nearest, and operations refuse types that are only stored.
 #include "weft/base/dtype.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ double rounded(double number, DType dtype) {
   return load(&bits, dtype, 0);
 }
 
-// All numbers of a type, ascending, without its NaNs and the lesser zero.
+// Returns all numbers of a type in ascending order, without NaNs and with one zero.
 std::vector<double> numbers_of(DType dtype) {
   std::vector<double> all;
   const FloatFormat& format = info(dtype).format;
@@ -37,7 +37,7 @@ std::vector<double> numbers_of(DType dtype) {
 }
 }  // namespace
 
-// OCP 8-bit Floating Point Specification (2023), tables 1 and 2; IEEE 754 binary16.
+// Sources: OCP 8-bit Floating Point Specification (2023), tables 1 and 2; IEEE 754 binary16.
 TEST_CASE("formats have the extremes that their standards give") {
   struct Extremes {
     DType dtype;

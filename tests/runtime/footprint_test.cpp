@@ -9,7 +9,7 @@
 using namespace weft;
 
 namespace {
-// A kernel that computes so many numbers.
+// Returns a kernel launch with a result of `elements` numbers.
 Step kernel(Step::Kind kind, int64_t elements) {
   Step step;
   step.kind = kind;

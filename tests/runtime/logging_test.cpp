@@ -1,4 +1,4 @@
-// Notes on long work, on a terminal and elsewhere.
+// Tests the notes on long work, on a terminal and elsewhere.
 #include "weft/base/logging.h"
 
 #include <cstdio>
@@ -17,8 +17,8 @@
 
 namespace weft::testing {
 namespace {
-// What `work`, all of which is long, wrote to standard error while that was `end`, read from
-// `from`; closes both.
+// Returns what `work`, all of which counts as long, writes to standard error while that is `end`;
+// reads it from `from`, and closes both.
 template <class Work>
 std::string notes_on(int from, int end, Work work) {
   const double usual = std::exchange(logging::long_work_after, 0);

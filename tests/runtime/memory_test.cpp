@@ -1,4 +1,4 @@
-// What control groups leave a process, of groups that the test describes.
+// Tests the memory limits of control groups, read from group files that the test writes.
 #include "weft/base/memory.h"
 
 #include <filesystem>
@@ -41,7 +41,7 @@ TEST_CASE("a control group of version 2 and those that hold it limit memory") {
   const MemoryLimits limits = groups.limits("0::/a/b\n");
   CHECK(limits.most == 512 * mebibyte);
   CHECK(limits.available == (512 - 200 + 50) * mebibyte);  // cached files can be freed
-  groups.write("a/b/memory.max", mebibytes(64));           // less than it has: nothing is left
+  groups.write("a/b/memory.max", mebibytes(64));           // less than it uses: nothing is left
   CHECK(groups.limits("0::/a/b\n").most == 64 * mebibyte);
   CHECK(groups.limits("0::/a/b\n").available == 0);
 }

@@ -1,4 +1,4 @@
-// Values in files: what fails, and what else reads them meanwhile.
+// Tests values offloaded to files: failures, and other readers.
 #include <filesystem>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ using weft::test::TemporaryFolder;
 namespace {
 constexpr int64_t width = 256;
 
-// w := w + x, yields the sum of the old w.
+// Computes w := w + x and returns the sum of the old w.
 struct Sums {
   Variable w{"w", {DType::f32, {width, width}}};
   auto compiled(const Offload& offload) {
@@ -133,7 +133,7 @@ TEST_CASE("a disk without room is found before the first step") {
   const std::string folder = std::filesystem::temp_directory_path().string();
   const auto space = std::filesystem::space(folder);
   const FullDisk limit(size_t{64} << 10);
-  // Said before anything is allocated, which the limit would have refused.
+  // The check runs before any allocation, which the limit would refuse.
   const std::string text = error_of([&] { FileRange(folder, 2 * space.free); });
   CHECK(text.starts_with("[offload] " + folder + " has no room for "));
   CHECK(text.find("No space left on device") != std::string::npos);

@@ -20,7 +20,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// tanh x + sin x in three kernels; `broken`: the first result is given up before it is read.
+// Plans tanh x + sin x as three kernels; `broken` ends the live range of tanh x before its use.
 Plan make(const KernelLibrary& library, bool broken) {
   Value x = input({DType::f32, {64}}, 0);
   Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
@@ -41,7 +41,7 @@ double run(const KernelLibrary& library, bool broken, bool poisoning) {
   return sum;
 }
 
-// Whether the sanitizer ends a process that does this.
+// Returns whether the sanitizer ends a process that runs `f`.
 template <class F>
 bool dies(F&& f) {
   pid_t child = fork();
@@ -61,7 +61,7 @@ TEST_CASE("a kernel that reads a value whose slot was given up is caught") {
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
     CHECK(run(*library, false, true) == near(right));
-    CHECK(run(*library, true, false) == near(right));  // nobody notices
+    CHECK(run(*library, true, false) == near(right));  // nothing detects it
     // The address sanitizer does not see into generated code.
     if (address_sanitizer && library->name() == "reference") {
       CHECK(dies([&] { run(*library, true, true); }));

@@ -1,4 +1,4 @@
-// Tensors as text. What is expected was printed by NumPy 2.4: str(numpy.array(...)).
+// Tests tensors as text. The expected text is that of NumPy 2.4: str(numpy.array(...)).
 #include <cmath>
 #include <numeric>
 #include <sstream>
@@ -102,8 +102,8 @@ TEST_CASE("a value that was printed can still be differentiated") {
   CHECK(to_string(grad(loss, std::vector{w})[0]) == "-2.0");
 }
 
-// A type whose namespace has a print of its own, as std and fmt have: a call that found both
-// functions would not compile.
+// A type whose namespace has its own print, like std and fmt: if a call found both functions, it
+// would not compile.
 namespace other {
 struct Text {
   operator std::string() const { return "text"; }

@@ -1,4 +1,4 @@
-// Values that were read, and gradients through them.
+// Tests evaluated values, and gradients through them.
 #include <array>
 #include <cmath>
 #include <memory>
@@ -87,7 +87,7 @@ TEST_CASE("what no gradient can be asked for keeps nothing alive") {
   first = x.shared();
   x = x * 2;
   CHECK(x.to_doubles() == Doubles{2, 4});
-  CHECK(first.expired());  // nobody holds it, so nobody can name it
+  CHECK(first.expired());  // no handle is left to name it
 
   const Variable w("w", {DType::f32, {}});
   Tensor h = w.value() + 1;
@@ -147,5 +147,5 @@ TEST_CASE(
       grad(loss, std::array{w}),
       doctest::Contains("[grad] the gradient goes through a f32[] that ends a chain"), Error);
   CHECK(slope(loss, h) == Doubles{2});
-  CHECK(grad(stop_gradient(h) * w.value(), std::array{w})[0].item() == 0);  // w is zero: h too
+  CHECK(grad(stop_gradient(h) * w.value(), std::array{w})[0].item() == 0);  // w and h are zero
 }

@@ -1,4 +1,4 @@
-// Kernels that a library refuses.
+// Tests kernels that a library refuses to compile or run.
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -25,8 +25,7 @@
 using namespace weft;
 
 namespace {
-// A library that is all of its roles, and may refuse any step. It generates kernels, and has none
-// of its own.
+// A library that may refuse any kernel. It generates kernels and has no library kernels.
 class Refusing : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::string name() const override { return "refuses"; }
@@ -39,7 +38,7 @@ class Refusing : public KernelLibrary, public KernelChooser, public KernelCompil
   bool may_refuse(const Step&) const override { return true; }
 };
 
-// Refuses every kernel: the first of two that are compiled at once only after the second.
+// Refuses every kernel; of two that compile at once, it refuses the first after the second.
 class RefusesInReverse : public Refusing {
  public:
   std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
@@ -60,7 +59,7 @@ class RefusesInReverse : public Refusing {
   mutable std::set<std::string> avoided_;
 };
 
-// Refuses every kernel, and counts how often it is asked for one.
+// Refuses every kernel and counts the requests.
 class Refuses : public Refusing {
  public:
   mutable std::atomic<int> asked = 0;
@@ -70,7 +69,7 @@ class Refuses : public Refusing {
   }
 };
 
-// How often a library that refuses all steps of such a plan is asked, and what is said.
+// Returns how often a library that refuses all kernels is asked, and how many refusals it tells.
 std::pair<int, size_t> refusals_of(const Graph& graph) {
   const Refuses library;
   const Plan plan = make_plan(graph, {.library = &library, .skip = {"fuse"}});
@@ -82,7 +81,7 @@ std::pair<int, size_t> refusals_of(const Graph& graph) {
   return {};
 }
 
-// Products that want scratch, until one was refused in its first run.
+// Has products with scratch until one of them is refused in its first run.
 class RefusesScratch : public Refusing {
  public:
   static constexpr size_t scratch = size_t{1} << 20;
@@ -120,11 +119,11 @@ TEST_CASE("a library is asked once for all steps that are alike") {
   for (int i = 0; i < 16; ++i) {
     inputs.push_back(input({DType::f32, {64}}, i));
     alike.push_back(tanh(inputs.back()));
-    apart.push_back(tanh(slice(inputs.back(), 0, i, i + 8)));  // operands begin elsewhere
+    apart.push_back(tanh(slice(inputs.back(), 0, i, i + 8)));  // different offsets of operands
   }
   const auto [asked, told] = refusals_of({.inputs = inputs, .outputs = alike});
   CHECK(told == 16);
-  CHECK(asked <= compile_threads());  // all of which may begin before one is refused
+  CHECK(asked <= compile_threads());  // each thread may begin one before the first is refused
   CHECK(refusals_of({.inputs = inputs, .outputs = apart}) == std::pair<int, size_t>(16, 16));
 }
 

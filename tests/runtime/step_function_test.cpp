@@ -1,4 +1,4 @@
-// What compile() accepts and gives back, and reductions as peers write them.
+// Tests which functions compile() accepts, what they return, and reductions as in PyTorch.
 #include <array>
 #include <concepts>
 #include <tuple>
@@ -26,7 +26,7 @@ static_assert(detail::inputs_of<OfNumbers>() == -1);
 template <class... Args>
 concept Maximum = requires(Args... args) { max(args...); };
 static_assert(Maximum<Tensor, Tensor> && Maximum<Tensor, Variable> && Maximum<Tensor, int>);
-static_assert(!Maximum<Tensor, double>);  // beside max(x, 0), which is over axis 0
+static_assert(!Maximum<Tensor, double>);  // max(x, 0) reduces over axis 0
 template <class... Args>
 concept Sum = requires(Args... args) { sum(args...); };
 static_assert(Sum<Tensor, int, bool> && Sum<Tensor, int64_t> && !Sum<Tensor, bool>);

@@ -1,4 +1,4 @@
-// The team of threads, with more of them than this machine has cores.
+// Tests the team of threads, with more threads than this machine has cores.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -38,8 +38,8 @@ TEST_CASE("a region has each position once, in parts that depend on the number o
   }
 }
 
-// Regions that end within microseconds, one after the other: a thread that comes late to one must
-// not take a part of the next with the body of the last.
+// These regions end within microseconds, one after another: a late thread must not run a part of
+// the next region with the body of the last.
 TEST_CASE("short regions of changing sizes never mix") {
   const Threads with(8);
   int64_t wrong = 0;
@@ -78,7 +78,7 @@ std::set<std::string> threads_of_process() {
   return threads;
 }
 
-// More threads than any test before asked for, so that all that are new are this test's.
+// The test uses more threads than any before it, so that every new thread is its own.
 TEST_CASE("what runs products and convolutions is the team and nobody else") {
   const Threads with(11);
   start_team();
@@ -96,7 +96,7 @@ TEST_CASE("what runs products and convolutions is the team and nobody else") {
   };
   const Tensor loss = step(ramp({4, 16, 20, 20}), ramp({24, 16, 5, 5}));
   CHECK(std::isfinite(loss.item()));
-  // Threads that ended, those that compiled among them, stay in the list for a moment.
+  // Threads that ended, such as compiling ones, remain listed for a moment.
   auto nobody_else = [&] { return std::ranges::includes(before, threads_of_process()); };
   for (int i = 0; i < 1000 && !nobody_else(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,4 +1,4 @@
-// Tensors from elements of the program.
+// Tests tensors that are created from elements of the program.
 #include "weft/tensor/tensor.h"
 
 #include <array>
@@ -59,7 +59,7 @@ TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repea
   }
   CHECK(first[0].to_doubles() != first[1].to_doubles());
   CHECK((first[0].min().item() >= 0 && first[0].max().item() < 1));
-  // The mean of 1000 draws is off by less than 5 of its deviations, 1 / sqrt(12 * 1000) and so on.
+  // The mean of 1000 draws is off by less than 5 standard errors, e.g. 1 / sqrt(12 * 1000).
   CHECK(std::fabs(first[0].mean().item() - 0.5) < 5 / std::sqrt(12000.0));
   CHECK(std::fabs(first[2].mean().item()) < 5 / std::sqrt(1000.0));
   CHECK(std::fabs(variance(first[2]).item() - 1) < 5 * std::sqrt(2 / 1000.0));

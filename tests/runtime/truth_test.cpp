@@ -1,4 +1,4 @@
-// Tensors in conditions: what has no truth value does not compile, and what stands for it.
+// Tests tensors in conditions: those without a truth value do not compile; others replace them.
 #include <concepts>
 
 #include <doctest/doctest.h>

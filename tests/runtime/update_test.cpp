@@ -1,4 +1,4 @@
-// State that a step updates in part, at a place that is known at run time.
+// Tests state that a step updates in part, at a position known at run time.
 #include <algorithm>
 #include <array>
 #include <vector>

@@ -1,4 +1,4 @@
-// Handles by which programs read variables outside of steps.
+// Tests handles of variables that programs read outside of steps.
 #include <doctest/doctest.h>
 
 #include "weft/ir/graph.h"
