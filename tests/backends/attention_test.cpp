@@ -1,4 +1,5 @@
-// Attention and its gradient as one kernel each, against the interpreter's expression of them.
+// Compares attention and its gradient, computed by one kernel each, with the interpreter's
+// evaluation of their decompositions.
 #include <cmath>
 #include <vector>
 
@@ -33,7 +34,7 @@ std::string kernels_of(const Graph& graph) {
   return names;
 }
 
-// GPUs' kernels read what the forward pass stored.
+// Names the kernel of the gradient. GPU kernels read the logsumexp that the forward pass stored.
 const char* gradient_kernel() {
   return backends().back()->on_host() ? "weft:attention_gradient" : "weft:attention_backward";
 }
@@ -100,7 +101,8 @@ TEST_CASE("attention to scores of infinity and NaN is what the expression gives"
   auto rows = [&](double first) {
     return constant(std::vector<double>{first, 1, 2, -1, 0.5, 1}, {1, 1, 3, 2}, DType::f32);
   };
-  // Of -infinity: the only key that a query may look at has no weight; nothing is the mean of that.
+  // Where the only visible key of a query has score -infinity, all weights are zero and the result
+  // is undefined; kernel and interpreter must agree on it.
   for (double odd : {infinity, -infinity, std::nan("")})
     check(attention(rows(odd), rows(1), rows(2), {.causal = true}), "weft:attention");
 }

@@ -39,11 +39,12 @@ const std::vector<Geometry> geometries = {
     {"one tile and less", {3, 48, 3, 5}, {32, 48, 3, 3}, {}},
     {"more padding than elements", {2, 16, 1, 2}, {16, 16, 3, 3}, {.padding = {2, 2}}},
 };
-// For Winograd's algorithm, which is float32's: 20 million products for the reference.
+// Covers Winograd's algorithm, which has float32 kernels only. The reference computes 20 million
+// products here, so other types skip it.
 const Geometry blocks_that_end_early = {
     "blocks of tiles that end early", {9, 64, 17, 14}, {16, 64, 3, 3}, {.padding = {0, 1}}};
 
-// The convolution and its two gradients, as nodes on inputs.
+// Returns the convolution and its two gradients as nodes on inputs.
 std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
   const Value x = input({dtype, geometry.x}, 0), weight = input({dtype, geometry.weight}, 1);
   const Value y = conv(x, weight, {}, geometry.options);
@@ -52,7 +53,7 @@ std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
   const Value wanted[] = {x, weight};
   std::vector<Value> open = gradients(y, wanted, dy);
   open.push_back(y);
-  while (!open.empty()) {  // through the reshapes of one-dimensional convolutions
+  while (!open.empty()) {  // skips the reshapes of 1-D convolutions
     Value value = open.back();
     open.pop_back();
     if (value->op->name.starts_with("conv"))
@@ -64,7 +65,7 @@ std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
   return found;
 }
 
-// The convolution and its gradients, by every kernel that there is for them.
+// Checks every available kernel of the convolution and of its gradients.
 void check_kernels(const Geometry& geometry, DType dtype) {
   for (const Value& node : nodes_of(geometry, dtype)) {
     const std::vector<std::string> kernels = kernels_of(node);

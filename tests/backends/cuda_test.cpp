@@ -1,5 +1,5 @@
-// The GPU that pretends (tests/fake_cuda) refuses what a real one refuses: what other tests rely
-// on.
+// The fake GPU (tests/fake_cuda) rejects the accesses that a real one rejects; other tests rely on
+// that.
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -15,8 +15,8 @@
 using namespace weft;
 
 namespace {
-// Four neighbours by one access: an ordinary load, one through the cache of what no kernel writes,
-// a store.
+// Each kernel moves four adjacent elements by one access: an ordinary load, a load through the
+// read-only cache, and a store.
 constexpr const char* packs = R"(
 KERNEL(32) load_pack(GLOBAL u8* to, i64 to_at, GLOBAL u8* from, i64 from_at) {
   ((GLOBAL f32x4*)to)[THREAD] = *(GLOBAL f32x4*)(from + 16 * THREAD);
@@ -32,11 +32,11 @@ KERNEL(32) store_pack(GLOBAL u8* from, i64 from_at, GLOBAL u8* to, i64 to_at) {
 )";
 
 struct Ending {
-  int status = 0;  // as waitpid() has it
+  int status = 0;  // as waitpid() returns it
   std::string said;
 };
-// A child process launches the kernel `name`; the pointer passed as its second argument lies
-// `begin` bytes into an allocation.
+// Launches the kernel `name` in a child process. Its second argument points `begin` bytes into an
+// allocation.
 Ending run_kernel(const std::string& name, size_t begin) {
   const test::Captured said(STDERR_FILENO);
   const pid_t child = fork();

@@ -1,4 +1,5 @@
-// Plans of cuDNN for a GPU that need not be here: from the properties of an H200, in cuDNN's words.
+// cuDNN plans for a GPU that need not be present: they are built from the properties of an H200 as
+// cuDNN serializes them.
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -36,7 +37,7 @@ constexpr const char* h200 = R"({
   "l2CacheSize": 62914560, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,
   "memoryBusWidth": 6144, "smCountOrigin": 0})";
 
-// "" where the library loads; else why not.
+// Returns the reason why the library does not load, or "" if it loads.
 std::string why_not(const std::string& library, const std::string& hint) {
   try {
     cuda::SharedLibrary loaded({library}, hint);
@@ -45,14 +46,16 @@ std::string why_not(const std::string& library, const std::string& hint) {
     return none.what();
   }
 }
-// cuDNN loads a driver to describe a GPU, and compiles attention through one; it takes no GPU.
+// Returns whether a driver is present. cuDNN needs one to describe a GPU and to compile attention,
+// but needs no GPU for that.
 bool has_driver() {
   const std::string none = why_not("libcuda.so.1", "cuDNN plans with NVIDIA's driver.");
   if (!none.empty()) skipped(none);
   return none.empty();
 }
 
-// Null where cuDNN is not whole, which a test then says.
+// Returns the device properties, or reports a skipped test and returns null where a part of cuDNN
+// is missing.
 Descriptor h200_properties() {
   if (sanitized) {
     skipped("cuDNN finds its parts by its run path, which sanitizers hide from dlopen");
@@ -82,7 +85,7 @@ struct Geometry {
                                                     groups = 1;
 };
 
-// A convolution and its two gradients.
+// Returns a convolution and its two gradients.
 std::vector<Value> nodes_of(const Geometry& g, DType dtype) {
   const Value x = input({dtype, {g.batch, g.channels, g.extent, g.extent}}, 0);
   const Value weight = input({dtype, {g.outputs, g.channels / g.groups, g.kernel, g.kernel}}, 1);
@@ -104,7 +107,7 @@ Value in_tf32(const Value& node) {
   return make_node(*node->op, node->inputs, node->attrs, {.tf32 = true});
 }
 
-// Engines for all three, within the workspace that the plan gives them.
+// Checks that all three have an engine that fits in the workspace of their kernel choice.
 void check_convolutions(const std::vector<Geometry>& geometries, const std::vector<DType>& dtypes) {
   const Descriptor properties = h200_properties();
   if (properties == nullptr) return;
@@ -123,7 +126,7 @@ void check_convolutions(const std::vector<Geometry>& geometries, const std::vect
       }
 }
 
-// Stages of `blocks` bottlenecks on images of 224 x 224 (He et al. 2016).
+// Returns the convolutions of ResNet-50 on images of 224 x 224 (He et al. 2016).
 std::vector<Geometry> resnet50(int64_t batch) {
   std::vector<Geometry> all{{batch, 3, 224, 64, 7, 2, 3}};
   int64_t channels = 64, extent = 56;
@@ -167,7 +170,8 @@ Value attend(DType dtype, const Shape& q, const Shape& k, bool causal) {
   return attention(heads_in(dtype, q, 0), heads_in(dtype, k, 1), heads_in(dtype, k, 2),
                    {.causal = causal});
 }
-// As it is where no library has a kernel that begins with the forward pass.
+// Returns the gradient decomposed into a separate forward pass and backward kernel, as used where
+// no library has a kernel that recomputes the forward pass.
 Value gradient_of(const Value& y) {
   const Value wanted[] = {y->inputs[0]};
   Value node = gradients(y, wanted, input(y.type(), 3))[0];
@@ -179,7 +183,7 @@ AttentionStrides strides_by_token(const Heads& heads) {
   return {dense_strides(heads.q(), order), dense_strides(heads.k(), order),
           dense_strides(heads.v(), order), dense_strides(heads.y(), order)};
 }
-// A convolution of 3 x 3 in bfloat16, channels last, or one of its gradients.
+// Builds a channels-last 3 x 3 convolution in bfloat16, or one of its gradients.
 const Shape conv_image{8, 64, 28, 28}, conv_filter{64, 64, 3, 3};
 cuda::cudnn::Graph convolution_graph(Direction direction) {
   cuda::cudnn::Graph graph;
@@ -252,7 +256,7 @@ TEST_SUITE("cudnn") {
     const size_t named = numbers.size();
     const auto others = graph.unnamed_engines(properties, {});
     MESSAGE(named << " engines are named, " << others.size() << " are not");
-    const bool is_real = std::getenv("BACKEND") == nullptr;  // of a fake one, heuristics name all
+    const bool is_real = std::getenv("BACKEND") == nullptr;  // a fake one names all engines
     if (is_real) CHECK(!others.empty());
     int built = 0;
     for (const auto& engine : others) {
@@ -278,13 +282,13 @@ TEST_SUITE("cudnn") {
     CHECK(!graph.plan_from(properties, "{}"));
     CHECK(!graph.plan_from(properties, built.json().substr(0, built.json().size() / 2)));
   }
-  // On the device that BACKEND names: the fake one, or a GPU.
+  // This test runs on the device that BACKEND names: the fake GPU or a real one.
   TEST_CASE("a selection holds for its graph, with its strides, and its rules alone") {
     const char* backend = std::getenv("BACKEND");
     if (backend == nullptr || std::string(backend) != "cuda") return;
     const std::unique_ptr<gpu::Device> device = cuda::open_device();
     const Shape image{8, 64, 28, 28}, filter{64, 64, 3, 3};
-    // Returns what is newly selected: key and rank.
+    // Returns the new selections: key to rank.
     auto select = [&](const Dims& order, const EngineRules& rules) {
       const std::map<std::string, std::string> before = device->selected();
       cuda::cudnn::Graph graph;
@@ -304,7 +308,7 @@ TEST_SUITE("cudnn") {
     REQUIRE(first.size() == 1);
     CHECK(first.begin()->second.starts_with("0: engine "));
     CHECK(select(channels_last, {.workspace = bytes}).empty());
-    device->prefer({{first.begin()->first, "1"}});  // as a measurement, or a plan, may say
+    device->prefer({{first.begin()->first, "1"}});  // as a measurement or a plan does
     for (const auto& other :
          {select(rows, {.workspace = bytes}), select(channels_last, {.workspace = 2 * bytes}),
           select(rows, {.workspace = bytes, .exact = true})}) {
@@ -314,7 +318,7 @@ TEST_SUITE("cudnn") {
     CHECK(select(channels_last, {.workspace = bytes}).empty());
     const std::string second = device->selected().at(first.begin()->first);
     CHECK(second.starts_with("1: engine "));
-    // As a run that goes on finds it in its plan.
+    // A resumed run prefers the selection that its plan records.
     device->prefer({{first.begin()->first, second}});
     CHECK(select(channels_last, {.workspace = bytes}).empty());
     CHECK(device->selected().at(first.begin()->first) == second);
@@ -367,7 +371,7 @@ TEST_SUITE("cudnn") {
     const auto choice = choose_attention(*y.node(), std::vector{whole, shifted, flipped});
     REQUIRE(choice);
     CHECK(choice->operand_order == std::vector<Dims>{{}, {0, 2, 1, 3}, {0, 2, 1, 3}});
-    CHECK(choice->alignment == 16);  // else what lies by token, from anywhere on, stays
+    CHECK(choice->alignment == 16);  // else token-major operands are never copied
   }
   TEST_CASE("operands of attention that lie by token, from an odd address on, are copied") {
     const std::unique_ptr<KernelLibrary> library = cuda_library("h200");
@@ -413,8 +417,7 @@ TEST_SUITE("cudnn") {
       const KernelChoice gradient = choice_of(gradient_of(y)).value();
       CHECK(gradient.kernel == "cudnn:attention_backward");
       has_plan(attention_graph(heads, strides_by_token(heads), true), workspace);
-      // As a run has it: some sequences at a time, and what is left of the workspace for the
-      // engine.
+      // A run processes some sequences at a time and gives the engine the rest of the workspace.
       const GradientScratch scratch(heads);
       REQUIRE(scratch.bytes() == gradient.workspace);
       heads.batch = scratch.batch;

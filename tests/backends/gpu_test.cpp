@@ -1,5 +1,5 @@
-// The kernels that are written by hand for GPUs: OpenCL C runs, against the interpreter, and CUDA C
-// compiles. Attention runs in more forms in the test backends.opencl.slow.
+// Tests the handwritten GPU kernels: the OpenCL C runs and is compared with the interpreter, the
+// CUDA C is compiled. The test backends.opencl.slow runs attention in more forms.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -32,7 +32,7 @@ Graph graph_of(const Value& value) {
   return graph;
 }
 
-// Null, once said, where there is no device.
+// Returns null, and reports a skipped test, where there is no device.
 const KernelLibrary* opencl() {
   static const auto library =
       gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
@@ -53,9 +53,9 @@ std::vector<Step> written_steps(const Value& value) {
   return steps;
 }
 
-const std::vector<int> every_capability{75, 80, 90, 100};  // of NVIDIA's GPUs
+const std::vector<int> every_capability{75, 80, 90, 100};  // compute capabilities
 
-// No kernel spills registers.
+// Compiles the program and checks that no kernel spills registers.
 void compile_cuda(const std::string& program, const std::vector<int>& capabilities) {
   try {
     const cuda::Nvrtc compiler;
@@ -71,8 +71,8 @@ void compile_cuda(const std::string& program, const std::vector<int>& capabiliti
   }
 }
 
-// Every value is the result of kernels that are written by hand: one, or two of a gradient that
-// begins with the forward pass.
+// Checks that handwritten kernels compute every value: one kernel, or two for a gradient that
+// starts with the forward pass.
 void check(const std::vector<Value>& values, const std::vector<int>& capabilities = {90}) {
   std::string program = gpu_prelude(loop::GpuLanguage::cuda);
   for (const Value& value : values) {
@@ -100,7 +100,7 @@ constexpr DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DT
                              DType::i32, DType::i16, DType::i8,  DType::u8};
 constexpr DType integers[] = {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8};
 
-// Indices from `low` to `high` that name rows of `into`.
+// Builds a scatter_add whose indices, from `low` to `high`, select rows of `into`.
 Value scatter(DType dtype, const Shape& into, const Shape& indices, double low, double high,
               DType index_type = DType::i64) {
   Random random(1);
@@ -120,7 +120,7 @@ struct Form {
 constexpr Form forms[] = {{DType::f32, 1, 1, 150, 64, true},   {DType::bf16, 4, 2, 70, 128, false},
                           {DType::f16, 1, 1, 200, 20, true},   {DType::f32, 1, 1, 1500, 32, true},
                           {DType::f32, 1, 1, 1500, 32, false}, {DType::f32, 1, 1, 70, 128, false}};
-// With the logarithms of its sums, and its gradient.
+// Returns attention, its logsumexp and its gradient.
 std::vector<Value> attention_of(const Form& form) {
   Random random(3);
   auto draw = [&](int64_t heads) {

@@ -15,8 +15,8 @@ namespace weft::testing {
 struct KernelCase::Memory {
   std::vector<std::shared_ptr<Buffer>> operands;
   std::shared_ptr<Buffer> result, workspace;
-  std::vector<void*> pointers;  // to the operands
-  std::vector<Value> inputs;    // the operands as they were before the first run, row-major
+  std::vector<void*> pointers;  // one for each operand
+  std::vector<Value> inputs;    // copies of the operands before the first run, row-major
   std::unique_ptr<Kernel> kernel;
 };
 
@@ -38,7 +38,7 @@ Placement placement(const Shape& shape, const Lie& lie) {
   return at;
 }
 
-// Elements from the start of the memory to one past the last.
+// Returns the number of elements from the start of the memory to one past the last element.
 int64_t extent(const Shape& shape, const Placement& at) {
   int64_t last = at.offset;
   for (int i = 0; i < shape.size(); ++i)
@@ -46,7 +46,7 @@ int64_t extent(const Shape& shape, const Placement& at) {
   return last + 1;
 }
 
-// Calls visit(row-major index, place) for each element.
+// Calls visit(row-major index, offset in elements) for each element.
 template <class Visit>
 void for_each_element(const Shape& shape, const Placement& at, const Visit& visit) {
   Dims index = Dims::filled(shape.size(), 0);
@@ -59,7 +59,7 @@ void for_each_element(const Shape& shape, const Placement& at, const Visit& visi
   }
 }
 
-// What lies there, as a row-major data leaf.
+// Copies a strided tensor into a row-major data leaf.
 Value dense(const Buffer& buffer, const Type& type, const Placement& at) {
   auto result = Buffer::allocate(type.bytes());
   const size_t size = size_of(type.dtype);
@@ -76,10 +76,9 @@ double drawn(DType dtype, bool whole, int64_t rows, Random& random) {
   return static_cast<double>(is_index ? random.between(-1, rows) : random.between(-3, 3));
 }
 
-// The buffer of a tensor with random elements. They are drawn in row-major order, so that the
-// strides do not change their values; where elements alias (stride 0), the last one drawn is kept.
-// Bytes in the gaps between elements hold 1 or 2, so that a kernel which reads them gives a wrong
-// result.
+// Allocates a tensor with random elements. They are drawn in row-major order, so that strides do
+// not change their values; where elements alias (stride 0), the last one drawn remains. The gaps
+// between elements hold 1 or 2, so that a kernel that reads them gives a wrong result.
 std::shared_ptr<Buffer> filled(const Type& type, const Placement& at, bool whole, int64_t rows,
                                Random& random) {
   const int64_t count = extent(type.shape, at);
@@ -95,7 +94,7 @@ bool same_bytes(const Value& a, const Value& b) {
   return a.type() == b.type() && std::memcmp(a->data->data, b->data->data, a.type().bytes()) == 0;
 }
 
-// The memory layout of each operand of the node: as `lies` says, else dense and row-major.
+// Returns the memory layout of each operand of the node: that of `lies`, by default row-major.
 std::vector<Placement> placements(const Value& node, const std::vector<Lie>& lies) {
   std::vector<Placement> at;
   at.reserve(node->inputs.size());
@@ -104,8 +103,8 @@ std::vector<Placement> placements(const Value& node, const std::vector<Lie>& lie
   return at;
 }
 
-// What the reference computes of these inputs. The kernels of one node, on any number of threads,
-// are compared with one result: the reference takes most of the time of a test.
+// Returns the reference result for these inputs. It caches the last one, which serves all kernels
+// and thread counts of a node, because the reference takes most of a test's time.
 const Interpreted& reference_of(const Value& node, const std::vector<Value>& inputs) {
   static Value last;
   static std::vector<Value> last_inputs;
@@ -189,8 +188,8 @@ std::string KernelCase::disagreement() {
   const auto& [want, errors] = reference_of(result.value, memory_->inputs);
   const Value got = dense(*memory_->result, type, result.at);
   Errors allowed = errors;
-  // Transforms mix the elements of a tile, so each result may be off by what the largest of its
-  // channel of its image may be, times what the transforms amplify.
+  // Winograd transforms mix the elements of a tile, so each result may have the largest error of
+  // its image and channel, times the amplification of the transforms.
   if (step_.kernel == "weft:winograd") {
     const auto plane = static_cast<size_t>(type.shape[2] * type.shape[3]);
     for (size_t at = 0; at < allowed.size(); at += plane) {

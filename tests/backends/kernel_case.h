@@ -1,5 +1,5 @@
-// One library kernel on its own: operands laid out as a test asks, its results compared element by
-// element with those of the reference on the same numbers.
+// Runs one library kernel in isolation, with operands in the layout that a test requests, and
+// compares its results element by element with those of the reference.
 #pragma once
 
 #include <memory>
@@ -12,34 +12,35 @@
 
 namespace weft::testing {
 
-// How an operand lies: axes from outermost to innermost (empty: row-major), with `gap` unused
-// elements after each run of the innermost axis and `offset` before the first.
+// The layout of an operand: axes from outermost to innermost (empty: row-major), with `gap` unused
+// elements after each run of the innermost axis and `offset` before the first element.
 struct Lie {
   Dims order;
   int64_t gap = 0;
   int64_t offset = 0;
   std::vector<int> broadcast = {};  // axes of stride 0
-  std::vector<int> flipped = {};    // axes that run backwards
+  std::vector<int> flipped = {};    // axes of negative stride
 };
 
-// Every kernel that could do the node on dense operands, by name.
+// Returns the names of all kernels that can compute the node on operands in these layouts.
 std::vector<std::string> kernels_of(const Value& node, const std::vector<Lie>& lies = {});
 
 class KernelCase {
  public:
-  // `node` is one operation on inputs of any kind; only their types matter. Elements are whole
-  // numbers from -3 to 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows].
-  // `kernel`: one of the alternatives; empty: the one that a rule of thumb chooses.
+  // `node` is one operation; only the types of its inputs matter. Elements are integers from -3 to
+  // 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows]. `kernel` names one of the
+  // alternatives; where it is empty, the heuristic chooses.
   KernelCase(const Value& node, const std::vector<Lie>& lies = {}, bool whole = false,
              uint64_t seed = 1, const std::string& kernel = "");
   ~KernelCase();
 
   const KernelChoice& choice() const { return choice_; }
   const Step& step() const { return step_; }
-  // Overwrites operand 0's memory with the result, as a plan with in_place does.
+  // Lets the result overwrite operand 0, as a plan does for an in-place kernel.
   void in_place();
   void run();
-  // "" or where the result differs from the reference's by more than rounding allows (rounding.h).
+  // Describes where the result differs from the reference by more than rounding allows
+  // (rounding.h); returns "" if it does not.
   std::string disagreement();
   std::vector<std::byte> result_bytes() const;
 

@@ -12,8 +12,8 @@
 namespace weft::testing {
 namespace {
 
-// A machine of each instruction set, and what runs there: bytes of a vector, and whether products
-// of bfloat16 have instructions. WEFT_ISA makes this process one of them.
+// The vector width in bytes, and whether there are bfloat16 dot-product instructions, for each
+// instruction set. WEFT_ISA limits this process to one of them.
 struct Described {
   Isa set;
   int vector_bytes;
@@ -53,13 +53,14 @@ TEST_CASE("oneDNN runs with the set of the process, and with no more") {
   CHECK(has(dnnl_cpu_isa_avx512_core_amx) == (isa() >= Isa::amx));
 }
 
-// How they compare is for benchmarks: another process takes what it likes of either.
+// The test does not compare the peaks with each other, because other processes disturb the timing.
 TEST_CASE("every peak is measured") {
   const cpu::Machine machine = cpu::this_machine();
   const cpu::Peaks peaks = cpu::measure_peaks(0.01);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  // Three arrays that each exceed the last cache, all of them real pages, where there is room.
+  // The bandwidth is measured on three arrays of resident pages, each larger than the last-level
+  // cache if memory allows.
   const size_t arrays = 3 * std::min(machine.l3, machine.available / 8);
   CHECK(static_cast<size_t>(usage.ru_maxrss) * 1024 > arrays);
   for (double peak : {peaks.f32, peaks.f64, peaks.bf16, peaks.bandwidth}) {

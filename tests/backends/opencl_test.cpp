@@ -1,5 +1,6 @@
-// What OpenCL and CLBlast do beyond one kernel: products as a plan asks for them, memory that a
-// step takes, errors. Some functions of OpenCL's are interposed: counted, or made to fail.
+// Tests OpenCL and CLBlast beyond single kernels: products as plans request them, memory that a
+// step allocates, and errors. Some OpenCL functions are interposed to count calls or make them
+// fail.
 #include "weft/backends/opencl/opencl.h"
 
 #include <array>
@@ -30,10 +31,10 @@ constexpr unsigned double_fp_config = 0x1032, profile = 0x102E, extensions = 0x1
                    max_work_group_size = 0x1004;
 
 struct Calls {
-  int buffers = 0;         // that were made
-  bool no_memory = false;  // buffers are refused
+  int buffers = 0;         // created
+  bool no_memory = false;  // clCreateBuffer fails
   bool without_f64 = false, without_i64 = false, small_groups = false;
-  bool device_lost = false;  // kernels are refused
+  bool device_lost = false;  // kernel launches fail
 };
 Calls calls;
 
@@ -43,7 +44,7 @@ Function* next(Function*, const char* name) {
 }
 }  // namespace
 
-// As in CL/cl.h.
+// The signatures are those of CL/cl.h.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" void* clCreateBuffer(void* context, unsigned long flags, size_t bytes, void* host,
                                 int* status) {
@@ -83,7 +84,7 @@ extern "C" int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned axes,
 namespace weft::testing {
 namespace {
 
-// Null, once said, where there is no device.
+// Returns null, and reports a skipped test, where there is no device.
 const KernelLibrary* opencl() {
   static const auto library = opencl_library();
   try {
@@ -113,7 +114,7 @@ Value draw(DType dtype, const Shape& shape) {
   return random_values({dtype, shape}, -1, 1, random);
 }
 
-// One product of CLBlast's, and right.
+// Checks that CLBlast computes the product correctly, and bit-equal in two runs.
 void check_product(const Value& value) {
   const KernelLibrary* library = opencl();
   if (library == nullptr) return;

@@ -42,7 +42,7 @@ Value gradient_node(const Value& x, const Value& y) {
 TEST_CASE("max_pool and its gradient agree with the reference, ties included") {
   for (DType dtype : types)
     for (const Geometry& geometry : geometries)
-      for (bool whole : {false, true}) {  // few distinct numbers: many ties
+      for (bool whole : {false, true}) {  // integers from -3 to 3 give many ties
         const Value x = input({dtype, geometry.x}, 0), y = max_pool(x, geometry.options);
         check(y, whole);
         check(gradient_node(x, y), whole);

@@ -1,4 +1,4 @@
-// Which of several kernels: what was measured here, or chosen by an earlier run, is what is chosen.
+// Kernel selection: a measurement on this machine, or the choice of an earlier run, decides.
 #include <filesystem>
 #include <fstream>
 
@@ -12,7 +12,7 @@ namespace weft::testing {
 namespace {
 namespace fs = std::filesystem;
 
-// A folder of its own for what is kept; the environment is as before when it goes.
+// Redirects the cache to a temporary folder; the destructor restores the environment.
 class Cache {
  public:
   explicit Cache(bool tune) : folder_(fs::temp_directory_path() / "weft-selection-XXXXXX") {
@@ -27,7 +27,7 @@ class Cache {
     before_.empty() ? unsetenv("WEFT_CACHE_DIR") : setenv("WEFT_CACHE_DIR", before_.c_str(), 1);
     fs::remove_all(folder_);
   }
-  // The one file in it.
+  // Returns the only file of the selection cache.
   fs::path file() const { return *fs::directory_iterator(folder_ / "selection"); }
 
  private:
@@ -46,7 +46,7 @@ std::vector<Placement> dense_operands(const Value& node) {
     operands.push_back({.slot = -1, .offset = 0, .strides = row_major_strides(input.shape())});
   return operands;
 }
-// Several kernels can do it with any instruction set: Winograd's, and windows as a matrix.
+// Returns a convolution with several kernels on any instruction set: Winograd and im2col.
 Value convolution() {
   return conv(input({DType::f32, {2, 16, 9, 9}}, 0), input({DType::f32, {16, 16, 3, 3}}, 1), {},
               {.padding = {1, 1}});

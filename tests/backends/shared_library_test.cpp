@@ -1,5 +1,5 @@
-// Libraries that are loaded when they are needed: what is said of one that is not there, and of one
-// that is there and does not load.
+// Libraries that are loaded on demand, and the messages for one that is missing and one that exists
+// but does not load.
 #include "weft/base/shared_library.h"
 
 #include <filesystem>

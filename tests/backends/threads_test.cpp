@@ -1,4 +1,4 @@
-// Kernels of the CPU that share their work among threads, with as many as a machine may have.
+// Tests multithreaded CPU kernels with the thread counts that machines may have.
 #include "tests/support/threads.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,8 @@
 namespace weft::testing {
 namespace {
 
-// Which kernels there are may depend on the number of threads; `only`: the one that is chosen.
+// Checks the kernels of a node, listed again for each thread count because they may depend on it.
+// `only` restricts the check to the chosen kernel.
 void check_kernels(const Value& node, const std::vector<Lie>& lies, bool only) {
   for (int threads : thread_counts) {
     const Threads with(threads);

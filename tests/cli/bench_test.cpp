@@ -1,4 +1,4 @@
-// weft bench beside other systems: what it starts from can be had elsewhere.
+// Checks that other systems can reproduce the initial state of `weft bench`.
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@ using weft::test::Workplace;
 using weft::testing::near;
 
 namespace {
-// But for a library's scratch at the end of the arena, of which it may use less.
+// Returns whether the planned bytes were used, except for library scratch at the end of the arena.
 bool is_as_planned(size_t used, size_t planned) {
   return used <= planned && planned - used <= testing::slack_of_scratch;
 }
@@ -47,7 +47,7 @@ TEST_CASE("a bench's loss follows from its weights file and the documented batch
   for (int i = 0; i < 3 + 2; ++i)  // three untimed steps
     expected = step(tensor(images, {8, 784}), tensor(labels, {8})).item();
   CHECK(loss == near(expected, 1e-5));
-  CHECK(loss < 2);  // it learned
+  CHECK(loss < 2);  // the loss has fallen
 }
 
 TEST_CASE("a bench says what its step needs at least, and takes weights from a file") {
@@ -56,7 +56,8 @@ TEST_CASE("a bench says what its step needs at least, and takes weights from a f
       {"bench", "mlp", "--steps", "1", "--write-weights", "w.st", "--ceiling", "--json"});
   REQUIRE_MESSAGE(written.code == 0, written.err);
   const auto first = nlohmann::json::parse(written.out);
-  // 784-256-10 on 128 rows: forward, gradients of the weights, and that of the hidden layer.
+  // The products of 784-256-10 on 128 rows are the forward pass and the gradients of the weights
+  // and of the hidden layer.
   const double products = 2.0 * 128 * (2 * (784 * 256 + 256 * 10) + 256 * 10);
   CHECK(first["least_flops"]["f32"].get<double>() > products);
   CHECK(first["least_flops"]["f32"].get<double>() < 1.05 * products);

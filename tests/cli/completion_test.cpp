@@ -1,4 +1,4 @@
-// Shell completion, with the shell itself where there is one.
+// Tests shell completion, in the shells themselves where they are installed.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -26,7 +26,7 @@ bool holds(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// What the program says may stand in the place of the last word.
+// Returns the completions that the program offers for the last word.
 Words after(const Workplace& place, const Words& line) {
   Words arguments = {"completion", "words", "--", "weft"};
   arguments.insert(arguments.end(), line.begin(), line.end());
@@ -35,7 +35,7 @@ Words after(const Workplace& place, const Words& line) {
   return lines_of(outcome.out);
 }
 
-// False, once said, where it is not installed.
+// Returns whether the shell is installed; reports a skipped test if not.
 bool has_shell(const std::string& shell) {
   const bool there = std::system(fmt::format("command -v {} >/dev/null", shell).c_str()) == 0;
   if (!there) weft::testing::skipped("there is no " + shell);

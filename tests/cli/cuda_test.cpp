@@ -1,5 +1,5 @@
-// How time is told on an NVIDIA GPU: by the events of a driver that only pretends to have one
-// (tests/fake_cuda/fake.h), on whose clock each piece of work takes a microsecond.
+// Tests timing by CUDA events on the fake driver (tests/fake_cuda/fake.h), on whose clock each
+// piece of work takes a microsecond.
 #include <cmath>
 #include <regex>
 #include <string>
@@ -15,7 +15,7 @@ using nlohmann::json;
 using weft::testing::near;
 
 namespace {
-// How often it is there, one after another.
+// Counts the non-overlapping matches of a pattern.
 size_t count(const std::string& text, const std::string& pattern) {
   const std::regex expression(pattern);
   return static_cast<size_t>(
@@ -54,7 +54,7 @@ TEST_CASE("kernels are chosen by events between which each runs once, on caches 
   CHECK(measured > 4);
   CHECK(count(work, "(swew+e){10}") == measured);
   CHECK(count(work, "e") == 20 * measured);
-  // A product and what stands beside it are two launches, or one.
+  // The first candidate takes two launches, the second one.
   CHECK(count(outcome.err, "measured number 0 of 2: +0\\.002 ms") > 0);
   CHECK(count(outcome.err, "measured number 1 of 2: +0\\.001 ms") > 0);
 }

@@ -1,5 +1,5 @@
-// The program on a device: what users do with a run. The device is the BACKEND of the environment,
-// which must be there, or OpenCL's, if there is one.
+// Tests the program on a device, with what users do with a run. The device is the one that the
+// environment variable BACKEND names, which must exist, or else OpenCL's, if there is one.
 #include "tests/models/device.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr int device = 7, stopped = 75;
 
 struct Place : Workplace {
   Place() { write("tiny.yaml", tiny_gpt(weft::testing::device())); }
-  // Its losses by step, each as it stood last.
+  // Returns the losses of a run by step; the last log line of a step counts.
   std::map<int64_t, double> losses(const std::string& run) const {
     std::map<int64_t, double> all;
     std::istringstream lines(read("runs/" + run + "/log.jsonl"));
@@ -35,7 +35,7 @@ struct Place : Workplace {
         all[entry["step"].get<int64_t>()] = entry["loss"].get<double>();
     return all;
   }
-  // Trains until the checkpoint of a step is there, and then sends a signal. The exit code.
+  // Trains until the checkpoint of a step exists, sends a signal, and returns the exit code.
   int train_until(const std::string& run, int64_t step, const char* signal) const {
     const std::string command = fmt::format(
         "cd {0}; \"$WEFT\" train tiny.yaml --name {1} --steps 100000 >/dev/null 2>&1 & pid=$!; "
@@ -46,7 +46,8 @@ struct Place : Workplace {
   }
 };
 
-// False, once said, where there is no device, and none is asked for.
+// Returns whether training works. Reports a skipped test where there is no device and BACKEND names
+// none.
 bool can_train(const Place& place) {
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--json"});
   if (outcome.code == device && std::getenv("BACKEND") == nullptr) {
@@ -57,7 +58,7 @@ bool can_train(const Place& place) {
   return true;
 }
 
-// The most that two runs differ by in a step.
+// Returns the largest difference of two runs in a step.
 double distance(const std::map<int64_t, double>& a, const std::map<int64_t, double>& b) {
   REQUIRE(a.size() == b.size());
   double most = 0;
@@ -137,7 +138,7 @@ TEST_SUITE("slow device program") {
       REQUIRE(rounding[precision] > 0);
       CHECK(distance(losses(precision, weft::testing::device()), want) <= 2 * rounding[precision]);
     }
-    // It keeps three bits more than bfloat16.
+    // TF32 has three more mantissa bits than bfloat16.
     CHECK(distance(losses("tf32", weft::testing::device()), exact) <= rounding["bf16-mixed"]);
   }
 }

@@ -1,4 +1,4 @@
-// What other programs read: JSON of every verb that prints a result, graphs for Graphviz.
+// Tests machine-readable output: JSON of every verb that prints a result, and Graphviz graphs.
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// A run's process takes what its plan says: not more, and at most 2 % or 32 MiB less.
+// The process of a run takes at most the planned memory, and at most 2 % or 32 MiB less.
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -24,7 +24,7 @@ json last_line(const std::string& log) {
   return json::parse(last);
 }
 
-// Trains with an empty cache of kernels, then goes on with a full one.
+// Trains with an empty kernel cache, then resumes with a full one.
 void check_process(const Workplace& place, const std::string& name, const std::string& recipe,
                    int thread_count) {
   const std::string threads = std::to_string(thread_count);
@@ -66,7 +66,8 @@ std::string sums(int width, int layers, int batch) {
          ", num_attention_heads: 4}}\ndata: {dataset: addition}\ntrain: {global_batch_size: " +
          std::to_string(batch) + "}\neval: {batch_size: 100}\n";
 }
-// A recurrent model's steps in time are kernels of their own: many, and each other than the rest.
+// Writes a text and returns the recipe of a language model on it. Each time step of a recurrent
+// model is a kernel of its own, so these have many distinct kernels.
 std::string language_model(const Workplace& place, const std::string& model,
                            const std::string& config) {
   std::string text;
@@ -78,7 +79,7 @@ std::string language_model(const Workplace& place, const std::string& model,
          "train: {global_batch_size: 16}\n";
 }
 
-// By name, of each kind one that is small.
+// Returns one small recipe of each kind, by name.
 std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& place) {
   write_images(place, "data", 1000, 28, 10);
   write_images(place, "data.large", 200, 63, 10);

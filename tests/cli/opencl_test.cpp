@@ -1,4 +1,4 @@
-// The program with --device opencl: what goes wrong, and what is listed.
+// Tests the program with --device opencl: errors and device lists.
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -21,7 +21,7 @@ constexpr int does_not_fit = 3, device = 7;
 struct Place : Workplace {
   Place() { write("tiny.yaml", tiny_gpt("opencl")); }
 
-  // On PoCL; nullopt, once said, where it is not there.
+  // Trains on PoCL; reports a skipped test and returns nullopt where it is missing.
   std::optional<Outcome> train_on_pocl(
       const std::vector<std::string>& flags,
       const std::map<std::string, std::string>& environment) const {
@@ -91,7 +91,7 @@ TEST_CASE("without a cache an OpenCL driver keeps what it compiles in a folder t
 
 TEST_CASE("an arena larger than the device gives at once is refused before anything runs") {
   Place place;
-  // PoCL's limit in GiB; other drivers do not know it.
+  // POCL_MEMORY_LIMIT is in GiB; only PoCL reads it.
   const auto outcome = place.train_on_pocl({"--batch", "20K", "--model.config.hidden_size", "64"},
                                            {{"POCL_MEMORY_LIMIT", "1"}});
   if (!outcome) return;

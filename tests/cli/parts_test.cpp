@@ -1,4 +1,4 @@
-// Parts of the program on their own: recipe flags, tables, suggestions.
+// Unit tests of parts of the program: recipe flags, tables, suggestions.
 #include <array>
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
-// weft plan as somebody asks it who is about to rent a GPU: does it fit, how long, at what price?
+// Tests `weft plan` for a choice among rented GPUs: whether a run fits, how long it takes, its
+// price.
 #include <sstream>
 
 #include <doctest/doctest.h>
@@ -58,7 +59,7 @@ TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
     CHECK(plan["steps"] == (1'000'000'000 + 16 * 1024 - 1) / (16 * 1024));
     CHECK(plan["likely_step_seconds"] > plan["step_seconds"]);
     const std::string beside =
-        fmt::format("\n{}: ", entry["on"].get<std::string>());  // what was measured on such a GPU
+        fmt::format("\n{}: ", entry["on"].get<std::string>());  // the line of measured peaks
     const bool is_measured = plan["measured_peaks_step_seconds"] > 0;
     CHECK(is_measured == (entry["on"] == "h200"));
     CHECK((answer.out.find(beside) != std::string::npos) == is_measured);
@@ -120,7 +121,7 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
 
 TEST_CASE("a plan that this machine cannot hold is refused with what it would take") {
   Asked place;
-  for (const char* memory : {"null", "900GiB"}) {  // a limit above what there is makes no room
+  for (const char* memory : {"null", "900GiB"}) {  // a limit above the memory has no effect
     const Outcome answer =
         place.weft({"plan", "large.yaml", "--memory", memory}, {{"WEFT_PATIENCE", "0"}});
     CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");

@@ -1,4 +1,4 @@
-// weft profile: its tables, trace and pictures agree with the plan and with each other.
+// Checks that the tables, traces and pictures of `weft profile` agree with the plan and each other.
 #include "weft/cli/profile.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ double sum_of(const std::vector<json>& rows, const std::string& key) {
   return sum;
 }
 
-// Every element is closed, in the order of a stack.
+// Returns whether the text is an SVG element in which all elements nest and are closed.
 bool well_formed(const std::string& xml) {
   std::vector<std::string> open;
   for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
@@ -69,7 +69,7 @@ int count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// y of the highest corner of the polygons.
+// Returns y of the highest polygon corner.
 double highest(const std::string& svg) {
   double least = 1e9;
   for (size_t at = svg.find("<polygon"); at != std::string::npos;
@@ -107,7 +107,7 @@ TEST_CASE(
   for (size_t i = 0; i < kernels.size(); ++i) {
     const json& event = kernels[i];
     const double begin = event["ts"], end = begin + event["dur"].get<double>();
-    CHECK(begin >= last_end - 1e-3);  // one at a time; a nanosecond for the decimals
+    CHECK(begin >= last_end - 1e-3);  // kernels do not overlap; 1 ns for rounding
     last_end = end;
     for (const json& update : updates)
       if (begin >= update["ts"] &&
@@ -125,7 +125,7 @@ TEST_CASE(
     for (const json& event : kernels) sum += event["args"][what].get<double>();
     CHECK(sum / 3 == near(plan[what].get<double>()));
   }
-  // The products of the block stand on a line of the model's, within the block.
+  // The block has products whose source is a line of the model.
   auto is_product = [](const json& event) {
     return event["cat"] == "matmul" &&
            event["args"]["module"].get<std::string>().starts_with("h.0") &&
@@ -190,7 +190,7 @@ TEST_CASE("a profile reads as tables, and ends with the bottleneck in words") {
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
   for (const char* title : {"module ", "operation ", "kernel ", "GFLOP/s", "roofline"})
     CHECK(outcome.out.find(title) != std::string::npos);
-  CHECK(outcome.out.find("\nh.0 ") == std::string::npos);  // of depth 2
+  CHECK(outcome.out.find("\nh.0 ") == std::string::npos);  // this module has depth 2
   std::string last = outcome.out.substr(outcome.out.rfind('\n', outcome.out.size() - 2) + 1);
   CHECK(last.find(" % of the time in ") != std::string::npos);
   CHECK(last.ends_with(".\n"));
@@ -210,7 +210,7 @@ TEST_CASE("a profile and a plan draw pictures: the peak of the plan, a dot a ker
   CHECK(well_formed(place.read("m.svg")));
   std::string roof = place.read("r.svg");
   CHECK(well_formed(roof));
-  std::set<size_t> at_work;  // kernels that do arithmetic
+  std::set<size_t> at_work;  // kernels with arithmetic
   for (const json& event : events_of(json::parse(place.read("t.json")), true))
     if (event["args"]["flops"] > 0) at_work.insert(event["args"]["step"].get<size_t>());
   CHECK(count_of(roof, "<circle") == static_cast<int>(at_work.size()));
@@ -239,7 +239,7 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
                           .space = Space::state,
                           .bytes = 600,
                           .value = weight.value()});
-  Plan update;  // a second step of the run, whose state is there during the first
+  Plan update;  // a second plan of the run, whose state is resident during the first
   update.slots.push_back({.category = Category::parameter,
                           .space = Space::state,
                           .bytes = 600,
@@ -253,7 +253,7 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   std::string svg = cli::memory_svg(run, "a < b");
   CHECK(well_formed(svg));
   CHECK(svg.find("a &lt; b, accumulate") != std::string::npos);
-  // A layer, and a colour of its own, for each category.
+  // Each category has a layer with its own colour.
   static const std::regex layer(R"re(<polygon [^>]*fill="(#[0-9a-f]+)")re");
   std::set<std::string> colours;
   for (std::sregex_iterator at(svg.begin(), svg.end(), layer), end; at != end; ++at)
@@ -266,7 +266,7 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   CHECK(svg.find("state 800 B and arena 1000 B") != std::string::npos);
   CHECK(svg.find("peak 1.8 KiB") != std::string::npos);
   CHECK(svg.find("at step 1<") != std::string::npos);
-  // 410 pixels for 1.05 times what is planned, upwards from 460.
+  // The axis maps 1.05 times the planned bytes to 410 pixels, upwards from y = 460.
   CHECK(highest(svg) == near(460 - 410 / 1.05, 0.001));
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   CHECK(train["step"] == "train");
   for (const char* same : {"kernels", "bytes", "arena_bytes"})
     CHECK(planned[same] == report["plans"][0][same]);
-  // Fusion saves kernels and traffic, the others what they are named for.
+  // Fusion saves kernels and traffic; each other pass saves what its name says.
   CHECK(without["fuse"]["kernels"] > planned["kernels"]);
   CHECK(without["fuse"]["bytes"] > planned["bytes"]);
   CHECK(without["alias"]["bytes"] > planned["bytes"]);
@@ -289,7 +289,7 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   for (const char* unasked : {"precision", "chunk", "keep", "offload", "recompute"})
     CHECK(without[unasked] == planned);
 
-  // Each value that is stored has one reason; what goes through memory is part of the traffic.
+  // Each stored value has one reason, and its bytes are a part of the plan's traffic.
   double bytes = 0;
   std::map<std::string, int> values;
   for (const json& row : train["stored"]) {
@@ -297,12 +297,11 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
     values[row["reason"]] = row["values"];
   }
   CHECK(bytes <= planned["bytes"]);
-  const int64_t variables = 3 * 16;  // of AdamW: a parameter and two moments of 16 parameters
+  const int64_t variables = 3 * 16;  // AdamW: 16 parameters with two moments each
   CHECK(values.at("results and new values of variables") >= variables);
   CHECK(values.contains("read by a kernel that is not generated"));
 
-  // One by one: the kernels are those of the plan, and a reason that all have in common is here
-  // too.
+  // The list of single values names kernels of the plan and also includes reasons that all share.
   REQUIRE(!train["unfused"].empty());
   double before = train["unfused"][0]["bytes"];
   for (const json& row : train["unfused"]) {
@@ -337,7 +336,7 @@ TEST_CASE("under a limit and in mixed precision a plan explains those passes, st
 TEST_CASE("a fusion that was refused has its reason") {
   auto step = weft::compile(
       [](const weft::Tensor& x, const weft::Tensor& z) {
-        weft::Tensor sum = x + z;  // read by the product, and where the product is read
+        weft::Tensor sum = x + z;  // read by the product and by its consumer
         weft::Tensor both = weft::exp(sum) + weft::matmul(sum, sum);
         return both * weft::transpose(both);
       },

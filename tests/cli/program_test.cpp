@@ -1,4 +1,4 @@
-// The program as a user meets it: help, version, lists, recipes, runs.
+// Tests the program from a user's view: help, version, lists, recipes, runs.
 #include "tests/support/program.h"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ TEST_CASE("every verb has help with an example, in plain text where there is no 
     CHECK(outcome.out.find("Usage\n") != std::string::npos);
     CHECK(outcome.out.find("Examples\n  weft " + verb[0]) != std::string::npos);
     CHECK(outcome.out.find('\033') == std::string::npos);
-    CHECK(outcome.out.find('{') == std::string::npos);  // a parser's own notes
+    CHECK(outcome.out.find('{') == std::string::npos);  // the parser's own annotations
   }
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("help without a verb names every verb") {
   std::string help = place.weft({"--help"}).out;
   CHECK(help == place.weft({"help"}).out);
   for (const std::vector<std::string>& none : {std::vector<std::string>{}, {"runs"}}) {
-    Outcome outcome = place.weft(none);  // says what is missing
+    Outcome outcome = place.weft(none);  // names what is missing
     CHECK(outcome.code == 2);
     CHECK(outcome.out.find("Usage\n") != std::string::npos);
   }
@@ -97,7 +97,7 @@ TEST_CASE("help without a verb names every verb") {
 TEST_CASE("tables and help fit 80 columns, or the terminal, by breaks between words") {
   Workplace place;
   place.write("tiny.yaml", tiny);
-  auto longest = [](const std::string& text) {  // but of the lines of steps, which are not broken
+  auto longest = [](const std::string& text) {  // ignores step lines, which are not wrapped
     size_t columns = 0;
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);)
@@ -148,7 +148,7 @@ TEST_CASE("lists hold what recipes may name") {
   std::string layers = place.weft({"list", "layers"}).out;
   CHECK(layers.find("out_channels, kernel_size") != std::string::npos);
   CHECK(layers.find("activations: relu") != std::string::npos);
-  // What was measured of a GPU stands beside its data sheet.
+  // Measured peaks are listed beside those of the data sheet.
   const std::string gpus = place.weft({"list", "gpus"}).out;
   CHECK(gpus.find(" 4800     67  494.5      989.5 ") != std::string::npos);
   CHECK(gpus.find("NVIDIA H200, measured at 790 TFLOP/s in 16 bits, 4300 GB/s\n") !=
@@ -256,7 +256,7 @@ TEST_CASE("docs/recipe.md is what config reference prints") {
   std::ifstream page((source != nullptr ? std::string(source) : ".") + "/docs/recipe.md");
   std::string written((std::istreambuf_iterator<char>(page)), {});
   CHECK(place.weft({"config", "reference"}).out ==
-        written);  // else: weft config reference > docs/recipe.md
+        written);  // regenerate: weft config reference > docs/recipe.md
   json schema = json_of(place.weft({"config", "schema"}));
   CHECK(schema["properties"]["optimizer"]["properties"]["lr"]["type"] == "number");
 }
@@ -374,9 +374,9 @@ TEST_CASE("what is known of the machine prints as text and as JSON") {
 }
 
 namespace {
-// The least set that the code of these kernels needs: 'x' has registers of 16 bytes and encodings
-// without VEX, 'y' 16 registers of 32 bytes, 'z' those of AVX-512. A file of the cache is an object
-// file behind a line of its own.
+// Returns the smallest instruction set that the code of these kernels needs: 'x' is SSE, 'y' AVX
+// (VEX encodings or ymm registers), 'z' AVX-512. A cache file is a line of text followed by an
+// object file.
 char set_of(const Workplace& place, const std::set<std::string>& kernels) {
   static const std::regex line("\\t([a-z0-9]+) +([^#<]*)");
   static const std::regex avx512("%zmm|%k[0-7]|%[xy]mm(1[6-9]|2[0-9]|3[01])");

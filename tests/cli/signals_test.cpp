@@ -1,4 +1,4 @@
-// Signals to the program, in every phase of a run: it saves, says so, and ends with its exit code.
+// On a signal, in any phase of a run, the program saves, reports it, and ends with its exit code.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -28,7 +28,7 @@ struct Endless : Workplace {
   std::ptrdiff_t lines_of_log() const {
     return std::ranges::count(read("runs/endless/log.jsonl"), '\n');
   }
-  // What is wrong with how it ended; "" where it was stopped and goes on.
+  // Returns what is wrong with the end of the run, or "" if it was stopped and can be resumed.
   std::string end_of(const Outcome& outcome) const {
     if (outcome.code != stopped) return "exit code " + std::to_string(outcome.code) + outcome.err;
     if (!outcome.err.empty()) return outcome.err;
@@ -72,7 +72,7 @@ TEST_CASE("SIGHUP does not end a run that was started with nohup") {
 TEST_CASE("SIGTERM while kernels are compiled stops a run before its first step") {
   const Endless place;
   const fs::path cache = place.path("cache"), measured = test_cache();
-  place.weft({"plan", "endless.yaml"});  // measures the machine, where nobody has yet
+  place.weft({"plan", "endless.yaml"});  // measures the machine if that is still to do
   fs::copy(measured, cache);
   fs::copy(measured / "peaks", cache / "peaks");
   const std::string kernels = cache / "kernels";
@@ -84,7 +84,7 @@ TEST_CASE("SIGTERM while kernels are compiled stops a run before its first step"
   const Outcome outcome = run.wait();
   CHECK(place.end_of(outcome) == "");
   CHECK(outcome.out.find("stopped at step 0 by a signal; saved ") != std::string::npos);
-  CHECK(compiled < names_in(kernels));  // it was compiling when the signal came
+  CHECK(compiled < names_in(kernels));  // it was compiling when signalled
   CHECK(place.weft({"train", "endless.yaml", "--resume", "--steps", "2", "--json"}).code == 0);
 }
 

@@ -1,4 +1,4 @@
-// A recipe that trains in a moment.
+// A GPT recipe that trains within seconds.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// Whether a function pointer of ours calls a function as NVIDIA's header declares it: as many
-// parameters, each passed alike. Handles are void*, enumerations int.
+// `same_abi` is true if a function pointer of ours has the calling convention of NVIDIA's
+// declaration: as many parameters, each passed alike. We declare handles as void* and enumerations
+// as int.
 #pragma once
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-// cuBLASLt's numbers and signatures against its header, when they are compiled.
+// Checks cuBLASLt's constants and signatures against its header at compile time.
 #include <cstddef>
 
 #include <cublasLt.h>

@@ -1,5 +1,5 @@
-// The driver's numbers and signatures against its header, when they are compiled. The header says
-// by macros which version of a function goes by its name, so it comes first.
+// Checks the driver's constants and signatures against its header at compile time. The header maps
+// function names to versions by macros, so it must be included first.
 #include <cuda.h>
 
 #include "tests/cuda_headers/abi.h"
@@ -16,7 +16,7 @@ static_assert(error_code::no_device == CUDA_ERROR_NO_DEVICE);
 static_assert(error_code::illegal_address == CUDA_ERROR_ILLEGAL_ADDRESS);
 static_assert(error_code::first_fault_of_kernels == CUDA_ERROR_HARDWARE_STACK_ERROR);
 static_assert(error_code::launch_failed == CUDA_ERROR_LAUNCH_FAILED);
-// Those in between, all of which are faults of kernels.
+// The codes in between are all faults of kernels.
 static_assert(CUDA_ERROR_ILLEGAL_INSTRUCTION == error_code::first_fault_of_kernels + 1);
 static_assert(CUDA_ERROR_MISALIGNED_ADDRESS == error_code::first_fault_of_kernels + 2);
 static_assert(CUDA_ERROR_INVALID_ADDRESS_SPACE == error_code::first_fault_of_kernels + 3);

@@ -1,4 +1,4 @@
-// cuDNN's numbers and signatures against its header, when they are compiled.
+// Checks cuDNN's constants and signatures against its header at compile time.
 #include <cudnn_graph.h>
 
 #include "tests/cuda_headers/abi.h"

@@ -1,4 +1,4 @@
-// NVML's numbers, structs and signatures against its header, when they are compiled.
+// Checks NVML's constants, structs and signatures against its header at compile time.
 #include <cstddef>
 
 #include <nvml.h>

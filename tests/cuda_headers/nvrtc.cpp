@@ -1,4 +1,4 @@
-// NVRTC's signatures against its header, when they are compiled.
+// Checks NVRTC's signatures against its header at compile time.
 #include <nvrtc.h>
 
 #include "tests/cuda_headers/abi.h"

@@ -1,4 +1,4 @@
-// NVTX's signatures against its header, when they are compiled.
+// Checks NVTX's signatures against its header at compile time.
 #include <nvtx3/nvToolsExt.h>
 
 #include "tests/cuda_headers/abi.h"

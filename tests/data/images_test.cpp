@@ -21,7 +21,7 @@ std::vector<int64_t> histogram(const ImageDataset& dataset) {
   return counts;
 }
 
-// Mean and deviation of the bytes / 255 of one channel.
+// Returns the mean and the standard deviation of one channel, in units of 255.
 std::pair<double, double> statistics(const ImageDataset& dataset, int64_t channel) {
   int64_t area = dataset.image_shape()[1] * dataset.image_shape()[2];
   double sum = 0, squares = 0;
@@ -43,7 +43,7 @@ void check_normalization(const ImageDataset& dataset) {
   }
 }
 
-// Image i is filled with byte i, labelled i mod 3.
+// Returns a data set whose image i is filled with byte i and labelled i mod 3.
 ImageDataset small(int64_t count) {
   auto pixels = Buffer::allocate(static_cast<size_t>(count) * 4);
   std::vector<uint8_t> labels;

@@ -23,7 +23,7 @@ using weft::testing::near;
 
 namespace {
 
-// Sample i is {i, epoch, random word}, labelled i.
+// A source whose sample i is {i, epoch, random word} with label i.
 class Numbers : public data::Source {
  public:
   explicit Numbers(int64_t size, const Shape& shape = {3}) : size_(size), shape_(shape) {}
@@ -61,7 +61,7 @@ struct Seen {
 Seen see(const Batch& batch) {
   return {batch.inputs.to_vector<float>(), batch.labels.to_vector<int64_t>(), batch.valid};
 }
-// The next `count` batches, across the ends of epochs.
+// Returns the next `count` batches, across epoch boundaries.
 std::vector<Seen> take(Loader& loader, int count) {
   std::vector<Seen> all;
   for (Batch batch; static_cast<int>(all.size()) < count;)
@@ -102,7 +102,8 @@ TEST_CASE("each epoch has an order of its own, which the seed decides") {
 }
 
 TEST_CASE("shuffling is fair") {
-  // Where sample 0 lands among 8 places, over many epochs: chi-squared with 7 degrees of freedom.
+  // The position of sample 0 among 8, over many epochs, passes a chi-squared test with 7 degrees of
+  // freedom.
   std::vector<int64_t> order(8), count(8);
   int epochs = 8000;
   for (int epoch = 0; epoch < epochs; ++epoch) {
@@ -121,7 +122,7 @@ TEST_CASE("numbers below a bound reach both its ends and stay inside") {
   CHECK(data::below(int64_t{1} << 32, 0xffffffff, 0xffffffff) == 0xffffffff);
   CHECK(data::below(3, 0xffffffff, 0xffffffff) == 2);
   CHECK(data::below(3, 0x55555555, 0x55555555) == 0);  // just below a third
-  CHECK(data::below(3, 0x55555555, 0x55555556) == 1);  // just above
+  CHECK(data::below(3, 0x55555555, 0x55555556) == 1);  // just above a third
 }
 
 TEST_CASE(
@@ -151,7 +152,7 @@ TEST_CASE("a short last batch is dropped, or filled up with ignored rows") {
   Loader filling(numbers(10), {.batch_size = 4});
   CHECK(filling.batches_per_epoch() == 3);
   Batch batch;
-  for (int i = 0; i < 7; ++i) filling.next(batch);  // the buffer of the last batch was used before
+  for (int i = 0; i < 7; ++i) filling.next(batch);  // so that the last buffer is reused
   REQUIRE(batch.valid == 2);
   CHECK(batch.labels.to_vector<int64_t>() ==
         std::vector<int64_t>{8, 9, data::ignored_label, data::ignored_label});
@@ -177,7 +178,7 @@ TEST_CASE("a restored loader goes on with the same bits, from any batch") {
       auto rest = take(after, 12 - stop);
       CHECK(std::equal(rest.begin(), rest.end(), expected.begin() + stop, expected.end()));
     }
-    before.restore({0, 0});  // back, in the middle of prefetching
+    before.restore({0, 0});  // rewinds while prefetching
     CHECK(take(before, 12) == expected);
   }
 }
@@ -236,7 +237,7 @@ TEST_CASE("the thread prepares no more than it was asked to, and ends with its l
     CHECK(source->written == 40);
   }
   CHECK(source.use_count() == 1);
-  for (int i = 0; i < 50; ++i) {  // at any moment of its life
+  for (int i = 0; i < 50; ++i) {  // destroys the loader at various moments
     Loader loader(source, {.batch_size = 100, .shuffle = true});
     Batch batch;
     for (int n = 0; n < i % 4; ++n) loader.next(batch);

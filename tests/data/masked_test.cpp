@@ -43,7 +43,7 @@ TEST_CASE("of 15 % of the tokens, 80 % are masked, 10 % are random and 10 % stay
         continue;
       }
       ++chosen, ++chosen_at[j];
-      CHECK(after.labels[j] == before.inputs[j]);  // what was there is to be predicted
+      CHECK(after.labels[j] == before.inputs[j]);  // the original token is the label
       if (after.inputs[j] == mask) {
         ++masked;
       } else if (after.inputs[j] != before.inputs[j]) {
@@ -59,11 +59,11 @@ TEST_CASE("of 15 % of the tokens, 80 % are masked, 10 % are random and 10 % stay
   CHECK(changed / all == near(0.1, 0.1));
   CHECK(kept / all == near(0.1, 0.1));
   CHECK(replacements.size() > 700);
-  CHECK(*replacements.begin() < 10);  // from one end of the vocabulary to the other
+  CHECK(*replacements.begin() < 10);  // replacements span the vocabulary
   CHECK(*replacements.rbegin() < vocabulary);
   CHECK(*replacements.rbegin() >= vocabulary - 10);
   auto [least, most] = std::minmax_element(chosen_at.begin(), chosen_at.end());
-  CHECK((*least > 40 && *most < 115));  // 75 each
+  CHECK((*least > 40 && *most < 115));  // 75 expected for each position
 }
 
 TEST_CASE("which tokens are masked is a function of seed, epoch and index") {

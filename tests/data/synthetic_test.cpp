@@ -64,9 +64,9 @@ TEST_CASE("random images are patterns of their classes under noise, in training 
     CHECK(counts[group] > 90);
     for (size_t p = 0; p < means[group].size(); ++p) {
       double mean = means[group][p] / counts[group];
-      CHECK(std::abs(std::abs(mean) - 0.5) < 0.15);                      // noise of mean zero
-      CHECK(mean * means[group % 3][p] > 0);                             // as in training
-      if (group < 3) differing += mean * means[(group + 1) % 3][p] < 0;  // not another class's
+      CHECK(std::abs(std::abs(mean) - 0.5) < 0.15);  // the noise has mean zero
+      CHECK(mean * means[group % 3][p] > 0);         // the same class as in training
+      if (group < 3) differing += mean * means[(group + 1) % 3][p] < 0;  // another class
     }
   }
   CHECK(differing > 3 * 768 / 4);

@@ -119,7 +119,7 @@ TEST_CASE("characters that validation alone has are counted") {
   CHECK(warning({.val_path = other}) == begin + other + ": 2" + tail);
   CHECK(warning({.val_path = path}) == "");
   CHECK(warning({.tokenizer = "bytes", .val_path = other}) == "");
-  // What is no UTF-8 is named with its place in its own file.
+  // Invalid UTF-8 is reported with its offset in its own file.
   const std::string broken = folder.file("b", "ab\xff");
   const std::string wrong = error_of([&] { data::text(path, {.val_path = broken}); });
   CHECK(wrong.starts_with("data: " + broken + ": "));

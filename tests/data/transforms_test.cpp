@@ -22,7 +22,7 @@ std::vector<uint8_t> ramp(size_t count) {
   return pixels;
 }
 
-// The image that a shift and a mirror should give, by the definition: pad, cut, flip.
+// Returns the expected image of a shift and a mirror by definition: pad, crop, flip.
 std::vector<float> padded_cut(const std::vector<uint8_t>& pixels, size_t c, size_t h, size_t w,
                               size_t padding, size_t top, size_t left, bool mirrored) {
   std::vector<float> out;

@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# docs/from-pytorch.md against the example that its lines stand in.
+# Compares docs/from-pytorch.md with the example that contains its lines.
 set -euo pipefail
 python3 tests/docs/from_pytorch_test.py

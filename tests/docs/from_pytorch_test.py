@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds docs/from-pytorch.md against the example that it says its lines stand in, and examples
-against the same programs in PyTorch."""
+"""Compares docs/from-pytorch.md with the example that contains its lines, and the length of
+examples with that of the same programs in PyTorch."""
 import pathlib
 import re
 import unittest

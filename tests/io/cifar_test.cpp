@@ -11,7 +11,7 @@ using namespace weft::test;
 
 namespace {
 
-// Pixel i of record r is (i + r) mod 251.
+// Returns records with these labels; pixel i of record r is (i + r) mod 251.
 std::string records(std::initializer_list<int> labels) {
   std::string bytes;
   int r = 0;

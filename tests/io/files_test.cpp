@@ -40,7 +40,7 @@ TEST_CASE("an older file stays until the new one is complete") {
     io::AtomicFile file(folder.file("f"));
     file.write("new");
     CHECK(contents_of(folder.file("f")) == "old");
-  }  // not committed
+  }  // the file is not committed
   CHECK(contents_of(folder.file("f")) == "old");
   CHECK(folder.entries() == 1);
   io::write_file_atomically(folder.file("f"), "new");
@@ -157,7 +157,7 @@ TEST_CASE("a file that may not be written is not replaced") {
   const std::string path = folder.file("f", "old");
   fs::permissions(path, fs::perms(0444));
   fs::permissions(folder.path(), fs::perms::all);
-  const pid_t child = fork();  // of another user, as the superuser may write everything
+  const pid_t child = fork();  // becomes another user, since root may write anywhere
   if (child == 0) {
     const bool other = getuid() != 0 || setuid(65534) == 0;
     const bool refused = error_of([&] { io::write_file_atomically(path, "new"); }) ==
@@ -192,7 +192,7 @@ TEST_CASE("a map outlives the name of its file, and an empty file maps to nothin
   CHECK(std::string_view(reinterpret_cast<const char*>(map->data), map->bytes) == "hello");
   CHECK(io::map_file(folder.file("empty", ""))->bytes == 0);
   CHECK(io::read_file(folder.file("empty"), 0) == "");
-  struct sigaction after{};  // the handler of lost pages is the program's own, never the library's
+  struct sigaction after{};  // the library must not install its own SIGBUS handler
   sigaction(SIGBUS, nullptr, &after);
   CHECK((after.sa_handler == before.sa_handler));
 }
@@ -241,7 +241,7 @@ TEST_CASE("a link moves from one target to another") {
 TEST_CASE("names from files are fit for a message") {
   CHECK(io::printable("block.0\n\x1b[31m") == "block.0\\x0a\\x1b[31m");
   CHECK(io::printable("\u009b31m \u0085\x7f") == "\\xc2\\x9b31m \\xc2\\x85\\x7f");
-  CHECK(io::printable("a\x9b\xc3") == "a\\x9b\\xc3");  // which is no UTF-8
+  CHECK(io::printable("a\x9b\xc3") == "a\\x9b\\xc3");  // not UTF-8
   CHECK(io::printable("Größe \u00a0 東京") == "Größe \u00a0 東京");
   CHECK(io::printable(std::string(1000, 'a')) == std::string(120, 'a') + "...");
   CHECK(io::printable(std::string(119, 'a') + "東京") == std::string(119, 'a') + "...");

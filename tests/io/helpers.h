@@ -1,4 +1,4 @@
-// What tests of files need: a folder that goes away, bytes by hand, and the error of a call.
+// Helpers for tests of files: a temporary folder, buffers from strings, and the error of a call.
 #pragma once
 
 #include <cstdlib>
@@ -26,7 +26,8 @@ inline std::shared_ptr<Buffer> buffer_of(std::string_view bytes) {
   return buffer;
 }
 
-// The data sets themselves are not part of the repository: tests of them need a copy.
+// Returns whether a data set is present; they are not part of the repository. Reports a skipped
+// test if not.
 inline bool has_data(const std::string& path) {
   const bool there = std::filesystem::exists(std::filesystem::path(data_directory()) / path);
   if (!there)
@@ -35,7 +36,7 @@ inline bool has_data(const std::string& path) {
   return there;
 }
 
-// "data: MESSAGE", or "none" if nothing was thrown. A message is one line.
+// Returns "KIND: MESSAGE" of the error thrown, or "none". A message must be one line.
 template <class F>
 std::string error_of(F&& function) {
   try {

@@ -12,7 +12,7 @@ using namespace weft::test;
 
 namespace {
 
-// dtype code, extents, then `elements` as they are.
+// Returns an IDX file: the type code, the extents, then `elements` verbatim.
 std::string idx(int code, std::initializer_list<uint32_t> shape, std::string_view elements) {
   std::string bytes = {0, 0, static_cast<char>(code), static_cast<char>(shape.size())};
   for (uint32_t extent : shape)
@@ -137,7 +137,7 @@ TEST_CASE("truncated and damaged gzip files are refused") {
   CHECK(error_for(packed.substr(0, packed.size() - 3)) ==
         "data: [idx] f: truncated: the gzip trailer is missing.");
   std::string damaged = packed;
-  damaged[packed.size() - 6] ^= 1;  // the checksum
+  damaged[packed.size() - 6] ^= 1;  // corrupts the checksum
   CHECK(error_for(damaged) == "data: [idx] f: corrupt gzip data near byte " +
                                   std::to_string(packed.size() - 4) + " (incorrect data check).");
   CHECK(error_for("\x1f\x8b\x07junk") ==

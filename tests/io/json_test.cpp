@@ -1,4 +1,4 @@
-// JSON that is damaged, or holds something else than its reader expects, is told in our words.
+// Malformed or unexpected JSON is reported in our own words, not in those of the JSON library.
 #include "weft/io/json.h"
 
 #include <string>
@@ -29,7 +29,7 @@ TEST_CASE("text that is not JSON is told with its line and column") {
   CHECK(wrong("{\n  \"a\": ?}") == "not JSON: there is a mistake at line 2, column 8");
   CHECK(wrong("[1]\n]") == "not JSON: there is a mistake at line 2, column 1");
   CHECK(wrong("{\"a\": 1e999}") == "not JSON: it has a number that is too large");
-  // Whatever byte is in the way, nothing of the library's own words is said.
+  // No byte at the place of the error makes the library's own message appear.
   for (int byte = 0; byte < 256; ++byte)
     for (const char* before : {"", "{", "{\"a", "[1", "\"\\"}) {
       const std::string said = wrong(before + std::string(1, static_cast<char>(byte)));

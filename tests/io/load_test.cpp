@@ -1,4 +1,4 @@
-// Weights that fit a model in part, or under other names, types and layouts.
+// Loads weights that match a model partly, or under other names, types and layouts.
 #include "weft/io/load.h"
 
 #include <numeric>
@@ -15,7 +15,7 @@ namespace {
 using Names = std::vector<std::string>;
 using Doubles = std::vector<double>;
 
-// Counts from `first`.
+// Returns a variable with the elements first, first + 1, ...
 Variable variable(std::string name, const Type& type, double first) {
   Variable made(std::move(name), type);
   for (int64_t i = 0; i < type.elements(); ++i)
@@ -24,7 +24,7 @@ Variable variable(std::string name, const Type& type, double first) {
 }
 const Type matrix{DType::f32, {2, 3}}, list{DType::f32, {3}};
 
-// A file with these, and a model of two variables in which every element is -1.
+// Writes weight files, and owns a model of two variables in which every element is -1.
 struct Files {
   TemporaryFolder folder;
   std::vector<Variable> model{Variable("fc.weight", matrix), Variable("fc.bias", list)};
@@ -127,7 +127,7 @@ TEST_CASE("matrices are transposed where a pattern says so, of any type") {
         "1 of another type ('fc.bias' is f32[3] transposed, wanted f32[3]).");
   CHECK(files.error(path, {.ignore = {"fc.weight"}, .transpose = {"*.weigth"}}) ==
         "1 patterns that match nothing ('*.weigth').");
-  const int64_t large = (int64_t{1} << 60) + 1;  // beyond what a double holds
+  const int64_t large = (int64_t{1} << 60) + 1;  // not representable as a double
   const Variable from("a", {DType::i64, {2, 1}}), to("a", {DType::i64, {1, 2}});
   store_int(from.bytes().data(), DType::i64, 1, large);
   const std::vector all{to};
@@ -170,7 +170,7 @@ TEST_CASE("several files are one, and no variable is in two of them") {
 }
 
 TEST_CASE("a tensor that the file does not align is converted all the same") {
-  // After a name of odd length the elements begin at an odd byte.
+  // The one-byte tensor `b` comes first, so the elements of `a` start at an odd offset of the data.
   TemporaryFolder folder;
   std::string header =
       R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[1,9]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";

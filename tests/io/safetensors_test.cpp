@@ -14,7 +14,7 @@ using io::Safetensors;
 
 namespace {
 
-// A file by hand: the size of the header, the header, the data.
+// Builds a file from the size of the header, the header and the data.
 std::string file_with(std::string_view header, std::string_view data) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
@@ -314,7 +314,7 @@ TEST_CASE("a model is saved under the names of its state") {
 
 TEST_CASE("a tensor of several chunks is written and read back whole") {
   TemporaryFolder folder;
-  const int64_t count = (int64_t{37} << 18) + 5;  // 37 MiB: two chunks of 16 MiB, and a part
+  const int64_t count = (int64_t{37} << 18) + 5;  // 37 MiB: two chunks of 16 MiB and a partial one
   const Variable saved = variable("w", {DType::f32, {count}}, 0), read("w", {DType::f32, {count}});
   const auto value = [](int64_t i) { return static_cast<float>(i % 16'777'213); };
   std::span<float> from = saved.floats();
@@ -332,11 +332,11 @@ TEST_SUITE("slow safetensors") {
   TEST_CASE("offsets beyond 2 and 4 GiB are written and read") {
     TemporaryFolder folder;
     const std::string path = folder.file("huge.safetensors");
-    constexpr int64_t third = (int64_t{3} << 30) / 2 + 3;  // 1.5 GiB: three end at 4.5 GiB
+    constexpr int64_t third = (int64_t{3} << 30) / 2 + 3;  // 1.5 GiB each, 4.5 GiB in all
     const auto bytes = Buffer::allocate(third + 2);
     const Type type{DType::u8, {third}};
     std::vector<NamedBytes> tensors;
-    // Each tensor begins a byte later than the one before, so that none equals another.
+    // Each tensor starts one byte after its predecessor, so that no two are equal.
     tensors.reserve(3);
     for (size_t i = 0; i < 3; ++i)
       tensors.push_back({.name = std::string(1, static_cast<char>('a' + i)),

@@ -38,7 +38,7 @@ TEST_CASE("an unknown character is named with its place") {
         "data: [text] token -1 at position 0 is outside 0 to 255.");
 }
 
-// The ill-formed sequences of the Unicode standard, table 3-7 and its neighbours.
+// The ill-formed sequences lie next to the well-formed ones of the Unicode standard, table 3-7.
 TEST_CASE("whatever is not UTF-8 is refused at its offset") {
   for (std::string_view bad :
        {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80",

@@ -1,5 +1,5 @@
-// Small forms of every architecture against PyTorch on the same weights and batches: logits in
-// float32, twenty losses in float64, and logits after them; all logits in eval mode.
+// Compares small forms of every architecture with PyTorch on the same weights and batches: logits
+// in float32, twenty losses in float64, and the logits after them; all logits in eval mode.
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
@@ -31,7 +31,7 @@ TaskShape task_of(const Json& task) {
 }
 
 std::unique_ptr<Model> build(const Json& reference, DType dtype) {
-  nn::BuildScope scope({.dtype = dtype, .initialize = true});  // running variances, too
+  nn::BuildScope scope({.dtype = dtype, .initialize = true});  // also running variances
   TaskShape task = task_of(reference.at("task"));
   const Json& weft = reference.at("weft");
   std::unique_ptr<Model> model;
@@ -43,7 +43,7 @@ std::unique_ptr<Model> build(const Json& reference, DType dtype) {
   } else {
     model = make_model(weft.at("model").get<std::string>(), options_of(weft.at("config")), task);
   }
-  // What a wrong name, order or shape of parameters breaks.
+  // The parameters must have the names, order and shapes of the reference before they are set.
   auto parameters = model->named_parameters();
   const Json& expected = reference.at("parameters");
   REQUIRE(parameters.size() == expected.size());
@@ -55,7 +55,8 @@ std::unique_ptr<Model> build(const Json& reference, DType dtype) {
   return model;
 }
 
-// Of 100 places 15 are to be guessed, and read as the last token of the vocabulary.
+// Builds a masked batch: about 15 of 100 positions are replaced by the last token of the vocabulary
+// and are to be predicted.
 Batch masked_batch(uint64_t b, const Shape& shape, int64_t mask) {
   auto tokens = token_batch(b, shape, mask).inputs.to_vector<int64_t>();
   std::vector<int64_t> labels(tokens.size(), -100);
@@ -63,7 +64,7 @@ Batch masked_batch(uint64_t b, const Shape& shape, int64_t mask) {
     if (formula_integer(2000 + b, i, 100) < 15) labels[i] = std::exchange(tokens[i], mask);
   return {tensor(tokens, shape), tensor(labels, shape)};
 }
-// One label for the tokens of a row.
+// Builds a batch with one label for each row of tokens.
 Batch sample_batch(uint64_t b, const Shape& shape, const TaskShape& task) {
   std::vector<int64_t> labels(static_cast<size_t>(shape[0]));
   for (size_t r = 0; r < labels.size(); ++r) labels[r] = formula_integer(2000 + b, r, task.classes);
@@ -80,7 +81,7 @@ Batch batch_of(const Json& reference, uint64_t b, DType dtype) {
   return task.labels_tokens() ? token_batch(b, shape, task.classes) : sample_batch(b, shape, task);
 }
 
-// Those elements of the logits that the file lists.
+// Compares the elements of the logits that the file lists: a strided sample.
 void check_logits(const Tensor& logits, const Json& expected, double tolerance) {
   std::vector<double> all = logits.to_doubles();
   size_t listed = expected.size(), stride = std::max<size_t>(1, all.size() / listed);

@@ -1,4 +1,5 @@
-// The same weights, batches and optimisers as PyTorch had: the same losses, gradients and weights.
+// With PyTorch's weights, batches and optimisers, training gives PyTorch's losses, gradients and
+// weights.
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
@@ -73,7 +74,7 @@ struct Run {
   }
 };
 
-// Norm and first elements, as first_step and after_10_steps list them.
+// Compares the norm and the first elements, which first_step and after_10_steps list.
 void check_summary(const std::vector<double>& values, const Json& expected, double tolerance) {
   double squares = 0;
   for (double value : values) squares += value * value;
@@ -115,7 +116,7 @@ void check_curve(const std::string& name, size_t steps, double tolerance,
   }
 }
 
-// Root mean square of a - b over [from, from + count).
+// Returns the root mean square of a - b over [from, from + count).
 double distance(const std::vector<double>& a, const std::vector<double>& b, size_t from,
                 size_t count) {
   double squares = 0;
@@ -123,7 +124,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b, size
   return std::sqrt(squares / static_cast<double>(count));
 }
 
-// Losses of steps 0 .. steps - 1.
+// Returns the losses of steps 0 .. steps - 1.
 std::vector<double> losses_of(const std::string& name, size_t steps, DType dtype) {
   Run run(name, dtype, false);
   std::vector<double> losses(steps);
@@ -131,8 +132,8 @@ std::vector<double> losses_of(const std::string& name, size_t steps, DType dtype
   return losses;
 }
 
-// In each window of 20 steps, weft's float32 losses lie at most twice as far from PyTorch's float64
-// losses as PyTorch's own float32 runs do (the root mean square over several of them).
+// Checks that in each window of 20 steps weft's float32 losses are at most twice as far from
+// PyTorch's float64 losses as PyTorch's own float32 runs (root mean square over several of them).
 void check_float32_windows(const std::string& name, size_t steps) {
   constexpr size_t window = 20;
   Json reference = reference_file(name + ".json");
@@ -165,7 +166,7 @@ TEST_CASE("ResNet-20: losses, gradients, weights and statistics of ten steps are
 }
 
 TEST_CASE("in float32 the first ten losses are PyTorch's") {
-  // Tolerances: ten times PyTorch's own spread between float32 and float64 (field "spread").
+  // The tolerances are ten times PyTorch's own spread between float32 and float64 (field "spread").
   check_curve("mlp", 10, 3e-6, DType::f32);
   check_curve("gpt", 10, 4e-6, DType::f32);
   check_curve("resnet20_slow", 10, 2e-5, DType::f32);
@@ -189,14 +190,14 @@ TEST_SUITE("slow: a hundred steps are PyTorch's to a millionth") {
   TEST_CASE("MLP") { check_curve("mlp", 100, 1e-6); }
   TEST_CASE("GPT") { check_curve("gpt", 100, 1e-6); }
   TEST_CASE("ResNet-20") { check_curve("resnet20_slow", 100, 1e-6); }
-  // At lr 0.1 a rounding error grows tenfold a step at first, and by a hundred times when a ReLU
-  // flips: until step 40 it stays below 1e-7, whoever computes it; soon after it does not. So the
-  // exact curve is the measure from there on (below).
+  // At lr 0.1 a rounding error grows tenfold a step at first, and a hundredfold when a ReLU flips.
+  // It stays below 1e-7 in any implementation until step 40, but not much longer; the suite below
+  // therefore compares later steps with the exact curve.
   TEST_CASE("ResNet-20 at its full rate, for 40 steps") { check_curve("resnet20", 40, 1e-6); }
 }
 
 TEST_SUITE("slow: at its full rate ResNet-20 follows exact arithmetic") {
-  // See docs/decisions/0005. Measured: 7.1e-9 where PyTorch is off by 4.1e-6.
+  // The bound is ten times the measured error (docs/decisions/0005).
   TEST_CASE("to 7e-8 for 45 steps, closer than PyTorch in every window of ten") {
     constexpr size_t steps = 45, window = 10;
     auto exact = reference_file("resnet20_exact.json").at("loss").get<std::vector<double>>();

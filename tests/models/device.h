@@ -1,5 +1,5 @@
-// The device under test: the BACKEND of the environment, which must be there, or OpenCL's, if there
-// is one.
+// The device under test: the one that the environment variable BACKEND names, which must exist, or
+// else the OpenCL device, if there is one.
 #pragma once
 
 #include <cstdlib>
@@ -21,7 +21,8 @@ inline std::string device() {
   return name != nullptr ? name : "opencl";
 }
 
-// False, once said, where there is no device, and none is asked for.
+// Returns whether the device exists. Where it does not, reports a skipped test, or throws if
+// BACKEND names it.
 inline bool has_device() {
   try {
     library(device()).memory();
@@ -33,7 +34,8 @@ inline bool has_device() {
   }
 }
 
-// The device under test as another one, of this name, for the rest of the process.
+// Registers the device under test as another library of this name, which lasts until the process
+// ends.
 inline std::string opened_once_more(const std::string& name) {
   static std::set<std::string> opened;
   if (opened.insert(name).second)
@@ -41,7 +43,7 @@ inline std::string opened_once_more(const std::string& name) {
   return name;
 }
 
-// The second device, or the one under test once more.
+// Names the second device or, where there is none, the device under test opened a second time.
 inline std::string another_device() {
   std::string second = device() + ":1";
   try {

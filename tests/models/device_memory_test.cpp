@@ -1,4 +1,4 @@
-// Steps whose memory is a device's: what lies with the host, and when results come from there.
+// Training steps in device memory: which values reside on the host, and when results are copied.
 #include "weft/base/device_memory.h"
 
 #include <string>
@@ -33,7 +33,7 @@ std::vector<double> losses(const CompileOptions& options, size_t* in_files = nul
       if (slot.space == Space::file) *in_files += slot.bytes;
   return all;
 }
-// Null, once said, where there is no device, or its memory is the host's.
+// Returns null, and reports a skipped test, where there is no device or its memory is the host's.
 DeviceMemory* device_memory() {
   if (!has_device()) return nullptr;
   DeviceMemory& memory = library(device()).memory();
@@ -41,7 +41,7 @@ DeviceMemory* device_memory() {
   skipped("the memory of " + device() + " is the host's");
   return nullptr;
 }
-// Nobody waits for a step before the last.
+// Returns the parameters after three steps, of which none is waited for before the last.
 std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
                                                   const CompileOptions& options) {
   manual_seed(1);
@@ -53,7 +53,7 @@ std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
   return all;
 }
 
-// Steps that put one more digit at the end of each element of `x`.
+// Compiles a step that appends one decimal digit to each element of `x`.
 Compiled<Tensor> appends_digit(const Variable& x, const CompileOptions& options) {
   return compile(
       [x](const Tensor& digit) {
@@ -93,7 +93,7 @@ TEST_CASE("variables with the host are read and written between steps") {
 
 TEST_CASE("more than the host can hold is refused before the first step") {
   if (device_memory() == nullptr) return;
-  constexpr size_t each = size_t{256} << 20;  // a small part of what a device gives at once
+  constexpr size_t each = size_t{256} << 20;  // far below a device's largest allocation
   std::vector<Variable> variables;
   for (size_t bytes = 0; bytes <= machine_memory(); bytes += each)
     variables.emplace_back(fmt::format("x{}", variables.size()),

@@ -1,5 +1,5 @@
-// Training steps on a device: the CPU's curves, the same bits twice, and the memory that was
-// planned.
+// Training steps on a device have the CPU's loss curves, are deterministic, and use the planned
+// memory.
 #include "tests/models/device.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-// `tolerance`: of the first loss.
+// Compares the curve with the CPU's; `tolerance` is relative to the first loss.
 void check_curve(const Curve& curve, double tolerance) {
   if (!has_device()) return;
   CAPTURE(curve.model);
@@ -52,7 +52,7 @@ void check_curve(const Curve& curve, double tolerance) {
   CHECK(distance(got, want) <= tolerance * want[0]);
 }
 
-// On OpenCL's devices, whose float64 is then computed by integers.
+// Checks that OpenCL gives the same bits without float64, which it then emulates with integers.
 void check_without_float64(const Curve& curve) {
   if (device() != "opencl" || !has_device()) return;
   CAPTURE(curve.model);
@@ -64,7 +64,8 @@ void check_without_float64(const Curve& curve) {
   CHECK(curve.on(other) == curve.on("opencl"));
 }
 
-// Two curves in bfloat16 are apart by what each is from float32's.
+// Checks that the bfloat16 curves of device and CPU differ by at most twice the distance of the
+// CPU's from float32.
 void check_narrow_curve(const Curve& curve) {
   if (!has_device()) return;
   CAPTURE(curve.model);
@@ -230,7 +231,7 @@ TEST_SUITE("slow device memory") {
       skipped(device() + " does not say how much memory is in use");
       return;
     }
-    constexpr size_t grain = 2 << 20, code = 64 << 20;  // of an allocation; libraries and kernels
+    constexpr size_t grain = 2 << 20, code = 64 << 20;  // of allocations; of libraries and kernels
     {
       Training warm("gpt", "adamw", 4, {.device = device()});
       for (int i = 0; i < 3; ++i) warm.step();

@@ -1,5 +1,5 @@
-// The kernels of whole steps, fused ones, primitives and those written by hand, as CUDA C and as
-// OpenCL C; what registers they take.
+// Compiles the kernels of whole training steps (fused, primitive and handwritten) as CUDA C and as
+// OpenCL C, and checks their register use.
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -48,7 +48,7 @@ std::string tokens(int vocabulary, int length, int batch) {
       "train: {{steps: 10, global_batch_size: {}, grad_clip: 1}}\n",
       vocabulary, length, batch);
 }
-// As wide as they are used, and as deep as it takes to have every kernel.
+// The nets have their usual width and just enough layers to contain every kernel.
 const std::vector<Net> nets{
     {"mlp", images(28, 10, 128)},
     {"cnn", images(28, 10, 128)},
@@ -68,7 +68,7 @@ std::string config_of(const std::string& net) {
                         : "{}";
 }
 
-using Settings = std::map<std::string, std::string>;  // of a recipe
+using Settings = std::map<std::string, std::string>;  // recipe keys to values
 const std::vector<Settings> every_precision{
     {{"train.precision", "fp32"}},
     {{"train.precision", "tf32"}},
@@ -86,7 +86,7 @@ const std::vector<Settings> every_update{
     {{"train.micro_batch_size", "64"}, {"train.grad_clip", "1"}},
 };
 
-// Plans of CUDA without NVIDIA's libraries, where every product is a kernel of ours.
+// Names a CUDA device without NVIDIA's libraries, where every matrix product is one of our kernels.
 std::string plain_cuda() {
   static const bool once = [] {
     register_library("plain-cuda",
@@ -96,12 +96,12 @@ std::string plain_cuda() {
   return once ? "null:plain-cuda" : "";
 }
 
-// Of many steps, each once.
+// Collects the distinct kernels of many training steps into programs.
 class Kernels {
  public:
   struct Program {
     std::string source;
-    std::map<std::string, std::string> functions;  // and what each is of
+    std::map<std::string, std::string> functions;  // function name to net, settings and kernel
     size_t kernels = 0;
   };
 
@@ -140,7 +140,7 @@ class Kernels {
   const std::vector<Program>& programs() const { return programs_; }
 
  private:
-  static constexpr size_t most_kernels = 50;  // of a program
+  static constexpr size_t most_kernels = 50;  // per program
 
   loop::GpuKernel print(const Step& step, const std::string& prefix) const {
     if (step.kernel.starts_with("weft:")) return gpu::print_written(step, language_, prefix);
@@ -165,8 +165,9 @@ Kernels kernels_of_every_model() {
   return kernels;
 }
 
-// What the threads of a generated kernel ask for: a load once in each loop over the reduced
-// positions that needs it, a store once, partial results both ways. At most that comes from memory.
+// Returns the bytes that the threads of a generated kernel request, an upper bound of its memory
+// traffic: each load once per reduction loop that needs it, each store once, and partial results
+// once each way.
 double asked_bytes(const loop::Kernel& kernel) {
   const uint32_t reduced = kernel.reduced_axes();
   auto bytes = [&](uint32_t axes, DType storage) {
@@ -211,7 +212,8 @@ std::unique_ptr<cuda::Nvrtc> nvrtc() {
   }
 }
 
-// No kernel spills registers; their helpers have entries of their own.
+// Checks that no kernel spills registers. Helper functions are separate entries of a cubin and
+// are not checked.
 void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities) {
   const auto compiler = nvrtc();
   if (compiler == nullptr) return;
@@ -220,7 +222,7 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities) {
   for (int capability : capabilities) {
     std::vector<std::string> cubins(programs.size());
     std::mutex mutex;
-    std::exception_ptr refused;  // none leaves a team of threads
+    std::exception_ptr refused;  // exceptions must not leave a parallel region
     parallel_for(static_cast<int64_t>(programs.size()), [&](int64_t begin, int64_t end) {
       try {
         for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
@@ -258,7 +260,8 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities) {
 }
 }  // namespace
 
-// 64 numbers that all wait for a sum of them, in the 32 registers that so many threads leave.
+// The kernel keeps 64 numbers live until their sum is known. Bounds of 2 x 1024 threads leave 32
+// registers for each.
 TEST_CASE("registers that a kernel spills are found in its machine code") {
   const auto compiler = nvrtc();
   if (compiler == nullptr) return;
@@ -354,7 +357,7 @@ TEST_SUITE("slow gpu kernels of models") {
     CHECK(sums["others"].asked <= 1.05 * sums["others"].least);
     CHECK(sums["logits"].asked >= sums["logits"].least + sums["logits"].reread);
     CHECK(sums["logits"].asked <= 1.01 * (sums["logits"].least + sums["logits"].reread));
-    CHECK(sums["logits"].asked <= 1.51 * sums["logits"].least);  // rows that no registers hold
+    CHECK(sums["logits"].asked <= 1.51 * sums["logits"].least);  // rows exceed the registers
     check_cuda(kernels, {75, 80, 90, 100});
   }
   TEST_CASE("OpenCL C of every model's kernels compiles") {

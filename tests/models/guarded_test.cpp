@@ -1,4 +1,4 @@
-// How it is measured what a step touches: against patterns of the test's own, and plans that lie.
+// Checks the measurement of touched memory against fill patterns and deliberately wrong plans.
 #include "tests/support/guarded.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using namespace weft::testing;
 namespace {
 constexpr size_t page = 4096;
 
-// A training step of a model, as a plan that a test can change, in an arena of its own.
+// A training step whose plan a test can change, executed in an arena of its own.
 class OwnArena {
  public:
   template <class Change>
@@ -28,7 +28,7 @@ class OwnArena {
       : training_(model, "adamw", 8, {.device = "null"}), plan_(planned()) {
     change(plan_);
     executable_ = std::make_unique<Executable>(plan_, library("cpu"), workspace_);
-    executable_->set_poisoning(false);  // it writes the whole arena
+    executable_->set_poisoning(false);  // poisoning writes the whole arena
     Random random(1);
     for (const Access& input : plan_.inputs)
       batch_.push_back(random_values(input.value.type(), 0, 1, random));
@@ -37,7 +37,7 @@ class OwnArena {
   void step() { executable_->run(batch_); }
   const Plan& plan() const { return plan_; }
   size_t measured() const { return executable_->used_arena_bytes(); }
-  // The end of the highest byte that a step changes, whatever it was before.
+  // Returns the end of the highest byte that a step changes, found with two fill patterns.
   size_t changed() {
     size_t end = 0;
     for (const int pattern : {0x11, 0xee}) {

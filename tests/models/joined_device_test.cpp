@@ -1,4 +1,5 @@
-// Kernels of one form as one launch, on CUDA: the bits of as many launches, wherever elements lie.
+// On CUDA, kernels of equal form that are joined into one launch give the same bits as separate
+// launches, whatever the alignment of their elements.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -30,8 +31,8 @@ int joined_kernels(const Plan& plan) {
   return count;
 }
 
-// Weights that are factors, one a layer, and biases of odd sizes, whose gradients begin anywhere in
-// one array.
+// A model of one weight matrix per layer and of vectors of odd sizes, whose gradients start at
+// arbitrary offsets of one array.
 class Odd {
  public:
   Odd(const std::string& optimizer, const CompileOptions& options)
@@ -107,7 +108,7 @@ TEST_CASE("joined updates and casts have the bits of separate ones") {
       Odd apart(optimizer, options);
       CHECK(joined_kernels(joined.plan()) >= 10);
       CHECK(joined_kernels(apart.plan()) == 0);
-      for (int i = 0; i < 3; ++i) joined.step(), apart.step();  // as they stand, then recorded
+      for (int i = 0; i < 3; ++i) joined.step(), apart.step();  // direct, then recorded
       CHECK(joined.state() == apart.state());
     }
 }
@@ -119,13 +120,13 @@ TEST_CASE("a joined launch finds what moved since: variables, and the arena as i
     Odd training("adamw", {.device = device()});
     training.step();
     training.step();
-    std::vector<std::unique_ptr<Training>> others;  // nobody waits for a step
+    std::vector<std::unique_ptr<Training>> others;  // steps run asynchronously
     if (moves) {
       others.push_back(
           std::make_unique<Training>("mlp", "adamw", 64, CompileOptions{.device = device()}));
       others.back()->step();
       training.step();
-      CHECK(training.state().size() > 10);  // all of it comes to the host
+      CHECK(training.state().size() > 10);  // copies all state to the host
     } else {
       training.step();
     }

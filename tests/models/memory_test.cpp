@@ -1,4 +1,4 @@
-// The promises of a plan, on the training step of every model.
+// Checks the memory guarantees of plans on the training step of every model.
 #include <algorithm>
 #include <limits>
 
@@ -20,8 +20,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// oneDNN lists the arguments of a call in a map that goes when the call returns.
-constexpr size_t onednn_call = 1024;  // bytes, for each thread
+// oneDNN keeps the arguments of a call in a map that it frees when the call returns.
+constexpr size_t onednn_call = 1024;  // bytes per thread
 
 template <class Check>
 void for_each_training(const CompileOptions& options, const std::vector<std::string>& models,
@@ -34,7 +34,8 @@ void for_each_training(const CompileOptions& options, const std::vector<std::str
       check(training);
     }
 }
-// As written, on narrower products, with all recomputed that can be, and with all in files.
+// Calls check() for plans as written, in mixed precision, with full rematerialization, and with all
+// values offloaded to files.
 template <class Check>
 void for_each_way(const std::vector<std::string>& models, Check&& check) {
   for (const CompileOptions& options :
@@ -49,7 +50,7 @@ void for_each_way(const std::vector<std::string>& models, Check&& check) {
   }
 }
 
-// Any order that the edges allow.
+// Returns a random topological order of the launches.
 std::vector<int> random_order(const Dependencies& edges, Random& random) {
   std::vector<int> order, ready;
   std::vector<size_t> waiting;
@@ -68,7 +69,7 @@ std::vector<int> random_order(const Dependencies& edges, Random& random) {
   return order;
 }
 
-// No way of training allocates in a step on so many threads.
+// Checks that no training configuration allocates in a step on `count` threads.
 void check_allocations(int count, const std::vector<std::string>& models) {
   CAPTURE(count);
   Threads threads(count);
@@ -108,7 +109,7 @@ TEST_CASE("a loss that the caller keeps is copied out: the handle and its bytes,
   CHECK(kept.most_live < 2048);
   loss = results.front();
   double value = loss.item();
-  loss = {};  // let go before the next step, as the trainer does: nothing is copied
+  loss = {};  // released before the next step, as the trainer does, so nothing is copied
   CHECK(allocations_of([&] { training.step(); }).own == 0);
   CHECK(value > 0);
 }
@@ -126,7 +127,7 @@ TEST_CASE("planned bytes are used bytes, and the arena is within 5 % of the live
 }
 
 TEST_CASE("none of 1,000 random orders of a model's steps has a lower peak") {
-  Threads two(std::min(thread_count(), 2));  // scratch grows with them
+  Threads two(std::min(thread_count(), 2));  // scratch grows with the thread count
   for_each_training({.device = "null"}, families, [](Training& training) {
     PassOptions options{.library = &library("cpu"), .threads = thread_count()};
     Graph graph = simplify(decompose(training.graph(), options), options);

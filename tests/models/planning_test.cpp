@@ -1,4 +1,4 @@
-// What it takes to plan a deep model.
+// The cost of planning a deep model.
 #include <memory>
 #include <set>
 
@@ -20,7 +20,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A step of a small GPT with all that a run's has: clipped gradients tie every update to every
+// A training step of a small GPT with gradient clipping, which makes every update depend on every
 // gradient.
 class DeepStep {
  public:
@@ -52,7 +52,7 @@ class DeepStep {
   CompiledStep step_;
 };
 
-// The kernels that code is generated for, each once.
+// Returns the number of distinct generated kernels.
 size_t generated_kernels(int64_t layers) {
   DeepStep step(layers);
   std::set<std::shared_ptr<void>> kernels;
@@ -70,7 +70,7 @@ TEST_CASE("capturing and planning a layer takes as many allocations in a deep mo
   };
   Allocations shallow = planning(8), deep = planning(64);
   CHECK(static_cast<double>(deep.own) < 8.5 * static_cast<double>(shallow.own));
-  CHECK(deep.most_live < 64 * (size_t{8} << 20));  // so that 126 layers stay below 1 GB
+  CHECK(deep.most_live < 64 * (size_t{8} << 20));  // keeps 126 layers below 1 GB
 }
 
 TEST_CASE("a model of 48 layers compiles the kernels of one of 4") {
@@ -102,7 +102,7 @@ TEST_CASE("a step that no kernel that runs again makes small enough is given up 
   CHECK(static_cast<double>(planning(1).own) < 10 * whole);
 }
 
-// Its vocabulary has 50,257 tokens.
+// The vocabulary of 50,257 tokens is no multiple of 8, so products over it are padded.
 TEST_CASE("on CUDA the products of GPT-2 have extents that fit tensor cores") {
   for (const char* device : {"null:cuda:h100", "null:cuda:h200"})
     for (const char* model : {"gpt2", "gpt2-xl"}) {
@@ -128,6 +128,6 @@ TEST_CASE("on CUDA the products of GPT-2 have extents that fit tensor cores") {
           padded += step.padded ? 1 : 0;
         }
       CHECK(products >= 15);
-      CHECK(padded == 4);  // logits, twice, and what the gradient of the logits is multiplied with
+      CHECK(padded == 4);  // the logits (training, evaluation) and products of their gradient
     }
 }

@@ -1,4 +1,4 @@
-// Files of weights as others publish them: names, layouts and types that are not the models' own.
+// Loads published weights, whose names, layouts and types differ from those of the models.
 #include <memory>
 #include <string>
 #include <variant>

@@ -1,4 +1,4 @@
-// Reference cases of tests/reference: their batches and weights, and variables filled and compared.
+// Reads the cases of tests/reference, builds their batches, and fills and compares variables.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace weft::testing {
 
 using Json = nlohmann::json;
 
-// A row of ops.json.
+// Returns the case `name` of ops.json.
 inline Json reference_case(const std::string& name) {
   static const Json file = reference_file("ops.json");
   for (const Json& row : file.at("cases"))
@@ -26,8 +26,7 @@ inline Json reference_case(const std::string& name) {
 inline Shape shape_of(const Json& recipe) {
   return Shape(std::span<const int64_t>(recipe.at("shape").get<std::vector<int64_t>>()));
 }
-// Elements of an input of ops.json (drawn from its stream) or of an output (listed), without a
-// graph.
+// Returns the elements of an input of ops.json (drawn from its stream) or of an output (listed).
 inline std::vector<double> elements_of(const Json& recipe) {
   if (recipe.contains("values")) return recipe.at("values").get<std::vector<double>>();
   std::vector<double> values(static_cast<size_t>(element_count(shape_of(recipe))));
@@ -51,8 +50,8 @@ inline std::vector<double> read(const Variable& variable) {
   return values;
 }
 
-// Every element within `tolerance` of its own size and that of a typical one (the root mean
-// square): what rounding sums of such elements costs.
+// Checks that each element is off by at most `tolerance` times the sum of its magnitude and the
+// root mean square of all, which models the rounding of sums of such elements.
 inline void check_close(const std::vector<double>& got, const std::vector<double>& expected,
                         double tolerance, const std::string& what) {
   REQUIRE(got.size() == expected.size());
@@ -81,7 +80,7 @@ inline Batch image_batch(uint64_t b, const Shape& shape, DType dtype) {
   return {uniform_tensor(1000 + b, shape, dtype), tensor(labels, {shape[0]})};
 }
 
-// Rows of a noisy affine walk.
+// Builds rows of tokens by a noisy affine recurrence (README.md).
 inline Batch token_batch(uint64_t b, const Shape& shape, int64_t vocabulary) {
   std::vector<int64_t> inputs, labels;
   auto rows = static_cast<uint64_t>(shape[0]), length = static_cast<uint64_t>(shape[1]);
@@ -96,7 +95,7 @@ inline Batch token_batch(uint64_t b, const Shape& shape, int64_t vocabulary) {
   return {tensor(inputs, shape), tensor(labels, shape)};
 }
 
-// The weights that a reference file lists.
+// Sets the weights that a reference file lists.
 inline void set_weights(const Model& model, const Json& parameters) {
   auto named = model.named_parameters();
   REQUIRE(named.size() == parameters.size());

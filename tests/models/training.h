@@ -15,8 +15,8 @@ inline const std::vector<std::string> families{"mlp", "cnn", "lenet5", "resnet20
 
 class Training {
  public:
-  // The models' sizes are those of `weft bench`, smaller of bert, llama and lstm; `optimizer` is
-  // "sgd" (momentum, decay) or "adamw".
+  // The model sizes are those of `weft bench`, but smaller for bert, llama and lstm; `optimizer` is
+  // "sgd" (with momentum and weight decay) or "adamw".
   Training(const std::string& model, const std::string& optimizer, int64_t batch,
            const CompileOptions& options = {.device = "cpu"});
   Training(const Training&) = delete;

@@ -17,14 +17,14 @@ const TaskShape colours{InputKind::images, {3, 32, 32}, 10};
 const TaskShape large_colours{InputKind::images, {3, 64, 64}, 10};
 const TaskShape characters{InputKind::tokens, {64}, 65};
 
-// What models of this name's family are made for.
+// Returns a task that suits the models of this name's family.
 TaskShape task_for(const std::string& name) {
   for (std::string_view family : {"gpt", "llama", "lstm", "gru", "bert"})
     if (name.starts_with(family)) return characters;
   return name == "alexnet" ? large_colours : colours;
 }
 
-// As tests/reference/models.py has it.
+// Returns the configuration of tests/reference/models.py.
 nn::Options small_gpt() {
   return {{"hidden_size", int64_t{128}},
           {"num_hidden_layers", int64_t{4}},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The relocatable archive runs wherever it is unpacked: in a root that holds nothing but glibc.
+# Checks that the relocatable archive runs from any folder, in a root that contains only glibc.
 set -euo pipefail
 # shellcheck source=tests/package/support.bash
 . "$SRC/tests/package/support.bash"
@@ -16,7 +16,7 @@ done
   { mkdir "$root/lib64" && cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64"; }
 
 program=$(cd "$root" && find "some where" -path '*/bin/weft')
-# Without /proc, the loader must be told where the program lies.
+# Without /proc, the loader cannot find the program's folder and must be told.
 version=$(LD_ORIGIN_PATH="/$(dirname "$program")" chroot "$root" "/$program" --version)
 echo "$version"
 [ "$version" = "$("$WEFT" --version)" ]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# weft.deb installs into a minimal Debian, with all that it depends on, and runs there.
+# Checks that weft.deb installs into a minimal Debian with its dependencies, and runs there.
 set -euo pipefail
 # shellcheck source=tests/package/support.bash
 . "$SRC/tests/package/support.bash"
 command -v debootstrap >/dev/null || skip "debootstrap is not here"
 
-# The mirror that this machine uses, for the release that it runs.
+# The packages come from this machine's mirror, for the release that it runs.
 # shellcheck source=/dev/null
 . /etc/os-release
 mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
@@ -40,7 +40,7 @@ chroot "$root" sh -c 'cd /tmp && weft train /usr/share/weft/recipes/addition.yam
 [ -s "$root/tmp/runs/addition/log.jsonl" ]
 umount "$root/proc"
 chroot "$root" dpkg -s weft | grep '^Depends:'
-# CPack's Installed-Size has the library twice: it follows links.
+# CPack's Installed-Size follows links and so counts the library twice.
 installed=$(chroot "$root" dpkg -L weft | sed "s|^|$root|" | xargs -d '\n' stat -c '%F %s' |
   awk '/^regular/ {sum += $NF} END {print int(sum / 1024)}')
 echo "installed: $installed KiB"

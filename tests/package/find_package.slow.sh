@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An installed weft serves a program outside the tree, which knows nothing but find_package(weft).
+# Builds a program outside the tree, by find_package(weft) alone, against an installed weft.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -20,7 +20,7 @@ done
 models=$("$work/build/mine" list models)
 grep -qw mine <<<"$models" || { echo "the registered model is not listed"; exit 1; }
 
-# Every verb of a run, with the model that weft does not know: eight images of four classes.
+# Runs every verb of a run with the program's own model, on eight images of four classes.
 cd "$work"
 python3 - <<'DATA'
 import struct

@@ -1,4 +1,4 @@
-# Sourced by the tests of this folder.
+# Functions that the tests of this folder source.
 
 skip() { echo "skipped: $*"; exit 77; }
 
@@ -7,17 +7,17 @@ skip() { echo "skipped: $*"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-# Arguments of a training of a few steps that ends within seconds, without a download.
+# These arguments make a training end within seconds, after a few steps.
 few_steps=(--train.steps 3 --train.global_batch_size 8 --eval.every 3 --log.every 1)
 
-# Mounts /proc in $root, from which a run reads how much memory there is.
+# Mounts /proc in $root, from which a run reads the size of the memory.
 mount_proc() {
   mkdir -p "$root/proc"
   mount -t proc proc "$root/proc" || skip "/proc cannot be mounted"
   trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 }
 
-# Makes the packages from the build at hand, unless they are newer; sets $packages.
+# Makes the packages from the current build unless they are up to date, and sets $packages.
 make_packages() {
   packages=$BUILD/packages
   exec 9>"$BUILD/packages.lock"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Holds what weft computed against PyTorch: differential.py FILE, which test_ops writes.
+"""Compares weft's results with PyTorch's: differential.py FILE, which test_ops writes.
 
 The file is in safetensors' format. Its metadata lists the cases; case 7 has the operands 7.0, 7.1,
 ... and the result 7.out. PyTorch computes the same in float64 from the same operands. A result may
-be off by roundings of its own and of what is summed: `u` is half the distance from 1 to the next
-number of a type, results that are sums of n terms may be off by u (4 + sqrt(n)) times the sum of
-their magnitudes, in the type of the sum (float32 for narrower ones). That is the size of n roundings
-in no order, with room for an algorithm that adds and subtracts more (Winograd's). Composites have bounds
-of their own; a case whose bounds most results could meet as zeros fails, too.
+be off by its own rounding and that of its terms. Let `u` be half the distance from 1 to the next
+number of a type: a sum of n terms may be off by u (4 + sqrt(n)) times the sum of their magnitudes,
+in the type of the sum (float32 for narrower types). That is the size of n roundings in random
+order, with room for algorithms with more additions (Winograd). Composites have bounds of their own.
+A case also fails if zeros would meet the bounds of most results.
 """
 import collections
 import json
@@ -40,10 +40,10 @@ def read(path):
     return json.loads(metadata["cases"]), tensors
 
 
-# ---- what PyTorch calls the ops ------------------------------------------------------------------
+# ---- PyTorch's functions for the ops -------------------------------------------------------------
 
-# Elementwise: correctly rounded by IEEE 754 (or exact), and functions, up to four units in the last
-# place of the type that computes them.
+# EXACT ops are exact or correctly rounded (IEEE 754). FUNCTIONS may be off by four units in the
+# last place of the type that computes them.
 EXACT = {
     "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "floor": torch.floor,
     "ceil": torch.ceil, "round": torch.round, "trunc": torch.trunc, "sqrt": torch.sqrt,
@@ -56,7 +56,7 @@ EXACT = {
     "logical_not": torch.logical_not, "is_nan": torch.isnan, "is_finite": torch.isfinite,
     "remainder": torch.remainder, "floor_divide": torch.floor_divide,
 }
-FUNCTIONS = {  # that PyTorch does not have by our name
+FUNCTIONS = {  # PyTorch has these under other names
     "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
     "gelu_tanh_gradient":
@@ -64,7 +64,7 @@ FUNCTIONS = {  # that PyTorch does not have by our name
 }
 QUOTIENTS = {"floor_divide", "remainder"}
 CENTERED = {"normalize", "batch_normalize", "rms_normalize"}
-# What PyTorch has no op for.
+# PyTorch has no op for these.
 WITHOUT = {"round_stochastic", "first_position", "random_uniform"}
 
 
@@ -115,7 +115,7 @@ def attention(a, q, k, v, mask=None):
             else mask + bias
     bias = bias.masked_fill(~open_, -math.inf)
     y = F.scaled_dot_product_attention(q, k, v, bias, scale=a["scale"])
-    return torch.where((bias == -math.inf).all(-1, keepdim=True), 0.0, y)  # nothing to look at
+    return torch.where((bias == -math.inf).all(-1, keepdim=True), 0.0, y)  # all keys are masked
 
 
 def attention_logsumexp(a, q, k, v):
@@ -131,7 +131,7 @@ def attention_gradient(a, q, k, v, dy, *_):
 
 
 def attention_gradient_sizes(a, q, k, v, dy, *_):
-    """Magnitudes of what the last products sum: factors that are rounded to the operands' type."""
+    """Returns the magnitudes that the last products sum; their factors are rounded to q's type."""
     hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1) & bool(a["causal"])
     p = (a["scale"] * q @ k.mT).masked_fill(hidden, -math.inf).softmax(3)
     dp = dy @ v.mT
@@ -147,7 +147,7 @@ def cross_entropy(a, logits, labels):
 
 
 def recurrent(cell):
-    """The states after each step: the last slot of what weft packs (LSTM: the last two)."""
+    """Returns the states after each step: weft's packed result ends with them (LSTM: two slots)."""
     def lstm(a, gates, weight, h, c):
         states = []
         for step in gates:
@@ -193,7 +193,7 @@ MOVEMENT = {
     "argsort": lambda a, x: torch.argsort(x, stable=True, descending=bool(a["descending"])),
     "argmax": lambda a, x: x.argmax(a["axes"][0]), "argmin": lambda a, x: x.argmin(a["axes"][0]),
 }
-# Linear in the operands together or in each: what is summed are the same op's magnitudes.
+# These ops are multilinear, so the summed magnitudes are the same op of the operands' magnitudes.
 SUMS = {
     "sum": lambda a, x: x.sum(a["axes"]),
     "scatter_add": scatter_add,
@@ -227,13 +227,13 @@ COMPOSITES = {
 }
 
 
-# Composites whose results are products of positive factors, or of all operands: they are off by their
-# own size. How often the largest operand is in an exponent.
+# Composites whose results are products, so that errors are relative to the result. The number says
+# how often the largest operand occurs in an exponent.
 RELATIVE = {"softmax": 4, "prod": 0}
 
 
 def terms_of(op, a, x, *others):
-    """How many numbers a composite sums for one of its results."""
+    """Returns how many numbers a composite sums for one of its results."""
     if op.startswith("attention"):
         return max(x.shape[3], *(other.shape[2] for other in others[:1]))
     if op in ("lstm", "gru"):
@@ -251,13 +251,13 @@ def wide(x):
 
 
 def function_of(op):
-    """PyTorch's by our name, where no table has it, or the C library's, as Python has it."""
+    """Returns the function of this name from FUNCTIONS, PyTorch, or Python's math module."""
     named = FUNCTIONS.get(op) or getattr(torch, op, None)
     return named or (lambda x: x.clone().apply_(getattr(math, op)))
 
 
 def expected(case, inputs, out):
-    """(want, allowed) in float64."""
+    """Returns (want, allowed) in float64."""
     op, a = case["op"], case["attributes"]
     unit = ROUNDOFF.get(out.dtype, 0.0)
     inner = ROUNDOFF[torch.float64 if out.dtype == torch.float64 else torch.float32]
@@ -273,11 +273,11 @@ def expected(case, inputs, out):
                                else torch.where(top, 0.0, x).long()), None
         return x.to(out.dtype), None
     if op in QUOTIENTS:
-        # Defined by the rounded quotient, where PyTorch's is exact however large it is. What is not
-        # defined alike is not compared: `want` is then what weft gave.
+        # weft uses the rounded quotient, PyTorch the exact one. Where these definitions differ, the
+        # results are not compared: `want` is then weft's own.
         quotient = exact[0] / exact[1]
         known = quotient.isfinite() & (quotient.abs() < 1 / unit)
-        if op == "floor_divide":  # in the operands' own type, in which a quotient may round up
+        if op == "floor_divide":  # in the operands' type, where a quotient may round up
             return torch.where(known, EXACT[op](*inputs).double(), out.double()), None
         want = torch.where(known, EXACT[op](*exact).double(), out.double())
         return want, unit * (want.abs() + torch.where(known, exact[0], 0.0).abs()) + least
@@ -287,8 +287,8 @@ def expected(case, inputs, out):
     if op not in MOVEMENT | SUMS | COMPOSITES:
         want = function_of(op)(*exact)
         allowed = (unit + 8 * inner) * want.abs() + least
-        # 1 + erf and 1 + tanh cancel where x is negative: the error is of the size of x's.
-        if op == "gelu_tanh_gradient":  # so do 1 + tanh and 1 - tanh^2, of the size of dy's
+        # 1 + erf and 1 + tanh cancel where x is negative, so the error scales with x.
+        if op == "gelu_tanh_gradient":  # likewise 1 - tanh^2, which scales with dy
             return want, allowed + 8 * inner * (1 + exact[0].abs()) * exact[1].abs()
         return want, allowed + 2 * inner * exact[0].abs() if op in ("gelu", "gelu_tanh") else allowed
     if op in MOVEMENT:
@@ -302,22 +302,22 @@ def expected(case, inputs, out):
     largest = max([1.0, *(x.abs().nan_to_num(0, 0, 0).max().item()
                           for x in exact if x.is_floating_point() and x.numel())])
     terms = terms_of(op, a, *exact)
-    if op in RELATIVE:  # products: an error of the exponent is one of the factor
+    if op in RELATIVE:  # an error of an exponent is a relative error of its factor
         allowed = (2 * unit + inner * (16 + 4 * math.sqrt(terms) + RELATIVE[op] * largest)) * want.abs()
         return want, allowed + 4 * least
     allowed = 2 * unit * want.abs() + inner * (64 + math.sqrt(terms)) * (want.abs() + largest)
-    if op in CENTERED:  # x less its mean is rounded to the operands' type, then scaled
+    if op in CENTERED:  # x minus its mean is rounded, then scaled
         spread = exact[0].var(a["axes"], correction=0, keepdim=True)
         allowed = allowed + 4 * unit * largest / (spread + a["eps"]).sqrt()
     if op in ("attention_gradient", "attention_backward"):
         allowed = allowed + 2 * unit * attention_gradient_sizes(a, *exact)
-    if op in ("lstm", "gru"):  # whose states are stored in the type of the result at each step
+    if op in ("lstm", "gru"):  # each step stores states in the result's type
         allowed = allowed + 4 * unit * largest * out.shape[1]
     return want, allowed + least
 
 
 def problem(case, inputs, out):
-    """None, or what differs most."""
+    """Returns None, or a description of the first wrong element."""
     want, allowed = expected(case, inputs, out)
     if case["op"] in ("lstm", "gru"):
         out = out[-want.shape[0]:]
@@ -329,7 +329,7 @@ def problem(case, inputs, out):
         got, rounded = out.double(), want.to(out.dtype).double()
         same = (got == rounded) | got.isnan() & want.isnan()
         near = want.isfinite() & ((got - want).abs() <= allowed.reshape(out.shape))
-        # Beyond the largest number by less than is allowed, either is right.
+        # Near the largest finite number both overflow and a finite result are right.
         largest = torch.finfo(out.dtype).max
         edge = (want.abs() >= largest * (1 - 16 * ROUNDOFF[out.dtype])) & \
             (want.abs() <= largest * (1 + 16 * ROUNDOFF[out.dtype]))
@@ -348,7 +348,7 @@ def problem(case, inputs, out):
 
 
 def takes_zeros(case, inputs, out):
-    """Whether most results could be zeros instead: such a tolerance would find nothing."""
+    """Returns whether zeros would pass for most results: such a tolerance would detect nothing."""
     want, allowed = expected(case, inputs, out)
     if allowed is None:
         return False

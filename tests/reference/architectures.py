@@ -16,7 +16,7 @@ class RmsNorm(nn.Module):
 
 
 def turn(x, theta):
-    """Rotary positions as a product of complex numbers: halves are real and imaginary parts."""
+    """Applies rotary positions as complex products; the halves are real and imaginary parts."""
     length, half = x.shape[-2], x.shape[-1] // 2
     rate = theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
@@ -90,7 +90,7 @@ class Llama(nn.Module):
 
 
 class ResNetBlock(nn.Module):
-    """3x3, 3x3; or, as bottleneck, 1x1, 3x3 with the stride, 1x1 to four times the width."""
+    """Convolutions 3x3, 3x3, or as bottleneck 1x1, strided 3x3, 1x1 to four times the width."""
 
     def __init__(self, inputs, width, stride, bottleneck):
         super().__init__()
@@ -116,7 +116,7 @@ class ResNetBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The ImageNet form, with torchvision's names."""
+    """ResNet in its ImageNet form, with torchvision's names."""
 
     def __init__(self, blocks, bottleneck, width):
         super().__init__()
@@ -138,7 +138,7 @@ class ResNet(nn.Module):
 
 
 class AlexNet(nn.Module):
-    """One tower; torchvision's names come from the places in the two sequences."""
+    """One-tower AlexNet; torchvision's names come from the positions in the two sequences."""
 
     def __init__(self, hidden):
         super().__init__()
@@ -170,7 +170,7 @@ class RecurrentLm(nn.Module):
 
 
 class Tagger(nn.Module):
-    """Both directions, as a list of layers."""
+    """A bidirectional recurrent tagger as a list of layers."""
 
     def __init__(self, cell, vocabulary):
         super().__init__()
@@ -217,7 +217,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """`labels` 0: a token is predicted at each place; else a label from the first place."""
+    """Predicts a token at each position if `labels` is 0, else a label from the first position."""
 
     def __init__(self, c, vocabulary, longest, labels=0):
         super().__init__()
@@ -256,7 +256,7 @@ class Bert(nn.Module):
 
 
 class Gpt2(Gpt):
-    """With biases and the tanh form of GELU."""
+    """GPT with biases and the tanh form of GELU."""
 
     def __init__(self, layers, heads, width, context, vocabulary):
         super().__init__(layers, heads, width, context, vocabulary)
@@ -283,12 +283,12 @@ def tokens(rows, length, vocabulary):
 
 
 def next_token(task):
-    """What to predict is the token that follows."""
+    """Returns batches whose labels are the next tokens."""
     return lambda b: token_batch(b, task["rows"], task["input"][0], task["classes"])
 
 
 def masked_tokens(task):
-    """Of 100 places 15 are to be guessed, and read as the last token of the vocabulary."""
+    """Returns batches where 15 % of positions are the mask (the last token) and predicted."""
     shape, mask = [task["rows"], task["input"][0]], task["classes"] - 1
 
     def make(b):
@@ -315,7 +315,7 @@ def recurrent(build, task, weft):
 
 
 def last_gain(name):
-    """Blocks that begin near the identity: else a deep net at small batches is ill-conditioned."""
+    """Starts blocks near the identity; else a deep net at small batches is ill-conditioned."""
     return 0.2 if name.endswith("bn3.weight") else None
 
 

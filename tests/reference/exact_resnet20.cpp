@@ -1,5 +1,5 @@
-// The training of resnet20.json in 80-bit long double, 2048 times finer than float64: whose float64
-// curve is right? Layers are written out from README.md, and share no code with weft.
+// Trains resnet20.json's model in 80-bit long double, 2048 times finer than float64, to judge
+// float64 curves. The layers follow README.md and share no code with weft.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +16,7 @@ static_assert(std::numeric_limits<Real>::digits >= 64, "needs x87's long double,
 constexpr int batch = 16, classes = 10, batches = 8;
 constexpr double lr = 0.1, momentum = 0.9, weight_decay = 1e-4, batch_norm_eps = 1e-5;
 
-// The formula of README.md.
+// These functions are the formula of README.md.
 uint64_t splitmix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -31,7 +31,7 @@ double uniform(uint64_t stream, uint64_t index, double a) {
 struct Parameter {
   Reals value, gradient, velocity;
 };
-std::deque<Parameter> parameters;  // in README.md's order; a deque, so that references stay
+std::deque<Parameter> parameters;  // in README.md's order; deque keeps references valid
 
 Parameter& ones(size_t size) { return parameters.emplace_back(Reals(size, 1), Reals(size)); }
 Parameter& drawn(size_t size, double scale) {
@@ -52,7 +52,7 @@ struct Images {
   const Real* map(int n, int c) const { return const_cast<Images*>(this)->map(n, c); }
 };
 
-// x with zeros around it and `stride - 1` zeros after each element.
+// Returns x with a border of zeros and `stride - 1` zeros after each element.
 Images padded(const Images& x, int stride = 1) {
   Images y(x.channels, x.side * stride + 2);
   for (int n = 0; n < batch; ++n)
@@ -62,7 +62,7 @@ Images padded(const Images& x, int stride = 1) {
   return y;
 }
 
-// 3x3, padding 1, no bias.
+// A 3x3 convolution with padding 1 and no bias.
 struct Convolution {
   int inputs, outputs, stride;
   Parameter& weight;  // [outputs, inputs, 3, 3]
@@ -115,7 +115,7 @@ struct Convolution {
         }
     return dx;
   }
-  // Where tap t of output element i lies in a padded input map.
+  // Returns the index of tap t of output element i in a padded input map.
   int at(int i, int t, int output_side) const {
     return (i / output_side * stride + t / 3) * x.side + i % output_side * stride + t % 3;
   }
@@ -180,7 +180,7 @@ Images relu_backward(Images dy, const Images& y) {
   return dy;
 }
 
-// Calls f(large, small) for the elements that the shortcut joins: every second one if sides differ.
+// Calls f(large, small) for the elements that the shortcut adds: every second one if sides differ.
 template <class F>
 void join(Images& large, Images& small, F f) {
   const int stride = large.side / small.side;
@@ -216,12 +216,12 @@ struct Block {
   }
 };
 
-// Global average, linear layer and mean cross entropy.
+// Global average pooling, a linear layer and mean cross entropy.
 struct Head {
   Parameter& weight = drawn(size_t(classes) * 64, std::sqrt(6.0 / 64));
   Parameter& bias = drawn(classes, 0.01);
 
-  // The loss; x becomes its gradient.
+  // Returns the loss and replaces x by its gradient.
   Real loss_and_gradient(Images& x, uint64_t b) {
     const int area = x.side * x.side;
     Real loss = 0;
@@ -264,14 +264,14 @@ std::deque<Block> make_blocks() {
   return blocks;
 }
 
-// Members stand in the order of the parameters.
+// The members are in parameter order.
 struct ResNet20 {
   Convolution conv1{3, 16, 1};
   BatchNorm bn1{16};
   std::deque<Block> blocks = make_blocks();
   Head head;
 
-  // The loss of batch b; leaves the gradient of each parameter.
+  // Returns the loss of batch b and sets the gradient of each parameter.
   Real loss_and_gradients(uint64_t b) {
     Images x(3, 32);
     for (size_t i = 0; i < x.values.size(); ++i) x.values[i] = uniform(1000 + b, i, 1);

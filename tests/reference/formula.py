@@ -1,4 +1,4 @@
-"""The one formula of weights and data: here, in weft's tests, in bench/peers (see README.md)."""
+"""The formula of weights and data, shared with weft's tests and bench/peers (see README.md)."""
 import math
 
 import numpy as np
@@ -7,7 +7,7 @@ MASK = (1 << 64) - 1
 
 
 def splitmix64(x):
-    """One 64-bit number from another; Python integers, so that it reads like the C++."""
+    """Hashes a 64-bit number; uses Python integers, so that it reads like the C++."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -15,7 +15,7 @@ def splitmix64(x):
 
 
 def bits(stream, count):
-    """uint64 [count]: splitmix64(splitmix64(stream) + index)."""
+    """Returns uint64 [count]: splitmix64(splitmix64(stream) + index)."""
     x = np.arange(count, dtype=np.uint64) + np.uint64(splitmix64(stream))
     x += np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -24,7 +24,7 @@ def bits(stream, count):
 
 
 def uniform(stream, shape, scale=1.0, shift=0.0):
-    """float64 array in [-scale, scale) + shift, row-major."""
+    """Returns a row-major float64 array in [-scale, scale) + shift."""
     unit = (bits(stream, math.prod(shape)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     values = (2 * unit - 1) * scale
     if shift:
@@ -33,13 +33,13 @@ def uniform(stream, shape, scale=1.0, shift=0.0):
 
 
 def integers(stream, shape, count):
-    """int64 array in 0 .. count-1, row-major."""
+    """Returns a row-major int64 array in 0 .. count-1."""
     values = bits(stream, math.prod(shape)) % np.uint64(count)
     return values.astype(np.int64).reshape(shape)
 
 
 def check():
-    """Values by which another implementation proves that it has the same formula."""
+    """Returns values by which another implementation can verify its formula."""
     assert int(bits(7, 4)[3]) == splitmix64((splitmix64(7) + 3) & MASK)
     return {
         "splitmix64(0)": hex(splitmix64(0)),

@@ -38,7 +38,7 @@ def inputs_as(dtype, inputs):
 
 
 def train(name, dtype, nudge=0.0, draw=0, threads=THREADS):
-    """Losses, digests of the first gradients and of the state after ten updates, the model."""
+    """Returns losses, digests of first gradients and state after ten updates, and the model."""
     torch.set_num_threads(threads)
     spec, model = SPECS[name], build(name, dtype, nudge, draw)
     optimizer = make_optimizer(name, model)
@@ -63,15 +63,15 @@ def train(name, dtype, nudge=0.0, draw=0, threads=THREADS):
 
 
 def spread(a, b):
-    """Largest absolute difference of two curves up to each mark."""
+    """Returns the largest absolute difference of two curves up to each mark."""
     return {str(m): max(abs(x - y) for x, y in zip(a[:m + 1], b[:m + 1])) for m in MARKS}
 
 
 def distance(runs, exact):
-    """Per window, the root of the mean square of what the runs' losses are off, over all runs.
+    """Returns, per window, the root mean square error of the losses over all runs.
 
-    One run is one draw of rounding errors, and in a window it may come close to the exact curve by
-    chance; several say how far such runs are.
+    One run is one sample of rounding errors and may be close to the exact curve by chance, so
+    several are averaged.
     """
     return [math.sqrt(sum((run[s] - exact[s])**2 for run in runs for s in range(at, at + WINDOW)) /
                       (WINDOW * len(runs)))
@@ -88,7 +88,7 @@ def parameters_of(name):
 
 
 def one_row_per_item(document):
-    """JSON with one line per key, and per item of nested tables, so that a diff can be read."""
+    """Returns JSON with one line per key and per item of nested tables, for readable diffs."""
     lines = []
     for key, value in document.items():
         text = json.dumps(value)
@@ -137,13 +137,13 @@ def curve(name):
 
 
 def some(logits, count=48):
-    """Elements at equal distances."""
+    """Returns about `count` equally spaced elements."""
     flat = logits.detach().double().flatten()
     return flat[::max(1, len(flat) // count)][:count].tolist()
 
 
 def short_curve(name):
-    """Of an architecture: logits of the first and last weights in eval mode, twenty losses."""
+    """Returns an architecture's logits (eval mode) of first and last weights, and its losses."""
     spec, start = SPECS[name], time.time()
     batches = [spec["batch"](b) for b in range(BATCHES)]
     logits = {dtype: build(name, dtype).eval()(inputs_as(dtype, batches[0][0]))

@@ -13,12 +13,12 @@ import architectures
 from models import BasicBlock, uniform
 
 WIDTH, HEADS, BATCH, LENGTH, KEYS = 8, 2, 2, 5, 4
-LENGTHS = [3, 5]  # of the sequences of a batch
+LENGTHS = [3, 5]  # per sequence of a batch
 cases = []
 
 
 def beyond(lengths, longest):
-    """True where a sequence has ended."""
+    """Returns a mask that is true where a sequence has ended."""
     return torch.arange(longest)[None, :] >= torch.tensor(lengths)[:, None]
 
 
@@ -27,7 +27,7 @@ def future(length):
 
 
 def fill(net):
-    """The parameters, by position; norms' weights around 1."""
+    """Sets the parameters by position, norm weights around 1, and returns their recipes."""
     recipes = []
     with torch.no_grad():
         for p, (name, parameter) in enumerate(net.named_parameters()):
@@ -39,14 +39,14 @@ def fill(net):
 
 
 def digest(gradient, stream):
-    """Norm, and the sum of its elements by those of the formula."""
+    """Returns the norm and the dot product with the formula's elements."""
     weights = uniform(stream, list(gradient.shape))
     return [gradient.norm().item(), (gradient * weights).sum().item()]
 
 
 def case(name, net, function, inputs):
-    """`function(net, **inputs)` gives a tensor, or a dictionary of tensors; the loss is the sum of
-    their elements by those of the formula."""
+    """Adds a case. `function(net, **inputs)` returns a tensor or a dictionary of tensors; the loss
+    is the sum of their dot products with the formula's elements."""
     net.double()
     row = {"name": name, "parameters": fill(net), "inputs": {}, "outputs": {}, "gradients": {}}
     drawn = {}
@@ -140,7 +140,7 @@ class MaskedBertLayer(architectures.BertLayer):
 
 
 def bert_cases():
-    """Hugging Face's equations: what is not looked at has the least score there is."""
+    """Follows Hugging Face's equations, where a masked position has the lowest finite score."""
     config = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HEADS,
               "intermediate_size": 12, "layer_norm_eps": 1e-12}
     architectures.BertLayer, plain = MaskedBertLayer, architectures.BertLayer
@@ -159,7 +159,7 @@ def bert_cases():
 
 
 class ZerosAround(BasicBlock):
-    """Option A as pytorch_resnet_cifar10 and others have it: half of the zeros come first."""
+    """Option A as in pytorch_resnet_cifar10 and others: half of the zero channels come first."""
 
     def forward(self, x):
         shortcut = x
@@ -210,7 +210,7 @@ def volume_cases():
 
 
 def embedding_cases():
-    """The row of padding is read as it is, and learns nothing."""
+    """The padding row is read like any other, but has no gradient."""
     ids = torch.tensor([[3, 1, 1], [0, 2, 1]])
     case("embedding_padding", nn.Embedding(4, 3, padding_idx=1), lambda net: net(ids), {})
 

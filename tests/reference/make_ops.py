@@ -13,7 +13,7 @@ class Table:
         self.rows, self.stream = [], 3000
 
     def draw(self, shape, scale=1.0, shift=0.0):
-        """A random tensor and the JSON that describes it."""
+        """Returns a random tensor and the JSON that describes it."""
         stream, self.stream = self.stream, self.stream + 1
         recipe = {"stream": stream, "shape": list(shape), "scale": scale, "shift": shift}
         return uniform(stream, list(shape), scale, shift), recipe
@@ -69,7 +69,7 @@ def convolutions(table):
               stride=2, padding=1, dilation=1, groups=2)
     table.add("conv2d_depthwise", conv2d, {"input": [1, 3, 4, 5], "weight": [6, 1, 3, 3]},
               stride=1, padding=1, dilation=1, groups=3)
-    # (6 + 2*0 - 3) is odd with stride 2: the last row is never read and its gradient is zero
+    # (6 + 2*0 - 3) is odd with stride 2, so the last row is never read and has gradient zero.
     table.add("conv2d_unread_edge", conv2d, {"input": [1, 2, 6, 6], "weight": [2, 2, 3, 3]},
               stride=2, padding=0, dilation=1, groups=1)
     table.add("conv_transpose2d",
@@ -117,7 +117,7 @@ def norms(table):
 
 
 def activations(table):
-    wide = {"input": ([16], 5.0)}  # far enough out for the tails
+    wide = {"input": ([16], 5.0)}  # reaches the tails
     table.add("gelu", lambda input, **a: F.gelu(input, **a), wide, approximate="none")
     table.add("gelu_tanh", lambda input, **a: F.gelu(input, **a), wide, approximate="tanh")
     table.add("silu", lambda input: F.silu(input), wide)
@@ -164,17 +164,17 @@ def attention(table):
         return {"query": q, "key": k, "value": v}
 
     def attend(query, key, value, mask=None, **attributes):
-        # boolean masks: nonzero means "may look"
+        # A nonzero element of a boolean mask means "attends".
         mask = mask.bool() if mask is not None and not mask.is_floating_point() else mask
         return F.scaled_dot_product_attention(query, key, value, mask, **attributes)
 
     table.add("attention", attend, heads([1, 2, 4, 3], [1, 2, 5, 3], [1, 2, 5, 2]))
     table.add("attention_causal", attend, heads([1, 2, 5, 4], [1, 2, 5, 4], [1, 2, 5, 4]),
               is_causal=True)
-    # shorter queries: the triangle starts at the upper left corner
+    # With fewer queries than keys the causal triangle starts at the upper left corner.
     table.add("attention_causal_rectangular", attend,
               heads([1, 1, 3, 4], [1, 1, 5, 4], [1, 1, 5, 4]), is_causal=True)
-    # query head h uses key head h // 2
+    # Query head h uses key head h // 2.
     table.add("attention_grouped_heads", attend,
               heads([1, 4, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]), is_causal=True, enable_gqa=True)
     table.add("attention_scale_and_bias", attend,
@@ -228,7 +228,7 @@ OPTIMIZERS = {
 
 
 def optimizers(table):
-    """The parameter after each of five steps, with a gradient of its own stream at each."""
+    """Lists the parameter after each of five steps; each gradient has its own stream."""
     for name, (kind, options) in OPTIMIZERS.items():
         parameter, recipe = table.draw([4])
         parameter.requires_grad_(True)
@@ -255,15 +255,15 @@ def optimizers(table):
 
 
 def softplus(table):
-    """At the end of the table, where other cases keep their streams."""
-    far = {"input": ([16], 60.0)}  # where exp(x) is all that log(1 + exp(x)) has, or nothing of it
-    # Exact there, too, where PyTorch gives x itself from a threshold of 20 on.
+    """These cases are last in the table, so that other cases keep their streams."""
+    far = {"input": ([16], 60.0)}  # log(1 + exp(x)) is about exp(x) or x here
+    # A high threshold avoids PyTorch's approximation by x, which starts at 20 by default.
     table.add("softplus", lambda input: F.softplus(input, threshold=700), far)
     table.add("log_sigmoid", lambda input: F.logsigmoid(input), far)
 
 
 def reductions_of_losses(table):
-    """Losses under each reduction."""
+    """Adds losses under each reduction."""
     pair = {"input": ([4, 3], 2.0), "target": ([4, 3], 2.0)}
     probabilities = {"input": ([4, 3], 0.45, 0.5), "target": ([4, 3], 0.5, 0.5)}
     signs = torch.where(integers(2996, [4, 3], 2) == 0, -1, 1)
@@ -294,7 +294,7 @@ def reductions_of_losses(table):
 
 
 def arrays(table):
-    """What moves, sorts, sums up and contracts."""
+    """Adds operations that move, sort, reduce and contract."""
     matrix = {"input": [3, 5]}
     for order in (0, 1, 3, 0.5, float("inf"), float("-inf")):
         table.add(f"norm_{order}".replace("-inf", "least").replace("inf", "greatest"),

@@ -28,7 +28,7 @@ class Mlp(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Option A of He et al. 2015: the shortcut subsamples and appends zero channels."""
+    """ResNet block with option A of He et al. 2015: the shortcut subsamples and appends zeros."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -109,7 +109,7 @@ def relu_scale(shape):
 
 
 def parameter_rule(spec, name, shape):
-    """What README.md says of one parameter's initial value."""
+    """Returns the rule of README.md for a parameter's initial value."""
     if len(shape) == 1 and name.endswith("weight"):
         gain = spec["gain"](name) if "gain" in spec else None
         return ("constant", gain) if gain else ("one", None)
@@ -125,7 +125,7 @@ def image_batch(shape):
 
 
 def token_batch(b, rows=4, length=64, vocabulary=65):
-    """A noisy affine walk, so that the next token can be learnt."""
+    """Returns tokens of a noisy affine recurrence, so that the next token can be learnt."""
     table = integers(1000 + b, [rows, length + 1], 4)
     table[:, 0] = integers(1000 + b, [rows, length + 1], vocabulary)[:, 0]
     for j in range(1, length + 1):
@@ -145,7 +145,7 @@ SPECS = {
         "model": "ResNet-20, CIFAR form, option A shortcut, BatchNorm eps 1e-5 momentum 0.1",
         "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
     },
-    # The same net at a learning rate where float32 can be followed for more than a few steps.
+    # At this learning rate float32 runs stay comparable for more than a few steps.
     "resnet20_slow": {
         "build": ResNet20, "matrix_scale": relu_scale, "batch": image_batch([16, 3, 32, 32]),
         "clip": None,
@@ -163,8 +163,8 @@ SPECS = {
 
 
 def build(name, dtype, nudge=0.0, draw=0):
-    """The model with its documented weights; `nudge` scales each by 1 + nudge * [-1, 1), and each
-    `draw` by other numbers."""
+    """Returns the model with its documented weights. `nudge` scales each by 1 + nudge * [-1, 1),
+    with other random numbers for each `draw`."""
     spec = SPECS[name]
     model = spec["build"]().to(dtype)
     with torch.no_grad():

@@ -1,5 +1,4 @@
-// A program's own operations: each is one definition, in this file alone, and runs on every
-// backend.
+// User-defined operations: each is a single definition in this file and runs on every backend.
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -21,8 +20,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// The derivative of log(gamma(x)), x > 0: its asymptotic series at x + 8, where eight terms are as
-// exact as float64 (Abramowitz and Stegun 1964, 6.3.18), and the recurrence back to x.
+// Returns the derivative of log(gamma(x)) for x > 0: its asymptotic series at x + 8, where eight
+// terms have float64 accuracy (Abramowitz and Stegun 1964, 6.3.18), and the recurrence back to x.
 Value digamma(const Value& x) {
   constexpr double series[] = {-1.0 / 12,  1.0 / 120,     -1.0 / 252, 1.0 / 240,
                                -1.0 / 132, 691.0 / 32760, -1.0 / 12,  3617.0 / 8160};
@@ -58,7 +57,7 @@ const OpDef& sawtooth_def = define({
 });
 Value sawtooth(Arg x) { return apply_unary(sawtooth_def, x); }
 
-// The CPU, and OpenCL where a device is here.
+// Returns the CPU library, and OpenCL's where there is a device.
 std::vector<const KernelLibrary*> generators() {
   std::vector<const KernelLibrary*> all = {&library("cpu")};
   try {
@@ -75,7 +74,7 @@ Value numbers(DType dtype) {  // in [0.5, 4)
   return constant(elements(interpret(0.5 + 3.5 / count * arange(count, DType::f64))), {count},
                   dtype);
 }
-// A function of each element, in the type of `x`.
+// Applies a function to each element and returns the result in the type of `x`.
 template <class F>
 Value mapped(const Value& x, F&& function) {
   std::vector<double> numbers = elements(x);

@@ -1,4 +1,4 @@
-// A program's own parts, one of each kind, in recipes.
+// User-defined parts, one of each kind, used in recipes.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +44,7 @@ class Points : public data::Source {
   std::vector<Point> points_;
 };
 
-// Of the quadrant that a point is in.
+// Returns the label of a point: the index of its quadrant.
 int64_t quadrant(float x, float y) { return (x > 0 ? 1 : 0) + (y > 0 ? 2 : 0); }
 
 std::vector<Point> quadrants(int64_t count, int64_t seed) {
@@ -73,7 +73,7 @@ train::TaskData read_points(const std::string& path) {
   return task_of(points, points);
 }
 
-// Sign descent: w -= lr * sign(g).
+// Implements sign descent: w -= lr * sign(g).
 class SignDescent : public optim::Optimizer {
  public:
   SignDescent(std::vector<Variable> parameters, const optim::OptimizerSettings& settings)
@@ -90,7 +90,7 @@ class SignDescent : public optim::Optimizer {
   }
 };
 
-// Labels whose score fewer than two others exceed.
+// Counts the labels whose score fewer than two others exceed.
 Tensor top2(const Tensor& scores, const Tensor& labels) {
   const Tensor own = sum(scores * one_hot(labels, scores.dim(-1)), {.axes = {1}, .keepdim = true});
   const Tensor higher = sum(cast(scores > own, DType::f32), {.axes = {1}});
@@ -237,7 +237,7 @@ TEST_CASE("a program's own metric adds up over batches, beside accuracy") {
   REQUIRE(right < among_two);
   REQUIRE(among_two < 40);
   const train::Evaluation evaluation =
-      train::evaluate(experiment);  // batches of 16: the last short
+      train::evaluate(experiment);  // batches of 16, the last one partial
   CHECK(evaluation.count == 40);
   CHECK(evaluation.accuracy == near(right / 40));
   REQUIRE(evaluation.others.size() == 1);
@@ -306,7 +306,7 @@ TEST_CASE("refusals name what comes with weft and what the program added") {
         "usage: r:1: data.pionts is no recipe key. Did you mean data.points?");
   CHECK(error_of([] { registry::losses().add({.name = "multiple"}); }) ==
         "usage: [loss] the name \"multiple\" is taken or empty.");
-  // What needs a key that these data do not read.
+  // The task needs a key that these data do not have.
   train::Recipe recipe = recipe_of("task: masked_lm\n");
   CHECK(error_of([&] { train::make_experiment(recipe); }) ==
         "usage: own.yaml:8: task masked_lm needs text or random-tokens.");

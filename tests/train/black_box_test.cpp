@@ -1,4 +1,4 @@
-// blackbox.json: what a run leaves behind when its numbers stop being finite.
+// blackbox.json, which a run writes when a number is no longer finite.
 #include <cmath>
 #include <filesystem>
 
@@ -16,7 +16,7 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-// A linear model of images whose logits go through a fault.
+// A linear image classifier whose logits pass through an injected fault.
 class Faulty : public Model {
  public:
   Faulty(const nn::Options& config, const TaskShape& task, std::string fault)
@@ -28,15 +28,15 @@ class Faulty : public Model {
  protected:
   Tensor forward(const Tensor& x) const override {
     Tensor flat = flatten(x, 1);
-    Tensor logits = head_(flat) + 0.0 * unused_(flat);  // whose gradient is zero
-    // An infinity that reaches nothing: 1 / inf.
+    Tensor logits = head_(flat) + 0.0 * unused_(flat);  // has gradient zero
+    // This infinity does not reach the logits: 1 / inf is 0.
     logits = logits + stop_gradient(1.0 / exp(abs(logits) * 1e6));
-    if (fault_ == "log") return log(logits - 1e4);  // of negative numbers
+    if (fault_ == "log") return log(logits - 1e4);  // NaN: log of negative numbers
     if (fault_ == "exp") return exp(logits * 1e2 + 1e4);
     if (fault_ == "narrow") return matmul(logits + 3e4, full({4, 4}, 64.0));
     if (fault_ == "evaluated" && current_mode() == Mode::eval) return log(logits - 1e4);
     if (fault_ != "masked") return logits;
-    Tensor row = select(logits > 1e9, logits, -INFINITY);  // nothing is left of it
+    Tensor row = select(logits > 1e9, logits, -INFINITY);  // all elements are -inf
     return row - max(row, {.axes = {1}, .keepdim = true});
   }
 
@@ -175,7 +175,7 @@ TEST_CASE(
   recipe.set("train.precision", "fp16-mixed", "test");
   auto [message, box] = failure_of(folder, recipe);
   INFO(box.dump(2));
-  CHECK(box["step"] == 17);  // 16 halvings from 65,536 to 1
+  CHECK(box["step"] == 17);  // after 16 halvings of the loss scale from 65,536 to 1
   CHECK(box["norms"].size() == 17);
   CHECK(box["first"]["op"] == "matmul");
   CHECK(box["first"]["products_in"] == "f16");
@@ -189,7 +189,7 @@ TEST_CASE("a weight that float16 cannot hold is found where it is rounded") {
   auto recipe = images_recipe(folder, "train: {steps: 90, global_batch_size: 12}\n");
   recipe.set("model.layers", "[flatten, {linear: {out_features: 4}}]", "test");
   recipe.set("train.precision", "fp16-mixed", "test");
-  recipe.set("optimizer.lr", "100", "test");  // an update makes weights a thousand times as large
+  recipe.set("optimizer.lr", "100", "test");  // an update multiplies weights by about -1000
   recipe.set("optimizer.weight_decay", "10", "test");
   const json box = failure_of(folder, recipe).box;
   INFO(box.dump(2));
@@ -203,7 +203,7 @@ TEST_CASE("an update that spoils a parameter is found one step before it shows")
   auto recipe = faulty_recipe(folder, "none", short_run);
   recipe.set("optimizer.name", "adam", "test");
   recipe.set("optimizer.momentum", "0", "test");
-  recipe.set("optimizer.eps", "0", "test");  // 0 / 0 where a pixel is black throughout
+  recipe.set("optimizer.eps", "0", "test");  // 0 / 0 where a pixel is always black
   auto [message, box] = failure_of(folder, recipe);
   INFO(box.dump(2));
   CHECK(box["step"] == 2);

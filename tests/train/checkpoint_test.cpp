@@ -28,7 +28,8 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-// Trains once through, and once stopped by signals and resumed; all state must have equal bytes.
+// Trains once without a break, and once stopped by signals and resumed; all state must be
+// bit-equal.
 void check_resume(const train::Recipe& recipe, const std::vector<int>& stops) {
   TemporaryFolder whole, stopped;
   train::TrainResult expected = train_in(whole, recipe);
@@ -47,7 +48,7 @@ void check_resume(const train::Recipe& recipe, const std::vector<int>& stops) {
   CHECK(lines_of(expected.run_folder + "/log.jsonl").size() >= static_cast<size_t>(expected.step));
 }
 
-// The message of verify_checkpoint after `damage` was done to a file of a fresh copy.
+// Returns the message of verify_checkpoint after `damage` has been applied to a file of a copy.
 template <class Damage>
 std::string damaged(const std::string& checkpoint, const std::string& file, Damage damage) {
   TemporaryFolder copy;
@@ -106,9 +107,9 @@ TEST_CASE("a run whose last checkpoints are damaged goes on from the newest whol
   const train::TrainResult resumed = train_in(folder, recipe(6), /*resume=*/true);
   CHECK(lines_of(run + "/log.jsonl").size() >= 6);
   check_equal(resumed.checkpoint, expected);
-  train::verify_checkpoint(step + "4");  // made anew
+  train::verify_checkpoint(step + "4");  // saved a second time by the resumed run
 
-  fs::remove(step + "6/MANIFEST.json");  // where `latest` leads
+  fs::remove(step + "6/MANIFEST.json");  // the target of `latest`
   CHECK(train::newest_whole_checkpoint(run) == step + "5");
   for (const char* left : {"3", "4", "5"}) fs::remove(step + left + "/data.json");
   CHECK(error_of([&] { train::newest_whole_checkpoint(run); }) ==
@@ -153,7 +154,7 @@ TEST_CASE("a run does not go on with another text") {
   };
   REQUIRE(train_in(folder, recipe(text, text), false, {.signal = SIGTERM, .step = 2}).exit_code ==
           train::exit_saved);
-  std::string other = text;  // of the same letters, as many of each
+  std::string other = text;  // has the same letters with the same counts
   std::swap(other[100], other[101]);
   REQUIRE(other != text);
   for (const auto& [trained, evaluated] : {std::pair(other, text), std::pair(text, other)}) {
@@ -176,7 +177,7 @@ TEST_CASE("a resumed run goes on with the kernels that it began with") {
   const std::string path = stopped.run_folder + "/plan.json";
   json plan = json::parse(contents_of(path));
   const std::map<std::string, std::string> before = plan["kernels"];
-  std::string what;  // a convolution that several kernels can do with any instruction set
+  std::string what;  // a convolution with several kernels on any instruction set
   for (const auto& [key, kernel] : before)
     if (key.starts_with("conv ") && key.find("[16, 16, 3, 3]") != std::string::npos) what = key;
   REQUIRE(!what.empty());
@@ -185,7 +186,7 @@ TEST_CASE("a resumed run goes on with the kernels that it began with") {
   std::ofstream(path) << plan.dump();
   CHECK(train_in(folder, recipe, true).exit_code == 0);
   CHECK(json::parse(contents_of(path))["kernels"][what] == other);
-  library("auto").kernels().prefer(before);  // for the tests that follow
+  library("auto").kernels().prefer(before);  // restores the state for later tests
 }
 
 TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {
@@ -384,10 +385,10 @@ TEST_CASE("what a process left that is gone is removed, and what belongs to one 
   for (pid_t process : {gone, getpid(), 1}) fs::create_directory(left_by(process));
   fs::permissions(run + "/checkpoints", fs::perms::all);
   fs::permissions(folder.path(), fs::perms::all);
-  const pid_t child = fork();  // of another user, who may send nothing to the first process
+  const pid_t child = fork();  // becomes another user, who may not signal the parent
   if (child == 0) {
     if (geteuid() == 0 && setuid(65534) != 0) _exit(1);
-    // What it may not write comes after what it removes.
+    // begin() removes stale folders first, and then fails where the user may not write.
     error_of([&] {
       train::RunFolder(folder.file("runs"), "run", true, false).begin(two_steps(), "{}");
     });
@@ -428,7 +429,7 @@ TEST_CASE("a save that fails is said, and tried again while the run goes on") {
     saved.push_back(checkpoint.step);
   CHECK(saved == std::vector<int64_t>{2, 6});
 
-  recipe.set("train.steps", "7", "test");  // the last one must be saved
+  recipe.set("train.steps", "7", "test");  // the last save must succeed
   CHECK(
       error_of([&] { steps_without_room({7}, true); }).starts_with("failed: checkpoint of step 7"));
 }
@@ -436,7 +437,7 @@ TEST_CASE("a save that fails is said, and tried again while the run goes on") {
 TEST_CASE("saves that fail are said once until one works, and the last is tried again") {
   TemporaryFolder folder;
   train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
-  recipe.set("log.every", "1000", "test");  // the log stays below the limit, too
+  recipe.set("log.every", "1000", "test");  // keeps the log below the limit
   recipe.set("checkpoint.every", "1", "test");
   std::optional<FullDisk> full;
   std::optional<std::thread> freed;
@@ -510,7 +511,7 @@ TEST_CASE("where a checkpoint cannot be written, one line says so and the old on
   SUBCASE("a full disk") {
     std::string message;
     {
-      const FullDisk full(1024);  // in the middle of a file
+      const FullDisk full(1024);  // ends in the middle of a file
       message = error_of(save);
     }
     CHECK(message.starts_with("failed: checkpoint of step 9: cannot write"));

@@ -1,4 +1,4 @@
-// What a save leaves on a disk that fails, or whose power goes: the old checkpoint or the new one.
+// After a disk error or a power cut during a save, the old checkpoint or the new one is intact.
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -25,7 +25,7 @@ train::Recipe steps_recipe(int64_t steps) {
   return recipe;
 }
 
-// The step of the checkpoint that a run goes on from: the last, without a warning.
+// Returns the step of the checkpoint that a run resumes from; it must be found without a warning.
 int64_t resumable_step(const std::string& run) {
   int64_t step = -1;
   Captured warnings(2);
@@ -71,7 +71,7 @@ TEST_CASE("whichever system call of a save fails, the old or the new checkpoint 
       else
         CHECK(what.starts_with("failed: checkpoint of step 2: cannot "));
       if (harmless) CHECK(what == "none");
-      CHECK(save(3, -1).first == "none");  // on a disk that works again
+      CHECK(save(3, -1).first == "none");  // the disk works again
       CHECK(resumable_step(folder.path()) == 3);
     }
     if (harmless)
@@ -162,7 +162,7 @@ TEST_CASE("a start that fails takes no name, and the run that it was to replace 
       CAPTURE(call);
       const auto [wrong, steps, ended] = start(call, overwrite);
       if (ended) break;
-      if (steps > 0) {  // what failed was no part of the start
+      if (steps > 0) {  // the failure came after the start
         begin_anew();
         continue;
       }
@@ -188,12 +188,12 @@ TEST_CASE("a run whose checkpoints would fill the disk is refused before it begi
 }
 
 TEST_CASE("checkpoints that are there take no more room, and the best takes some of its own") {
-  // The size of the smallest disk on which the run is not refused, in checkpoints.
+  // Returns the size, in checkpoints, of the smallest disk on which the run is not refused.
   auto needed = [](const train::Recipe& recipe, const TemporaryFolder& folder, bool resume) {
     const train::Experiment experiment = train::make_experiment(recipe);
     const uint64_t each =
         (64 << 10) + static_cast<uint64_t>(experiment.model_bytes() + experiment.optimizer_bytes());
-    constexpr uint64_t block = 4096;  // that a disk counts in
+    constexpr uint64_t block = 4096;  // the unit in which disks count
     uint64_t count = 0;
     for (bool refused = true; refused && count < 9;) {
       const DiskOfRoom disk(++count * each + block);

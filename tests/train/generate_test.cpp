@@ -60,7 +60,7 @@ TEST_CASE("tokens are drawn as the logits say") {
   auto two = frequencies({.top_k = 2});
   CHECK(two.size() == 2);
   CHECK(two[0] == near(0.5 / 0.8, 0.05));
-  // The likeliest that have the probability together, no fewer and no more.
+  // The nucleus is the smallest set of likeliest tokens whose total probability reaches top_p.
   CHECK(frequencies({.top_p = 0.5}).size() == 1);
   auto nucleus = frequencies({.top_p = 0.6});
   CHECK(nucleus.size() == 2);

@@ -1,4 +1,4 @@
-// Plans for GPUs that are not here, by the catalogue.
+// Plans for absent GPUs, made from the GPU catalogue.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -54,7 +54,7 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
     CHECK(gpu.measured_half <= gpu.half);
     CHECK(gpu.measured_gbytes <= gpu.gbytes_per_s);
     CHECK(gpu.half >= gpu.f32);
-    CHECK((gpu.tf32 > 0) == (gpu.capability >= 80));  // Ampere has the first
+    CHECK((gpu.tf32 > 0) == (gpu.capability >= 80));  // Ampere introduced it
     const MachineSpec spec = library(fmt::format("cuda:{}", gpu.id)).meters().spec();
     CHECK(spec.name == gpu.name);
     CHECK(spec.known());
@@ -68,7 +68,7 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
 }
 
 TEST_CASE("GPUs are ranked by their data sheets, and measured times stand beside those") {
-  // A GPU that is at least as good in each number is planned no slower, whichever was measured.
+  // A GPU that is at least as good in each number must not be planned slower, measured or not.
   std::map<std::string_view, std::unique_ptr<train::PlannedRun>> runs;
   for (const GpuModel& gpu : gpu_models())
     if (gpu.capability >= 80 && gpu.memory_gib > 40)
@@ -108,12 +108,12 @@ TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 with
   const double memory = static_cast<double>(report.total_bytes()) / gibibyte;
   CHECK(memory > 12);  // weights, two moments, gradients, and bfloat16 logits at least
   CHECK(memory < 139);
-  // Two operations for each weight and token, forward and twice backward, on all tensor cores.
+  // The floor is 2 operations per weight and token, once forward and twice backward, at peak rate.
   const double floor = 6.0 * 124'439'808 * 64 * 1024 / 989.5e12;
   CHECK(report.seconds > floor);
   CHECK(report.seconds < 8 * floor);
   CHECK(report.process_bytes() == 0);  // the memory of a GPU is not the process's
-  // Published parts of the peak put this step at 115 to 130 ms.
+  // Published utilizations put this step at 115 to 130 ms.
   CHECK(report.likely_seconds > 0.110);
   CHECK(report.likely_seconds < 0.130);
 }
@@ -121,7 +121,7 @@ TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 with
 TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
   const auto run = planned(gpt2(64), "cuda:h100");
   int launches = 0;
-  std::set<int> updated, copied;  // slots of parameters, and of their copies in bfloat16
+  std::set<int> updated, copied;  // slots of parameters and of their bfloat16 copies
   for (const auto& [name, executable] : run->steps.executables()) {
     if (name != "train") continue;
     const Plan& plan = executable->plan();
@@ -136,7 +136,7 @@ TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
     }
   }
   CHECK(updated.size() == 148);
-  CHECK(copied.size() == 49);  // of all matrices but that of positions
+  CHECK(copied.size() == 49);  // all matrices but the position embedding
   CHECK(launches <= 2);
 }
 
@@ -150,10 +150,10 @@ TEST_CASE("ResNet-50, 256 images an update, is planned for an H200 without one")
   const train::RunReport& report = run->report;
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 139);
   CHECK(report.total_bytes() > 2 * size_t{25'557'032} * sizeof(float));
-  // 4.1 G multiply-adds an image (He et al. 2015), forward and twice backward.
+  // An image takes 4.1 G multiply-adds (He et al. 2015), once forward and twice backward.
   const double floor = 3 * 2 * 4.1e9 * 256 / 989.5e12;
   CHECK(report.seconds > floor);
-  CHECK(report.seconds < 40 * floor);  // memory is what it waits for
+  CHECK(report.seconds < 40 * floor);  // the step is memory-bound
 }
 
 TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits") {
@@ -166,7 +166,7 @@ TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits")
   CHECK(table.starts_with("fits Tesla T4: "));
   CHECK(table.find(" of its 14.1 GiB.\n") != std::string::npos);
   CHECK(table.find(" kernels of an update run again\n") != std::string::npos);
-  // The price is against a plan for such a GPU with all the memory that it likes.
+  // The price is relative to a plan for the same GPU with unlimited memory.
   MachineSpec roomy = library("cuda:t4").meters().spec();
   roomy.memory_bytes = 0;
   const double alone = planned(gpt2(64), "cuda:t4", roomy)->report.expected_seconds();
@@ -185,7 +185,7 @@ TEST_CASE("running all of the forward pass again costs about a third, and says w
     const train::RunReport report = planned(recipe, gpu)->report;
     CHECK(report.flops > 1.2 * flops);
     CHECK(report.flops < 1.34 * flops);
-    // What runs again waits for memory more than products do, and for an A100's or H100's longer.
+    // Rematerialized kernels are more memory-bound than products, above all on an A100 or H100.
     CHECK(report.recompute_price() > 0.2);
     CHECK(report.recompute_price() < 0.4);
     CHECK(report.total_bytes() < report.unlimited_bytes / 2);
@@ -202,7 +202,7 @@ TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are
   unsetenv("WEFT_PATIENCE");
   CAPTURE(run->report.recompute_price());
   REQUIRE(run->report.recompute_price() > 0.4);
-  // At the price that whoever types the first of them pays.
+  // The stated price must be that of a plan with the first of these changes.
   std::smatch named;
   static const std::regex first(R"(Quicker: --train\.(\w+) (\w+) fits at ([\d.]+) times)");
   REQUIRE_MESSAGE(std::regex_search(run->report.quicker, named, first), run->report.quicker);
@@ -214,7 +214,7 @@ TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are
 }
 
 TEST_CASE("a plan that does not fit its GPU is refused with a table, and its hint fits") {
-  setenv("WEFT_PATIENCE", "600", 1);  // on a busy machine, too
+  setenv("WEFT_PATIENCE", "600", 1);  // suffices on a busy machine
   const std::string key = "precision: bf16-mixed";
   const std::string recipe = gpt2(64);
   const auto with_recompute = [&](const std::string& how) {

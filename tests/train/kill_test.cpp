@@ -1,5 +1,5 @@
-// Checkpoints under kill -9: whatever the moment, what is there is whole, and the run goes on as if
-// nobody had killed it.
+// Checkpoints under kill -9: at any moment the saved ones are intact, and a resumed run continues
+// as if it had not been killed.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -25,7 +25,7 @@ using namespace weft::test;
 namespace {
 constexpr const char* folder_variable = "WEFT_TEST_KILLED_RUN";
 constexpr const char* kind_variable = "WEFT_TEST_KILLED_KIND";
-constexpr int rounds = 20, starts = 5;  // of each kind
+constexpr int rounds = 20, starts = 5;  // per kind
 
 enum Kind { language_model, convolutions, recurrent, scaled, kinds };
 
@@ -65,7 +65,7 @@ int64_t newest_step(const std::string& run) {
   return all.empty() ? 0 : all.back().step;
 }
 
-// Within so long from now.
+// Kills the child after a random time of at most `span`.
 void kill_within(Clock::duration span, pid_t child, const PhiloxKey& draw) {
   std::this_thread::sleep_for(span / 1000 * (philox_word(draw, 0) % 1000));
   kill(child, SIGKILL);
@@ -80,7 +80,7 @@ void check_whole(const std::string& run) {
   if (!all.empty()) train::verify_checkpoint(train::find_checkpoint(run));
 }
 
-// Steps and losses, as its log has them.
+// Returns the steps and losses of the run's log.
 std::vector<std::pair<int64_t, double>> losses_of(const std::string& run) {
   std::vector<std::pair<int64_t, double>> losses;
   for (const std::string& line : lines_of(run + "/log.jsonl")) {
@@ -90,7 +90,7 @@ std::vector<std::pair<int64_t, double>> losses_of(const std::string& run) {
   return losses;
 }
 
-// That it goes on, or begins where it has not begun, as if nobody had killed it.
+// Checks that the run resumes, or starts if it has not yet, with the results of an undisturbed run.
 void check_going_on(const TemporaryFolder& folder, int kind, const TemporaryFolder& data) {
   const std::string runs = folder.file("runs"), run = runs + "/killed";
   const TemporaryFolder whole;
@@ -98,7 +98,7 @@ void check_going_on(const TemporaryFolder& folder, int kind, const TemporaryFold
   check_equal(train_in(folder, recipe, /*resume=*/std::filesystem::exists(run)).checkpoint,
               train_in(whole, recipe).checkpoint);
   CHECK(losses_of(run) == losses_of(whole.file("runs/killed")));
-  // What the killed ones left half-written is gone.
+  // Partial files of killed processes must have been removed.
   for (const std::string& at : {runs, run, run + "/checkpoints"})
     for (const auto& entry : std::filesystem::directory_iterator(at))
       CHECK(!partial_owner(entry.path().filename().string()));
@@ -142,7 +142,7 @@ TEST_SUITE("slow kill") {
   TEST_CASE("trains until it is killed" * doctest::skip()) {
     const char* folder = std::getenv(folder_variable);
     if (folder == nullptr) return;
-    const TemporaryFolder data{folder};  // goes with its parent, however this process ends
+    const TemporaryFolder data{folder};  // its parent removes it, however this process ends
     const std::string runs = std::string(folder) + "/runs";
     train::train(
         killed_recipe(std::atoi(std::getenv(kind_variable)), data, 1000000),

@@ -1,4 +1,4 @@
-// A program that links weft may have a locale whose numbers look otherwise: 1.234,5.
+// A program that links weft may set a locale with another number format, such as 1.234,5.
 #include <clocale>
 #include <cstdlib>
 #include <locale>
@@ -17,7 +17,7 @@ class Commas : public std::numpunct<char> {
   char do_thousands_sep() const override { return '.'; }
   std::string do_grouping() const override { return "\3"; }
 };
-// The locale of the process, of C and of C++, for as long as this lives.
+// Sets the C and the C++ locale of the process until destruction.
 class WithCommas {
  public:
   WithCommas() {
@@ -40,7 +40,7 @@ class WithCommas {
   std::locale before_ = std::locale::global(std::locale(std::locale(), new Commas));
 };
 
-// Recipe, losses, and what a resumed run says of its last step.
+// Returns the recipe, the losses, and the report of a resumed run on its last step.
 std::vector<std::string> said() {
   const TemporaryFolder folder;
   train::Recipe recipe = sums_recipe("train: {steps: 2, global_batch_size: 2048}\n");

@@ -1,5 +1,5 @@
-// One loss curve under every setting: what keeps the bits keeps them in every precision, what adds
-// up in another order stays near.
+// One loss curve under every setting: settings that preserve bits do so in every precision, and
+// those that change the order of summation stay close.
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -22,14 +22,14 @@ struct Setting {
   int chunks = 1;
 };
 
-// Losses and norms of the gradients of three steps.
+// Returns the losses and gradient norms of three steps.
 std::vector<double> curve(train::Recipe recipe, const Setting& setting) {
   testing::Threads threads(setting.threads);
   recipe.set("train.precision", setting.precision, "test");
   recipe.set("train.recompute", setting.recompute, "test");
   recipe.set("train.keep", setting.keep, "test");
   recipe.set("train.chunks", std::to_string(setting.chunks), "test");
-  random_step().assign(tensor(std::vector<int64_t>{0}, {}));  // dropout begins anew
+  random_step().assign(tensor(std::vector<int64_t>{0}, {}));  // resets dropout
   train::Experiment experiment = train::make_experiment(recipe);
   train::StepsOptions options;
   if (!setting.fuse) options.skip = {"fuse"};
@@ -53,8 +53,8 @@ double farthest(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-// Sums that are split elsewhere differ by the rounding of what they are of; what follows rounds to
-// the narrow type of products, now and then to the other neighbour.
+// Sums that are split differently differ by rounding, which can make a later value round to the
+// other neighbour in the narrow type of the products.
 double tolerance(const std::string& precision) {
   if (precision == "fp32") return 1e-5;
   return precision == "fp16-mixed" ? 2e-3 : 1e-2;
@@ -80,8 +80,8 @@ void check_matrix(const train::Recipe& recipe, const std::vector<std::string>& p
     else
       CHECK(farthest(plain, cut) <= tolerance(precision));
     if (precision == "fp64" || precision == "bf16") continue;
-    // Rounded activations change gradients, but neither the loss of the first step, where the same
-    // kernels run forward, nor what running kernels again may change.
+    // Activation compression changes gradients, but not the first loss of unfused kernels, which
+    // are the same forward, and it does not affect the exactness of rematerialization.
     const std::vector<double> rounded = curve(recipe, {precision, "none", true, 2, "bf16"});
     CHECK(curve(recipe, {precision, "full", true, 2, "bf16"}) == rounded);
     const std::vector<double> unfused = curve(recipe, {precision, "none", false, 2});

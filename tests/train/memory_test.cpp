@@ -1,4 +1,4 @@
-// What runs of every model of the zoo touch of their memory, on every number of threads: measured.
+// Measures the memory that runs of every zoo model touch, on every number of threads.
 #include <algorithm>
 #include <set>
 
@@ -18,12 +18,12 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-// The others of the zoo are deeper or wider.
+// One model of each architecture; the other zoo models are deeper or wider.
 const std::set<std::string> first_of_a_kind{"mlp",      "cnn",  "lenet5", "resnet20",
                                             "resnet18", "gpt",  "llama",  "alexnet",
                                             "bert",     "lstm", "gru",    "resnet50"};
 
-// Narrow, with all of its layers.
+// Returns a configuration that is narrow but has all layers.
 std::string config_of(const std::string& model) {
   if (model.starts_with("resnet")) return "hidden_size: 8";
   if (model == "alexnet") return "hidden_size: 32";
@@ -54,7 +54,7 @@ std::string data_of(const std::string& model, const TemporaryFolder& folder) {
   return fmt::format("data: {{format: idx, path: {}}}\n", folder.path());
 }
 
-// Of the largest arena, what a run may leave untouched.
+// Returns the bytes of the largest arena that a run may leave untouched.
 size_t unsure_bytes(const train::Recipe& recipe) {
   const auto planned = train::plan_run(recipe, {});
   size_t bytes = SIZE_MAX;
@@ -65,7 +65,7 @@ size_t unsure_bytes(const train::Recipe& recipe) {
   return bytes;
 }
 
-// Two updates, logged and evaluated one by one.
+// Runs two updates, each logged and evaluated.
 void check_run(const std::string& model, int threads) {
   CAPTURE(model);
   CAPTURE(threads);
@@ -89,7 +89,7 @@ void check_run(const std::string& model, int threads) {
   CHECK(closing["used_state"] == closing["state"]);
 }
 
-// What the process allocates from after step 6 until after step 10, with the loader's threads.
+// Counts the allocations of the process, the loader's threads included, in steps 7 to 10.
 int64_t allocations_of_four_steps(const train::Recipe& recipe, const TemporaryFolder& folder) {
   testing::Allocations used;
   train::train(recipe, {.runs = folder.file("runs"),
@@ -119,7 +119,7 @@ TEST_CASE("a run allocates nothing from step to step, but for lines of the log")
     CHECK(allocations_of_four_steps(recipe, folder) == 0);
     recipe.set("log.every", "1", "test");
     CHECK(allocations_of_four_steps(recipe, folder) > 0);
-    // Nor from batch to batch of an evaluation: a line of the log, however many they are.
+    // An evaluation allocates for its log line only, whatever its number of batches.
     recipe.set("log.every", "100", "test");
     recipe.set("eval.every", "2", "test");
     recipe.set("eval.batch_size", "8", "test");

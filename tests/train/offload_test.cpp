@@ -1,4 +1,4 @@
-// Runs with values in files: the same bits, what the plan promises, and what fails.
+// Runs with values offloaded to files: bit-equal results, the promises of the plan, and failures.
 #include <csignal>
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-// A language model, or a net of fully connected layers, whose weights are large enough to move.
+// Returns the recipe of a language model or an MLP whose weights are large enough to be offloaded.
 train::Recipe recipe_of(const std::string& model, const std::string& offload,
                         const std::string& micro_batch = "null") {
   train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 8, grad_clip: 1}\n");
@@ -30,7 +30,7 @@ train::Recipe recipe_of(const std::string& model, const std::string& offload,
   return recipe;
 }
 
-// The numbers of each step.
+// Returns the loss and the gradient norm of each step.
 std::vector<std::pair<double, double>> curve_of(const train::TrainResult& result) {
   std::vector<std::pair<double, double>> curve;
   for (const std::string& line : lines_of(result.run_folder + "/log.jsonl"))
@@ -105,7 +105,7 @@ TEST_CASE("what lies in files counts for no memory, and the process keeps to its
   const json plan = plan_of(result);
   const size_t offloaded = plan["offloaded_bytes"], traffic = plan["file_traffic"];
   CHECK(plan["file_bytes"] >= offloaded);
-  // Each value comes and goes in the update at least, and gradients in both passes, too.
+  // Each value is read and written in the update at least, gradients also in other passes.
   CHECK(traffic >= 2 * offloaded);
   for (const char* part : {"model_bytes", "optimizer_bytes", "accumulator_bytes"})
     CHECK(plan[part] == kept[part]);
@@ -114,7 +114,7 @@ TEST_CASE("what lies in files counts for no memory, and the process keeps to its
                                                  plan["accumulator_bytes"].get<size_t>() +
                                                  plan["arena_bytes"].get<size_t>() - offloaded);
   CHECK(plan["total_bytes"] < kept["total_bytes"]);
-  // Nearly all of the state: all but what is smaller than 64 KiB.
+  // Nearly all state is offloaded: all but values below 64 KiB.
   CHECK(static_cast<double>(offloaded) >
         0.9 * static_cast<double>(plan["model_bytes"].get<size_t>() * 4));
   const std::string closing = lines_of(result.run_folder + "/log.jsonl").back();

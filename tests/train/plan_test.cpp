@@ -6,8 +6,8 @@
 using namespace weft;
 
 namespace {
-// Plans a step of a model of tokens and yields its report; the process grows by less than a
-// gibibyte.
+// Plans a step of a language model and returns its report. The process must grow by less than 1
+// GiB.
 train::RunReport planned(const std::string& model, int64_t seq_len) {
   train::Recipe recipe = train::Recipe::parse(
       fmt::format("model: {{name: {}}}\ndata: {{dataset: random-tokens, seq_len: {}}}\n"
@@ -27,7 +27,7 @@ TEST_CASE("a plan of a model far beyond this machine allocates none of it") {
   CHECK(report.model_bytes == 4 * size_t{8'030'261'248});
   CHECK(report.optimizer_bytes > 8 * size_t{8'030'261'248});
   CHECK(report.arena_bytes > 0);
-  // Of every matrix but the embedding, 2 operations for each weight and token, forward and twice
+  // Every matrix but the embedding takes 2 operations per weight and token, once forward and twice
   // backward.
   double products = 6.0 * (8'030'261'248.0 - 128256.0 * 4096) * 128;
   CHECK(report.flops > products);
@@ -51,8 +51,8 @@ TEST_CASE("the limit of memory holds for an evaluation, beside the gradients tha
   const train::RunReport whole = report("1GiB", 16);
   REQUIRE(whole.accumulator_bytes > size_t{1} << 16);
   CHECK(report(std::to_string(whole.total_bytes()), 16).total_bytes() == whole.total_bytes());
-  // An evaluation asks for the same arena in both runs, as little as this processor's kernels
-  // allow.
+  // The evaluation has the same minimal arena in both runs, which depends on this processor's
+  // kernels.
   auto least = [&](int global_batch_size) {
     try {
       report("1KiB", global_batch_size);

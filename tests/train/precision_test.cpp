@@ -1,4 +1,4 @@
-// Loss curves of narrow precisions beside those of float32, on real data.
+// Compares loss curves of narrow precisions with those of float32 on real data.
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ struct Kind {
   std::string precision, rounding = "null", keep = "fp32";
 };
 
-// Mean losses of windows of 25 steps.
+// Returns the mean losses of windows of 25 steps.
 std::vector<double> curve(train::Recipe recipe, const Kind& kind, int seed) {
   recipe.set("train.precision", kind.precision, "test");
   recipe.set("train.rounding", kind.rounding, "test");
@@ -74,7 +74,7 @@ scheduler: {name: cosine, warmup_steps: 50}
 train: {steps: 500, global_batch_size: 32}
 )",
                                       "test.yaml"),
-                 mixed);  // of bf16 parameters it is 1.02 to 1.31 times the spread
+                 mixed);  // bf16 parameters exceed the spread (docs/roadmap.md)
   }
   TEST_CASE("GPT") {
     if (!has_data("text/tinyshakespeare.txt")) return;

@@ -68,7 +68,7 @@ TEST_CASE("every control character of a name comes through YAML") {
     CHECK(recipe.text("name").size() == (c < 0x80 ? 3 : 4));
     CHECK(Recipe::parse(recipe.to_yaml(), "again.yaml").text("name") == recipe.text("name"));
   }
-  // Line breaks of a plain name.
+  // A plain name of line breaks survives the round trip.
   Recipe recipe = Recipe::parse("name: \r\r\r", "r.yaml");
   CHECK(Recipe::parse(recipe.to_yaml(), "again.yaml").text("name") == recipe.text("name"));
 }
@@ -129,14 +129,14 @@ TEST_CASE("hostile recipes are refused, not followed") {
   CHECK(message_of(std::string(2000000, ' ')).find("at most 1048576 bytes") != std::string::npos);
   CHECK(message_of(std::string(100, '[')).find("nests at most 32 deep") != std::string::npos);
   for (const char* documents :
-       {"seed: 1\n--- \nseed: 2\n", ", seed: 1\n"})  // yaml-cpp: no end of them
+       {"seed: 1\n--- \nseed: 2\n", ", seed: 1\n"})  // yaml-cpp never ends the second
     CHECK(message_of(documents).find("a recipe is one YAML document") != std::string::npos);
   for (const std::string& bytes :
        {std::string("seed: 1\nname: a\0b", 17), std::string("seed: 1\nname: \xff"),
         std::string("seed: 1\nname: \x1b[0m")})
     CHECK(message_of(bytes).starts_with(
         "usage: r.yaml:2: a recipe is UTF-8 text without control characters. Got the byte 0x"));
-  // A name is one line, whatever it holds.
+  // A name is reported in one line, whatever it contains.
   for (const char* layer : {R"("a\nb": 1)", R"("a\nb")", R"(linear: {"a\nb": {}})"})
     CHECK(message_of(fmt::format("model:\n  layers:\n    - {}\n", layer)).find('\n') ==
           std::string::npos);
@@ -178,7 +178,7 @@ TEST_CASE("one option of a map changes one option; an empty map empties it") {
     CHECK(config() == "{}");
   }
   recipe.set("model.config.depth", "8", "flag");
-  recipe.set("model.name", "resnet", "flag");  // whose options are others
+  recipe.set("model.name", "resnet", "flag");  // has other options
   CHECK(config() == "{}");
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("schema and reference list every key of the table once") {
                ? properties.contains(path)
                : properties[path.substr(0, dot)]["properties"].contains(path.substr(dot + 1))));
   }
-  // What each kind of key may be, as the table says it.
+  // The schema states the allowed values of each kind of key.
   using nlohmann::json;
   auto entry = [&](const std::string& section, const std::string& key) {
     json found = schema["properties"][section]["properties"][key];

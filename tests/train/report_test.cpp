@@ -92,7 +92,7 @@ TEST_CASE("while a disk fills and has room again, lines of the log are there as 
   };
   for (int time = 0; time < 2; ++time) {
     log_a_line();
-    const FullDisk full(std::filesystem::file_size(path) + 10);  // a part of the next line
+    const FullDisk full(std::filesystem::file_size(path) + 10);  // room for a part of the next line
     for (int lost = 0; lost < 3; ++lost) log_a_line();
   }
   log_a_line();
@@ -100,7 +100,7 @@ TEST_CASE("while a disk fills and has room again, lines of the log are there as 
   for (const std::string& line : lines_of(path))
     steps.push_back(nlohmann::json::parse(line)["epoch_step"]);
   CHECK(steps == std::vector<int64_t>{1, 5, 9});
-  // What is said while the disk is full is cut, too: standard error is a file here.
+  // Standard error is a file here, so that messages are cut, too, while the disk is full.
   const std::string again = " is written again: 3 of its lines are lost.\n", text = said.text();
   const size_t first = text.find(again);
   REQUIRE(first != std::string::npos);
@@ -185,15 +185,16 @@ TEST_CASE("energy is what all packages took, beyond where a counter begins anew"
   count("intel-rapl:0:0", 5000000);
   EnergyMeter meter(folder.path());
   CHECK(meter.joules() == 0.0);
-  count("intel-rapl:0", 500000);  // 1.5 J on
+  count("intel-rapl:0", 500000);  // 1.5 J later
   count("intel-rapl:1", 3000000);
-  count("intel-rapl:0:0", 9000000);  // within package 0
+  count("intel-rapl:0:0", 9000000);  // a part of package 0
   meter.read();
   CHECK(*meter.joules() == near(3.5));
 }
 
 TEST_CASE("at its peak an update holds gradients, and an evaluation none") {
-  // The peak is in the backward pass: the widest activation, its gradients, and little else.
+  // At the peak, in the backward pass, the widest activation and its gradients are live, and little
+  // else.
   const auto planned = train::plan_run(
       train::Recipe::parse("model: {layers: [flatten, {linear: {out_features: 4096}}, tanh, "
                            "{linear: {out_features: 4}}]}\n"
@@ -231,7 +232,7 @@ TEST_CASE("tables of memory and work add up to the plan") {
     CHECK(flops == near(step.plan->flops()));
     CHECK(kernels == static_cast<int>(step.plan->steps.size()));
     CHECK(live == step.plan->live_peak_bytes);
-    // What belongs to no module, as the inputs of a step, is the model's.
+    // Values of no module, such as the inputs of a step, count as the model's.
     const std::string table = to_table(train::cost_by_module(*step.plan));
     CHECK(table.find("\n(model) ") != std::string::npos);
     CHECK(table.ends_with(
@@ -253,7 +254,7 @@ TEST_CASE("a window's verdict is what took most of it") {
   CHECK(verdict({.loader = 0.8, .step = 1, .compute_share = 0.3, .memory_share = 0.7}) == "loader");
   CHECK(verdict({.loader = 0.6, .step = 1, .compute_share = 0.3, .memory_share = 0.7}) == "memory");
   CHECK(verdict({.loader = 1, .checkpoint = 2, .step = 1, .compute_share = 1}) == "checkpoint");
-  // On an unknown machine a step may wait for either.
+  // On an unknown machine a step may be bound by compute or memory.
   CHECK(verdict({.step = 1}) == "");
   CHECK(verdict({.loader = 0.9, .step = 1}) == "");
   CHECK(verdict({.loader = 1.1, .step = 1}) == "loader");
@@ -289,6 +290,6 @@ TEST_CASE("copies of both directions take their time at once where the link carr
   CHECK(train::planned_seconds(plan, machine) == near(20));
   machine.both_ways = true;
   CHECK(train::planned_seconds(plan, machine) == near(10));
-  plan.steps[1] = make_transfer(plan, file, other_memory);  // once it is there
+  plan.steps[1] = make_transfer(plan, file, other_memory);  // follows the first transfer
   CHECK(train::planned_seconds(plan, machine) == near(20));
 }

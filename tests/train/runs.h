@@ -1,4 +1,4 @@
-// Runs small enough for tests: recipes over little data, in a folder that goes away.
+// Training runs small enough for tests: recipes over little data in a temporary folder.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace weft::test {
 
-// A language model of one layer with dropout on sums of two digits, whose batches count differently
-// many labels.
+// Returns the recipe of a one-layer language model with dropout on sums of two digits. Its batches
+// differ in the number of labels that count.
 train::Recipe sums_recipe(const std::string& more = "");
 
-// A convolution with batch norm on 96 training and 40 test images of 8 x 8 in four classes (bright
-// quarters), written to `folder` as IDX files.
+// Returns the recipe of a convolution with batch norm on 96 training and 40 test images of 8 x 8 in
+// four classes (bright quarters), and writes these to `folder` as IDX files.
 train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more = "");
 
 // A signal that this process raises after a step.
@@ -25,17 +25,17 @@ struct SignalAt {
 // Trains quietly under `folder`.
 train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe,
                             bool resume = false, const SignalAt& signal = {});
-// The same, where somebody meddles after each step.
+// Trains likewise and calls `after_step` after each step, which may tamper with files.
 train::TrainResult train_while(const TemporaryFolder& folder, const train::Recipe& recipe,
                                const std::function<void(int64_t step)>& after_step);
 
-// Two checkpoints have the same model, optimiser, place in the data and random state, to the byte.
+// Checks that two checkpoints have bit-equal model, optimizer, data position and random state.
 void check_equal(const std::string& a, const std::string& b);
 
 std::vector<std::string> lines_of(const std::string& path);
 
-// Of a run's closing line: the arena was written up to its planned end, but for a library's scratch
-// that may stand there.
+// Returns whether a run's closing line reports an arena used to its planned end, except for library
+// scratch that may be there.
 bool arena_is_as_planned(const std::string& closing);
 
 }  // namespace weft::test

@@ -56,7 +56,7 @@ TEST_CASE("a request before a run begins is one to the run") {
       CHECK(run.take_save_request());
       CHECK(run.stop_requested());
     }
-    std::raise(SIGTERM);  // the outer ones still stand
+    std::raise(SIGTERM);  // the outer handlers are still installed
   }
   CHECK(!train::Signals().stop_requested());
 }
@@ -77,7 +77,7 @@ TEST_CASE("after a run its signals do what they did before") {
   }
 }
 
-TEST_CASE("raises SIGINT twice" * doctest::skip()) {  // in a process of its own, see below
+TEST_CASE("raises SIGINT twice" * doctest::skip()) {  // runs in its own process, see below
   train::Signals signals;
   std::raise(SIGINT);
   if (!signals.stop_requested()) _exit(1);
@@ -85,7 +85,8 @@ TEST_CASE("raises SIGINT twice" * doctest::skip()) {  // in a process of its own
   _exit(2);
 }
 
-// The thread sanitizer delivers no signals in a mere fork of a process with threads.
+// The child calls exec because the thread sanitizer delivers no signals in a fork of a threaded
+// process.
 TEST_CASE("the second SIGINT ends the process at once") {
   pid_t child = fork();
   if (child == 0) {

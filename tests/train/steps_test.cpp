@@ -21,7 +21,7 @@ namespace {
 constexpr const char* no_dropout =
     "{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0}";
 
-// All parameters after three updates of 24 sums each.
+// Returns all parameters after three updates of 24 sums each.
 std::vector<double> parameters_after(const std::string& micro_batch, const std::string& optimizer,
                                      const std::string& grad_clip = "0.5") {
   auto recipe = sums_recipe("train: {steps: 3, global_batch_size: 24, precision: fp64}\n");
@@ -50,7 +50,8 @@ std::vector<double> parameters_after(const std::string& micro_batch, const std::
   return all;
 }
 
-// Loss, accuracy of positions and of whole rows over the held-out sums, by loops over the logits.
+// Sums of loss, correct positions and correct rows over the held-out sums, computed from the
+// logits.
 struct Expected {
   double loss = 0, right = 0, count = 0, rows = 0, whole = 0;
 };
@@ -96,7 +97,7 @@ TEST_CASE("an update in several passes equals one in a single pass, whatever cou
   }
 }
 
-// The first batch of training, and that of evaluation.
+// Returns the first batches of training and of evaluation.
 std::array<Tensor, 2> first_images(const TemporaryFolder& folder,
                                    const std::vector<std::pair<std::string, std::string>>& keys) {
   auto recipe = images_recipe(folder, "train: {steps: 1, global_batch_size: 8}\n");

@@ -21,13 +21,13 @@ namespace {
 thread_local CallObserver* observer = nullptr;
 std::optional<uint64_t> disk_room;
 
-// The C library's own function of a name, which those below stand before.
+// Returns the C library's function of this name, which a definition below interposes.
 template <class Function>
 Function* system_function(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Calls `real` unless the observer fails it; 0 and more is success.
+// Calls `real` unless the observer makes the call fail. A result of at least 0 is success.
 template <class Call>
 int observed(const char* name, Call real, int descriptor = -1, const char* path = nullptr) {
   if (observer == nullptr) return real();
@@ -124,7 +124,7 @@ void PowerCut::look() {
 }
 
 void PowerCut::look_at_changes() {
-  looking_ = true;  // what happens here is none of the calls that are watched
+  looking_ = true;  // calls made here are not observed
   Tree now;
   struct stat status{};
   stat(folder_.c_str(), &status);
@@ -175,7 +175,7 @@ void PowerCut::after(std::string_view call, int descriptor, const char* path) {
 
 }  // namespace weft::test
 
-// These stand before the C library's for all of the process.
+// These definitions interpose the C library's in the whole process.
 using weft::test::disk_room;
 using weft::test::observed;
 using weft::test::observer;
@@ -208,7 +208,7 @@ int fsync(int descriptor) {
   return observed("fsync", [&] { return observer == nullptr ? real(descriptor) : 0; }, descriptor);
 }
 
-// The descriptor is gone, whatever the call says.
+// The descriptor is closed even if the observer reports a failure.
 int close(int descriptor) {
   static auto* const real = system_function<int(int)>("close");
   const int result = real(descriptor);

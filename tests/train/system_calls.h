@@ -1,5 +1,5 @@
-// The system calls by which this process changes files: counted, failed, or watched for what would
-// be left if the power went.
+// Interposes the system calls by which this process changes files, to count them, make them fail,
+// or compute what a power cut would leave.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 
 namespace weft::test {
 
-// Hears of each call (open, create, write, fsync, close, rename, mkdir, symlink, unlink) of the
-// thread that it was made on, while it lives. Nothing is synced meanwhile: that it would be is
-// told.
+// Observes each call (open, create, write, fsync, close, rename, mkdir, symlink, unlink) of the
+// thread that constructed it, until destruction. Meanwhile fsync only notifies and syncs nothing.
 class CallObserver {
  public:
   CallObserver();
@@ -22,20 +21,21 @@ class CallObserver {
   CallObserver(const CallObserver&) = delete;
   CallObserver& operator=(const CallObserver&) = delete;
 
-  // 0: the call happens; `half`, of a write: half of its bytes; else the errno that it fails with.
+  // Returns 0 to let the call happen, `half` to write half of the bytes, or the errno of a failure.
   static constexpr int half = -1;
   virtual int before(std::string_view call) = 0;
-  // After a call that succeeded. `descriptor` is that of create and fsync, `path` that of mkdir.
+  // Is called after a successful call, with the descriptor of create and fsync and the path of
+  // mkdir.
   virtual void after(std::string_view /*call*/, int /*descriptor*/, const char* /*path*/) {}
 };
 
-// Fails one call: the one of that number, counted from 0.
+// Makes call `number` fail, counted from 0.
 class FailingCall : public CallObserver {
  public:
   FailingCall(int number, int error) : left_(number), error_(error) {}
   int before(std::string_view call) override;
   void disarm() { left_ = -1; }
-  // Its name; empty while it has not come.
+  // Returns the name of the failed call, or an empty string before it.
   const std::string& failed() const { return failed_; }
 
  private:
@@ -43,7 +43,7 @@ class FailingCall : public CallObserver {
   std::string failed_;
 };
 
-// While it lives, every disk says that it has so much room.
+// Makes every disk report `bytes` of free space until destruction.
 class DiskOfRoom {
  public:
   explicit DiskOfRoom(uint64_t bytes);
@@ -52,32 +52,30 @@ class DiskOfRoom {
   DiskOfRoom& operator=(const DiskOfRoom&) = delete;
 };
 
-// What of a folder is on the disk, if files hold what they held when they were last synced, and
-// folders the names that they had then.
+// Models what a power cut leaves of a folder: files have the contents, and folders the names, of
+// their last sync.
 class PowerCut : public CallObserver {
  public:
-  // `look` is called with a copy of the folder as it could be found, after each call that changes
-  // that: with no later change of names on the disk, with all of them, and with any single one. It
-  // does not throw.
+  // Calls `look`, which must not throw, with copies of the folder in its possible states after each
+  // call that changes them: none, all, or any single one of the unsynced name changes is on disk.
   using Look = std::function<void(const std::string& copy)>;
   PowerCut(std::string folder, std::string copies, Look look);
 
   int before(std::string_view call) override;
   void after(std::string_view call, int descriptor, const char* path) override;
-  // The same now, though nothing changed.
+  // Calls `look` for the present states, even if they have not changed.
   void look();
 
  private:
-  using Id =
-      int64_t;  // of a file, a folder or a link; never used again, unlike the number of an inode
+  using Id = int64_t;  // of a file, folder or link; never reused, unlike inode numbers
   struct Entry {
     Id id = 0;
     bool folder = false;
-    std::string target;  // of a link
+    std::string target;  // of a symbolic link
     auto operator<=>(const Entry&) const = default;
   };
   using Entries = std::map<std::string, Entry>;
-  using Tree = std::map<Id, Entries>;  // by folder
+  using Tree = std::map<Id, Entries>;  // keyed by folder
 
   Id id_of(ino_t inode);
   Entries entries_of(const std::string& folder);
@@ -92,7 +90,7 @@ class PowerCut : public CallObserver {
   Id next_ = 1;
   Tree synced_;
   std::map<Id, std::string> contents_;  // of synced files
-  std::set<Tree> seen_;                 // with these contents
+  std::set<Tree> seen_;                 // trees seen with these contents
   bool looking_ = false;
 };
 

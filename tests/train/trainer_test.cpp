@@ -57,7 +57,7 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
   CHECK(evaluations == 12);
   for (const char* name : {"loss", "grad_norm", "lr", "img/s", "mem", "data", "eta"})
     CHECK(log[0].contains(name));
-  double seconds = 0;  // of all lines: each counts its own window alone
+  double seconds = 0;  // sum over all lines, whose windows do not overlap
   for (const json& entry : log)
     if (entry.contains("img/s")) seconds += 12 / entry["img/s"].get<double>();
   CHECK(seconds < log.back()["seconds"].get<double>());
@@ -67,7 +67,7 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
 
 TEST_CASE("each line of the log says what the window waited for, where the machine is known") {
   TemporaryFolder folder;
-  // A machine whose memory is never waited for, and one whose arithmetic is not.
+  // The first machine is compute-bound, the second memory-bound, the third unknown.
   const std::pair<MachineSpec, std::string> machines[] = {
       {{.flops_per_s = 1e9, .bytes_per_s = 1e18}, "compute"},
       {{.flops_per_s = 1e18, .bytes_per_s = 1e9}, "memory"},
@@ -119,7 +119,7 @@ TEST_CASE("a run that is replaced goes only when what replaces it has trained an
   recipe.set("checkpoint.every", "2", "test");
   train_in(folder, recipe);
   const std::string model = contents_of(runs + "/run/checkpoints/latest/model.safetensors");
-  // The model of the one folder beside the run, where there is one.
+  // Returns the model of the only other folder beside the run, or an empty string.
   auto beside = [&]() -> std::string {
     for (const auto& entry : fs::directory_iterator(runs))
       if (entry.path().filename() != "run")
@@ -147,7 +147,7 @@ TEST_CASE("a run that is replaced goes only when what replaces it has trained an
     }
     CHECK(said.starts_with("failed: step "));
     CHECK(fs::exists(runs + "/run/blackbox.json"));
-    // Going on makes another black box, or none.
+    // A resumed run replaces or removes the black box.
     CHECK(train_in(folder, recipe, true).step == 4);
     CHECK(!fs::exists(runs + "/run/blackbox.json"));
   }
@@ -180,7 +180,7 @@ TEST_CASE("a run that another process trains is left alone") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
   train::TrainResult first = train_in(folder, recipe);
-  int other = open(first.run_folder.c_str(), O_RDONLY);  // as another process would hold it
+  int other = open(first.run_folder.c_str(), O_RDONLY);  // stands for another process
   REQUIRE(flock(other, LOCK_EX) == 0);
   std::string message = error_of([&] { train_in(folder, recipe, true); });
   close(other);
@@ -235,7 +235,7 @@ TEST_CASE("the step of a non-finite loss is right whatever is due: a line, a che
   recipe.set("optimizer.lr", "100", "test");
   recipe.set("optimizer.momentum", "0.9", "test");
   recipe.set("optimizer.weight_decay", "10", "test");
-  // What a run ends with where only this is due before its end.
+  // Returns the error of a run in which only the interval `due` elapses before its end.
   auto message = [&](const std::string& due, const std::string& every) {
     for (const char* key : {"log.every", "checkpoint.every", "eval.every"})
       recipe.set(key, key == due ? every : "40", "test");
@@ -257,12 +257,12 @@ TEST_CASE(
     "a loss that float16 cannot hold shrinks the loss scale to its floor before the run fails") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 100, global_batch_size: 4, precision: fp16-mixed}\n");
-  recipe.set("optimizer.lr", "100", "test");  // a few good steps, and then infinity
+  recipe.set("optimizer.lr", "100", "test");  // diverges after a few steps
   recipe.set("optimizer.weight_decay", "10", "test");
   std::string message = error_of([&] { train_in(folder, recipe); });
   INFO(message);
   REQUIRE(message.starts_with("failed: step "));
-  const int64_t halvings = 16;  // from 65,536 to 1
+  const int64_t halvings = 16;  // of the loss scale from 65,536 to 1
   CHECK(std::stoll(message.substr(std::string("failed: step ").size())) > halvings);
 }
 
@@ -274,7 +274,7 @@ TEST_CASE("a run stops early when it is good enough, or no longer gets better") 
     train::TrainResult result = train_in(folder, recipe);
     CHECK(result.step < 100 * 8);
     CHECK(result.evaluation.accuracy >= 0.8);
-    CHECK(train_in(folder, recipe, true).step == result.step);  // resuming does not go on
+    CHECK(train_in(folder, recipe, true).step == result.step);  // a resumed run stops at once
   }
   SUBCASE("patience") {
     auto recipe = images_recipe(
@@ -333,7 +333,7 @@ TEST_CASE(
   const std::string lost = "weft: warning: cannot write " + result.run_folder +
                            "/log.jsonl: No such file or directory. Lines of the log are lost "
                            "until it can be made again.\n";
-  CHECK(text.starts_with(lost));  // at the next line of the log; then by the next checkpoint
+  CHECK(text.starts_with(lost));  // at the next line; the next checkpoint restores it
   CHECK(text.find("with a log that begins at step 3.") != std::string::npos);
   CHECK(text.find("Lines of the log are lost", lost.size()) == std::string::npos);
   CHECK(result.exit_code == 0);

@@ -1,4 +1,4 @@
-# A translation transformer: sequences of two to five digits into the same in reverse order.
+# A translation transformer that reverses sequences of two to five digits.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

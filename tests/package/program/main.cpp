@@ -1,4 +1,4 @@
-// Every verb of weft, with one model more.
+// A program with every verb of weft and one additional model.
 #include <weft/weft.h>
 
 using namespace weft;
