@@ -1,15 +1,16 @@
-// Tutorial 1: tensors are lazy. Nothing computes until a value is asked for.
+// Tutorial 1: tensors are lazy. Nothing is computed until a value is read.
 #include <weft/weft.h>
 
 using namespace weft;
 
-// What no one catches ends as it does in `weft`: with one line, and an exit code that tells why.
+// An uncaught error ends the program as it ends `weft`: with one line, and the exit code of its
+// kind.
 int main() try {
   Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
-  Tensor y = exp(x * 0.5) + 1;  // a graph of two nodes over x; scalars take x's dtype
+  Tensor y = exp(x * 0.5) + 1;  // a graph over x; scalars take x's dtype
   Tensor row_sums = sum(y, 1);
 
-  // Asking runs what is pending, as one fused kernel. Printing asks, too.
+  // Reading an element runs the pending graph, as one fused kernel. So does printing.
   for (float value : row_sums.to_vector<float>()) print("row sum {:.4f}", value);
   print("{}", y);
 

@@ -12,7 +12,7 @@ struct Mlp : nn::Module {
   Tensor operator()(const Tensor& x) const { return head(tanh(hidden(x))); }
 };
 
-// Two spirals that a straight line cannot part.
+// Two spirals that no straight line separates.
 std::pair<Tensor, Tensor> spirals(int points) {
   std::vector<float> places;
   std::vector<int64_t> labels;

@@ -1,5 +1,5 @@
-// Tutorial 5: parts of your own, one of each kind that a recipe names, with every verb of the
-// command line. docs/adding-to-training.md says what each kind may do besides.
+// Tutorial 5: a data set, file format, model, loss, metric, optimizer and schedule of your own,
+// which recipes name and every verb of the command line knows. More: docs/adding-to-training.md.
 //
 //   05_own_parts list losses
 //   05_own_parts train examples/05_own_parts.yaml
@@ -82,7 +82,7 @@ class Small : public Model {
 
 // ---- a loss: Lin et al. 2017, "Focal loss for dense object detection"
 
-// A short batch is filled up: these labels count neither in a loss nor in a metric.
+// Ignored labels fill a short batch, and count neither in a loss nor in a metric.
 Tensor counted(const Tensor& labels) { return cast(labels != data::ignored_label, DType::f32); }
 
 Tensor focal(const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
@@ -92,7 +92,7 @@ Tensor focal(const Tensor& scores, const Tensor& labels, const train::Recipe& re
   return sum(of_sample * count) / sum(count);
 }
 
-// ---- a metric: labels among the two highest scores
+// ---- a metric: whether the label is among the two highest scores
 
 Tensor among_two(const Tensor& scores, const Tensor& labels) {
   const Tensor own = sum(scores * one_hot(labels, scores.dim(-1)), {.axes = {1}, .keepdim = true});

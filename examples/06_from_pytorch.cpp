@@ -1,4 +1,4 @@
-// Tutorial 6: PyTorch's line as a comment, and below it what it is in weft.
+// Tutorial 6: lines of PyTorch as comments, and below each its counterpart in weft.
 #include <filesystem>
 #include <string>
 
@@ -74,7 +74,7 @@ int main() try {
   Tensor part = a[{0, range(1, to_end), range(0, to_end, 2)}];
   Tensor last = a[{ellipsis, -1}], raised = a[{range(), newaxis}];
   print("{} {} {}", part, last, to_string(raised.shape()));
-  // x += 1; x *= 2: another tensor here, as tensors never change
+  // x += 1; x *= 2: x names a new tensor here, as tensors are immutable
   x += 1;
   x *= 2;
   // x.sum(dim=1, keepdim=True); x.var(0); x.norm(); x.max(1).values; x.argmax(1)
@@ -122,8 +122,8 @@ int main() try {
     optimizer.step(grad(loss, net.parameters()));
     return loss;
   });
-  // torch.utils.checkpoint.checkpoint(block, x) in forward: here a limit, which the plan meets by
-  // running again what costs least
+  // torch.utils.checkpoint.checkpoint(block, x) in forward: here a memory limit, which the plan
+  // meets by recomputing what costs least
   auto small_step = compile([&](Tensor inputs) { return grad(sum(net(inputs)), net.parameters()); },
                             {.memory = 64_MiB});
   // net.eval(); with torch.no_grad(): net(inputs)
