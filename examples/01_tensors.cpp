@@ -3,13 +3,14 @@
 
 using namespace weft;
 
-// Uncaught errors end the program as in `weft`: with one line, and an exit code for the reason.
+// An uncaught error ends the program as it ends `weft`: with one line, and the exit code of its
+// kind.
 int main() try {
   Tensor x = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
-  Tensor y = exp(x * 0.5) + 1;  // a graph of two nodes over x; scalars take x's dtype
+  Tensor y = exp(x * 0.5) + 1;  // a graph over x; scalars take x's dtype
   Tensor row_sums = sum(y, 1);
 
-  // Reading a value runs the pending graph as one fused kernel. Printing reads, too.
+  // Reading an element runs the pending graph, as one fused kernel. So does printing.
   for (float value : row_sums.to_vector<float>()) print("row sum {:.4f}", value);
   print("{}", y);
 
@@ -19,7 +20,7 @@ int main() try {
   Tensor curvature = grad(sum(slope), inputs)[0];  // 6 x
   print("second derivative of x^3 at 6: {}", curvature.to_vector<float>().back());
 
-  // An error is one line that names the rule, the shapes, and the line of this file.
+  // A mistake is one line that names the rule, the shapes, and this file's line.
   try {
     x + ones({4});
   } catch (const Error& error) {

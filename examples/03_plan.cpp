@@ -1,4 +1,4 @@
-// Tutorial 3: the plan is known before the run. This program allocates and runs nothing.
+// Tutorial 3: the plan is known before the run. This program plans a step and never runs it.
 #include <weft/runtime/executable.h>
 #include <weft/weft.h>
 

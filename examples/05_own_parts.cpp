@@ -1,5 +1,5 @@
-// Tutorial 5: custom parts, one of each kind that a recipe names, with every verb of the command
-// line. docs/adding-to-training.md describes what else each kind can do.
+// Tutorial 5: a data set, file format, model, loss, metric, optimizer and schedule of your own,
+// which recipes name and every verb of the command line knows. More: docs/adding-to-training.md.
 //
 //   05_own_parts list losses
 //   05_own_parts train examples/05_own_parts.yaml
@@ -64,7 +64,7 @@ train::TaskData lines_of_points(const train::Recipe& recipe, const train::DataOp
   return task_of(points, points);
 }
 
-// ---- a model: make_model with other defaults would do; this one is written out
+// ---- a model: make_model's own with other defaults would do; this one is written out
 
 class Small : public Model {
  public:
@@ -82,7 +82,7 @@ class Small : public Model {
 
 // ---- a loss: Lin et al. 2017, "Focal loss for dense object detection"
 
-// Short batches are padded; padded labels count neither in a loss nor in a metric.
+// Ignored labels fill a short batch, and count neither in a loss nor in a metric.
 Tensor counted(const Tensor& labels) { return cast(labels != data::ignored_label, DType::f32); }
 
 Tensor focal(const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
@@ -92,7 +92,7 @@ Tensor focal(const Tensor& scores, const Tensor& labels, const train::Recipe& re
   return sum(of_sample * count) / sum(count);
 }
 
-// ---- a metric: labels among the two highest scores
+// ---- a metric: whether the label is among the two highest scores
 
 Tensor among_two(const Tensor& scores, const Tensor& labels) {
   const Tensor own = sum(scores * one_hot(labels, scores.dim(-1)), {.axes = {1}, .keepdim = true});
@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
        .make = [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
          return std::make_unique<SignDescent>(std::move(parameters), settings);
        }});
-  registry::schedules().add(  // the decay of Vaswani et al. 2017, section 5.3
+  registry::schedules().add(  // Vaswani et al. 2017, section 5.3, from its peak on
       {.name = "inverse-sqrt",
        .doc = "falls as one over the square root of the steps",
        .rate = [](const auto& step, double lr, const optim::ScheduleOptions&) {

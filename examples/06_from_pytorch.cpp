@@ -1,4 +1,4 @@
-// Tutorial 6: each comment is a line of PyTorch, followed by the same in weft.
+// Tutorial 6: lines of PyTorch as comments, and below each its counterpart in weft.
 #include <filesystem>
 #include <string>
 
@@ -40,7 +40,7 @@ struct Net : nn::Module {
   }
 };
 
-// Sentences of different lengths, padded with token 0.
+// Sentences of different lengths, filled up with token 0.
 struct Sentences : nn::Module {
   // self.embed = nn.Embedding(10, 8, padding_idx=0)
   nn::Embedding embed{*this, "embed", 10, 8, {.padding_idx = 0}};
@@ -74,7 +74,7 @@ int main() try {
   Tensor part = a[{0, range(1, to_end), range(0, to_end, 2)}];
   Tensor last = a[{ellipsis, -1}], raised = a[{range(), newaxis}];
   print("{} {} {}", part, last, to_string(raised.shape()));
-  // x += 1; x *= 2: creates another tensor here, as tensors are immutable
+  // x += 1; x *= 2: x names a new tensor here, as tensors are immutable
   x += 1;
   x *= 2;
   // x.sum(dim=1, keepdim=True); x.var(0); x.norm(); x.max(1).values; x.argmax(1)
@@ -101,7 +101,7 @@ int main() try {
   // w = torch.tensor([1., 2.], requires_grad=True); g, = torch.autograd.grad((w ** 2).sum(), w)
   std::vector<Tensor> w{tensor({1.0, 2.0}, {2})};
   print("{}", grad(sum(pow(w[0], 2)), w)[0]);
-  // class Through(torch.autograd.Function): forward rounds, backward passes the gradient through
+  // class Through(torch.autograd.Function): forward rounds, backward returns the gradient as it is
   Tensor through = custom_gradient(round(w[0]), w, [](Tensor dy) { return std::vector{dy}; });
   print("{}", grad(sum(through), w)[0]);
   // start = torch.tensor(1); a[:, start:start + 2]; a[:, start:start + 2] = b
@@ -123,7 +123,7 @@ int main() try {
     return loss;
   });
   // torch.utils.checkpoint.checkpoint(block, x) in forward: here a memory limit, which the plan
-  // meets by rematerializing the cheapest values
+  // meets by recomputing what costs least
   auto small_step = compile([&](Tensor inputs) { return grad(sum(net(inputs)), net.parameters()); },
                             {.memory = 64_MiB});
   // net.eval(); with torch.no_grad(): net(inputs)
