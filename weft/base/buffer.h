@@ -26,7 +26,7 @@ struct Buffer {
   // file again. Does nothing for other memory, whose contents would be lost.
   void release(size_t offset, size_t bytes) const;
   bool in_file = false;
-  bool pinned = false;  // page-locked: devices copy from and to it by DMA
+  bool pinned = false;  // devices copy from and to it asynchronously
 };
 
 }  // namespace weft

@@ -56,7 +56,7 @@ class DeviceMemory {
   // Copies from another device, after waiting for all work issued there.
   virtual void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes);
   virtual std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) = 0;
-  // Returns page-locked (`pinned`) host memory, zeroed and aligned.
+  // Returns host memory for asynchronous copies (`pinned`), zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
   virtual void finish() = 0;  // blocks until all issued work has ended
   // Uses the device's clock or else the host's, for which the host waits at each mark.
